@@ -223,7 +223,7 @@ fn faces(edge: usize, around: bool) -> Result<Layout<f64>, LayoutError> {
     Layout::fields(fields.collect::<Result<Vec<_>, LayoutError>>()?)
 }
 
-/// Returns blocks of `elements` elements together, and the end of the last one. As in peer.c.
+/// Returns blocks with `elements` elements in total, and the end of the last block. Must match peer.c.
 fn blocks(elements: usize) -> (Vec<(isize, usize)>, usize) {
     let (mut blocks, mut at, mut left) = (Vec::new(), 0, elements);
     for number in 0.. {

@@ -47,7 +47,7 @@ pub enum FormError {
     TooDeep,
 }
 
-/// Levels of a form: it is copied by a recursive function.
+/// The maximum number of nested levels of a form, which bounds the recursion of its copy.
 const DEPTH_MAX: u8 = 32;
 
 impl Form {

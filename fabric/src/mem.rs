@@ -67,7 +67,8 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 /// A block of bytes, made from a `Vec` or an `Arc` of any [`Element`] and turned back into it without a copy.
 ///
 /// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written. The
-/// bytes of [scattered](Self::scattered) memory are those that a form selects of other memory; it has no slice.
+/// bytes of [scattered](Self::scattered) memory are those that a [`Form`] selects from another block, so it cannot be
+/// borrowed as one slice.
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,

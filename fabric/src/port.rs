@@ -320,7 +320,7 @@ pub trait Body {
     /// Returns their number.
     fn len(&self) -> usize;
 
-    /// Copies all of them. Bytes that have arrived can be copied once, since the copied ones may be released.
+    /// Copies all of them. May be called once: the port may release the memory of copied bytes.
     ///
     /// # Panics
     /// If `into` has another length.

@@ -166,8 +166,8 @@ impl Route {
         }
     }
 
-    /// Returns the first path that leads to one of the addresses, with the peer's name there; the obstacles on the
-    /// earlier ones; and the first of them that has no room now.
+    /// Returns the first usable path to one of the addresses, with the peer's name on it, and the first path that was
+    /// refused only for lack of room. Puts the reasons against other paths into `refusals`.
     fn choose(
         &mut self,
         addresses: &Addresses,

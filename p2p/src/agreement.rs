@@ -274,7 +274,7 @@ const BY_SOME: u64 = 1 << 63;
 /// The bit that is set, beside [`BY_SOME`], in the tags of messages between leaders.
 const BY_LEADERS: u64 = 1 << 62;
 
-/// The names before this one are used, so that the next one never overflows.
+/// Only names below this one are given, so that the name after one cannot overflow.
 const LAST: u64 = u64::MAX - (1 << 34);
 
 /// The longest delay of a deadline while polls deliver events. One poll takes a limited number of packets, so the
@@ -640,8 +640,8 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns true if an answer is one that these ranks can give: it contains the choice of each of them, in the order
-    /// of the tree, and that of this rank is its own.
+    /// Returns true if these ranks can have given an answer: it contains one choice for each rank of `of`, in the order of
+    /// the tree of ranks, and this rank's entry is the choice that it made.
     fn is_valid(&self, answer: &Answer, of: Range<u32>) -> bool {
         if self.round == Round::Opening || answer.vote != Vote::Yes {
             return answer.vote != Vote::Again || self.round == Round::Opening;

@@ -88,8 +88,8 @@ impl Closed {
         self.all().any(|range| range.name(number, self.space).is_some())
     }
 
-    /// Returns the first name behind `name` whose number does not belong to the range to which that of `name` belongs.
-    /// Returns `None` if it belongs to none.
+    /// Returns the next name whose number lies behind the closed range that contains the number of `name`. Returns `None`
+    /// if no closed range contains it.
     pub(crate) fn behind(&self, name: u64) -> Option<u64> {
         let number = self.number(name);
         let rest = |range: &Range| Some(range.until - range.name(number, self.space)?);
@@ -207,7 +207,7 @@ impl Range {
     }
 }
 
-/// Returns the first name from `from` on and before `until` that has a number.
+/// Returns the first name from `from` on and before `until` whose low bits are `number`.
 pub(crate) fn name_in(from: u64, until: u64, number: u32, space: u64) -> Option<u64> {
     let distance = u64::from(number).wrapping_sub(from % space) % space;
     Some(from + distance).filter(|name| *name < until)

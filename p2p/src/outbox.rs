@@ -8,7 +8,7 @@ use samite_fabric::link::RequestId;
 
 use crate::config::Config;
 
-/// The owner of a send's bytes, and the budget of a copy.
+/// Whether a send's bytes were copied, and if so, whether the caller still waits for the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// The caller owns or lends them.

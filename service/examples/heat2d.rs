@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use samite::{Comm, Done, Rank, Source};
 
-/// The tags: the side of the receiver's block for an edge, and the finished blocks.
+/// The tags. An edge has the tag of the side of the receiver's block to which it belongs; a finished block has `BLOCK`.
 const NORTH: u64 = 1;
 const SOUTH: u64 = 2;
 const WEST: u64 = 3;

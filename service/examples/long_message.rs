@@ -35,7 +35,7 @@ fn report(comm: &Comm, what: &str, is_whole: bool, bytes: usize) {
     println!("{what}: {bytes} bytes arrived whole over {transport}");
 }
 
-/// Returns elements of which each has the number of its place.
+/// Returns elements whose values are their indices.
 fn numbered() -> Vec<u64> {
     (0..ELEMENTS as u64).collect()
 }

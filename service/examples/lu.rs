@@ -141,7 +141,7 @@ impl Block {
                 comm.send(&edge, to[dimension], EDGE[dimension])?;
             }
         }
-        // The next sweep begins at the other end, and needs the values there from before it.
+        // The next sweep begins at the other end, and needs the neighbour's values from before that sweep.
         self.exchange_behind(comm, from, to, backwards)
     }
 

@@ -11,8 +11,8 @@ use crate::request::whole;
 use crate::select::{Source, Tag};
 use crate::{Comm, Error, Status};
 
-/// Types without padding of which not all bits are values: `bool`, `char`, enums, structs of them. Every
-/// [`Element`](crate::Element) is one too.
+/// Types without padding that can be sent: every [`Element`](crate::Element), and types for which some bit patterns are
+/// invalid (`bool`, `char`, enums, structs of them).
 ///
 /// They are sent as elements are. [`Comm::recv_checked`] and [`CheckedVec`] check each value that arrives.
 ///
@@ -138,7 +138,7 @@ impl<T: Checked> Held for CheckedVec<T> {
 impl<T: Checked> Buffer for CheckedVec<T> {}
 impl<T: Checked> BufferMut for CheckedVec<T> {}
 
-/// Returns the values that bytes are, or the index of the first bytes that are no value.
+/// Decodes bytes into values of `T`. Fails with the index of the first element whose bytes are not a valid `T`.
 fn values_of<T: Checked>(bytes: &[u8]) -> Result<Vec<T>, usize> {
     let values = bytes.chunks_exact(size_of::<T>().max(1)).enumerate();
     values.map(|(index, bytes)| T::try_read_from_bytes(bytes).map_err(|_| index)).collect()

@@ -117,7 +117,7 @@ impl Comm {
     /// called in one order by all ranks; what they create has all lanes too, and the lane of the handle on which they
     /// were called.
     ///
-    /// MPI calls the concept endpoints; libraries for it know it as virtual communication interfaces.
+    /// The concept resembles the endpoints that were proposed for MPI, and the virtual communication interfaces of MPICH.
     ///
     /// # Errors
     /// [`Error::NoSuchLane`]; [`Error::Closed`] after the [`World`](crate::World) was dropped.
@@ -198,8 +198,9 @@ impl Comm {
         })
     }
 
-    /// Returns the counts of messages that this process has sent and received since its start, over all communicators,
-    /// by ranks of the job, and its present state: those of the [lane](Self::lane) of this handle. After the [`World`](crate::World) was dropped: the last values.
+    /// Returns the counts of messages of this handle's [lane](Self::lane) since the process started, over all
+    /// communicators and by ranks of the job, and the lane's present state. After the [`World`](crate::World) was
+    /// dropped: the last values.
     ///
     /// ```
     /// # samite::local(1, |world| {

@@ -17,7 +17,8 @@ use crate::{Element, Error, Failed};
 /// it against the slice; the calls that send and receive take the resulting [`View`] or [`ViewMut`]. The two sides of a
 /// message may use different layouts: what they have in common is the sequence of bytes.
 ///
-/// Displacements, strides and extents count elements of `T`. Sizes are in bytes, since a layout may select parts of
+/// The displacements, strides and extents that constructors take count elements of `T`. [`size`](Self::size),
+/// [`lower_bound`](Self::lower_bound) and [`extent`](Self::extent) return bytes, since a layout may select parts of
 /// elements: see [`fields`](Self::fields). A regular layout takes the same memory for any count; an irregular one takes
 /// 24 bytes per block, which its clones share.
 ///
@@ -200,7 +201,7 @@ impl<T: Element> Layout<T> {
         }
         let build = || {
             let mut form = Form::block(size_of::<T>())?;
-            // The bytes of the whole array in the dimensions so far, which the bounds keep.
+            // The bytes of the whole array over the dimensions so far: the stride of the next one, and in the end the extent.
             let mut extent = size_of::<T>();
             let mut dimensions: Vec<_> = (0..sizes.len()).collect();
             if order == Order::RowMajor {

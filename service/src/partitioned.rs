@@ -543,7 +543,7 @@ impl<T: Element> Half<T> {
                 self.round = None;
                 Some(self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result)))
             }
-            // No later call can learn more, as after `wait`.
+            // The request cannot be asked again after this error, so the round ends here, as in `wait`.
             Err(error) => {
                 self.round = None;
                 self.comm.runtime.forget(round);

@@ -422,7 +422,7 @@ impl<B: Buffer> Round<B> {
         }
     }
 
-    /// Returns the result of a round that is not under way.
+    /// Ends a round whose result is known already, without a call of the engine.
     #[inline]
     fn end_at_once(&mut self) -> Result<Status, Error> {
         match std::mem::replace(self, Self::Kept) {

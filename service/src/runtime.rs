@@ -518,7 +518,7 @@ impl<P: Port> Runtime<P> {
         look(&mut core.engine).map_err(Public::public)
     }
 
-    /// Returns the rest of the bounds of a call in two steps, of which the first began at `begun`.
+    /// Returns the rest of `bounds` for the second step of a call whose first step began at `begun`.
     pub(crate) fn rest_of(&self, bounds: &Bounds, begun: Time) -> Bounds {
         bounds.after(Duration::from_nanos(self.clock.now().since(begun)))
     }

@@ -111,7 +111,7 @@ impl Drop for Turn {
 }
 
 fn with_turn<R>(act: impl FnOnce(&Part) -> R) -> Option<R> {
-    // Values may be dropped after the thread's variables.
+    // A value may be dropped after this thread's thread-local variables were destroyed.
     PART.try_with(|part| part.borrow().as_ref().map(act)).ok().flatten()
 }
 

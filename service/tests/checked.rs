@@ -1,4 +1,4 @@
-//! Values of which not all bits are permitted.
+//! Types for which some bit patterns are invalid.
 
 use samite::{CheckedVec, Comm, Error, Rank};
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};

@@ -6,7 +6,7 @@ use samite::{Error, Layout, LayoutError, Order, OwnedView, Rank, Source};
 
 const TAG: u64 = 7;
 
-/// Runs a case on two ranks, with the rank's number and the other's.
+/// Runs a case on two ranks, with the communicator and the other rank.
 fn on_two(case: fn(&samite::Comm, Rank) -> Result<(), Error>) {
     let results = samite::local(2, move |world| {
         let comm = world.comm();

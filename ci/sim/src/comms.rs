@@ -33,7 +33,7 @@ pub(crate) struct Created {
 pub(crate) struct Comms {
     all: Vec<Comm>,
     creations: Vec<Creation>,
-    /// The creations of some ranks in which this rank takes part or took part.
+    /// The creations by a part of a communicator in which this rank takes part or took part.
     joined: Vec<usize>,
     created: Created,
 }

@@ -6,8 +6,8 @@ use crate::layout::{Data, Readable, Room, Writable};
 
 /// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
 ///
-/// `place` is a number that the lender has given with the request, to find the buffer by; 0 if it gave none. The
-/// request may still be another lender's.
+/// `place` is the number that a lender gave with the request, to find the buffer by; 0 if it gave none. Several lenders
+/// use the same numbers, so a lender must compare the request too.
 pub trait Lent {
     /// Returns the bytes that the request sends.
     #[inline(always)]

@@ -194,10 +194,11 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// The port has no room for another peer. Operations that need the path end, and the next send looks for one again.
+    /// Handles a port that has no room for another peer. Operations that need the path end; the next send asks for a path
+    /// again.
     ///
-    /// Nothing was sent to the peer before. So the peer has sent nothing but hellos, and none of the packets that are
-    /// dropped here answers it.
+    /// This side has not answered the peer's hello, so the peer has sent nothing else, and no packet that is dropped here
+    /// is an answer that it waits for.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
         crate::event!(WARN, peer = self.link.peers[peer].rank.0, what, hint, "no room for a peer");
         let state = &mut self.link.peers[peer];

@@ -132,7 +132,7 @@ impl<T: Slot> Slots<T> {
                 std::mem::forget(std::mem::replace(&mut place.value, value));
             }
             None => {
-                // There are fewer than 2^32: each takes more than a byte of memory for every such index.
+                // The index fits in 32 bits: 2^32 places would not fit in memory.
                 self.free += 1;
                 self.all.push(Place { generation: id.generation.into(), value });
             }

@@ -171,7 +171,7 @@ impl Partitioned {
         self.0.marks.are_marked(parts)
     }
 
-    /// Returns all elements, or `None` if the memory is not quiet.
+    /// Returns all elements, or `None` while a part or the engine may access the memory.
     ///
     /// # Panics
     /// If the vector was one of another type.

@@ -75,7 +75,8 @@ impl OfiPort {
             }
             code => Failure::Provider { code, text: text(code) },
         };
-        // A lost packet or first part must be the last: later ones would arrive out of order.
+        // If a packet or the first part of one was lost, later packets to this peer would arrive out of order. So the peer
+        // is cut off.
         let lost = !fenced && (flight.sequenced || matches!(failure, Failure::PeerLost));
         let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]

@@ -216,8 +216,8 @@ impl Remote {
         packet_max(self.layout.lines[LARGE])
     }
 
-    /// Claims a slot for the port of process `owner` that receives under `sender`. Returns `None` while there is no
-    /// free slot but one may become free.
+    /// Claims a slot for process `owner` to send from, with a port whose own mailbox has the number `sender`. Returns
+    /// `None` while there is no free slot but one may become free.
     pub(super) fn claim(&self, owner: Process, sender: u64) -> Result<Option<Claim>, PortError> {
         for (index, slot) in self.slots.iter().enumerate() {
             let claimed = slot.owner.load(Ordering::Relaxed) == FREE

@@ -152,8 +152,8 @@ impl World {
         self.pair(rank, me.rank).unpolled -= before - after;
     }
 
-    /// Ends the operations of `from` under way to rank `to`, with one of its peers or with all. Packets and operations
-    /// up to some point still arrive, without using memory at the origin; the rest does not.
+    /// Ends the operations of `from` to rank `to` that are under way: those over the path `peer`, or over all paths. Those
+    /// before a random point still arrive, without use of the sender's memory. Later ones are lost.
     fn end_stream(&mut self, from: Process, to: u32, peer: Option<PeerId>, all_arrives: bool) {
         let mine = |operation: &Operation| {
             operation.origin == from

@@ -250,7 +250,7 @@ impl Port for SimPort {
         Ok(count)
     }
 
-    /// Returns true, in some cases at random, if the next poll would begin with a packet.
+    /// Returns true if the next poll would begin with a packet. At random it returns false all the same, as ports may.
     fn has_packet(&self) -> bool {
         let mut world = lock(&self.world);
         world.begins_with_packet(self.me) && world.rng.below(2) > 0

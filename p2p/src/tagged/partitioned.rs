@@ -76,7 +76,8 @@ struct Init {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
     Half(PartitionedId),
-    /// This number of receives that have ended. Each is paired with an initialization, whose send ends then.
+    /// This number of receives that ended before their sends were announced. Each will be paired with one later
+    /// initialization, and then ends its send.
     Ended(u64),
 }
 

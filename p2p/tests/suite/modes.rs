@@ -156,7 +156,7 @@ pub(crate) fn a_synchronous_message_outlives_its_sender<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A receive of a claim after the sender was restarted sends the sender's next incarnation no answer.
+/// If the sender restarts before its claimed message is received, the receive sends no answer to the new incarnation.
 pub(crate) fn a_claimed_synchronous_message_outlives_its_sender<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &Config::default());
     let _send = ssend(&mut job, 5, &bytes(1, 300), Owned);

@@ -372,8 +372,8 @@ pub(crate) fn a_side_dropped_in_a_round<M: Medium>(medium: M) {
     assert_unharmed(job, []);
 }
 
-/// Drops halves before they have met their other sides, with or without time for the peers to learn of it. The next
-/// halves are not paired with each other's place in the order.
+/// Drops halves before they have met their other sides, with or without time for the peers to learn of it. Each dropped
+/// half still uses up one half of the other side, so that the next halves meet each other.
 pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for (settles, on) in [(false, 0), (true, 0), (false, 1), (true, 1)] {

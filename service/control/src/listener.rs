@@ -4,7 +4,7 @@
 //! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
 //! The first line must be the hello; anything else closes the connection. At the limit, the oldest connection from the
 //! host with the most is closed. A hello may take a round trip, in which an unauthenticated client can make hundreds of
-//! connections; they come from its own host.
+//! connections; at the limit those of its own host are closed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -193,7 +193,7 @@ pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
     ours
 }
 
-/// The route does not depend on the port.
+/// A UDP port, for the search of the local address of a network route. No packet is sent, so any number would do.
 const DISCARD: u16 = 9;
 
 /// Quotes a word for the shell on the other side, which reads one line. Leaves words without special characters

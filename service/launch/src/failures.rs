@@ -15,7 +15,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Returns true if a failure is among the first `told_max`, and counts it otherwise.
+    /// Returns true if a failure is among the first `told_max`, and counts it as omitted otherwise.
     pub(super) fn tell(&mut self, ranks: usize, ending: &Ending, told_max: u32) -> bool {
         let is_told = self.told < told_max;
         match is_told {

@@ -430,7 +430,7 @@ impl JobStatus {
         self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
     }
 
-    /// Returns the present state, after the ranks were asked at that time.
+    /// Returns the present state. `asked` is the time at which the ranks were last asked for reports.
     pub(super) fn snapshot(&self, asked: Instant) -> Snapshot {
         let now = Instant::now();
         let ms = |time: Duration| time.as_millis() as u64;

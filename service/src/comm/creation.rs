@@ -12,10 +12,10 @@ use crate::transport::Transport;
 
 impl Comm {
     /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
-    /// It gets the [attributes](crate::Attribute) that want it.
+    /// The duplicate gets the attributes whose [`Attribute::duplicate`](crate::Attribute::duplicate) returns a value.
     ///
-    /// All ranks of this communicator call it, those of both groups if it is an intercommunicator. Its creations ([`split`](Self::split) is another) are called in the same
-    /// order by all of them, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
+    /// All ranks of this communicator call it, those of both groups if it is an intercommunicator. All ranks must call
+    /// `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
     /// handle drops the messages in it that were not received; a message that comes later is dropped too, and for its
     /// sender received.
     ///

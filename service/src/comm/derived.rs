@@ -16,7 +16,7 @@ use crate::world::{CONTEXT, CONTROL};
 /// closes the contexts.
 pub(crate) struct Derived {
     runtime: Arc<Runtime<Transport>>,
-    /// The ranks in the job of the ranks to which messages are sent: the members, or those of the remote group.
+    /// The possible destinations, as ranks of the job: the members, or the remote group of an intercommunicator.
     pub(super) group: Group,
     /// This rank's group, if it communicates with a remote group.
     pub(super) own: Option<Box<Group>>,

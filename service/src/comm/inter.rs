@@ -145,7 +145,7 @@ impl Comm {
         self.imerge(high)?.wait()
     }
 
-    /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for the others.
+    /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for other ranks.
     ///
     /// # Errors
     /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.

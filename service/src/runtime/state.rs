@@ -127,7 +127,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Returns the state of a request, which it cancels first if it continues and the caller has used its [`Cancel`].
+    /// Returns the state of a request. If the request is pending and the [`Cancel`] in `bounds` was used, cancels it
+    /// first.
     pub(super) fn outcome_within(&mut self, id: RequestId, bounds: &Bounds) -> Outcome {
         let outcome = self.engine.outcome(id);
         if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {

@@ -80,7 +80,7 @@ fn synchronous(cases: &mut Cases, SendBy { name, send, .. }: SendBy) {
                 return job.comm.send(&[0u8; 0], Rank(1), GO);
             }
             job.comm.recv(&mut [0u8; 0], Rank(0), GO)?;
-            // The message was taken back. Of a long one that had begun to match, the rest does not come.
+            // The message was withdrawn. If a long one had already been matched, its remaining bytes never arrive.
             match job.comm.try_probe(Rank(0), 7) {
                 Ok(None) | Err(Error::PeerFailed { .. }) => Ok(()),
                 other => panic!("{other:?}"),
@@ -181,7 +181,7 @@ fn buffers(cases: &mut Cases) {
             comm.send(&bytes(1, job.long), Rank(1), 7)?;
             let cancel = Cancel::new();
             cancel.cancel();
-            // A message that follows its envelope may have been sent.
+            // A message whose bytes follow its envelope without a request may be gone already: then a flush succeeds.
             let flushed = [comm.with_timeout(SHORT).flush_buffer(), comm.with_cancel(&cancel).flush_buffer()];
             for (end, is_cancelled) in flushed.into_iter().zip([false, true]) {
                 match end {

@@ -1,9 +1,9 @@
-//! Agreements with a member that sends what no rank can mean.
+//! Agreements in which a member sends values that no correct rank sends.
 
 use super::*;
 use crate::agreement::{AgreementId, Choice, Progress, Proposal};
 
-/// The words of votes, and of a rank without a colour.
+/// The values that encode votes, and the absence of a colour, in the messages of an agreement.
 const YES: u64 = 0;
 const AGAIN: u64 = 1 << 32;
 const COLOURLESS: u64 = u64::MAX;
