@@ -105,7 +105,10 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    const GOODBYE: u8 = 1 << 7;
+    const GOODBYE: u8 = {
+        assert!((Protocol::LAST as u8) < 7, "bit 7 is that of the goodbye");
+        1 << 7
+    };
 
     #[inline]
     pub(super) fn is_empty(self) -> bool {

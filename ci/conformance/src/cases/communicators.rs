@@ -1,6 +1,6 @@
 //! Communicators: who is in them, and which messages they keep apart.
 
-use samite::{Comparison, Error, Rank, Source, Tag};
+use samite::{Attribute, Comparison, Error, Inherited, Rank, Source, Tag};
 
 use crate::case::{Cases, SHORT, barrier, bytes, expect, expect_error};
 
@@ -8,7 +8,146 @@ pub(crate) fn add(cases: &mut Cases) {
     dup(cases);
     split(cases);
     create(cases);
+    nonblocking(cases);
+    attributes(cases);
     lifetimes(cases);
+}
+
+fn nonblocking(cases: &mut Cases) {
+    cases.section("7.4.2");
+    cases.add("comm.idup.crossing", 3, "nonblocking duplicates may be waited for in any order", |job| {
+        let creations = (0..4).map(|_| job.comm.idup()).collect::<Result<Vec<_>, _>>()?;
+        // Each rank waits in another order.
+        let mut created: Vec<_> = creations.into_iter().map(Some).collect();
+        created.rotate_left(job.rank() as usize);
+        let mut twins = created
+            .iter_mut()
+            .map(|creation| creation.take().expect("it is taken once").wait())
+            .collect::<Result<Vec<_>, _>>()?;
+        twins.rotate_right(job.rank() as usize);
+        twins.iter().try_for_each(barrier)
+    });
+    cases.add("comm.isplit.crossing", 4, "nonblocking splits and duplicates cross", |job| {
+        let half = job.comm.isplit(Some(job.rank() / 2), 0)?;
+        let twin = job.comm.idup()?;
+        let parity = job.comm.isplit((job.rank() != 3).then_some(job.rank() % 2), 0)?;
+        let (parity, twin, half) = (parity.wait()?, twin.wait()?, half.wait()?);
+        assert_eq!(half.expect("it has a colour").size(), 2);
+        assert_eq!(
+            parity.map(|parity| parity.size()),
+            [Some(2), Some(1), Some(2), None][job.rank() as usize]
+        );
+        barrier(&twin)
+    });
+    cases.add(
+        "comm.icreate.tags",
+        2,
+        "creations of one group at the same time differ by their tags",
+        |job| {
+            let group = job.comm.group();
+            let tags = if job.rank() == 0 { [1, 2] } else { [2, 1] };
+            let creations = tags.map(|tag| job.comm.icreate(&group, tag));
+            let mut comms = Vec::new();
+            for creation in creations {
+                comms.push(creation?.wait()?);
+            }
+            if job.rank() == 1 {
+                comms.reverse();
+            }
+            let sends = comms.iter().zip(1u8..).map(|(comm, value)| comm.isend(vec![value], job.other(), 7));
+            let sends = sends.collect::<Result<Vec<_>, _>>()?;
+            for (comm, value) in [(&comms[1], 2u8), (&comms[0], 1)] {
+                let mut byte = [0];
+                comm.recv(&mut byte, Source::ANY, Tag::ANY)?;
+                assert_eq!(byte, [value]);
+            }
+            sends.into_iter().try_for_each(|send| send.wait().map(drop).map_err(Error::from))
+        },
+    );
+    cases.add("comm.idup.test", 3, "a creation that is tested again and again ends", |job| {
+        let mut creation = job.comm.idup()?;
+        let twin = loop {
+            if let Some(created) = creation.test() {
+                break created?;
+            }
+        };
+        expect_error!(creation.test().expect("it has ended"), Error::NoSuchRequest);
+        barrier(&twin)
+    });
+    cases.add("comm.idup.traffic", 2, "messages pass while a communicator is created", |job| {
+        let creation = job.comm.idup()?;
+        let mut theirs = [9];
+        job.comm.sendrecv(&[job.rank()], job.other(), 7, &mut theirs, job.other(), 7)?;
+        assert_eq!(theirs, [job.other().0]);
+        barrier(&creation.wait()?)
+    });
+}
+
+/// The number of a communicator's copies.
+struct Copies(u32);
+
+impl Attribute for Copies {
+    fn duplicate(&self) -> Inherited<Self> {
+        Inherited::Own(Self(self.0 + 1))
+    }
+}
+
+/// An attribute that all duplicates share.
+struct Common(u32);
+
+impl Attribute for Common {
+    fn duplicate(&self) -> Inherited<Self> {
+        Inherited::Shared
+    }
+}
+
+/// An attribute that duplicates do not get.
+struct Private;
+
+impl Attribute for Private {}
+
+fn attributes(cases: &mut Cases) {
+    cases.section("7.7.2");
+    cases.add("comm.attribute.dup", 2, "the attribute decides what a duplicate gets", |job| {
+        job.comm.set_attribute(Copies(0));
+        job.comm.set_attribute(Common(5));
+        job.comm.set_attribute(Private);
+        let twin = job.comm.dup()?.dup()?;
+        assert_eq!(twin.attribute::<Copies>().map(|copies| copies.0), Some(2));
+        assert_eq!(twin.attribute::<Common>().map(|common| common.0), Some(5));
+        assert!(twin.attribute::<Private>().is_none() && job.comm.attribute::<Private>().is_some());
+        assert_eq!(job.comm.attribute::<Copies>().map(|copies| copies.0), Some(0));
+        job.comm.remove_attribute::<Copies>();
+        job.comm.remove_attribute::<Common>();
+        job.comm.remove_attribute::<Private>();
+        Ok(())
+    });
+    cases.add("comm.attribute.split", 2, "communicators other than duplicates get no attribute", |job| {
+        let twin = job.comm.dup()?;
+        twin.set_attribute(Common(5));
+        let split = twin.split(Some(0), 0)?.expect("it has a colour");
+        let created = twin.create(&twin.group(), 0)?;
+        assert!(split.attribute::<Common>().is_none() && created.attribute::<Common>().is_none());
+        Ok(())
+    });
+    cases.add("comm.attribute.replace", 1, "a communicator has one attribute of each type", |job| {
+        let twin = job.comm.dup()?;
+        twin.set_attribute(Common(5));
+        twin.set_attribute(Common(6));
+        assert_eq!(twin.attribute::<Common>().map(|common| common.0), Some(6));
+        assert_eq!(twin.remove_attribute::<Common>().map(|common| common.0), Some(6));
+        assert!(twin.attribute::<Common>().is_none());
+        Ok(())
+    });
+    cases.section("7.8");
+    cases.add("comm.name", 1, "a name is that of all handles, and not of a duplicate", |job| {
+        let twin = job.comm.dup()?;
+        assert_eq!(twin.name(), None);
+        twin.clone().set_name("rows");
+        assert_eq!(twin.name().as_deref(), Some("rows"));
+        assert_eq!(twin.dup()?.name(), None);
+        Ok(())
+    });
 }
 
 fn dup(cases: &mut Cases) {
