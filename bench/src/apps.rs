@@ -6,12 +6,15 @@
 
 use std::error::Error;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::ValueEnum;
 use samite_launch::{self as launch, Options};
 use serde::Deserialize;
+
+use crate::layouts::name;
+use crate::peers;
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
@@ -55,15 +58,6 @@ enum Structure {
 }
 
 impl App {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Nbody => "nbody",
-            Self::Radix => "radix",
-            Self::Cg => "cg",
-            Self::Lu => "lu",
-        }
-    }
-
     /// The arguments, for problems that 128 ranks can divide.
     const fn args(self) -> &'static [&'static str] {
         match self {
@@ -71,16 +65,6 @@ impl App {
             Self::Radix => &["1000000"],
             Self::Cg => &["256"],
             Self::Lu => &["48", "10"],
-        }
-    }
-}
-
-impl Structure {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::LinkedList => "linked-list",
-            Self::FourD => "four-d",
-            Self::Adaptive => "adaptive",
         }
     }
 }
@@ -102,8 +86,8 @@ struct Searches {
     length_sum: u64,
 }
 
-/// The figures of a queue in one job, or their averages over several.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The figures of a queue in one job.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     /// The maximum length (MQL).
     longest: f64,
@@ -135,18 +119,6 @@ impl Figures {
             pointers: total(|rank| rank.hops) / searches,
         }
     }
-
-    fn averaged(runs: &[Self]) -> Self {
-        let of = |of: fn(&Self) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
-        Self {
-            longest: of(|run| run.longest),
-            length: of(|run| run.length),
-            worst_search: of(|run| run.worst_search),
-            search: of(|run| run.search),
-            longest_search: of(|run| run.longest_search),
-            pointers: of(|run| run.pointers),
-        }
-    }
 }
 
 /// A row of (Zounmevo 2014, tables 4.8 and 4.9): MQL, AQL, MASL and ASL of the linked list.
@@ -176,76 +148,55 @@ impl AppsArgs {
         for &structure in &self.structures {
             build(structure, &self.apps)?;
         }
-        let Self { runs, transport, .. } = self;
         let mut rows = Vec::new();
         for &app in &self.apps {
             for &ranks in &self.ranks {
-                let mut jobs = vec![(Vec::new(), Vec::new()); self.structures.len()];
-                for _ in 0..*runs {
-                    for (&structure, (posted, unexpected)) in self.structures.iter().zip(&mut jobs) {
-                        let queues = job(app, structure, ranks, transport)?;
-                        posted.push(Figures::of_job(
-                            &queues.iter().map(|rank| &rank.posted).collect::<Vec<_>>(),
-                        ));
-                        unexpected.push(Figures::of_job(
-                            &queues.iter().map(|rank| &rank.unexpected).collect::<Vec<_>>(),
-                        ));
+                let mut runs = vec![Vec::new(); self.structures.len()];
+                for _ in 0..self.runs {
+                    for (&structure, runs) in self.structures.iter().zip(&mut runs) {
+                        let queues = job(app, structure, ranks, &self.transport)?;
+                        runs.push(
+                            QUEUES.map(|(_, of, _)| {
+                                Figures::of_job(&queues.iter().map(of).collect::<Vec<_>>())
+                            }),
+                        );
                     }
                 }
-                for (structure, (posted, unexpected)) in self.structures.iter().zip(jobs) {
-                    rows.push((
-                        app,
-                        ranks,
-                        *structure,
-                        Figures::averaged(&posted),
-                        Figures::averaged(&unexpected),
-                    ));
+                for (&structure, runs) in self.structures.iter().zip(runs) {
+                    rows.push(Row { app, ranks, structure, runs });
                 }
             }
         }
+        let Self { runs, transport, .. } = self;
         say!("queues and searches: averages of {runs} runs over {transport}");
-        for title in ["posted receives", "unexpected messages"] {
+        for (queue, (title, _, published)) in QUEUES.into_iter().enumerate() {
+            say!("\n{title}");
             say!(
-                "\n{title}\n{:<6} {:>20} {:<11} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8}",
+                "{:48} {:>8} {:>8} {:>10} {:>10} {:>8}",
                 "",
-                "ranks",
-                "structure",
                 "longest",
                 "mean",
                 "worst rank",
                 "mean",
-                "longest",
-                "pointers"
+                "longest"
             );
             say!(
-                "{:>48} {:>8} {:>10} {:>10} {:>8} {:>8}",
+                "{:<6} {:>20} {:<20} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8}",
+                "",
+                "ranks",
+                "structure",
                 "queue",
                 "queue",
                 "search",
                 "search",
                 "search",
-                ""
+                "pointers"
             );
-            for &(app, ranks, structure, posted, unexpected) in &rows {
-                let of = if title == "posted receives" { posted } else { unexpected };
-                say!(
-                    "{:<6} {ranks:>20} {:<11} {:>8.1} {:>8.1} {:>10.3} {:>10.3} {:>8.1} {:>8.1}",
-                    app.name(),
-                    structure.name(),
-                    of.longest,
-                    of.length,
-                    of.worst_search,
-                    of.search,
-                    of.longest_search,
-                    of.pointers
-                );
-            }
+            rows.iter().for_each(|row| row.print(queue));
             for row in PUBLISHED.iter().filter(|row| self.apps.contains(&row.app)) {
-                let [longest, length, worst, search] =
-                    if title == "posted receives" { row.posted } else { row.unexpected };
-                let app = row.app.name();
+                let ([longest, length, worst, search], app) = (published(row), name(row.app));
                 say!(
-                    "{app:<6} {:>20} {:<11} {longest:>8.1} {length:>8.1} {worst:>10.3} {search:>10.3}",
+                    "{app:<6} {:>20} {:<20} {longest:>8.1} {length:>8.1} {worst:>10.3} {search:>10.3}",
                     row.name,
                     "published"
                 );
@@ -255,27 +206,61 @@ impl AppsArgs {
     }
 }
 
+/// A queue: its title, its statistics at a rank, and the published figures.
+type Queue = (&'static str, fn(&Queues) -> &Searches, fn(&Published) -> [f64; 4]);
+
+const QUEUES: [Queue; 2] = [
+    ("posted receives", |rank| &rank.posted, |row| row.posted),
+    ("unexpected messages", |rank| &rank.unexpected, |row| row.unexpected),
+];
+
+/// The figures of both queues in each run.
+struct Row {
+    app: App,
+    ranks: u32,
+    structure: Structure,
+    runs: Vec<[Figures; 2]>,
+}
+
+impl Row {
+    fn print(&self, queue: usize) {
+        let mean = |of: fn(&Figures) -> f64| {
+            self.runs.iter().map(|run| of(&run[queue])).sum::<f64>() / self.runs.len() as f64
+        };
+        say!(
+            "{:<6} {:>20} {:<20} {:>8.1} {:>8.1} {:>10.3} {:>10.3} {:>8.1} {:>8.1}",
+            name(self.app),
+            self.ranks,
+            name(self.structure),
+            mean(|run| run.longest),
+            mean(|run| run.length),
+            mean(|run| run.worst_search),
+            mean(|run| run.search),
+            mean(|run| run.longest_search),
+            mean(|run| run.pointers)
+        );
+    }
+}
+
 /// Returns the folder in which programs with a structure are built.
 fn folder(structure: Structure) -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    let target = workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
-    target.join("metered").join(structure.name())
+    peers::target().join("metered").join(name(structure))
 }
 
 fn build(structure: Structure, apps: &[App]) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut flags = "--cfg metered".to_owned();
     if structure != Structure::Adaptive {
-        flags += &format!(" --cfg metered=\"{}\"", structure.name());
+        flags += &format!(" --cfg metered=\"{}\"", name(structure));
     }
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--release", "--locked", "--package", "samite"]);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("RUSTFLAGS", flags);
     cargo.arg("--target-dir").arg(folder(structure));
-    apps.iter().for_each(|app| {
-        cargo.args(["--example", app.name()]);
+    apps.iter().for_each(|&app| {
+        cargo.args(["--example", &name(app)]);
     });
     if !cargo.status()?.success() {
-        return Err(format!("the examples could not be built with {}", structure.name()).into());
+        return Err(format!("the examples could not be built with {}", name(structure)).into());
     }
     Ok(())
 }
@@ -296,10 +281,10 @@ fn job(
         transport: Some(transport.to_owned()),
         env: vec![("SAMITE_METERED".to_owned(), statistics.display().to_string())],
         args: app.args().iter().map(Into::into).collect(),
-        ..Options::new(ranks, folder(structure).join("release/examples").join(app.name()))
+        ..Options::new(ranks, folder(structure).join("release/examples").join(name(app)))
     };
     if launch::run(options)? != 0 {
-        return Err(format!("{} with {ranks} ranks failed", app.name()).into());
+        return Err(format!("{} with {ranks} ranks failed", name(app)).into());
     }
     let read = |rank: u32| -> Result<Queues, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::from_slice(&fs::read(statistics.join(rank.to_string()))?)?)

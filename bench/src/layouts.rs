@@ -67,7 +67,7 @@ enum Kind {
 }
 
 /// The name of a value on the command line.
-fn name(value: impl ValueEnum) -> String {
+pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

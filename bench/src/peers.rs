@@ -183,8 +183,13 @@ const OFI_TCP: &[(&str, &str)] = &[
 
 /// Returns the folder in which `ci/peers.sh` installs and this module builds.
 fn folder() -> PathBuf {
+    target().join("peers")
+}
+
+/// Returns the folder of all that is built in the workspace.
+pub(crate) fn target() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into())).join("peers")
+    workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }
 
 fn in_path(command: &str) -> Option<PathBuf> {

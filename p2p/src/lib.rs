@@ -51,7 +51,7 @@ pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
     Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,
 };
-pub use samite_matching::{Pattern, Source};
 #[cfg(metered)]
-pub use samite_matching::{SearchStats, Stats};
+pub use samite_matching::SearchStats;
+pub use samite_matching::{Pattern, Source};
 pub use tagged::{Claimed, PartitionedId};

@@ -330,14 +330,7 @@ impl Comm {
         let (from, tag) = (from.into(), tag.into());
         let Some(pattern) = self.pattern(from, tag)? else { return self.absent(tag.tag) };
         match self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds) {
-            Ok(status) => {
-                // A search for the sender would find the rank that the program named.
-                let status = match from.rank() {
-                    Some(peer) => Status { peer, ..status },
-                    None => self.local_status(status),
-                };
-                whole(status, size_of::<T>())
-            }
+            Ok(status) => whole(self.received(status, from), size_of::<T>()),
             Err(error) => Err(self.local_error(error)),
         }
     }
@@ -773,6 +766,16 @@ impl Comm {
     fn local_status(&self, Status { peer, tag, bytes }: Status) -> Status {
         let peer = self.derived.as_ref().map_or(peer, |derived| derived.local_rank(peer));
         Status { peer, tag, bytes }
+    }
+
+    /// Returns the status of a receive from `from` with the sender's rank in this communicator: the rank that the program
+    /// named, which is cheaper than a search for it.
+    #[inline(always)]
+    fn received(&self, status: Status, from: Source) -> Status {
+        match from.rank() {
+            Some(peer) => Status { peer, ..status },
+            None => self.local_status(status),
+        }
     }
 
     /// Returns an error with ranks of the job as one with ranks of this communicator.

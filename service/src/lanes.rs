@@ -66,6 +66,8 @@ impl Lanes {
     /// # Errors
     /// The first error of a lane.
     pub(crate) fn say_goodbye(&self, tell: impl Fn(&mut dyn Directory)) -> Result<(), Error> {
+        #[cfg(metered)]
+        crate::metered::report(self.first());
         let mut failed = Ok(());
         let mut goodbyes = Vec::new();
         for runtime in &self.runtimes {

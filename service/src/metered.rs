@@ -5,18 +5,19 @@ use std::path::Path;
 use samite_p2p::SearchStats;
 use serde_json::{Value, json};
 
-use crate::Comm;
+use crate::runtime::Runtime;
+use crate::transport::Transport;
 
 /// The folder for the statistics of the ranks, each in a file with the rank as its name.
 const FOLDER: &str = "SAMITE_METERED";
 
-/// Writes the statistics of this rank's first lane, if a folder is set.
-pub(crate) fn report(comm: &Comm) {
-    let stats = comm.runtime.look(|engine| Ok(engine.matching_stats()));
+/// Writes the statistics of a rank's first lane, if a folder is set.
+pub(crate) fn report(runtime: &Runtime<Transport>) {
+    let stats = runtime.look(|engine| Ok(engine.matching_stats()));
     // A rank that has left before has reported already.
     let (Some(folder), Ok(stats)) = (std::env::var_os(FOLDER), stats) else { return };
     let queues = json!({ "posted": queue(&stats.posted), "unexpected": queue(&stats.unexpected) });
-    let file = Path::new(&folder).join(comm.rank().to_string());
+    let file = Path::new(&folder).join(runtime.rank.0.to_string());
     // The caller has no way to report an error; `samite-bench apps` finds that the file is missing.
     let _ = std::fs::write(file, queues.to_string());
 }

@@ -58,8 +58,6 @@ impl World {
     /// [`Error::TimedOut`] if a rank has not taken the messages sent to it within `SAMITE_LINGER_US`; this rank has
     /// left all the same. [`Error::Condemned`] if it was given up before, [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
-        #[cfg(metered)]
-        crate::metered::report(&self.comm);
         self.lanes.say_goodbye(|directory| directory.leave())
     }
 }
@@ -69,8 +67,6 @@ impl Drop for World {
         if std::thread::panicking() {
             self.lanes.abandon();
         } else {
-            #[cfg(metered)]
-            crate::metered::report(&self.comm);
             // Errors show in the others' operations, and a drop cannot return one.
             let _ = self.lanes.say_goodbye(|directory| directory.close());
         }

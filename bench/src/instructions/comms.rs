@@ -17,7 +17,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "comm_receive_8_world", run: |operations| in_world(|comm| receive(comm, operations)) },
     Scenario { name: "comm_receive_8_split", run: |operations| in_split(|comm| receive(comm, operations)) },
     Scenario { name: "comm_wait_8", run: |operations| in_world(|comm| wait(comm, operations)) },
-    Scenario { name: "comm_await_8", run: |operations| in_world(|comm| await_(comm, operations)) },
+    Scenario { name: "comm_await_8", run: |operations| in_world(|comm| awaited(comm, operations)) },
 ];
 
 const RANKS: u32 = 4;
@@ -78,7 +78,7 @@ fn wait(comm: &Comm, operations: u64) {
 }
 
 /// Counts as [`wait`], with a future that a minimal executor polls.
-fn await_(comm: &Comm, operations: u64) {
+fn awaited(comm: &Comm, operations: u64) {
     let data = black_box([7u64]);
     for _ in 0..operations {
         let request = comm.irecv(vec![0u64], comm.rank(), TAG).expect("it is posted");

@@ -104,11 +104,11 @@ pub(super) struct Lanes {
     last: u8,
 }
 
+/// No protocol has the bit of the goodbye.
+const _: () = assert!((1_u32 << Protocol::LAST as u32) < Lanes::GOODBYE as u32);
+
 impl Lanes {
-    const GOODBYE: u8 = {
-        assert!((Protocol::LAST as u8) < 7, "bit 7 is that of the goodbye");
-        1 << 7
-    };
+    const GOODBYE: u8 = 1 << 7;
 
     #[inline]
     pub(super) fn is_empty(self) -> bool {

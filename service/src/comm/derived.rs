@@ -61,7 +61,6 @@ impl Derived {
     }
 
     /// Returns the rank in this communicator of a rank of the job.
-    #[inline(always)]
     pub(crate) fn local_rank(&self, rank: Rank) -> Rank {
         self.group.index(WorldRank(rank.0)).map_or(rank, Rank)
     }

@@ -67,13 +67,16 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
+        let (from, tag) = (from.into(), tag.into());
+        let Some(pattern) = self.pattern(from, tag)? else { return self.absent(tag.tag) };
         let unit = view.unit;
         let received = match view.bytes.reborrow().into_slice() {
             Ok(bytes) => self.runtime.recv(pattern, bytes, &self.bounds),
             Err(mut bytes) => self.runtime.recv(pattern, &mut bytes, &self.bounds),
         };
-        whole(self.local(received)?, unit)
+        match received {
+            Ok(status) => whole(self.received(status, from), unit),
+            Err(error) => Err(self.local_error(error)),
+        }
     }
 }

@@ -372,6 +372,20 @@ fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
     engines[0].collect(waits, &mut ()).expect("it has ended").result.unwrap();
 }
 
+#[test]
+fn a_closed_context_takes_no_room_for_envelopes() {
+    let mut engines = pair(&Config { envelopes_max: 0, ..Config::default() });
+    settle(&mut engines);
+    open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
+    engines[1].close_contexts(Time::ZERO, OPENED);
+    let send =
+        engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(5_000_000), NEVER).unwrap();
+    settle(&mut engines);
+    let completion = engines[0].collect(send, &mut ()).expect("it has ended");
+    assert!(completion.result.is_ok() && completion.memory.is_some(), "{completion:?}");
+    at_rest(&engines);
+}
+
 /// Packets about names that no rank asked about are ignored, and impossible ones fail their sender.
 #[test]
 fn answers_without_a_question_change_nothing() {
