@@ -986,6 +986,12 @@ impl<P: Port> Engine<P> {
         self.inner.seems_idle()
     }
 
+    /// Returns true if messages wait in the outbox: copies whose sends have returned.
+    #[inline(always)]
+    pub fn keeps_messages(&self) -> bool {
+        self.inner.stack().outbox.cost() > 0
+    }
+
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
     pub fn due(&self) -> Time {
         self.inner.due().min(self.agreements.due())

@@ -265,9 +265,10 @@ impl Comm {
     ///
     /// A send whose message cannot be sent at once waits, because the parameter `outbox_max` is 0 by default. If it is
     /// larger, such a message of at most `eager_max` bytes is copied to an outbox of that many bytes, and the send
-    /// returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call or before this rank leaves. It
-    /// is lost if this rank is stopped or killed before that, or if the receiver fails: [`Stats::lost`] counts it, and
-    /// later operations with the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and
+    /// returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call, or while this rank leaves. It
+    /// is lost if this rank is stopped or killed before that, if the receiver has not taken it within the parameter
+    /// `linger_us` when this rank leaves, or if the receiver fails: [`Stats::lost`] counts it, and later operations with
+    /// the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and
     /// sends in a [`Scope`].
     ///
     /// # Errors

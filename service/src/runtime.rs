@@ -222,15 +222,7 @@ impl<P: Port> Runtime<P> {
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
-            Ok(Sent::Now) => {
-                self.hand_over(&mut core);
-                Ok(())
-            }
-            Ok(Sent::Copied) => {
-                // The message may be sent right now: the receiver's address or more credit may have arrived.
-                if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
-                    self.rouse(&mut core);
-                }
+            Ok(Sent::Now | Sent::Copied) => {
                 self.hand_over(&mut core);
                 Ok(())
             }

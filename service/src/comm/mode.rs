@@ -20,7 +20,7 @@ pub enum Mode {
     /// communicator counts as received.
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a later
-    /// call, or before this rank leaves. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
+    /// call on that lane, or while this rank leaves, if its receiver takes it within the parameter `linger_us`. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
     /// [`Comm::with_buffer`]; without one all communicators of a [lane](Comm::lane) share a buffer of `buffer_max` bytes,
     /// 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`].
     /// While the receiver has no room for a copied message, later messages to that rank wait behind it, and a standard

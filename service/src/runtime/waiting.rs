@@ -339,11 +339,25 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Wakes the sleeping thread, if a call has left work for which it would wake too late.
+    /// Ends a call that did not wait: moves the messages in the outbox, and wakes the sleeping thread if the call has left
+    /// work for which it would wake too late.
     #[inline]
     pub(super) fn hand_over(&self, core: &mut Core<P>) {
+        if core.engine.keeps_messages() {
+            self.move_kept(core);
+        }
         if core.sleeper.is_some() {
             core.wake_if_due();
+        }
+    }
+
+    /// Drives once for the messages in the outbox: the receiver's address or credit may have arrived. A program whose calls
+    /// all end at once would not poll otherwise.
+    #[cold]
+    fn move_kept(&self, core: &mut Core<P>) {
+        // An error of the port also ends the next call that waits.
+        if !matches!(core.step(self.clock.now(), &mut ()), Ok(0)) {
+            self.rouse(core);
         }
     }
 }
