@@ -495,7 +495,8 @@ impl Comm {
         }
     }
 
-    /// Returns an empty set of requests, whose results can be taken in the order in which they end.
+    /// Returns an empty set of requests, whose results can be taken in the order in which they end. A time-out of this
+    /// handle does not apply to the set: each request has that of its own.
     #[must_use]
     pub fn request_set<B: Buffer>(&self) -> RequestSet<B> {
         RequestSet::new(self.clone())

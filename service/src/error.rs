@@ -150,7 +150,9 @@ pub enum Error {
     #[error(transparent)]
     Layout(Box<LayoutError>),
     /// Misuse: the request was already finished.
-    #[error("no such request: it was finished before")]
+    #[error(
+        "no such request: its result was returned before; call test no more once it has returned a result"
+    )]
     NoSuchRequest,
     /// Misuse: the call is for a persistent operation between its rounds, and a round was started. Nothing was sent or
     /// posted, and the round goes on.
@@ -233,7 +235,9 @@ pub enum Error {
     },
     /// Misuse: this rank has left the job, since its [`World`](crate::World) was dropped. A call that waits in another
     /// thread ends with this error too.
-    #[error("this rank has left the job, its World was dropped; {fate}")]
+    #[error(
+        "this rank has left the job: its World was dropped, so keep the value of init until the last call; {fate}"
+    )]
     Closed {
         /// The known fate of the message.
         fate: Fate,

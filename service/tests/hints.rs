@@ -177,7 +177,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "E0502",
     ),
     ("creation_twice", "let c = a.idup()?; let _ = c.wait(); let _ = c.wait();", "E0382"),
-    ("received_booleans", "a.recv(&mut [true], R, 7)?;", "cannot be"),
+    ("received_booleans", "a.recv(&mut [true], R, 7)?;", "`recv_checked`"),
     ("references", "a.send(&[&1u8], R, 7)?;", "cannot be sent or received as bytes"),
     ("strings", "a.send(&[String::new()], R, 7)?;", "cannot be sent or received as bytes"),
     (

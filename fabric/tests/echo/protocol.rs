@@ -18,6 +18,8 @@ pub(crate) struct Echo {
     protocol: Protocol,
     pub(crate) calls: Slots<Call>,
     queues: BTreeMap<Peer, VecDeque<RequestId>>,
+    /// The longest packets that the paths to peers take.
+    packet_max: BTreeMap<Peer, usize>,
 }
 
 /// A call that its caller has not collected.
@@ -33,6 +35,8 @@ pub(crate) struct Call {
 pub(crate) enum Ended {
     TimedOut,
     PeerFailed(Cause),
+    /// The bytes do not fit in one packet.
+    TooLong,
 }
 
 impl Slot for Call {
@@ -47,12 +51,17 @@ impl Slot for Call {
 impl Echo {
     /// Makes an echo that uses the packets of this protocol.
     pub(crate) fn new(protocol: Protocol) -> Self {
-        Self { protocol, calls: Slots::new(protocol), queues: BTreeMap::new() }
+        Self { protocol, calls: Slots::new(protocol), queues: BTreeMap::new(), packet_max: BTreeMap::new() }
     }
 
     /// Starts a call.
     pub(crate) fn call(&mut self, link: &mut Link, to: Peer, bytes: &[u8], deadline: Time) -> RequestId {
         let id = self.calls.insert(Call { to, bytes: bytes.to_vec(), deadline, result: None });
+        // The link reports an end once. An operation that starts later must look.
+        if let Some(cause) = link.peer(to).failure() {
+            self.end(id, Err(Ended::PeerFailed(cause)));
+            return id;
+        }
         let calls = &self.calls;
         link.set_deadline(id, deadline, |id, due| calls.get(id).is_some_and(|call| call.deadline == due));
         self.queues.entry(to).or_default().push_back(id);
@@ -97,7 +106,13 @@ impl Stack for Echo {
         };
         match header.kind {
             ASK => link.answer(from, self.protocol, ANSWER, body),
-            ANSWER => self.end(RequestId::from_wire(u64::from_le_bytes(*name)), Ok(bytes.to_vec())),
+            ANSWER => {
+                // A peer may name any call. Only the answer of the called one counts.
+                let id = RequestId::from_wire(u64::from_le_bytes(*name));
+                if self.calls.get(id).is_some_and(|call| call.to == from) {
+                    self.end(id, Ok(bytes.to_vec()));
+                }
+            }
             theirs => return Err(Fault::new(from, WireError::Kind { theirs })),
         }
         Ok(())
@@ -107,7 +122,9 @@ impl Stack for Echo {
         unreachable!("it posts no operations")
     }
 
-    fn path(&mut self, _: &mut Link, _: Peer, _: &Caps) {}
+    fn path(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
+        self.packet_max.insert(peer, caps.packet_max);
+    }
 
     fn ended(&mut self, _: &mut Link, peer: Peer, ending: &Ending<'_>) {
         match ending {
@@ -130,12 +147,17 @@ impl Stack for Echo {
 
     fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
         let queue = self.queues.entry(to).or_default();
-        let first = queue.front().map(|id| (*id, self.calls.get(*id)));
-        let turn = match first {
-            Some((id, Some(Call { bytes, result: None, .. }))) => {
+        let turn = match queue.front().and_then(|id| Some((*id, self.calls.get_mut(*id)?))) {
+            Some((id, call)) if call.result.is_none() => {
                 let header = out.link.header(to, self.protocol, ASK, Flags::empty(), 0);
                 let head = [header.as_bytes(), &id.to_wire().to_le_bytes()].concat();
-                Turn::from(out.send(to, &head, bytes.as_slice())?)
+                if self.packet_max.get(&to).is_some_and(|&max| head.len() + call.bytes.len() > max) {
+                    // The port would refuse the packet, and a port's error ends the peer.
+                    call.result = Some(Err(Ended::TooLong));
+                    Turn::Skipped
+                } else {
+                    Turn::from(out.send(to, &head, call.bytes.as_slice())?)
+                }
             }
             _ => Turn::Skipped,
         };

@@ -169,7 +169,21 @@ fn the_end_of_a_peer_ends_the_calls_of_both() {
     for (place, id) in calls.into_iter().enumerate() {
         let result = engines[0].stack_mut().echoes[place].collect(id);
         assert_eq!(result, Some(Err(Ended::PeerFailed(Cause::Lost))));
+        let late = start(&mut engines[0], place, b"the peer has failed", Time::NEVER);
+        assert_eq!(
+            engines[0].stack_mut().echoes[place].collect(late),
+            Some(Err(Ended::PeerFailed(Cause::Lost)))
+        );
     }
+}
+
+#[test]
+fn a_call_that_fits_no_packet_ends_alone() {
+    let mut engines = on_loopback();
+    let [long, short] = [1 << 20, 8].map(|len| start(&mut engines[0], 0, &vec![7; len], Time::NEVER));
+    settle(&mut engines, 0);
+    let echo = &mut engines[0].stack_mut().echoes[0];
+    assert_eq!([echo.collect(long), echo.collect(short)], [Some(Err(Ended::TooLong)), Some(Ok(vec![7; 8]))]);
 }
 
 /// The keys of both are the same.

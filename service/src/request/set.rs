@@ -55,7 +55,8 @@ impl<B: Buffer> RequestSet<B> {
     }
 
     /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request keeps
-    /// its own deadline and cancel. The cancel of the set's communicator ends each call that waits or tests, by
+    /// its own deadline and cancel; a time-out of the set's communicator has no effect. The cancel of the set's
+    /// communicator ends each call that waits or tests, by
     /// cancelling one request. A request whose result [`Request::test`] has returned ends in the set with
     /// [`Error::NoSuchRequest`].
     ///
