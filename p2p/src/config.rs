@@ -104,11 +104,15 @@ impl Config {
             credit_max: self.unexpected_max as u64,
             window_min: self.window_min as u64,
             window_max: self.window_max as u64,
-            answers_max: ANSWERS_MIN.max(self.envelopes_max / OVERHEAD),
+            answers_max: ANSWERS_MIN.max(ANSWERS_EACH * (self.envelopes_max / OVERHEAD)),
             quarantine_max: self.quarantine_max as u64,
         }
     }
 }
+
+/// Packets that may wait for each message of a peer that is stopped: a request for its bytes and the end of its receive, if
+/// that gives up; and the withdrawal of a message to the peer.
+const ANSWERS_EACH: usize = 3;
 
 /// Number of answers that may wait for a peer, even if the budget for envelopes is small.
 const ANSWERS_MIN: usize = 1024;

@@ -113,7 +113,8 @@ impl Comm {
     /// overtake or match each other's: only receives on the same lane of the destination match.
     ///
     /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more; all
-    /// ranks have the same number. Progress is made in the lane of the call. Creations of communicators, of any lane, are
+    /// ranks have the same number. Progress is made in the lane of the call; so a rank that leaves
+    /// waits, at most for the parameter `linger_us`, for others that wait in another lane. Creations of communicators, of any lane, are
     /// called in one order by all ranks; what they create has all lanes too, and the lane of the handle on which they
     /// were called.
     ///
@@ -169,7 +170,8 @@ impl Comm {
     /// rank has joined the job.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::InvalidRank`].
+    /// [`Error::PeerFailed`] if the rank is not restarted: it has left, or has failed for good. [`Error::TimedOut`],
+    /// [`Error::Cancelled`], [`Error::InvalidRank`].
     pub fn wait_for_restart(&self, rank: Rank, timeout: Duration) -> Result<u32, Error> {
         let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
         let world_rank = self.world_rank(rank)?;
@@ -219,6 +221,10 @@ impl Comm {
 
     /// Returns the same communicator with a time-out: every operation on it takes at most `timeout` from the call that
     /// starts it, and then ends with [`Error::TimedOut`].
+    ///
+    /// A receive that times out while the bytes of its message arrive ([`Awaited::Bytes`](crate::Awaited::Bytes)) has
+    /// consumed the message, which is lost; the send may have ended without an error. To look for messages with a short
+    /// time-out, use [`claim`](Self::claim) or [`probe`](Self::probe), and receive with a longer one.
     ///
     /// ```
     /// # use std::time::Duration;

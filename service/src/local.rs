@@ -202,7 +202,10 @@ impl Directory for Member {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::{Error, Rank};
 
     #[test]
     fn only_a_rank_that_is_given_up_is_informed() {
@@ -214,5 +217,33 @@ mod tests {
         };
         assert_eq!((incarnation, &why[..]), (first_incarnation(2), "packets were lost"));
         assert!(members.iter_mut().all(|member| member.poll().is_none()));
+    }
+
+    /// The bound of the communicator and that of the call both hold, and the end of a rank that the launcher restarts is
+    /// not final.
+    #[test]
+    fn a_wait_for_a_restart_that_does_not_come_ends_at_its_bounds() {
+        let (hub, settings) = (Hub::new(), samite_control::Settings::default());
+        let board = Board((0..2).map(|_| News::new()).collect::<Vec<_>>().into());
+        let incarnation = first_incarnation(0);
+        let identity = Identity { rank: WorldRank(0), size: 2, incarnation, secret: [0; 16] };
+        let engine = Engine::new(transport::local(hub.port()), identity.clone(), settings.engine.clone());
+        let directory = Box::new(Member { rank: 0, board: board.clone() });
+        let (place, lane) = (Place::ALONE, Lane { number: 0, of: 1 });
+        let runtime = Runtime::new(engine, directory, &identity, &place, lane, settings.checks).unwrap();
+        let world = World::new(Lanes::new(vec![Arc::new(runtime)]));
+        let failed = |returns| {
+            let (rank, incarnation) = (1, first_incarnation(1));
+            board.0[0].post(Notice::Failed { rank, incarnation, how: "it was killed".into(), returns });
+        };
+        failed(true);
+        let (soon, far) = (Duration::from_millis(20), Duration::from_secs(3600));
+        for (bound, timeout) in [(soon, far), (far, soon)] {
+            let waited = world.comm().with_timeout(bound).wait_for_restart(Rank(1), timeout);
+            assert!(matches!(waited, Err(Error::TimedOut { .. })), "{waited:?}");
+        }
+        failed(false);
+        let waited = world.comm().wait_for_restart(Rank(1), far);
+        assert!(matches!(waited, Err(Error::PeerFailed { rank: Rank(1), .. })), "{waited:?}");
     }
 }

@@ -545,7 +545,12 @@ impl<P: Port> Runtime<P> {
                 core.directory.request_address(rank.0);
             }
         }
-        self.until(bounds, &pattern, Awaited::Address, |engine| Ok(self.counted_incarnation(engine, rank)))
+        self.until(bounds, &pattern, Awaited::Address, |engine| {
+            match (self.counted_incarnation(engine, rank), engine.gone(rank)) {
+                (None, Some(error)) => Err(error),
+                (incarnation, _) => Ok(incarnation),
+            }
+        })
     }
 
     /// Returns the incarnation of a rank, counted from 1.

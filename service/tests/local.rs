@@ -490,3 +490,25 @@ fn a_set_takes_requests_of_its_own_world_only() {
         }
     });
 }
+
+#[test]
+fn a_wait_for_the_restart_of_a_rank_that_has_left_ends() {
+    let results = samite::local(2, |world| {
+        let comm = world.comm();
+        let peer = Rank(1 - comm.rank().0);
+        comm.sendrecv(&[0_u8], peer, 1, &mut [0_u8], peer, 1)?;
+        if comm.rank() == 1 {
+            return Ok(());
+        }
+        match comm.wait_for_restart(peer, Duration::MAX) {
+            // It still took part.
+            Ok(1) => {}
+            other => assert!(matches!(other, Err(Error::PeerFailed { .. })), "{other:?}"),
+        }
+        let left = comm.recv(&mut [0_u8], peer, 2);
+        assert!(matches!(left, Err(Error::PeerFailed { .. })), "{left:?}");
+        comm.wait_for_restart(peer, Duration::MAX).map(drop)
+    });
+    assert!(matches!(results[0], Err(Error::PeerFailed { .. })), "{results:?}");
+    assert_eq!(results[1], Ok(()));
+}

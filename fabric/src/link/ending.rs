@@ -165,6 +165,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         state.incarnation.filter(|_| state.is_alive()).map(Incarnation::get)
     }
 
+    /// Returns why no process of a rank takes part any more, or `None` if one does or may.
+    pub fn gone(&mut self, rank: WorldRank) -> Option<Cause> {
+        let peer = self.link.find(rank)?;
+        let state = &self.link.peers[peer];
+        state.failure().filter(|_| self.link.is_gone(state))
+    }
+
     /// Returns true if a rank's process is known to be stopped.
     pub fn is_stopped(&mut self, rank: WorldRank) -> bool {
         self.link.find(rank).is_some_and(|peer| self.link.peers[peer].is_stopped)
@@ -334,18 +341,20 @@ impl Link {
     #[cold]
     fn is_alone(&self) -> bool {
         self.peers.iter().all(|(_, state)| {
-            if state.rank == self.identity.rank {
-                return state.has_taken_its_own();
-            }
-            let is_final = match state.standing {
-                _ if state.is_told || !self.expects_word => true,
-                Standing::Left => false,
-                // The process may be alive, and then the launcher says nothing.
-                Standing::Failed(Cause::Lost) => self.now >= state.ended_at.after(LOST_FOR_GOOD_NS),
-                _ => true,
-            };
-            is_final && !state.returns
+            if state.rank == self.identity.rank { state.has_taken_its_own() } else { self.is_gone(state) }
         })
+    }
+
+    /// Returns true if a peer that has ended is not being restarted, as far as is known.
+    fn is_gone(&self, state: &PeerState) -> bool {
+        let is_final = match state.standing {
+            _ if state.is_told || !self.expects_word => true,
+            Standing::Left => false,
+            // The process may be alive, and then the launcher says nothing.
+            Standing::Failed(Cause::Lost) => self.now >= state.ended_at.after(LOST_FOR_GOOD_NS),
+            _ => true,
+        };
+        is_final && !state.returns
     }
 }
 

@@ -108,8 +108,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Answers an urgent packet. Ends the peer whose packet was a fault, or that leaves too many answers untaken: each
-    /// message has at most one answer, so it is here that they would pile up.
+    /// Answers an urgent packet. Ends the peer whose packet was a fault, or that leaves too many answers untaken:
+    /// messages cause them, so it is here that they would pile up.
     #[inline]
     fn handled(&mut self, peer: Peer, flags: Flags, handled: Result<(), Fault>) {
         if let Err(fault) = handled {

@@ -1,6 +1,6 @@
 //! Observing an engine: counters, usage, reports.
 
-use samite_fabric::link::{Cause, OtherTags, Report, Time, Traffic, WorldRank};
+use samite_fabric::link::{Cause, Error, Fate, OtherTags, Report, Time, Traffic, WorldRank};
 use samite_fabric::{Caps, PeerId, Port};
 use samite_matching::Pattern;
 
@@ -97,6 +97,12 @@ impl<P: Port> Engine<P> {
     /// Returns the incarnation of a rank that takes part, if known.
     pub fn incarnation(&mut self, rank: WorldRank) -> Option<u32> {
         self.inner.incarnation(rank)
+    }
+
+    /// Returns the error of an operation with a rank of which no process takes part any more, or `None` if one does or may.
+    pub fn gone(&mut self, rank: WorldRank) -> Option<Error> {
+        let cause = self.inner.gone(rank)?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
     /// Returns true if a rank's process is known to be stopped.
