@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn more_than_the_tolerance_is_too_many() {
         let verdicts =
-            [None, Some(100.0)].map(|old| [96.0, 98.0, 103.0, 103.1].map(|new| Verdict::new(old, new)));
+            [None, Some(100.0)].map(|old| [97.0, 98.0, 102.0, 102.1].map(|new| Verdict::new(old, new)));
         assert_eq!(verdicts[0], [Verdict::New; 4]);
         assert_eq!(verdicts[1], [Verdict::Fewer, Verdict::Within, Verdict::Within, Verdict::TooMany]);
     }
