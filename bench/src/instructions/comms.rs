@@ -21,8 +21,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const RANKS: u32 = 4;
+/// The rank whose operations are counted.
+const COUNTED: Rank = Rank(2);
 const TAG: u64 = 5;
-const END: u64 = 6;
+const BEGIN: u64 = 6;
+const END: u64 = 7;
 
 /// Runs the operations of rank 2 in a job.
 fn in_world(run: impl Fn(&Comm) + Sync) {
@@ -41,14 +44,21 @@ fn in_split(run: impl Fn(&Comm) + Sync) {
     });
 }
 
-/// Calls `run` in rank 2 while the others wait.
-fn alone(comm: &Comm, run: impl Fn()) {
-    if comm.rank() == 2 {
+/// Calls `run` in rank 2 of the world while the others wait. They meet rank 2 before: a first message that arrives during
+/// a counted call would be counted with it.
+fn alone(world: &Comm, run: impl Fn()) {
+    if world.rank() == COUNTED {
+        let others = || (0..world.size()).map(Rank).filter(|other| *other != COUNTED);
+        for other in others() {
+            world.send(&[0u8], other, BEGIN).expect("it waits");
+            world.recv(&mut [0u8], other, BEGIN).expect("it answers");
+        }
         run();
-        let others = (0..comm.size()).map(Rank).filter(|other| *other != comm.rank());
-        others.for_each(|other| comm.send(&[0u8], other, END).expect("it waits"));
+        others().for_each(|other| world.send(&[0u8], other, END).expect("it waits"));
     } else {
-        comm.recv(&mut [0u8], Rank(2), END).expect("it is sent");
+        world.recv(&mut [0u8], COUNTED, BEGIN).expect("it is sent");
+        world.send(&[0u8], COUNTED, BEGIN).expect("it waits");
+        world.recv(&mut [0u8], COUNTED, END).expect("it is sent");
     }
 }
 
