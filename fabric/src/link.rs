@@ -17,17 +17,19 @@
 //! events of its port and the time, and acts on the port. It owns no thread and reads no clock.
 //!
 //! # A packet's way in
-//! [`Port::poll`] hands the packet to the engine. The link admits it: the next packet of the known incarnation of a
-//! peer that takes part, with its acknowledgement and credit. Then the header's protocol byte says which protocol
-//! handles it. A packet that is not admitted is a hello, a repetition, a gap (the peer has failed), or a stranger's (it
-//! is counted).
+//! [`Port::poll`] hands the packet to the engine. The link admits the packet if its sender is a peer that takes part,
+//! in the incarnation that this side knows, and if it has the next number in the sequence from that peer. The link then
+//! takes the acknowledgement and the credit from the header, and the header's protocol byte decides which protocol
+//! handles the packet. A packet that is not admitted is one of four: a hello, which introduces its sender; a
+//! repetition, which is ignored; a packet with a later number than the next, which means that packets were lost and
+//! makes the peer fail; or a packet of an unknown sender, which is only counted.
 //!
 //! # A packet's way out
-//! A protocol that has something to send marks its queue ([`Link::set_queue`]) and lists the peer ([`Link::list`]).
-//! Each drive of the engine goes through the listed peers: first the link's own packets and the protocols' answers
-//! ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the bytes of long messages
-//! ([`Stack::bulk`]). A goodbye comes after all of them. Nothing but hellos is sent to a peer that has not answered
-//! one.
+//! A protocol that has something to send to a peer marks its queue for that peer as not empty ([`Link::set_queue`]),
+//! and puts the peer in the link's list of peers with something to send ([`Link::list`]). Each drive of the engine goes
+//! through the peers in the list: first the link's own packets and the protocols' answers ([`Link::answer`]), then each
+//! protocol's queue in turn ([`Stack::next`]), then the bytes of long messages ([`Stack::bulk`]). A goodbye comes after
+//! all of them. Until a peer has answered a hello, only hellos are sent to it.
 //!
 //! # Failures
 //! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the
@@ -37,7 +39,7 @@
 //!
 //! # A new protocol
 //! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
-//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete one.
+//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete protocol.
 
 mod config;
 mod counters;
@@ -77,13 +79,14 @@ pub use self::numbers::{Incarnation, Time, WorldRank};
 pub use self::peer::{Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
-/// The protocols over a link: one, or a struct that dispatches each event to its protocol.
+/// The protocols over a link: one protocol, or a struct of several that passes each event to the protocol concerned.
 ///
 /// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. They queue work for
 /// [`Stack::next`], [`Stack::bulk`] and [`Stack::drive`].
 pub trait Stack {
-    /// Handles `packet` if it is of the most frequent kind: decodes it, has the link admit it ([`Link::admit`]), and
-    /// processes it. Returns false for any other packet, and for one that the link does not admit.
+    /// Handles `packet` if it is of the kind that the protocol receives most often: decodes it, lets the link admit it
+    /// ([`Link::admit`]), and processes it. Returns false for any other packet, and for one that the link does not
+    /// admit.
     ///
     /// # Errors
     /// The sender has failed.
@@ -95,7 +98,7 @@ pub trait Stack {
     /// Handles an admitted packet of one of these protocols. `body` is the rest of the packet after the header.
     ///
     /// # Errors
-    /// The sender has failed: it broke the protocol, or this side is out of memory for its data.
+    /// The sender has failed: it violated the protocol, or this side has no memory left for its data.
     fn packet<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -133,22 +136,24 @@ pub trait Stack {
         false
     }
 
-    /// Notes the port's capabilities for a peer whose address has become known.
+    /// Notes the port's capabilities for a peer. The link calls this when it has resolved the peer's address to a path.
     fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
 
     /// Ends the operations of a peer. See [`Ending`].
     fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
 
-    /// Ends the operations that need a path to a peer: the port has no room for one. That is no failure of the peer.
+    /// Ends the operations that need a path to a peer, because the port or the peer has no room for another connection.
+    /// The peer has not failed, and later operations may get a path. `what` is the resource that ran out, and `hint`
+    /// the remedy.
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
 
-    /// Ends a request whose deadline has passed, if `due` is still its deadline; [`RequestId::protocol`] names its
-    /// protocol. If `busy`, the port still brings events: a request whose message may be among them answers
-    /// [`Expiry::Later`].
+    /// Ends a request whose deadline has passed, if `due` is still the deadline of the request; [`RequestId::protocol`]
+    /// returns its protocol. `busy` is true while polls still bring events: the message for the request may be among
+    /// the next ones, and then the protocol can answer [`Expiry::Later`] instead of ending the request.
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry;
 
-    /// Sends the next packet that this protocol has queued for a peer, and takes itself off the peer's list
-    /// ([`Link::clear_queue`]) when the queue is empty.
+    /// Sends the next packet that `protocol` has queued for a peer. When the queue is empty, the protocol must say so
+    /// by [`Link::clear_queue`].
     ///
     /// # Errors
     /// The errors of the port: the peer has failed.
@@ -178,7 +183,8 @@ pub trait Stack {
         0
     }
 
-    /// Does at most `pieces` pieces of the work that waits, and counts them down. After an error it is called again.
+    /// Does at most `pieces` pieces of the waiting work, and subtracts each from `pieces`. The engine calls it until
+    /// `pieces` is 0, also after an error.
     ///
     /// # Errors
     /// A peer has failed.
@@ -192,46 +198,48 @@ pub trait Stack {
         Ok(())
     }
 
-    /// Returns true while a goodbye to the peer must wait for bytes that are still to be sent.
+    /// Returns true while this protocol still has bytes of long messages to send to the peer. The goodbye waits for
+    /// them.
     fn holds(&self, _peer: Peer) -> bool {
         false
     }
 
-    /// Ends the operations that need more packets to a peer: the goodbye to it has been sent, and the peer ignores
-    /// later packets.
+    /// Ends the operations that would need to send more packets to a peer. The goodbye to the peer has just been sent,
+    /// and the peer ignores every packet after it.
     fn said_goodbye(&mut self, _: &mut Link, _peer: Peer) {}
 }
 
-/// The way in which a peer ends, or what became known about its end.
+/// The way in which a peer ends, or later news about its end.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
     /// The peer said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
     Left,
     /// The peer failed. Operations that wait for it end.
     Failed(&'a Cause),
-    /// The peer failed after its goodbye. The goodbye has ended the operations that waited for it; its messages stay.
+    /// The peer failed after its goodbye. The operations that waited for the peer have ended at the goodbye; the
+    /// messages that it sent before can still be received.
     FailedAfterGoodbye(&'a Cause),
-    /// The launcher has reported the cause of its failure.
+    /// The peer failed earlier, and the launcher has now reported why.
     Explained(&'a Cause),
-    /// A later incarnation of the rank is about to take part. If the former one failed, drop its messages, so that none
-    /// can be taken for a message of the later one.
+    /// A later incarnation of the rank is about to take part. If the former incarnation failed, drop the messages that
+    /// it sent, so that no receive takes one of them for a message of the later incarnation.
     Renewed {
         /// True if the former incarnation failed, false if it left.
         has_failed: bool,
     },
 }
 
-/// A peer has failed, by the judgement of a protocol.
+/// A protocol's report that a peer has failed.
 #[derive(Debug)]
 pub struct Fault {
     /// The peer.
     pub peer: Peer,
-    /// The cause. Boxed, since it is rare.
+    /// The cause. Boxed, so that the results of handlers stay small: faults are rare.
     pub cause: Box<Cause>,
 }
 
 impl Fault {
-    /// A peer has failed for this cause.
+    /// Returns the report that `peer` has failed for this cause.
     #[cold]
     #[must_use]
     pub fn new(peer: Peer, cause: impl Into<Box<Cause>>) -> Self {
@@ -239,12 +247,12 @@ impl Fault {
     }
 }
 
-/// The end of an operation at the port.
+/// The completion of an operation that a protocol has posted to the port.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The protocol that posted it.
     pub protocol: Protocol,
-    /// The protocol's name for the operation.
+    /// The number by which the protocol knows the operation.
     pub key: u64,
     /// The result of the operation.
     pub result: Result<(), Failure>,
@@ -259,9 +267,10 @@ pub enum Turn {
     Skipped,
     /// The port has no room.
     NoRoom,
-    /// The peer must grant credit first.
+    /// The peer must grant credit before the protocol can send more to it.
     NoCredit,
-    /// The peer must answer a packet first. The protocol lists the peer at the answer.
+    /// The peer must first answer a packet that the protocol has sent. When the answer arrives, the protocol lists the
+    /// peer again ([`Link::list`]).
     NoAnswer,
 }
 
@@ -283,7 +292,7 @@ pub enum Expiry {
     Later,
 }
 
-/// An incarnation of a peer that this rank has given up by its own judgement, though it may be alive.
+/// An incarnation of a peer that this rank considers failed by its own judgement, although its process may be alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// The rank of the peer.
@@ -301,11 +310,11 @@ pub struct Identity {
     pub rank: WorldRank,
     /// Ranks in the job.
     pub size: u32,
-    /// This incarnation of the rank: larger, in wrapping order, than that of any earlier process with the rank. Other
-    /// processes must not be able to guess the first one: a packet with it and the right number is accepted as this
-    /// rank's.
+    /// The incarnation of this process: later, in wrapping order, than that of any earlier process with the same rank.
+    /// The number of the first incarnation must be hard to guess for processes outside the job: a packet that carries
+    /// it, and the right sequence number, is accepted as a packet of this rank.
     pub incarnation: u32,
-    /// Known to the ranks of the job only.
+    /// A secret that only the ranks of the job know. It authenticates hellos.
     pub secret: [u8; 16],
 }
 
@@ -330,32 +339,33 @@ pub struct Link {
     timers: Timers,
     counters: Counters,
 
-    // Work that an event or a call left for the next drive.
+    // Work that events and calls leave for the next drive of the engine.
     /// True if one of the lists below, or a protocol's backlog, may have an entry.
     has_work: bool,
     /// Peers with something to send.
     senders: VecDeque<Peer>,
-    /// Peers that should have more credit.
+    /// Peers to which more credit should be granted.
     starving: VecDeque<Peer>,
-    /// Paths of failed peers, to be fenced.
+    /// Paths of peers that have ended, to be fenced.
     severed: Vec<PeerId>,
-    /// Peers whose address has become known.
+    /// Peers whose address has become known, to be connected to.
     callers: Vec<(Peer, Place)>,
-    /// Memory that is not collected, and its registrations.
+    /// Memory that no request needs any more, and its registrations, to be deregistered.
     retired: Vec<(Region, Registration)>,
     quarantine: Quarantine,
 
-    /// Packets taken by [`Engine::next_packet`] since the last poll.
+    /// The number of packets that [`Engine::next_packet`] has taken since the last poll.
     taken: usize,
-    /// Ranks whose address is wanted.
+    /// Ranks whose address the caller of the engine must provide.
     wanted: Vec<WorldRank>,
-    /// Peers given up by this link, which the launcher must inform. At most one entry for each incarnation.
+    /// Peers that this link has given up. The launcher must inform their processes. At most one entry for each
+    /// incarnation.
     given_up: Vec<GivenUp>,
-    /// Credit that peers hold, and the cost of data that is kept for later receives: together they stay within
-    /// [`Config::credit_max`].
+    /// Credit that peers hold and have not used, and in `held` the cost of data that is kept for later receives. The
+    /// sum of both stays within [`Config::credit_max`].
     credit_out: u64,
     held: u64,
-    /// Other ranks that have left or failed.
+    /// The number of other ranks that have left or failed.
     ended: u32,
     /// True if the launcher reports how each rank ends.
     expects_word: bool,
@@ -412,23 +422,24 @@ impl Link {
         &self.counters
     }
 
-    /// Counts a packet to or about an operation that is over.
+    /// Counts a packet that came too late: the operation that it concerns is over.
     pub fn note_stale(&mut self) {
         self.counters.stale += 1;
     }
 
-    /// Counts a post that found no room.
+    /// Counts an attempt to post for which the port had no room.
     pub fn note_again(&mut self) {
         self.counters.again += 1;
     }
 
-    /// Returns the peer of a rank, if it was met.
+    /// Returns the peer of a rank, if the link has state for it.
     #[inline(always)]
     pub fn find(&mut self, rank: WorldRank) -> Option<Peer> {
         self.peers.find(rank)
     }
 
-    /// Returns the peer of a rank; it need not take part.
+    /// Returns the peer of a rank, and creates its state if this is the first contact. The peer may have left or
+    /// failed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -437,7 +448,7 @@ impl Link {
         Ok(self.peers.find(rank).unwrap_or_else(|| self.peers.meet(rank)))
     }
 
-    /// Returns the peer of a rank that takes part.
+    /// Returns the peer of a rank, if it takes part.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
@@ -487,7 +498,7 @@ impl Link {
         self.peers.iter()
     }
 
-    /// Notes that a protocol has work for [`Stack::drive`].
+    /// Notes that a protocol has work for [`Stack::drive`], so that the next drive calls it.
     #[inline]
     pub fn defer(&mut self) {
         self.has_work = true;
@@ -501,14 +512,14 @@ impl Link {
         self.has_work | (self.timers.next() <= self.now)
     }
 
-    /// Returns true if a receive may take packets by itself: see [`Engine::next_packet`].
+    /// Returns true if [`Engine::next_packet`] may be called again before the next poll.
     #[inline]
     #[must_use]
     pub fn may_take(&self) -> bool {
         self.taken < TAKEN_MAX
     }
 
-    /// Notes that there is something to send to a peer.
+    /// Puts a peer in the list of peers with something to send, unless it is there already. The next drive sends to it.
     pub fn list(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         if !state.listed {
@@ -518,8 +529,8 @@ impl Link {
         }
     }
 
-    /// Notes that a protocol has queued something for a peer: [`Stack::next`] will be asked for it, once the peer is
-    /// listed or flushed.
+    /// Notes that a protocol has queued packets for a peer. When the peer is served, [`Stack::next`] is called for this
+    /// protocol. The caller must also [list](Link::list) or [flush](Engine::flush) the peer.
     pub fn set_queue(&mut self, peer: Peer, protocol: Protocol) {
         self.peers[peer].lanes.insert(protocol);
     }
@@ -529,7 +540,7 @@ impl Link {
         self.peers[peer].lanes.remove(protocol);
     }
 
-    /// Queues a short packet to a peer. It overtakes the protocols' queues.
+    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
     }
@@ -539,7 +550,8 @@ impl Link {
         self.list(peer);
     }
 
-    /// Asks for the address of a peer, unless it is known or was asked for.
+    /// Asks the caller of the engine for the address of a peer ([`Engine::wanted`]), unless the address is known or was
+    /// requested before.
     pub fn seek(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         if state.path.is_none() && !std::mem::replace(&mut state.sought, true) {
@@ -547,10 +559,11 @@ impl Link {
         }
     }
 
-    /// Takes `price` bytes from the credit of a peer that sent data, and notes if it should have more.
+    /// Takes `price` bytes from the credit of a peer that sent data. If the peer has little credit left, the next drive
+    /// grants more.
     ///
     /// # Errors
-    /// The peer has sent more than it had credit for.
+    /// The peer has sent more data than its credit allowed.
     #[inline(always)]
     pub fn charge(&mut self, peer: Peer, price: u32) -> Result<(), WireError> {
         let state = &mut self.peers[peer];
@@ -564,8 +577,9 @@ impl Link {
         Ok(())
     }
 
-    /// Accounts for data that a protocol keeps until it is received. It was charged when it arrived; while it is kept,
-    /// its price cannot be granted again.
+    /// Accounts for data that a protocol keeps until a receive takes it. The data was [charged](Link::charge) when it
+    /// arrived. As long as it is kept, its price counts against the budget for credit and cannot be granted to any
+    /// peer.
     #[inline]
     pub fn hold(&mut self, price: u32) {
         self.held += u64::from(price);
@@ -589,9 +603,10 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets a deadline: [`Stack::expired`] will be called with it, unless it is [`Time::NEVER`]. `is_current` returns
-    /// true if a deadline is still that of its request; it is called for requests of the same protocol. Void deadlines
-    /// of the protocol are dropped from time to time.
+    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. The link
+    /// does not learn when a request ends before its deadline, so it keeps such deadlines, which are void. From time to
+    /// time it asks `is_current`, for requests of the same protocol, whether a deadline is still that of the request,
+    /// and drops the void ones.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
@@ -601,13 +616,13 @@ impl Link {
         self.timers.set_deadline(request, due, is_current);
     }
 
-    /// Returns the number of timers, void ones included.
+    /// Returns the number of timers, including void ones: those of requests that have ended before their deadline.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.timers.len()
     }
 
-    /// Notes memory that is no longer needed, to be deregistered at the next drive.
+    /// Takes memory that no request needs any more. The next drive deregisters it.
     pub fn retire(&mut self, memory: impl IntoIterator<Item = (Region, Registration)>) {
         self.retired.extend(memory);
         self.has_work |= !self.retired.is_empty();
@@ -619,15 +634,17 @@ impl Link {
         self.quarantine.reclaim(region)
     }
 
-    /// Returns true if memory may be left with a port until its operation has ended, which may be never. `fence` is
-    /// true if the port can fence the peer off.
+    /// Returns true if an operation may be posted that accesses memory of this side. If the peer fails and the port
+    /// cannot fence it off, the port keeps that memory until the operation has ended, perhaps for ever; so without a
+    /// `fence` the answer is false once too many bytes are held in this way ([`Config::quarantine_max`]).
     #[inline]
     #[must_use]
     pub fn leaves_memory(&self, fence: bool) -> bool {
         fence || self.quarantine.bytes() < self.config.quarantine_max
     }
 
-    /// Returns the regions that ports still held when their operation was over, and the bytes that are held now.
+    /// Returns the number of regions that a port still held when their operation was over, counted since the start, and
+    /// the bytes that ports hold in this way now.
     #[must_use]
     pub fn quarantined(&self) -> (u64, u64) {
         (self.quarantine.count, self.quarantine.bytes())
@@ -651,7 +668,7 @@ impl Link {
         Header::with(protocol, kind, flags, numbers)
     }
 
-    /// Notes that a peer should have more credit.
+    /// Puts a peer in the list of peers to which the next drive grants credit.
     fn starve(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         if !state.starving {
@@ -662,7 +679,8 @@ impl Link {
     }
 }
 
-/// A port and its link, for calls and drives: events get the link alone.
+/// A port and its link. Calls and drives of the engine get both, so they can post; handlers of events get the link
+/// alone.
 #[derive(Debug)]
 pub struct Out<'a, P> {
     /// The port.
@@ -672,7 +690,8 @@ pub struct Out<'a, P> {
 }
 
 impl<P: Port> Out<'_, P> {
-    /// Sends a packet to a peer, and counts it. `head` begins with the header that [`Link::header`] built.
+    /// Sends a packet to a peer. If the port accepts it, the next packet to the peer has the next sequence number.
+    /// `head` begins with the header that [`Link::header`] built.
     ///
     /// # Errors
     /// [`PortError::PeerGone`] if the peer has no path; those of [`Port::send`].
@@ -686,8 +705,8 @@ impl<P: Port> Out<'_, P> {
         post
     }
 
-    /// Posts a get. Unless it has ended in the call, its end comes to [`Stack::completed`] with the same key. `key` has
-    /// at most 60 bits.
+    /// Posts a get. Unless the get ends within the call ([`Post::Over`]), its end is reported to [`Stack::completed`]
+    /// with the same `key`, which has at most 60 bits.
     ///
     /// # Errors
     /// Returns the errors of [`Port::get`].
@@ -703,7 +722,8 @@ impl<P: Port> Out<'_, P> {
     }
 }
 
-/// The port's name for an operation: the protocol's number in the high bits, its own key below.
+/// Returns the name of an operation for the port: the protocol's number in the high four bits, and the protocol's own
+/// key in the low 60.
 fn operation(by: Protocol, key: u64) -> OpId {
     debug_assert!(key >> KEY_BITS == 0, "the key has {KEY_BITS} bits");
     OpId((by as u64) << KEY_BITS | key)
@@ -711,21 +731,23 @@ fn operation(by: Protocol, key: u64) -> OpId {
 
 const KEY_BITS: u32 = 60;
 
-/// Packets that receives take between two polls: the packets of one peer must not keep all others waiting.
+/// The number of packets that receives may take between two polls. [`Engine::next_packet`] takes packets from one peer,
+/// and without a limit a peer that never pauses would keep all others waiting.
 const TAKEN_MAX: usize = 1024;
 
 /// Kinds of packets of [`Protocol::Control`].
 pub mod control {
     /// The first packet to a peer: see [`Hello`](super::Hello).
     pub const HELLO: u8 = 0;
-    /// Consists of its header: acknowledgement and credit.
+    /// A packet without a body. Its header carries an acknowledgement and credit.
     pub const CREDIT: u8 = 1;
     /// The sender leaves, and sends nothing after it.
     pub const BYE: u8 = 2;
 }
 
-/// The first packet to a peer, number 0, repeated until a packet acknowledges it. The sender's address follows,
-/// `address_len` bytes. It has no `Debug`, since it has the secret.
+/// The body of the first packet to a peer. The packet has sequence number 0 and is repeated until a packet acknowledges
+/// it. The sender's address follows in the packet, `address_len` bytes. The type has no `Debug`, so that no log can
+/// contain the secret.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Hello {

@@ -8,7 +8,7 @@ use crate::wire::WireError;
 pub struct Counters {
     /// Packets that were refused.
     pub rejected: Rejected,
-    /// Packets to or about operations that are over.
+    /// Packets that arrived too late: the operation that they concern was over.
     pub stale: u64,
     /// Times that the port had no room.
     pub again: u64,
@@ -16,24 +16,24 @@ pub struct Counters {
     pub failed_peers: u64,
 }
 
-/// Messages exchanged with one rank, in all its incarnations. A message is counted with its first packet, also if it
-/// fails later.
+/// Messages exchanged with one rank, in all its incarnations. A message counts as soon as its first packet is sent or
+/// received, even if the message fails later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Messages sent to the rank with their envelope, or right behind it.
+    /// Messages to the rank whose bytes were sent in the packet of the envelope, or right behind it.
     pub eager_sent: u64,
-    /// Messages to the rank whose envelope went alone.
+    /// Messages to the rank of which only the envelope was sent at first.
     pub rendezvous_sent: u64,
     /// Bytes of all messages sent to the rank.
     pub bytes_sent: u64,
-    /// Messages that arrived with their envelope, or right behind it.
+    /// Messages from the rank whose bytes arrived in the packet of the envelope, or right behind it.
     pub eager_received: u64,
-    /// Messages whose envelope arrived alone.
+    /// Messages from the rank of which only the envelope arrived at first.
     pub rendezvous_received: u64,
     /// Bytes of all messages from the rank.
     pub bytes_received: u64,
-    /// The received messages that arrived before their receive.
+    /// Messages from the rank that arrived before a receive for them was posted.
     pub unexpected: u64,
 }
 
@@ -45,15 +45,16 @@ pub struct Rejected {
     pub version: u64,
     /// Bytes that are no packet.
     pub malformed: u64,
-    /// Meant for a process that had this address before, or will have it.
+    /// Packets for another process that had this address before, or will have it.
     pub misdirected: u64,
-    /// From a sender that has not introduced itself: no hello of that rank and incarnation was heard.
+    /// Packets of a sender whose hello has not arrived: none from that rank in that incarnation.
     pub unknown: u64,
-    /// A hello without the job's secret.
+    /// Hellos without the job's secret.
     pub secret: u64,
-    /// A hello with the secret that is malformed or out of date.
+    /// Hellos that have the job's secret, but are malformed, or come from a process that has ended or for another
+    /// incarnation of this rank.
     pub hello: u64,
-    /// A notified put that no protocol expects.
+    /// Notified puts that no protocol expects.
     pub notification: u64,
 }
 

@@ -1,16 +1,18 @@
-//! Credit for data that is sent ahead of its receive, in bytes, with one type for each direction. Packets carry the
-//! total that was granted since the first contact, modulo 2^32, so the next packet makes up for a lost one.
+//! Credit, in bytes, for data that is sent before a receive for it is known to be posted. [`Allowance`] is the credit
+//! of the sender of data, [`Grant`] that of its receiver. Packets carry the total that was granted since the first
+//! contact, modulo 2^32, and not the increase. So the latest packet is enough to know the credit, even if an earlier
+//! one was lost.
 
-/// The credit for data to a peer.
+/// The credit that a peer has granted to this side, for data to the peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowance {
     /// The total that the peer has granted.
     granted: u32,
     /// The total that was spent.
     spent: u32,
-    /// True if the peer was asked for more and has not answered.
+    /// True if the peer was asked for more credit and has not answered.
     pub(super) is_asked: bool,
-    /// True if the peer answered that it has no more to give.
+    /// True if the peer answered that it has no more credit to give.
     pub(super) is_exhausted: bool,
 }
 
@@ -21,20 +23,21 @@ impl Allowance {
         self.granted.wrapping_sub(self.spent)
     }
 
-    /// Takes `price` bytes. The caller has checked that they are left.
+    /// Takes `price` bytes from the credit. The caller has checked that so much is left.
     #[inline(always)]
     pub(super) fn spend(&mut self, price: u32) {
         self.spent = self.spent.wrapping_add(price);
     }
 
-    /// Returns true if the total of grants in a packet differs from the known one.
+    /// Returns true if `granted`, the total in a packet, differs from the known total.
     #[inline(always)]
     pub(super) fn is_news(&self, granted: u32) -> bool {
         self.granted != granted
     }
 
-    /// Takes the total of grants from a packet, which may also state that there is no more. Returns true if the packet
-    /// grants more or states that: it then answers a request for more.
+    /// Takes the total of granted credit from a packet. `is_exhausted` is true if the packet also says that the peer
+    /// has no more to give. Returns true if the packet grants more or says that: both are answers to a request for
+    /// credit.
     pub(super) fn update(&mut self, granted: u32, is_exhausted: bool) -> bool {
         let has_more = self.is_news(granted);
         self.granted = granted;
@@ -52,13 +55,13 @@ impl Allowance {
 pub(super) struct Grant {
     /// The total that was granted.
     given: u32,
-    /// The part of `given` that the peer was told of.
+    /// The value of `given` in the last packet to the peer: the credit that the peer knows of.
     told: u32,
-    /// The part of `given` that the peer has used.
+    /// The part of `given` that the peer's data has used up.
     charged: u32,
-    /// The credit that the peer may hold unused.
+    /// The most credit that the peer may hold unused.
     window: u32,
-    /// True if the peer asked for more and waits for an answer.
+    /// True if the peer asked for more credit and waits for an answer.
     pub(super) is_asked: bool,
 }
 
@@ -87,7 +90,7 @@ impl Grant {
         self.told.wrapping_sub(self.charged)
     }
 
-    /// Takes the price of data from the credit. Returns false if it is not covered.
+    /// Takes the price of received data from the credit. Returns false, and takes nothing, if the peer had less credit.
     #[inline(always)]
     #[must_use]
     pub(super) fn charge(&mut self, price: u32) -> bool {
@@ -98,15 +101,16 @@ impl Grant {
         is_covered
     }
 
-    /// Returns true if it is time to grant more. Below half of the window, the grant can wait for the next packet.
-    /// Below a quarter, a packet is sent for it alone.
+    /// Returns true if it is time to grant more, or to tell the peer of granted credit. Below half of the window, more
+    /// is granted, and the next packet to the peer carries it. Below a quarter, a packet is sent for that alone.
     #[inline(always)]
     pub(super) fn runs_short(&self) -> bool {
         let known = self.known();
         known < self.window / 4 || (known < self.window / 2 && self.given == self.told)
     }
 
-    /// Returns true if the peer runs short and was not told of all of its credit.
+    /// Returns true if a packet should be sent at once for the credit alone: the peer knows of less than a quarter of
+    /// the window, and not of all that was granted.
     pub(super) fn has_urgent_news(&self) -> bool {
         self.given != self.told && self.known() < self.window / 4
     }
@@ -116,8 +120,8 @@ impl Grant {
         self.unused() < self.window / 2
     }
 
-    /// Fills the window up with at most `room` bytes of credit. Grants nothing if there is room neither for `least`
-    /// bytes nor for the whole rest of the window. Returns the granted credit.
+    /// Grants as much as is missing to a full window, but at most `room` bytes, and returns the granted credit. To
+    /// avoid many small grants, it grants nothing if `room` is less than `least` bytes and less than what is missing.
     pub(super) fn refill(&mut self, room: u32, least: u32) -> u32 {
         let wanted = self.window.saturating_sub(self.unused());
         let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };
@@ -135,7 +139,7 @@ impl Grant {
         self.window = self.window.saturating_mul(2).min(most);
     }
 
-    /// Takes the unused credit back, and returns it: the peer has ended.
+    /// Takes back the unused credit of a peer that has ended, and returns its amount.
     pub(super) fn revoke(&mut self) -> u32 {
         let unused = self.unused();
         self.given = self.charged;
@@ -148,7 +152,8 @@ mod tests {
     use super::*;
     use crate::SplitMix64;
 
-    /// Both ends of one direction, from sums that wrap soon, against sums that do not wrap.
+    /// Compares an [`Allowance`] and a [`Grant`], whose 32-bit totals start near the point where they wrap, with 64-bit
+    /// totals that do not wrap.
     #[test]
     fn both_ends_agree_and_nothing_exceeds_its_limit() {
         for seed in 0..200 {

@@ -6,25 +6,28 @@ use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack, Time, Worl
 use crate::Port;
 
 impl<P: Port, S: Stack> Engine<P, S> {
-    /// Announces that the launcher reports how each rank ends, by [`Engine::peer_failed`] or [`Engine::peer_left`]. A
-    /// goodbye is not final then: the process may still fail, and a failure after the goodbye counts as any other.
+    /// Announces that the launcher reports how each rank ends: the caller will pass each report to
+    /// [`Engine::peer_failed`] or [`Engine::peer_left`]. Then a goodbye is not the final word: if the process fails
+    /// after it, the rank has failed.
     pub fn expect_word(&mut self) {
         self.link.expects_word = true;
     }
 
-    /// Returns the time at which a rank ended, if the launcher has not reported its end yet. Until then the known cause
-    /// is the goodbye or the lost connection. The report may give a more precise one.
+    /// Returns the time at which a rank said goodbye or its connection was lost, if the launcher's report of its end
+    /// may still come. The report may give a more precise cause, so it can be worth waiting for.
     pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
-        // After a lost connection a short wait is worth it, even if it is not known that the launcher reports ends.
+        // After a lost connection a short wait can pay even without `expect_word`: a report may come although none was
+        // announced.
         let may_come = self.link.expects_word || state.standing == Standing::Failed(Cause::Lost);
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }
 
-    /// Notes the launcher's report that a rank is dead. Final for the reported incarnation, or for the known one if
-    /// `incarnation` is `None`; ignored for an earlier one. A rank that has said goodbye may still fail if the launcher
-    /// reports ends ([`Engine::expect_word`]); its messages stay until its next incarnation takes part.
+    /// Notes the launcher's report that a rank is dead. The report is final for `incarnation`, or for the incarnation
+    /// that this engine knows if that is `None`. A report about an earlier incarnation than the known one is ignored.
+    /// If the launcher reports ends ([`Engine::expect_word`]), a rank can fail even after its goodbye; the messages
+    /// that it sent can then be received until its next incarnation takes part.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -42,9 +45,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes that a living rank has given up this one, with its reason: [`Engine::given_up`] of that rank's engine
-    /// returned it. That rank fails here too, since it exchanges nothing with this one any more. Ignored if the verdict
-    /// is on another incarnation of this rank, or by an earlier incarnation of that rank than the known one.
+    /// Notes that `rank`, which is alive, has given up this rank for the reason `why`: its engine has returned this
+    /// rank from [`Engine::given_up`]. `rank` then fails here too, since it exchanges nothing with this rank any more.
+    /// The call has no effect if `verdict_on` is another incarnation than that of this process, or if a later
+    /// incarnation than `incarnation` of `rank` is known.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -67,8 +71,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes whether the launcher restarts a failed rank. If so, a receive from any source waits for that rank. Ignored
-    /// if another incarnation is known.
+    /// Notes whether the launcher restarts a failed rank. While a restart is announced, a receive from any source does
+    /// not end with [`Error::Deserted`], since the restarted rank may send to it. The call has no effect if another
+    /// incarnation is known.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -83,9 +88,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes the launcher's report that a rank has ended in good order. First poll until there are no more events: a
-    /// rank that closes its engine has said goodbye and waited for the answer; if one ended without a goodbye, data
-    /// that has not arrived by now is lost. For `incarnation` see [`Engine::peer_failed`].
+    /// Notes the launcher's report that a rank has ended in good order. Poll until there are no more events before you
+    /// call this, because it cuts off the path to the rank, and data that has not been taken from the port is lost. A
+    /// rank that closed its engine has said goodbye and waited for the answer, so all its data has been taken. For
+    /// `incarnation` see [`Engine::peer_failed`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -105,8 +111,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes whether a rank's process is stopped. Operations that time out report it. It is no failure. Ignored if
-    /// another incarnation is known.
+    /// Notes whether a rank's process is stopped, for example by SIGSTOP. A stopped rank has not failed, but the error
+    /// of an operation that times out mentions it. The call has no effect if another incarnation is known.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -125,7 +131,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
+    /// Begins to say goodbye to all peers, each after the messages that are queued for it. Then poll until
+    /// [`Engine::closed`] returns true. After this call nothing new can be sent.
     pub fn close(&mut self, now: Time) {
         let link = &mut self.link;
         link.now = now;
@@ -140,12 +147,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.drive(&mut ());
     }
 
-    /// Returns true if every peer that takes part has taken all data that was sent to it.
+    /// Returns true if every peer that takes part has received all data that was sent to it, and the goodbye.
     pub fn closed(&self) -> bool {
         self.not_closed().is_none()
     }
 
-    /// Returns a rank that takes part and has not taken all data that was sent to it.
+    /// Returns a rank that prevents [`Engine::closed`]: it has not received everything that was sent to it. `None` if
+    /// there is none.
     pub fn not_closed(&self) -> Option<WorldRank> {
         let is_closed = |state: &PeerState| match state.standing {
             Standing::Alive => {
@@ -158,14 +166,15 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.peers.iter().find(|(_, state)| !is_closed(state)).map(|(_, state)| state.rank)
     }
 
-    /// Returns the incarnation of a rank that takes part, if known.
+    /// Returns the incarnation of a rank, if the rank takes part and its incarnation is known.
     pub fn incarnation(&mut self, rank: WorldRank) -> Option<u32> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
         state.incarnation.filter(|_| state.is_alive()).map(Incarnation::get)
     }
 
-    /// Returns why no process of a rank takes part any more, or `None` if one does or may.
+    /// Returns why a rank has ended for good: no process of it takes part, and none is expected to be restarted.
+    /// Returns `None` if a process takes part or may still do so.
     pub fn gone(&mut self, rank: WorldRank) -> Option<Cause> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
@@ -185,7 +194,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
-    /// Resolves the report of a rank's end to a peer. Returns `None` for an earlier incarnation than the known one.
+    /// Returns the peer whose end a report is about. Returns `None` if the report is about an earlier incarnation than
+    /// the known one. If it is about a later one, the known one fails first.
     fn whose_end<S: Stack>(
         &mut self,
         stack: &mut S,
@@ -207,8 +217,8 @@ impl Link {
         Ok(Some(peer))
     }
 
-    /// Ends a peer that failed, with its operations. A peer that has said goodbye fails only by the launcher's report
-    /// or its restart.
+    /// Ends a peer that failed, and the operations with it. A peer that has said goodbye counts as failed only if the
+    /// launcher reports that its process died, or if a later incarnation appears.
     pub(super) fn fail<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let expects_word = self.expects_word;
         let state = &mut self.peers[peer];
@@ -223,7 +233,8 @@ impl Link {
             (Standing::Left, Cause::Died(_)) if expects_word => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
-            // The launcher restarts failed ranks, and its report of the failure is on its way.
+            // A later incarnation means that this one failed, because the launcher restarts only failed ranks. The
+            // launcher's report of the failure has not arrived yet.
             (Standing::Left, Cause::Restarted) if expects_word && !state.is_told => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
@@ -246,8 +257,8 @@ impl Link {
         stack.ended(self, peer, &Ending::Failed(&cause));
     }
 
-    /// Ends a peer that failed after its goodbye. The goodbye has ended the operations that waited for it. Its messages
-    /// stay: all of them have arrived.
+    /// Ends a peer that failed after its goodbye. The operations that waited for the peer have ended at the goodbye.
+    /// The messages that it sent can still be received: the goodbye is its last packet, so all of them have arrived.
     #[cold]
     fn fail_after_goodbye<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let state = &mut self.peers[peer];
@@ -258,7 +269,8 @@ impl Link {
         self.depart(peer);
     }
 
-    /// Handles the goodbye of a peer: its messages stay, operations that wait for it end.
+    /// Handles the goodbye of a peer: operations that wait for the peer end, and the messages that it has sent can
+    /// still be received.
     pub(super) fn farewell<S: Stack>(&mut self, stack: &mut S, peer: Peer) {
         if !self.peers[peer].is_alive() {
             return;
@@ -275,13 +287,13 @@ impl Link {
         }
         state.standing = standing;
         state.ended_at = self.now;
-        // The answer to a goodbye makes no sense without the hello before it.
+        // A queued hello is kept: the peer accepts the acknowledgement of its goodbye only after this side's hello.
         state.packets.retain(Packet::is_hello);
         state.lanes.clear();
     }
 
-    /// Cuts off the path to a peer: this side can neither answer the peer's goodbye any more nor fetch bytes from the
-    /// peer.
+    /// Drops what is queued for a peer that has ended, and cuts off the path to it. Afterwards this side can neither
+    /// acknowledge the peer's goodbye nor fetch bytes of its messages.
     fn depart(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         state.packets.clear();
@@ -301,11 +313,11 @@ impl Link {
         self.peers.renew(peer);
     }
 
-    /// Returns true if packets of this incarnation of a peer may be admitted: it is the known one and has not failed,
-    /// or a later one. For a later one the known incarnation is ended first.
+    /// Returns true if packets of this incarnation of a peer may be admitted: it is the known incarnation and has not
+    /// failed, or it is a later one. In the second case this call ends the known incarnation.
     pub(super) fn expects<S: Stack>(&mut self, stack: &mut S, peer: Peer, incarnation: Incarnation) -> bool {
         match self.peers[peer].incarnation {
-            // A peer that has said goodbye right after its hello still waits for an answer.
+            // A peer that has left is included: if it said goodbye right after its hello, it still waits for an answer.
             Some(known) if known == incarnation => !matches!(self.peers[peer].standing, Standing::Failed(_)),
             Some(known) if known.is_after(incarnation) => false,
             Some(_) => {
@@ -337,7 +349,7 @@ impl Link {
         self.peers.iter().all(|(_, state)| state.rank != self.identity.rank || state.has_taken_its_own())
     }
 
-    /// The rest of [`Link::is_deserted`], once no other rank takes part.
+    /// The second half of [`Link::is_deserted`], which is evaluated only when all other ranks have left or failed.
     #[cold]
     fn is_alone(&self) -> bool {
         self.peers.iter().all(|(_, state)| {
@@ -345,12 +357,13 @@ impl Link {
         })
     }
 
-    /// Returns true if a peer that has ended is not being restarted, as far as is known.
+    /// Returns true if a peer that has ended is not expected to be restarted.
     fn is_gone(&self, state: &PeerState) -> bool {
         let is_final = match state.standing {
             _ if state.is_told || !self.expects_word => true,
             Standing::Left => false,
-            // The process may be alive, and then the launcher says nothing.
+            // The process may be alive although its connection is lost, and then the launcher never reports its end. So
+            // the launcher's report is awaited for a limited time.
             Standing::Failed(Cause::Lost) => self.now >= state.ended_at.after(LOST_FOR_GOOD_NS),
             _ => true,
         };
@@ -358,6 +371,7 @@ impl Link {
     }
 }
 
-/// The time after which a rank that the port lost, and about which the launcher is silent, is not being restarted. The
-/// launcher reports the end of a process within milliseconds.
+/// The time that the launcher gets to report the end of a rank whose connection the port has lost. If there is no
+/// report by then, the rank is taken to be gone for good. The launcher reports the end of a process within
+/// milliseconds.
 const LOST_FOR_GOOD_NS: u64 = 1_000_000_000;

@@ -28,8 +28,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Self { port, link: Link::new(identity, config), stack }
     }
 
-    /// Handles the port's events, queued packets, transfers and deadlines. Returns the number of events, or 0 if the
-    /// engine is idle.
+    /// Handles the port's events, and then sends queued packets, continues transfers and ends requests whose deadline
+    /// has passed. Returns the number of events of the port; 0 means that the port was idle.
     ///
     /// # Errors
     /// [`Error::Port`] if the port is broken.
@@ -46,7 +46,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Takes one packet if the port can deliver one cheaply: see [`Port::next_packet`]. Returns true if it took one.
-    /// After some packets [`Link::may_take`] returns false, and a poll takes the rest.
+    /// Call it only while [`Link::may_take`] returns true; after some packets that returns false until the next poll.
     #[inline(always)]
     pub fn next_packet<L: Lent>(&mut self, lent: &mut L) -> bool {
         let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
@@ -73,16 +73,17 @@ impl<P: Port, S: Stack> Engine<P, S> {
         link.timers.next()
     }
 
-    /// Does the work that events and calls have queued. Timers wait for the next poll.
+    /// Does the work that events and calls have queued. Timers are left for the next poll.
     ///
-    /// A deadline that has passed must not end a receive whose message lies in the port. So only polls take timers, and
-    /// while polls bring events, a protocol may put deadlines off to the next poll ([`Expiry::Later`]), for a bounded
-    /// time.
+    /// The reason: a deadline that has passed must not end a receive whose message has arrived and still lies in the
+    /// port. So only polls take timers, after they have taken events. While polls bring events, a protocol may put
+    /// deadlines off to the next poll ([`Expiry::Later`]), for a bounded time.
     pub fn drive<L: Lent>(&mut self, lent: &mut L) {
         self.drain(lent, None);
     }
 
-    /// `polled` is the number of events of the poll, or `None` outside of a poll.
+    /// Does the queued work. `polled` is the number of events of the poll that calls this, or `None` outside of a poll;
+    /// then no timer is taken.
     fn drain<L: Lent>(&mut self, lent: &mut L, polled: Option<usize>) {
         while let Some((peer, place)) = self.link.callers.pop() {
             self.connect(peer, &place);
@@ -97,14 +98,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
         }
         if let Some(events) = polled {
-            // Timers come after `Stack::drive`, in which receives take the bytes that have arrived.
+            // Timers come after `Stack::drive`: there receives take the bytes that have arrived, and may thus end
+            // before their deadline is looked at.
             self.take_timers(events > 0);
         }
         for _ in 0..self.link.senders.len() {
             let Some(peer) = self.link.senders.pop_front() else { break };
             self.link.peers[peer].listed = false;
             self.flush(peer);
-            // If the port had no room, the peer is listed again, and its packets come first.
+            // If the port had no room, `flush` has listed the peer again. Then no bytes of long messages are sent: the
+            // queued packets must go first.
             if !self.link.peers[peer].listed {
                 self.push(peer, lent);
                 // A goodbye that waited for these bytes can be sent now.
@@ -138,7 +141,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 }
                 Timer::Hello(peer) => {
                     let state = &mut self.link.peers[peer];
-                    // A different time means that the timer is void: a former incarnation of the peer has set it.
+                    // A different due time means that the timer is void: it was set for a former incarnation of the
+                    // peer.
                     if state.greeting_due != due {
                         continue;
                     }
@@ -157,7 +161,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// Asks for the address of a rank that was not met before, as a message to it would.
+    /// Requests the address of a rank, unless it is known, as the first message to that rank would.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -169,15 +173,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes that this incarnation of a rank takes part, as another engine of this rank knows. Its address is found when
-    /// it is needed.
+    /// Notes that this incarnation of a rank takes part. Another engine of this process has learned that. The address
+    /// of the rank is requested when it is needed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn peer_takes_part(&mut self, rank: WorldRank, incarnation: u32) -> Result<(), Error> {
         self.link.check_rank(rank)?;
         let incarnation = Incarnation::new(incarnation);
-        // A peer that is unknown here has no earlier incarnation to mistake it for.
+        // Without state for the rank there is nothing to do: this engine knows no earlier incarnation that would have
+        // to end.
         if let Some(peer) = self.link.find(rank)
             && self.link.peers[peer].incarnation != Some(incarnation)
             && self.link.expects(&mut self.stack, peer, incarnation)
@@ -188,13 +193,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Drains the ranks whose address is wanted. [`Engine::introduce`] sets it.
+    /// Returns the ranks whose address the engine needs, and forgets them. The caller finds the address and passes it
+    /// to [`Engine::introduce`].
     pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.link.wanted.drain(..)
     }
 
-    /// Drains the peers that this rank has given up since the last call. The path to such a peer is cut off, so only
-    /// the caller can inform the peer: see [`Engine::peer_gave_up`].
+    /// Returns the peers that this rank has given up since the last call. The engine can send nothing to them any more,
+    /// because it has cut off the path, so the caller must inform them by other means: see [`Engine::peer_gave_up`].
     pub fn given_up(&mut self) -> impl Iterator<Item = GivenUp> + '_ {
         self.link.given_up.drain(..)
     }
@@ -205,8 +211,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         !self.link.given_up.is_empty()
     }
 
-    /// Sets the address and the incarnation of a rank. An earlier incarnation than the known one is ignored; if it is
-    /// later, the known one has failed.
+    /// Sets the address and the incarnation of a rank. The call has no effect if the engine knows a later incarnation
+    /// of the rank. If it knows an earlier one, that incarnation fails.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -217,13 +223,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Returns the port and the link in one value, and the protocols, for a protocol's calls.
+    /// Returns the port and the link in one value, and the protocols. The calls of a protocol need all three.
     #[inline(always)]
     pub fn parts(&mut self) -> (Out<'_, P>, &mut S) {
         (Out { port: &mut self.port, link: &mut self.link }, &mut self.stack)
     }
 
-    /// Ends the peer of a fault.
+    /// Ends the peer that a protocol has reported as failed.
     #[cold]
     pub fn fault(&mut self, fault: Fault) {
         self.link.fail(&mut self.stack, fault.peer, *fault.cause);
@@ -235,7 +241,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         &self.link
     }
 
-    /// Returns the link, to account for calls.
+    /// Returns the link for changes.
     #[inline(always)]
     pub fn link_mut(&mut self) -> &mut Link {
         &mut self.link
@@ -247,7 +253,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         &self.stack
     }
 
-    /// Returns the protocols, for calls.
+    /// Returns the protocols for changes.
     #[inline(always)]
     pub fn stack_mut(&mut self) -> &mut S {
         &mut self.stack
@@ -259,7 +265,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         &self.port
     }
 
-    /// Returns the port, for settings and polling only: the operations that the engine posted must stay.
+    /// Returns the port for changes. Use it only for settings and for waiting: the engine relies on the completions of
+    /// the operations that it has posted.
     #[inline(always)]
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
@@ -285,7 +292,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
-    /// Checks that the sums and lists of the link agree with each other.
+    /// Checks that the sums and lists of the link agree with the states of its peers.
     fn check_invariants(&self) {
         let unused: u64 = self.peers.iter().map(|(_, state)| u64::from(state.grant.unused())).sum();
         assert_eq!(self.credit_out, unused, "the credit that is out is the sum over all peers");

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::WorldRank;
 use crate::PortError;
 
-/// The reason why an operation did not succeed. Its message is in the crate `samite`, which users see.
+/// The reason why an operation did not succeed. The crate `samite` converts it to an error with a text for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Misuse: the job has no such rank.
@@ -40,7 +40,7 @@ pub enum Error {
         /// Bytes on the other side.
         theirs: usize,
     },
-    /// Misuse: the request has finished before, or belongs to another engine.
+    /// Misuse: the request was collected before, or belongs to another engine.
     NoSuchRequest,
     /// Cancelled by the caller.
     Cancelled {
@@ -65,9 +65,9 @@ pub enum Error {
         /// The operation, and the event that it waited for. `None` if the failure was known before the operation began.
         report: Option<Box<Report>>,
     },
-    /// A peer failed for which a receive or probe from any source might have waited. Each failure is reported once,
-    /// also one that was known before, so a loop of receives from any source learns of all. A nonblocking receive stays
-    /// posted (the rule of MPI's ULFM).
+    /// A peer failed that might have sent the message for a receive or probe from any source. Such operations report
+    /// each failure once, even if it was known before they began, so a loop of receives from any source learns of all
+    /// failures. A nonblocking receive stays posted after this error, as in ULFM, MPI's proposal for fault tolerance.
     FailurePending {
         /// The failed rank.
         rank: WorldRank,
@@ -76,29 +76,31 @@ pub enum Error {
     },
     /// A receive or probe from any source can get no message: every other rank has left, or has failed and is not
     /// restarted, and no message of this rank to itself is under way. Each failure was reported before by
-    /// [`Error::FailurePending`]. Another thread of this rank may still send to it; a thread that waits for such
-    /// messages names its own rank as the source, and such a receive never ends with this error.
+    /// [`Error::FailurePending`]. Another thread of this rank may still send to this rank. To wait for such messages,
+    /// name this rank as the source: such a receive never ends with this error.
     Deserted,
-    /// The others gave up this rank: they consider it dead, and it will be ended. Its further results must not be
-    /// written anywhere that the others rely on.
+    /// The other ranks gave up this rank: they consider it dead, and the launcher will end its process. It must write
+    /// no further results to a place that the other ranks rely on.
     Condemned {
         /// The reason.
         why: String,
     },
-    /// Misuse: this rank has left the job, since its `World` was dropped. A call that waits in another thread ends with
-    /// it too.
+    /// Misuse: this rank has left the job, since its `World` was dropped. Calls that wait in other threads at that time
+    /// end with this error too.
     Closed {
         /// The fate of the message.
         fate: Fate,
     },
-    /// Misuse: this process was forked from a rank and is no rank. The rank's state is unchanged.
+    /// Misuse: this process is a child that a rank has forked, and cannot use the rank's state. That state is
+    /// unchanged.
     Forked,
-    /// Misuse: a rank is in both groups that should communicate with each other.
+    /// Misuse: a rank is a member of both groups of an intercommunicator, which must be disjoint.
     InBothGroups {
         /// The rank.
         rank: WorldRank,
     },
-    /// The sender gave up the message after the match, or the receiver before all bytes had arrived.
+    /// The other side ended its operation early, for example by a cancel or a deadline: the sender after the match, or
+    /// the receiver before all bytes had arrived.
     Abandoned {
         /// The rank that gave up.
         rank: WorldRank,
@@ -127,7 +129,8 @@ impl From<PortError> for Error {
     }
 }
 
-/// The fate of a message whose operation did not succeed. (For a receive: of a message for it.)
+/// The fate of the message of an operation that did not succeed. For a receive, it is that of the message which it
+/// would have received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The message has not been received and will not be.
@@ -139,13 +142,13 @@ pub enum Fate {
 /// The cause of a peer's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The peer is dead, by the report of its launcher.
+    /// The launcher reported that the peer is dead. The text says why.
     Died(String),
     /// The peer left the job in good order.
     Left,
     /// The port lost the connection to the peer.
     Lost,
-    /// Packets from the peer were lost.
+    /// Packets from the peer were lost: the sequence number of a packet is later than the expected one.
     Gap {
         /// The expected number.
         expected: u32,
@@ -161,22 +164,23 @@ pub enum Cause {
     },
     /// The peer sent an invalid packet.
     Protocol(String),
-    /// The port refuses to reach the peer.
+    /// The port cannot send to the peer, for the reason in the text.
     Unreachable(String),
     /// The peer sent a message within its credit, and this side has no memory left for it; or the peer keeps sending
     /// and does not take the answers.
     OutOfMemory,
     /// A later incarnation has replaced the peer.
     Restarted,
-    /// The peer has left the context of the operation, and takes part in others.
+    /// The peer has closed the communicator of the operation. It may still take part in other communicators.
     LeftContext,
-    /// The peer is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this
+    /// The peer is alive, but has given up this rank, for the reason in the text. It exchanges nothing with this
     /// incarnation of this rank any more. `samite run` and a rendezvous pass the report on; other launchers do not.
     GaveUp(String),
 }
 
 impl Cause {
-    /// Returns true if a link gives up a peer for this cause by its own judgement. The peer may be alive and not know.
+    /// Returns true if this cause means that the link itself has given up the peer. Then the peer may be alive and not
+    /// know that it has failed here.
     pub(super) fn is_own_verdict(&self) -> bool {
         match self {
             Self::Gap { .. }
@@ -195,8 +199,8 @@ impl Cause {
 }
 
 impl From<crate::PortError> for Cause {
-    /// Returns the cause of the failure of a peer to which the port cannot send. A connection that the port has lost is
-    /// no verdict of this side: the launcher's report explains it.
+    /// Returns the cause of failure of a peer for which a call of the port returned this error. If the port has lost
+    /// the connection, the cause is [`Cause::Lost`], which the launcher's report can later replace.
     #[cold]
     fn from(error: crate::PortError) -> Self {
         match error {
@@ -206,7 +210,7 @@ impl From<crate::PortError> for Cause {
     }
 }
 
-/// Boxed, so that the results of handlers stay small: such an error is rare.
+/// The cause is boxed, so that the results of handlers stay small: such errors are rare.
 impl From<crate::wire::WireError> for Box<Cause> {
     #[cold]
     #[inline(never)]
@@ -235,22 +239,23 @@ pub struct Report {
     pub peer: Option<WorldRank>,
     /// The requested tag.
     pub tag: u64,
-    /// The bits of the tag that count: `!0` for an exact tag, 0 for any tag.
+    /// The bits of the tag that are compared: `!0` for an exact tag, 0 for any tag.
     pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
-    /// Time since it began, nanoseconds.
+    /// Time since the operation began, nanoseconds.
     pub age_ns: u64,
-    /// The event that it waited for.
+    /// The event that the operation waited for.
     pub awaited: Awaited,
-    /// For a receive without its message: the messages from the peer that wait here under other tags. `None` if there
-    /// are no such messages, or if so many messages wait that counting them would be slow.
+    /// For a receive that got no message: the messages from the same peer that have arrived with other tags, since a
+    /// wrong tag is a common mistake. `None` if there are no such messages, or if so many messages wait that counting
+    /// them would be slow.
     pub other_tags: Option<OtherTags>,
     /// True if the peer's process was stopped (for example by SIGSTOP) at the launcher's last report.
     pub is_stopped: bool,
 }
 
-/// Messages that a receive does not match only because of their tags.
+/// Messages that have arrived, and that a receive would match if they had its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherTags {
     /// The number of messages.
@@ -259,12 +264,12 @@ pub struct OtherTags {
     pub first: u64,
 }
 
-/// The tag of a pattern, for people: `tag 7`, `any tag`, or `tag 0x100 & 0xff00`.
+/// Displays the tag and mask of a receive: `tag 7`, `any tag`, or `tag 0x100 & 0xff00`.
 #[derive(Clone, Copy, Debug)]
 pub struct TagPattern {
     /// The requested tag.
     pub tag: u64,
-    /// The bits of it that count.
+    /// The bits of the tag that are compared.
     pub mask: u64,
 }
 
@@ -278,7 +283,7 @@ impl std::fmt::Display for TagPattern {
     }
 }
 
-/// The side that an operation is on.
+/// The kind of operation that a [`Report`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A send.
@@ -296,11 +301,11 @@ pub enum Operation {
 pub enum Awaited {
     /// The peer's address.
     Address,
-    /// Room in the port, or its turn after earlier messages.
+    /// Room in the port, or the end of earlier messages that must be sent first.
     Room,
-    /// The match at the receiver.
+    /// A receive that matches the message, at the receiver.
     Match,
-    /// A message to match.
+    /// A message that matches the receive.
     Message,
     /// The rest of the message's bytes.
     Bytes,

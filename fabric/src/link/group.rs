@@ -37,12 +37,13 @@ enum Shape {
     Runs(Arc<Runs>),
 }
 
-/// At least two runs that are as long as possible, and no progression together.
+/// Two or more runs, each as long as possible, whose ranks together are not in arithmetic progression. With these rules
+/// each group has one representation.
 #[derive(PartialEq, Eq, Hash)]
 struct Runs {
     /// In the order of the group.
     runs: Box<[Run]>,
-    /// The places in `runs`, in ascending order of ranks.
+    /// The indices into `runs`, sorted by the first rank of each run.
     ascending: Box<[u32]>,
     len: u32,
 }
@@ -56,7 +57,7 @@ struct Run {
     index: u32,
 }
 
-/// A rank occurs twice in what should become a group.
+/// The error of a list of ranks that cannot become a group, because a rank occurs twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} occurs twice: each rank is in a group once")]
 pub struct Duplicate {
@@ -105,7 +106,7 @@ impl Group {
         }
     }
 
-    /// Returns the group of ranks that differ from each other.
+    /// Returns the group of the given ranks. If a rank occurs twice, the result is invalid.
     fn of(ranks: &[WorldRank]) -> Self {
         let len = u32::try_from(ranks.len()).expect("there are fewer than 2^32 ranks");
         let first = ranks.first().map_or(0, |rank| rank.0);
@@ -160,7 +161,7 @@ impl Group {
     pub fn rank(&self, index: u32) -> Option<WorldRank> {
         match &self.0 {
             Shape::Progression { first, step, len } => {
-                // All members are ranks, so the sum modulo 2^32 is exact.
+                // The result is a rank and fits in 32 bits, so wrapping arithmetic gives the exact sum.
                 (index < *len).then(|| WorldRank(first.wrapping_add(index.wrapping_mul(*step as u32))))
             }
             Shape::Runs(runs) => runs.rank(index),
@@ -191,7 +192,7 @@ impl Group {
         self.index(rank).is_some()
     }
 
-    /// Returns a member whose rank is `least` or larger.
+    /// Returns some member whose rank is `least` or larger, or `None` if all are smaller.
     #[must_use]
     pub fn find_from(&self, least: u32) -> Option<WorldRank> {
         let is_one = |rank: &u32| *rank >= least;
@@ -207,7 +208,8 @@ impl Group {
         }
     }
 
-    /// Returns the group as words for a message: two for each of its progressions, so few if it is regular.
+    /// Returns the group as words for a message: two for each arithmetic progression or run that it consists of, so a
+    /// regular group has few.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         let words = |first: u32, len: u32, step: i64| [u64::from(len) << 32 | u64::from(first), step as u64];
@@ -218,8 +220,8 @@ impl Group {
         }
     }
 
-    /// Returns the group of words that [`to_words`](Self::to_words) has made. Returns `None` if they do not describe a group
-    /// of ranks below `size`.
+    /// Returns the group that [`to_words`](Self::to_words) has written as these words. Returns `None` if they do not
+    /// describe a group of ranks below `size`.
     #[must_use]
     pub fn from_words(words: &[u64], size: u32) -> Option<Self> {
         let (parts, rest) = words.as_chunks();
@@ -278,7 +280,7 @@ impl Group {
         self.filter(|rank| !other.contains(rank))
     }
 
-    /// Returns the members that `keep` accepts, by rank, in the order of this group.
+    /// Returns the members for whose rank `keep` returns true, in the order of this group.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(WorldRank) -> bool) -> Self {
         Self::of(&self.iter().filter(|&rank| keep(rank)).collect::<Vec<_>>())
@@ -293,7 +295,8 @@ impl Group {
         Self::of(&self.iter().step_by(step as usize).collect::<Vec<_>>())
     }
 
-    /// Returns the members with these indices, in the order of the indices; `None` if one has no member.
+    /// Returns the members with these indices, in the order of the indices. Returns `None` if an index is not below the
+    /// number of members.
     ///
     /// # Errors
     /// [`Duplicate`] if an index occurs twice.
@@ -302,7 +305,7 @@ impl Group {
         ranks.map(Self::new).transpose()
     }
 
-    /// Returns the members without those that have these indices.
+    /// Returns the group without the members at these indices.
     #[must_use]
     pub fn exclude(&self, indices: impl IntoIterator<Item = u32>) -> Self {
         let mut excluded: Vec<WorldRank> = indices.into_iter().filter_map(|index| self.rank(index)).collect();
@@ -310,7 +313,8 @@ impl Group {
         self.filter(|rank| excluded.binary_search(&rank).is_err())
     }
 
-    /// Returns the index in `other` of the member with this index here.
+    /// Returns the index in `other` of the member that has this index in this group. Returns `None` if `other` does not
+    /// contain it.
     #[must_use]
     pub fn translate(&self, index: u32, other: &Self) -> Option<u32> {
         other.index(self.rank(index)?)
@@ -329,8 +333,8 @@ impl Group {
     }
 
     /// Returns the groups into which the members' choices split this group, by colour. `choices` holds the colour and
-    /// key of each member, by index; a member with colour `None` is in no group. Members are ordered by key, and those
-    /// with the same key as in this group.
+    /// key of each member, by index; a member with colour `None` is in no group. Within each group, members are ordered
+    /// by key; members with the same key keep the order of this group.
     #[must_use]
     pub fn split<C: Copy + Ord>(&self, choices: &[(Option<C>, i64)]) -> BTreeMap<C, Self> {
         let mut by_colour: BTreeMap<C, Vec<(i64, WorldRank)>> = BTreeMap::new();

@@ -7,7 +7,7 @@ use crate::port::gather;
 use crate::wire::{Flags, Header, Protocol, VERSION, WireError, prefix};
 use crate::{Address, Body, Failure, OpId, PeerId, Sink};
 
-/// Takes the port's events on behalf of the engine.
+/// The sink of the engine: receives the port's events, and passes them to the link and the protocols.
 pub(super) struct Inbound<'a, S, L> {
     pub(super) link: &'a mut Link,
     pub(super) stack: &'a mut S,
@@ -15,7 +15,8 @@ pub(super) struct Inbound<'a, S, L> {
 }
 
 impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
-    /// Handles a packet in a separate function, so that a poll without events does not pay for this code.
+    /// Handles a packet. Not inlined, so that a poll without events does not have to save the registers that this code
+    /// needs.
     #[inline(never)]
     fn packet(&mut self, bytes: &[u8]) {
         match self.stack.fast(self.link, bytes, self.lent) {
@@ -77,7 +78,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             }
         };
         if is_hello(header) {
-            // The sender of this hello is a rank.
+            // In a hello the field `sender` is a rank. `admit` would take it for the number of a peer.
             return self.turn_away(header, body);
         }
         let Some(peer) = self.admit(header, body) else { return };
@@ -88,7 +89,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         self.handled(peer, header.flags(), handled);
     }
 
-    /// Hands a message to its protocol.
+    /// Passes a message to its protocol.
     fn message(&mut self, peer: Peer, header: &Header, body: &[u8]) -> Result<(), Fault> {
         match header.protocol() {
             Protocol::Control => self.control(peer, header.kind),
@@ -96,7 +97,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Hands the messages of a bundle to their protocol, in order. Those after a goodbye are ignored, as packets are.
+    /// Passes the messages of a bundle to their protocol, in order. When the peer has ended, the rest is ignored, as
+    /// its later packets are.
     fn bundle(&mut self, peer: Peer, header: &Header, mut items: &[u8]) -> Result<(), Fault> {
         loop {
             let (message, body, rest) = header.split_item(items).map_err(|error| Fault::new(peer, error))?;
@@ -108,8 +110,9 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Answers an urgent packet. Ends the peer whose packet was a fault, or that leaves too many answers untaken:
-    /// messages cause them, so it is here that they would pile up.
+    /// Completes the handling of a packet. If it was a fault, the peer fails. If it was urgent, it is acknowledged. The
+    /// peer also fails if too many answers to it wait for room in the port: packets cause answers, so a peer that sends
+    /// and does not receive would fill this side's memory with them.
     #[inline]
     fn handled(&mut self, peer: Peer, flags: Flags, handled: Result<(), Fault>) {
         if let Err(fault) = handled {
@@ -123,8 +126,9 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Handles a packet of another version of the wire. If it is the hello of a process of this job, that peer fails.
-    /// The place of the rank, the incarnation and the secret is the same in all versions.
+    /// Handles a packet of another version of the wire protocol. If it is a hello that contains the job's secret, the
+    /// peer fails, so that operations with it report the version. Rank, incarnation and secret have the same place in
+    /// the hellos of all versions.
     #[cold]
     fn other_version(&mut self, bytes: &[u8], theirs: u8) {
         let Ok((header, body)) = prefix::<Header>(bytes) else { return };
@@ -157,7 +161,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         peer
     }
 
-    /// Handles a packet that is not the next one of a peer that takes part.
+    /// Handles a packet that was not admitted.
     #[cold]
     fn turn_away(&mut self, header: &Header, body: &[u8]) {
         let link = &mut *self.link;
@@ -178,8 +182,9 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             let expected = state.expected;
             let is_repeated = is_hello && state.is_alive();
             if state.incarnation == Some(incarnation) && state.heard && !is_repeated {
-                // An old number is ignored: over tcp an unauthenticated process can have an old packet delivered again,
-                // left in a buffer that it fills only in part.
+                // A packet with an old number is only counted, and is no reason to fail the peer. The peer may not have
+                // sent it: over libfabric's tcp an unauthenticated process that sends a part of a packet can cause this
+                // port to deliver an old packet again, which was still in the receive buffer.
                 let is_early = number != Sequence::HELLO && number.is_after(expected);
                 if state.is_alive() && is_early {
                     let cause = Cause::Gap { expected: expected.get(), got: number.get() };
@@ -194,12 +199,13 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         link.counters.rejected.unknown += 1;
         let unheard = |state: &PeerState| !state.heard && state.incarnation == Some(incarnation);
         if let Some(peer) = peer.filter(|&peer| unheard(&link.peers[peer])) {
-            // The peer's hello is lost, and so are all its packets since.
+            // The packet is from the known incarnation of a peer whose hello has not arrived: the hello, number 0, is
+            // lost.
             link.fail(self.stack, peer, Cause::Gap { expected: 0, got: number.get() });
         }
     }
 
-    /// Handles a hello. A sender that does not prove that it is of this job only increments a counter.
+    /// Handles a hello. Without the job's secret it is only counted.
     #[cold]
     fn hello(&mut self, header: &Header, body: &[u8]) {
         let link = &mut *self.link;
@@ -220,7 +226,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Admits a peer that has introduced itself. Returns `None` if the hello is out of date.
+    /// Takes in the sender of an authenticated hello as a peer. Returns `None` if the hello is from an incarnation that
+    /// has ended.
     fn meet(&mut self, header: &Header, number: u32, address: &[u8]) -> Option<()> {
         let (rank, incarnation) =
             (WorldRank(header.sender.get()), Incarnation::new(header.incarnation.get()));
@@ -241,11 +248,13 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             }
             Some(known) if known.is_after(incarnation) => return None,
             Some(_) => {
-                // A later incarnation: everything that concerns the former one ends before the new one is heard.
+                // A later incarnation: all operations with the former one end before packets of the new one are
+                // admitted.
                 link.fail(self.stack, peer, Cause::Restarted);
                 link.renew(self.stack, peer);
             }
-            // The incarnation that ended never introduced itself here.
+            // The peer has ended, and the number of that incarnation was never known here. The hello is taken for that
+            // of a later one.
             None if !link.peers[peer].is_alive() => link.renew(self.stack, peer),
             None => {}
         }
@@ -257,7 +266,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         state.acked = Sequence::new(header.ack.get());
         let window = link.config.window_min.min(link.config.credit_max);
         state.grant.set_window(u32::try_from(window).unwrap_or(u32::MAX / 4));
-        // The peer has no credit, and may have something to send: tell it how much it gets, or that it gets none.
+        // The peer has no credit yet, and may have data to send. So it counts as having asked: the answer says how much
+        // credit it gets, or that it gets none.
         state.grant.is_asked = true;
         link.credit_news(peer, header.grant.get(), header.flags());
         link.call(peer, place);
@@ -265,11 +275,12 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         Some(())
     }
 
-    /// Handles a message of the link's own protocol. A hello with another number than 0 makes no sense.
+    /// Handles a message of the link's own protocol. Hellos are handled elsewhere; one that comes here has another
+    /// sequence number than 0, and is an error.
     fn control(&mut self, peer: Peer, kind: u8) -> Result<(), Fault> {
         match kind {
             control::CREDIT => {}
-            // The goodbye is urgent: its sender waits for the acknowledgement.
+            // The goodbye has the flag `URGENT`, so `handled` acknowledges it. Its sender waits for that.
             control::BYE => self.link.farewell(self.stack, peer),
             theirs => return Err(Fault::new(peer, WireError::Kind { theirs })),
         }
@@ -278,7 +289,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
 }
 
 impl Link {
-    /// Admits a packet if it is the next one of a peer that takes part; then its acknowledgement and credit are taken.
+    /// Admits a packet if it has the next sequence number of a peer that takes part, in the known incarnation. If so,
+    /// takes the acknowledgement and the credit from its header.
     #[inline(always)]
     pub fn admit(&mut self, header: &Header) -> Option<Peer> {
         let (peer, state) = self.peers.numbered(header.sender.get())?;
@@ -300,8 +312,8 @@ impl Link {
         None
     }
 
-    /// Handles the repeated hello of a known peer. The peer repeats it because it has heard this side's hello
-    /// meanwhile, or because no answer has arrived.
+    /// Handles the repeated hello of a known peer. The peer repeats its hello for one of two reasons: to acknowledge
+    /// this side's hello, which has arrived there meanwhile, or because no answer has arrived there.
     fn meet_again(&mut self, peer: Peer, header: &Header) {
         let state = &mut self.peers[peer];
         if !state.answered && header.ack.get() != 0 {
@@ -315,7 +327,8 @@ impl Link {
         }
     }
 
-    /// Handles the credit that a packet grants, requests or denies.
+    /// Handles what a packet says about credit: it grants some, asks for some, or says that there is none. Call it
+    /// after the acknowledgement was stored in `acked`.
     fn credit_news(&mut self, peer: Peer, granted: u32, flags: Flags) {
         let state = &mut self.peers[peer];
         state.answered |= state.acked != Sequence::HELLO;
@@ -327,7 +340,7 @@ impl Link {
         }
     }
 
-    /// Doubles the credit that a peer may hold: it ran out of it, and waits for an answer.
+    /// Doubles the credit that a peer may hold, because the peer has used up its credit. The peer waits for an answer.
     fn widen(&mut self, peer: Peer) {
         let most = self.config.window_max.min(self.config.credit_max);
         let state = &mut self.peers[peer];
@@ -336,8 +349,9 @@ impl Link {
         self.starve(peer);
     }
 
-    /// Answers an urgent packet that was handled, by the next packet to the peer, whose header acknowledges it. A peer
-    /// that has said goodbye still waits for that packet.
+    /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets before it, so a packet that
+    /// already waits is enough; otherwise one without a body is queued. This includes peers that have left, which wait
+    /// for the acknowledgement of their goodbye.
     #[cold]
     fn acknowledge(&mut self, peer: Peer) {
         let state = &self.peers[peer];
@@ -347,7 +361,7 @@ impl Link {
         }
     }
 
-    /// Notes the address of a peer.
+    /// Notes the address of a peer, to which the next drive connects.
     pub(super) fn call(&mut self, peer: Peer, place: Place) {
         self.callers.push((peer, place));
         self.has_work = true;
@@ -359,12 +373,13 @@ fn is_hello(header: &Header) -> bool {
     is_named_hello(header) && Sequence::new(header.sequence.get()) == Sequence::HELLO
 }
 
-/// As [`is_hello`], for any version of the wire: only the kind has the same place in all of them.
+/// Returns true for the header of a hello of any version of the wire protocol. Unlike [`is_hello`] it does not check
+/// the sequence number, whose place in the header may differ between versions.
 fn is_named_hello(header: &Header) -> bool {
     header.protocol() == Protocol::Control && header.kind == control::HELLO
 }
 
-/// Compares secrets in a time that does not depend on where they differ.
+/// Compares secrets in constant time, so that the duration tells an attacker nothing about the secret.
 fn is_same(a: &[u8; 16], b: &[u8; 16]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b))) == 0
 }

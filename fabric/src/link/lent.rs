@@ -6,8 +6,8 @@ use crate::layout::{Data, Readable, Room, Writable};
 
 /// The buffers that the caller of [`Engine::poll`](super::Engine::poll) lends for the length of the call, by request.
 ///
-/// `place` is the number that a lender gave with the request, to find the buffer by; 0 if it gave none. Several lenders
-/// use the same numbers, so a lender must compare the request too.
+/// `place` is a number that the lender chose when it posted the request, so that it finds the buffer quickly; 0 if it
+/// chose none. Several lenders use the same numbers, so a lender must also compare `request`.
 pub trait Lent {
     /// Returns the bytes that the request sends.
     #[inline(always)]
@@ -21,18 +21,18 @@ pub trait Lent {
         None
     }
 
-    /// Reports that a request has received its message, which arrived whole while its buffer was lent. The request has
-    /// ended: the engine has forgotten it, and there is nothing to collect.
+    /// Reports that a receive has got its message: the message arrived whole while the buffer was lent, and is in it.
+    /// The request has ended, and the engine has removed it, so there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
-    /// Takes a message for which no receive is posted, if the lender is about to post one that matches. Returns whether
-    /// it took the message.
+    /// Offers a message for which no receive is posted. A lender that is about to post a receive which matches it
+    /// copies the message and returns true. This saves the posting and the queue of unexpected messages.
     #[inline(always)]
     fn take(&mut self, _context: u32, _source: WorldRank, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
         false
     }
 }
 
-/// Lends no buffer.
+/// Lends no buffers, for calls in which no borrowed buffer exists.
 impl Lent for () {
     fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
@@ -77,17 +77,18 @@ impl<'a, R: ?Sized> Writing<'a, R> {
         Self { request, buffer, received: None }
     }
 
-    /// Returns the message that came while this was lent.
+    /// Returns the envelope of the message that arrived while this buffer was lent.
     #[inline]
     #[must_use]
     pub fn received(&self) -> Option<Status> {
         self.received
     }
 
-    /// Returns how the request ended: its message arrived while this was lent, or the engine reports it in `collected`.
+    /// Returns the result of the request: that of the message which arrived while this buffer was lent, or else the one
+    /// in `collected`, which the caller got from the engine.
     ///
     /// # Errors
-    /// The errors of the request; [`Error::NoSuchRequest`] if neither knows of an end.
+    /// The errors of the request; [`Error::NoSuchRequest`] if no message arrived here and `collected` is `None`.
     pub fn result(&self, collected: Option<Completion>) -> Result<Status, Error> {
         let told = collected.map_or(Err(Error::NoSuchRequest), |completion| completion.result);
         self.received.map_or(told, Ok)

@@ -78,7 +78,8 @@ impl fmt::Debug for Time {
     }
 }
 
-/// The number of a packet, among all that one incarnation sends to another. It wraps.
+/// The sequence number of a packet, among all that one incarnation of a rank sends to one incarnation of another. It
+/// wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequence(u32);
 
@@ -119,7 +120,7 @@ impl Incarnation {
         Self(number)
     }
 
-    /// Returns its number.
+    /// Returns the incarnation's number.
     #[inline(always)]
     #[must_use]
     pub fn get(self) -> u32 {
@@ -132,7 +133,7 @@ impl Incarnation {
         self.0 as u16
     }
 
-    /// Returns true if this one began after `other`.
+    /// Returns true if this incarnation began after `other`.
     pub(super) fn is_after(self, other: Self) -> bool {
         is_after(self.0, other.0)
     }

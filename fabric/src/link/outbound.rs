@@ -22,7 +22,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         if !self.link.expects(&mut self.stack, peer, place.incarnation) {
             return;
         }
-        // The path of a former incarnation goes first: for the same address the port would return the same path.
+        // The paths of former incarnations must be fenced before an address is resolved: if the new incarnation has the
+        // same address, the port would return the old path.
         self.sever();
         let state = &mut self.link.peers[peer];
         state.incarnation = Some(place.incarnation);
@@ -41,7 +42,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.starve(peer);
     }
 
-    /// Puts a hello before everything that waits for a peer.
+    /// Queues a hello to a peer, before everything else that waits to be sent to it.
     pub(super) fn greet(&mut self, peer: Peer, flags: Flags) {
         let link = &mut self.link;
         let state = &mut link.peers[peer];
@@ -59,9 +60,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
         link.list(peer);
     }
 
-    /// Grants credit to peers that need it, within the budget, and informs the peers that run short of it.
+    /// Grants credit to peers that need it, within the budget. Sends a packet with the new credit to peers that have
+    /// asked for it or have little left; the others learn of it with the next packet to them.
     pub(super) fn replenish(&mut self) {
-        // A smaller grant would cost a packet for a few bytes.
+        // With smaller grants, a packet with credit would be sent for every few bytes of data.
         let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);
         for _ in 0..self.link.starving.len() {
             let link = &mut self.link;
@@ -70,7 +72,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let room = u32::try_from(link.config.credit_max.saturating_sub(used)).unwrap_or(u32::MAX);
             let state = &mut link.peers[peer];
             state.starving = false;
-            // A peer without a path waits for one with its question: see `connect`.
+            // Without a path no credit can be sent. `connect` puts the peer in this list again when it has a path.
             if !state.is_alive() || !state.heard || state.path.is_none() {
                 continue;
             }
@@ -79,8 +81,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let is_short = state.grant.has_urgent_news() && state.packets.is_empty();
             if std::mem::take(&mut state.grant.is_asked) || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
-                // A packet that waits for room carries the answer: a peer that asks again and again gets one. Before an
-                // answer to its hello only hellos are sent; after it a peer ignores the credit in a hello.
+                // If a packet to the peer waits for room in the port, that packet carries the answer, so a peer that
+                // asks repeatedly does not cause more packets. The carrier must be a hello until the peer has answered
+                // this side's hello, because nothing else is sent before; afterwards it must not be one, because the
+                // peer then ignores the credit in a hello.
                 let answered = state.answered;
                 let carrier = if answered { state.packets.back_mut() } else { state.packets.front_mut() };
                 match carrier.filter(|packet| packet.is_hello() != answered) {
@@ -91,19 +95,19 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
             let link = &mut self.link;
             if link.peers[peer].grant.is_low() {
-                // The budget is used up. Try again when it has room.
+                // The budget allowed too little. Keep the peer in the list, to try again at the next drive.
                 link.starve(peer);
             }
         }
     }
 
-    /// Sends the queued packets of a peer in order, as far as the port's room and the peer's credit allow. The bytes of
-    /// long messages wait for the next drive.
+    /// Sends the packets that are queued for a peer, in order, as far as the port's room and the peer's credit allow.
+    /// Does not send the bytes of long messages: [`Engine::push`] does.
     pub fn flush(&mut self, peer: Peer) {
         loop {
             let link = &mut self.link;
             let state = &mut link.peers[peer];
-            // A peer without a path is listed again when it has one.
+            // A peer without a path is listed again when it gets one.
             let Some(path) = state.path else { return };
             let is_hello = state.packets.front().is_some_and(Packet::is_hello);
             // Until the peer has answered, only hellos are sent, all with number 0: any of them may be lost. The peer
@@ -130,13 +134,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
                     return self.link.list(peer);
                 }
                 Ok(Turn::NoAnswer) => return,
-                // Listed again when the answer comes.
+                // The peer has been asked for credit. It is listed again when its answer comes.
                 Ok(Turn::NoCredit) if state.allowance.is_asked => return,
                 Ok(Turn::NoCredit) => {
                     state.allowance.is_asked = true;
                     state.packets.push_back(Packet::credit(Flags::STARVED));
                 }
-                // The peer has no place for another sender. Later packets find the path.
+                // The peer has no room for another sender. Only the first packet to a peer can end in this way: it
+                // makes the connection that later packets use.
                 Err(PortError::Exhausted { what, hint }) if is_hello && is_first => {
                     return self.no_path(peer, what, &hint);
                 }
@@ -145,7 +150,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// Sends the first of the link's own packets to a peer.
+    /// Sends the first packet of the peer's queue of hellos, credit and answers.
     fn send_packet(&mut self, peer: Peer, path: PeerId, is_hello: bool) -> Result<Turn, PortError> {
         let link = &mut self.link;
         let Some(&Packet { protocol, kind, flags, .. }) = link.peers[peer].packets.front() else {
@@ -194,11 +199,11 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// Handles a port that has no room for another peer. Operations that need the path end; the next send asks for a path
-    /// again.
+    /// Handles a lack of room for the connection to a peer, here or at the peer. Operations that need the path end. The
+    /// peer has not failed: the next send asks for a path again.
     ///
-    /// This side has not answered the peer's hello, so the peer has sent nothing else, and no packet that is dropped here
-    /// is an answer that it waits for.
+    /// The queued packets are dropped. The peer waits for none of them: this side has not answered the peer's hello, so
+    /// the peer has sent nothing but hellos that could need an answer.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
         crate::event!(WARN, peer = self.link.peers[peer].rank.0, what, hint, "no room for a peer");
         let state = &mut self.link.peers[peer];
@@ -210,8 +215,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
-    /// Accounts for a hello that the port took. It is repeated until a packet acknowledges it, each time after twice as
-    /// long.
+    /// Accounts for a hello that the port has accepted, and sets the timer to repeat it if no packet acknowledges it.
+    /// The time doubles with each repetition.
     fn greeted(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         if state.sequence == Sequence::HELLO {
@@ -221,7 +226,8 @@ impl Link {
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
         state.greetings = state.greetings.saturating_add(1);
         let due = self.now.after(wait_ns);
-        // One timer is enough: a peer that repeats its own hello gets many.
+        // A timer that is due earlier is enough, so none is added. Otherwise a peer that repeats its own hello, each of
+        // which is answered by one, would cause many timers.
         if due < state.greeting_due {
             state.greeting_due = due;
             self.timers.set(due, Timer::Hello(peer));
@@ -229,14 +235,18 @@ impl Link {
     }
 }
 
-/// The longest delay of a receive's deadline while polls bring events. A poll takes a limited number of packets, so a
-/// long message that has arrived takes several polls. A peer that never pauses must not put off a deadline for ever.
+/// The longest time by which the deadline of a receive may be put off while polls bring events. A poll takes a limited
+/// number of packets, so it takes several polls to receive a long message that has arrived in time. The time is
+/// limited, because otherwise a peer that never stops sending could put off a deadline for ever.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// How long a hello waits for its answer before it is repeated. Providers do lose what they took for a connection in
-/// the making: libfabric's net, and its tcp of later versions, when both ends connect at once, and one of them had a
-/// connection before to a process that is gone. (The slot of that connection is used again, and keeps the number of
-/// that process: xnet_process_connreq then takes the request that the other end has just withdrawn for one of a new
-/// process, and closes the good connection for it. prov/net/src/xnet_rdm_cm.c at 1.17.0, prov/tcp to 2.0.0.) More than
-/// a peer takes that shares its core with dozens of others.
+/// The time after which a hello without an answer is repeated. It is longer than a peer needs that shares its core with
+/// dozens of processes.
+///
+/// A hello can be lost although the port has accepted it. libfabric's provider net, and the provider tcp of later
+/// versions, can lose packets that are sent while both ends make a connection to each other, if one of the ends had a
+/// connection to a process that has ended. That end uses the slot of the old connection again, and the slot still has
+/// the number of the old process. The function xnet_process_connreq then mistakes the connection request that the other
+/// end has withdrawn for the request of a new process, and closes the good connection in favour of it
+/// (prov/net/src/xnet_rdm_cm.c at 1.17.0, prov/tcp up to 2.0.0).
 const ANSWER_WITHIN_NS: u64 = 250_000_000;

@@ -12,7 +12,7 @@ use super::{Cause, Time, Traffic, WorldRank, control};
 use crate::wire::{Flags, Protocol};
 use crate::{Address, PeerId};
 
-/// The index of a peer of a [`Link`](super::Link). A rank keeps its index through all its incarnations.
+/// The index of a peer in a [`Link`](super::Link). All incarnations of a rank have the same index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub(super) u32);
 
@@ -29,7 +29,7 @@ impl Peer {
 #[derive(Debug)]
 pub struct PeerState {
     pub(super) rank: WorldRank,
-    /// Known once the address book or the peer itself has provided it.
+    /// The peer's incarnation. `None` until the peer's hello arrives, or the caller provides it with the address.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) standing: Standing,
     /// True if the peer's process is stopped, by the launcher's last report.
@@ -38,27 +38,28 @@ pub struct PeerState {
     pub(super) ended_at: Time,
     /// True if the launcher has reported how the peer's process ended.
     pub(super) is_told: bool,
-    /// True if the launcher restarts the peer.
+    /// True if the launcher has announced that it restarts the peer.
     pub(super) returns: bool,
     /// The port's name for the peer, once the peer's address is known.
     pub(super) path: Option<PeerId>,
-    /// True if the peer's address is wanted.
+    /// True if the peer's address was requested from the caller of the engine.
     pub(super) sought: bool,
     /// The maximum length of a tagged message that is sent within the call, in one packet. The protocol of tagged
     /// messages sets it once the path to the peer is known.
     pub(super) at_once_max: usize,
 
-    /// The number that the peer has given to this side, in its hello.
+    /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
+    /// peer finds its state for this side.
     pub(super) number: u32,
     /// Number of the next packet to the peer.
     pub(super) sequence: Sequence,
-    /// Number of the packet that the peer expects next, by its last packet.
+    /// Number of the packet that the peer expects next, as its last packet said.
     pub(super) acked: Sequence,
     /// Number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
     /// Hellos sent to the peer.
     pub(super) greetings: u32,
-    /// The time of the next timer that repeats the hello, or `u64::MAX`.
+    /// The time at which the hello will be repeated, or [`Time::NEVER`].
     pub(super) greeting_due: Time,
     /// True if a packet from the peer has acknowledged a hello.
     pub(super) answered: bool,
@@ -95,8 +96,8 @@ pub enum Standing {
     Failed(Cause),
 }
 
-/// The protocols that have something to send to one peer, which take turns, and the goodbye, which comes after all of
-/// them.
+/// The set of protocols that have something to send to one peer, and a bit for the goodbye. The protocols take turns;
+/// the goodbye comes after all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lanes {
     set: u8,
@@ -104,7 +105,7 @@ pub(super) struct Lanes {
     last: u8,
 }
 
-/// No protocol has the bit of the goodbye.
+/// The bit of the goodbye is none of a protocol.
 const _: () = assert!((1_u32 << Protocol::LAST as u32) < Lanes::GOODBYE as u32);
 
 impl Lanes {
@@ -155,7 +156,7 @@ impl Lanes {
     }
 }
 
-/// A packet that waits for room in the port. It overtakes the protocols' queues.
+/// A packet that waits for room in the port. It is sent before the packets in the protocols' queues.
 pub(super) struct Packet {
     pub(super) protocol: Protocol,
     pub(super) kind: u8,
@@ -164,7 +165,7 @@ pub(super) struct Packet {
 }
 
 impl fmt::Debug for Packet {
-    /// Prints no body: that of a hello contains the job's secret.
+    /// Does not print the body, because the body of a hello contains the job's secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { protocol, kind, flags, body } = self;
         write!(f, "{protocol:?} {kind} {flags:?}, {} bytes", body.len())
@@ -172,12 +173,12 @@ impl fmt::Debug for Packet {
 }
 
 impl Packet {
-    /// A packet that consists of its header.
+    /// Returns a packet without a body, whose header carries credit and an acknowledgement.
     pub(super) fn credit(flags: Flags) -> Self {
         Self { protocol: Protocol::Control, kind: control::CREDIT, flags, body: SmallVec::new() }
     }
 
-    /// Returns true for the packet that must come before all others.
+    /// Returns true for a hello, which must be sent before all other packets.
     pub(super) fn is_hello(&self) -> bool {
         (self.protocol, self.kind) == (Protocol::Control, control::HELLO)
     }
@@ -215,27 +216,27 @@ impl PeerState {
         }
     }
 
-    /// Returns its rank.
+    /// Returns the peer's rank.
     #[inline]
     #[must_use]
     pub fn rank(&self) -> WorldRank {
         self.rank
     }
 
-    /// Returns its incarnation, if that is known.
+    /// Returns the peer's incarnation, if it is known.
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.incarnation
     }
 
-    /// Returns the port's name for it, if its address is known.
+    /// Returns the port's name for the peer, if the peer's address is known.
     #[inline]
     #[must_use]
     pub fn path(&self) -> Option<PeerId> {
         self.path
     }
 
-    /// Returns the number that it has given to this side, once its hello has arrived.
+    /// Returns the number that the peer has given to this side in its hello; 0 before that has arrived.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
@@ -271,20 +272,20 @@ impl PeerState {
         self.expected.get()
     }
 
-    /// Returns the credit that is left for data to it, bytes.
+    /// Returns the bytes of data that may be sent to the peer before it grants more credit.
     #[inline]
     #[must_use]
     pub fn credit(&self) -> u32 {
         self.allowance.left()
     }
 
-    /// Returns true if it was asked for credit and has not answered.
+    /// Returns true if the peer was asked for credit and has not answered.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.allowance.is_asked
     }
 
-    /// Returns true if it has no more credit to give.
+    /// Returns true if the peer has answered that it can grant no credit for now.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.allowance.is_exhausted
@@ -297,15 +298,16 @@ impl PeerState {
         self.at_once_max
     }
 
-    /// Returns true if nothing waits to be sent to it, except for bytes of long messages.
+    /// Returns true if nothing waits to be sent to the peer, except for bytes of long messages.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.packets.is_empty() && self.lanes.is_empty()
     }
 
-    /// For this engine as its own peer: returns true if every packet sent has arrived. The sequence numbers sent and
-    /// expected both count the packets of this engine to itself.
+    /// Returns true if every packet that this engine has sent to itself has arrived. Only for the state of this rank as
+    /// its own peer: there the number of the next packet to send and that of the next packet to arrive count the same
+    /// packets.
     pub(super) fn has_taken_its_own(&self) -> bool {
         !self.is_alive() || self.is_idle() && self.sequence == self.expected
     }
@@ -316,14 +318,14 @@ impl PeerState {
         self.packets.len()
     }
 
-    /// Returns true if it takes part.
+    /// Returns true if the peer takes part.
     #[inline]
     #[must_use]
     pub fn is_alive(&self) -> bool {
         matches!(self.standing, Standing::Alive)
     }
 
-    /// Returns why it takes no part, or `None` if it does.
+    /// Returns why the peer no longer takes part, or `None` if it takes part.
     #[cold]
     #[must_use]
     pub fn failure(&self) -> Option<Cause> {
@@ -334,7 +336,7 @@ impl PeerState {
         }
     }
 
-    /// Returns the counts of messages exchanged with it.
+    /// Returns the counts of messages exchanged with the peer's rank.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
@@ -362,21 +364,23 @@ impl PeerState {
         self.allowance.is_asked = true;
     }
 
-    /// Records that the port has accepted a packet to the peer, which carried the sum of granted credit.
+    /// Records that the port has accepted a packet to the peer: counts the sequence number, and notes that the peer
+    /// learns of all granted credit, which each header carries.
     #[inline]
     pub fn sent(&mut self) {
         self.sequence = self.sequence.next();
         self.grant.note_told();
     }
 
-    /// Returns true if the launcher has not reported yet how the peer's process ended, and the peer has said goodbye or
-    /// was lost by the port.
+    /// Returns true if the peer has said goodbye or the port has lost it, and the launcher has not yet reported how its
+    /// process ended.
     pub(super) fn awaits_word(&self) -> bool {
         !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
     }
 }
 
-/// The peers met so far, by name and by rank. Grows by contact, not with the job.
+/// The peers that this rank has had contact with, found by index and by rank. Its size depends on them, and not on the
+/// number of ranks in the job.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: Vec<PeerState>,
@@ -384,8 +388,8 @@ pub(super) struct Peers {
     recent: Recent,
 }
 
-/// A cache of the ranks that were looked up last, with their peers. The place of a rank is the rank modulo the length.
-/// Most traffic is with few ranks, so most lookups need not search the map.
+/// A cache of the ranks that were looked up last, with their peers. A rank can only be at the place that is the rank
+/// modulo the number of places. Most traffic is with few ranks, so most lookups need not search the map.
 #[derive(Debug)]
 struct Recent([(WorldRank, Peer); 16]);
 
@@ -404,7 +408,7 @@ impl Recent {
 }
 
 impl Peers {
-    /// Returns the peer of a rank, if it was met.
+    /// Returns the peer of a rank, if there is state for it.
     #[inline]
     pub(super) fn find(&mut self, rank: WorldRank) -> Option<Peer> {
         let recent = self.recent.of(rank);
@@ -414,7 +418,8 @@ impl Peers {
         Some(recent.1)
     }
 
-    /// Returns the peer that was given this number, and its state. A packet brings the number.
+    /// Returns the peer to which this side has given `number`, and its state. Packets carry the number, so it may be
+    /// wrong; `None` if no peer has it.
     #[inline(always)]
     pub(super) fn numbered(&mut self, number: u32) -> Option<(Peer, &mut PeerState)> {
         Some((Peer(number), self.all.get_mut(number as usize)?))
@@ -428,11 +433,11 @@ impl Peers {
         peer
     }
 
-    /// Forgets all but the rank and its traffic: the peer begins another incarnation.
+    /// Resets the state of a peer for its next incarnation. Only the rank and the counts of its traffic remain.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
-        // These flags are kept, because the peer may still be in the link's lists, and its timer may still go off. The
-        // code that handles them then finds no work for the peer.
+        // These fields are kept, because they say which of the link's lists the peer is in, and when its timer is due.
+        // When the list or the timer is handled, there will be no work for the peer.
         let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
         let greeting_due = state.greeting_due;
         *state = PeerState { listed, starving, traffic, greeting_due, ..PeerState::new(state.rank) };
@@ -446,7 +451,7 @@ impl Peers {
         self.all.len()
     }
 
-    /// Finds a peer as [`Peers::find`] does, from the map itself.
+    /// Returns the peer of a rank as [`Peers::find`] does, but without the cache.
     pub(super) fn find_slowly(&self, rank: WorldRank) -> Option<Peer> {
         self.by_rank.get(&rank).copied()
     }
@@ -472,7 +477,8 @@ impl std::ops::IndexMut<Peer> for Peers {
     }
 }
 
-/// Hashes a rank by one multiplication. An adversary cannot choose ranks without the job's secret.
+/// Hashes a rank by one multiplication. Such a weak hash is safe here: only processes that have the job's secret can
+/// make ranks known, so no attacker can choose ranks that collide.
 #[derive(Default)]
 struct RankHasher(u64);
 

@@ -2,12 +2,12 @@
 
 use crate::{Memory, Region};
 
-/// Regions that ports have not released. If a port can fence a dead peer off there are none. Otherwise an operation
-/// with the peer stays outstanding, perhaps for ever, and its memory is kept until it has ended.
+/// Regions that ports have not released. There are none if the port can fence off a failed peer. Otherwise an operation
+/// with a failed peer stays outstanding, perhaps for ever, and its region is kept here until the operation has ended.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     held: Vec<Region>,
-    /// Regions taken in so far.
+    /// The number of regions that came into the quarantine so far.
     pub(super) count: u64,
 }
 

@@ -9,10 +9,11 @@ use crate::wire::Protocol;
 pub enum Outcome {
     /// The request has not ended.
     Pending,
-    /// The request, a receive from any source, has not ended, but a peer failed that might have sent its message.
+    /// The request is a receive from any source and has not ended, but a peer has failed that might have sent its
+    /// message.
     FailurePending,
-    /// The request has ended: collect it. If there is nothing to collect, its lender was informed by
-    /// [`Lent::received`](super::Lent::received).
+    /// The request has ended: collect it. If there is nothing to collect, the result was reported to the lender of its
+    /// buffer by [`Lent::received`](super::Lent::received).
     Ready,
 }
 
@@ -23,13 +24,14 @@ pub struct Completion {
     /// destination if it was a send.
     pub result: Result<Status, Error>,
     /// The memory that the request owned. `None` if the memory was borrowed, or if a port may still access it. In the
-    /// second case it is kept until the port has finished, and then dropped.
+    /// second case the memory is dropped when the port has finished.
     pub memory: Option<Memory>,
 }
 
-/// The name of a request. Generational: once collected it names nothing. It is given again after 2^29 requests of the
-/// same protocol, and only to a request in the same place. It contains the protocol, so requests of two protocols never
-/// share a name.
+/// The name of a request: its place in the table of its protocol, and a generation that distinguishes successive
+/// requests in that place. After the request is collected, the name refers to no request. The same name can come again
+/// only after 2^29 further requests of the protocol. The generation contains the protocol's number, so requests of two
+/// protocols never share a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId {
     index: u32,
@@ -46,13 +48,14 @@ impl std::hash::Hash for RequestId {
 }
 
 impl RequestId {
-    /// Returns the protocol whose request it names. A name from a packet may be of none.
+    /// Returns the protocol of the request. Returns `None` if there is no such protocol: a packet can contain any
+    /// number as a name.
     #[must_use]
     pub fn protocol(self) -> Option<Protocol> {
         Protocol::from_number(self.lane() as u8)
     }
 
-    /// Returns the number of the protocol, or one above all protocols' that a packet brought.
+    /// Returns the number of the protocol. For a name from a packet it may be a number that no protocol has.
     #[inline]
     pub(super) fn lane(self) -> usize {
         (self.generation % GENERATION_STEP) as usize
@@ -64,7 +67,7 @@ impl RequestId {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Reads a name from a packet. Any number is a name, perhaps of no request.
+    /// Reads a name from a packet. Every number is accepted, so there may be no request with the name.
     #[must_use]
     pub fn from_wire(name: u64) -> Self {
         Self { index: name as u32, generation: (name >> 32) as u32 }
@@ -73,7 +76,7 @@ impl RequestId {
 
 /// A value in [`Slots`].
 pub trait Slot {
-    /// Makes a value without anything to be dropped.
+    /// Makes a value that owns nothing, so that dropping it does nothing.
     fn bare() -> Self;
     /// Returns true if dropping the value does nothing.
     fn is_bare(&self) -> bool;
@@ -81,8 +84,8 @@ pub trait Slot {
 
 /// The requests of one protocol.
 ///
-/// Unlike a slab, it leaves a removed value in place until the next one is written over it, if there is nothing in it
-/// to be dropped: the drop took longer than everything else at the end of a request.
+/// Unlike a slab, it does not drop a removed value that owns nothing ([`Slot::is_bare`]), but leaves it in its place,
+/// to be overwritten by the next one. Even such a drop took longer than everything else at the end of a request.
 #[derive(Debug)]
 pub struct Slots<T> {
     all: Vec<Place<T>>,
@@ -96,9 +99,10 @@ pub struct Slots<T> {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Place<T> {
-    /// The generation of the value in this place; in a free one [`FREE`] and the next free place.
+    /// The generation of the value in this place. In a free place: [`FREE`], combined with the index of the next free
+    /// place.
     generation: u64,
-    /// In a free place a bare one.
+    /// In a free place, a bare value.
     value: T,
 }
 
@@ -128,7 +132,7 @@ impl<T: Slot> Slots<T> {
             Some(place) => {
                 self.free = place.generation as u32;
                 place.generation = id.generation.into();
-                // The old value is bare, see `remove`.
+                // The old value is bare (see `remove`), so nothing leaks if it is not dropped.
                 std::mem::forget(std::mem::replace(&mut place.value, value));
             }
             None => {
@@ -194,14 +198,14 @@ impl<T: Slot> Slots<T> {
     }
 }
 
-/// Bits of a generation that are the protocol's number. Counting in the bits above them leaves them unchanged, also
-/// when the generation wraps.
+/// The number of low bits of a generation that hold the protocol's number. Generations are counted in the bits above,
+/// so these bits never change, also when the generation wraps.
 const PROTOCOL_BITS: u32 = 3;
 pub(super) const GENERATION_STEP: u32 = 1 << PROTOCOL_BITS;
 
 const _: () = assert!((Protocol::LAST as u32) < GENERATION_STEP);
 
-/// The mark of a free place: above all generations.
+/// The mark of a free place. It is larger than every generation, so no name matches a free place.
 const FREE: u64 = 1 << 32;
 
 #[cfg(test)]

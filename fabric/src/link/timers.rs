@@ -8,17 +8,18 @@ use super::{Peer, RequestId, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// A request ends, if that is still its deadline.
+    /// The deadline of a request: the request ends, unless it has ended or got another deadline meanwhile.
     Deadline(RequestId),
-    /// A peer gets another hello, if it has not answered.
+    /// The time to repeat the hello to a peer, if the peer has not answered.
     Hello(Peer),
 }
 
-/// Timers, some of which may be void by now.
+/// All timers that are set. Some may be void by now: their request has ended, or their peer has answered.
 #[derive(Debug)]
 pub(super) struct Timers {
     all: BinaryHeap<Reverse<(Time, Timer)>>,
-    /// When the first is due, or a time before that. Every poll reads it.
+    /// The time at which the first timer is due, or an earlier time. Every poll reads it, so it is kept outside of the
+    /// heap.
     next: Time,
     /// The deadlines of each protocol.
     deadlines: [Deadlines; PROTOCOLS],
@@ -28,7 +29,7 @@ pub(super) struct Timers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Deadlines {
     len: usize,
-    /// The number of deadlines that the last sweep kept.
+    /// The number of deadlines that were left when void ones were last dropped.
     kept: usize,
 }
 
@@ -49,8 +50,8 @@ impl Timers {
         self.next = self.next.min(due);
     }
 
-    /// Sets the deadline of a request. `is_current` tells whether a deadline is still that of its request, for requests
-    /// of the same protocol. If the protocol has many deadlines, the void ones among them are dropped.
+    /// Sets the deadline of a request. If the protocol's deadlines have more than doubled since void ones were last
+    /// dropped, drops those for which `is_current` returns false: they are no longer the deadline of their request.
     pub(super) fn set_deadline(
         &mut self,
         request: RequestId,
@@ -61,7 +62,7 @@ impl Timers {
         let lane = request.lane();
         let deadlines = &mut self.deadlines[lane];
         deadlines.len += 1;
-        // Most operations end long before their deadline.
+        // Most operations end long before their deadline, so most deadlines are void.
         if deadlines.len > 2 * deadlines.kept + SWEEP_MIN {
             let mut kept = 0;
             self.all.retain(|Reverse((due, timer))| match timer {
@@ -82,7 +83,7 @@ impl Timers {
         self.deadlines[request.lane()].len += 1;
     }
 
-    /// Takes the next timer that is due, with the time when it was.
+    /// Takes the first timer that is due at `now`, and returns it with its due time.
     pub(super) fn take(&mut self, now: Time) -> Option<(Time, Timer)> {
         self.next = self.all.peek().map_or(Time::NEVER, |Reverse((due, _))| *due);
         if self.next > now {
@@ -100,8 +101,8 @@ impl Timers {
     }
 }
 
-/// The number of a protocol's deadlines below which a sweep does not pay.
+/// With fewer deadlines of a protocol than this, a search for void ones costs more than the memory it frees is worth.
 const SWEEP_MIN: usize = 1024;
 
-/// The number of protocols that names of requests can distinguish.
+/// The number of protocols that a [`RequestId`] can distinguish.
 const PROTOCOLS: usize = GENERATION_STEP as usize;
