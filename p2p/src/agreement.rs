@@ -1,33 +1,34 @@
-//! Agreements: ranks create a context together.
+//! Agreements: several ranks agree on the context of a new communicator.
 //!
 //! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
 //! of these ranks, whose root is the first of them:
 //!
-//! 1. Up: each rank sends its choice, and the next name of contexts that is free there. A parent passes on the largest
-//!    one.
-//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name, unless another
-//!    agreement, under way at the same time, has made it use that name or a later one, or the contexts' numbers are in
-//!    use there (see [`names`](crate::names)).
-//! 3. Up: each rank reports if all ranks of its subtree have opened the contexts.
+//! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
+//!   on the choices and the largest name.
+//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. It cannot if
+//!   another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in use
+//!   there (see [`names`](crate::names)).
+//! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
 //!    begin again with a later name.
 //!
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
-//! one exception: a rank may die in step 4, after other ranks have received the news that the communicator exists. The
-//! ranks below the dead one then give up, and leave the context. Their packets report that to all members, whose
-//! operations with them end with [`Cause::LeftContext`].
+//! one exception: a rank may die in step 4, when other ranks have already received the result that the communicator
+//! exists. The ranks below the dead one in the tree then give up, and leave the context. They inform all members by
+//! packets, and the members' operations with them end with [`Cause::LeftContext`].
 //!
-//! The ranks that have the communicator may begin a further creation, in which those that left the context take no
-//! part. So in steps 1 and 2 a rank stops waiting when it learns that any of the ranks has ended. In steps 3 and 4 a
-//! rank that has ended may have left in good order, with the communicator. All others take part and pass on the result,
-//! so a rank continues to wait.
+//! The ranks that have the communicator may begin to create another one from it, in which the ranks that left the
+//! context take no part. So in steps 1 and 2 a rank stops waiting when it learns that any of the ranks has ended for
+//! the context. In steps 3 and 4 it continues to wait: a rank that has ended may have left in good order after it got
+//! the communicator, and all the others still pass on the result.
 //!
-//! For an intercommunicator the ranks of each of two groups have a tree, whose root is the group's leader. In steps 1 and
-//! 3 each leader sends the answer of its group to the other leader, in another control context, and merges the other's
-//! answer with it. So both leaders decide the same. The answer of step 1 contains the sender's group.
+//! For an intercommunicator each of the two groups has a tree, whose root is the group's leader. At the end of steps 1
+//! and 3 each leader sends the merged answer of its group to the other leader, in a control context of both, and merges
+//! the answer that it receives with its own. So both leaders come to the same decision. The answer of step 1 contains
+//! the members of the sender's group.
 //!
-//! An agreement is a state machine: each poll of the engine, for any call, takes the messages that have arrived and
+//! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
 //! control context of a communicator, and the tag names the agreement.
 
@@ -48,12 +49,13 @@ use crate::contexts::FIRST;
 pub struct Proposal {
     /// The ranks that take part. This rank is one of them.
     pub ranks: Group,
-    /// The context of the agreement's messages. It carries messages of agreements alone.
+    /// The context of the agreement's messages. It must carry no other messages than those of agreements.
     pub control: u32,
-    /// Distinguishes agreements in which only some members of the control context take part. `None` if all members take
-    /// part: all of them begin these agreements in the same order, which numbers them.
+    /// `None` if all members of the control context take part. Such agreements are numbered, so all members must begin
+    /// them in the same order. If only some members take part, a tag that distinguishes this agreement from others that
+    /// are under way at the same time.
     pub tag: Option<u32>,
-    /// This rank's choice, from which the members of the new context result.
+    /// This rank's choice. The choices of all ranks determine the members of the new context.
     pub choice: Choice,
 }
 
@@ -72,11 +74,12 @@ pub enum Choice {
         /// The other group's leader, for this group's leader.
         other: Option<Leader>,
     },
-    /// All ranks of two groups take part. They communicate with each other as in another context.
+    /// All ranks of two groups take part, which are already known to all of them: for example the groups of an
+    /// intercommunicator that is duplicated.
     Groups {
         /// This rank's group.
         own: Group,
-        /// The other one.
+        /// The other group.
         remote: Group,
     },
 }
@@ -88,7 +91,7 @@ pub struct Leader {
     pub rank: WorldRank,
     /// A control context of both leaders.
     pub control: u32,
-    /// Distinguishes creations with these leaders.
+    /// A tag that distinguishes this creation from others with the same leaders.
     pub tag: u32,
 }
 
@@ -124,12 +127,12 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgreementId(u64);
 
-/// The other engines of a rank that has several. A communicator's messages may go through any of them, so each has its
-/// contexts.
+/// The other engines of a rank that has several, one for each lane. A communicator's messages may go through any of
+/// them, so its contexts are opened in each.
 pub trait Others: std::fmt::Debug + Send {
-    /// Opens the contexts with a name: see [`Engine::open_between`]. Returns false, and opens none, if an engine cannot
-    /// open them. The members are the given incarnations, as far as the first engine knows them. Another engine may not
-    /// know that a rank was restarted.
+    /// Opens the contexts with a name in these engines: see [`Engine::open_between`]. Returns false, and opens none, if
+    /// one of the engines cannot open them. The members are the given incarnations, as the engine of the agreement
+    /// knows them, because one of these engines may not know yet that a rank was restarted.
     fn open(
         &self,
         name: u64,
@@ -138,7 +141,7 @@ pub trait Others: std::fmt::Debug + Send {
         incarnations: &[(WorldRank, u32)],
     ) -> bool;
 
-    /// Closes the contexts of a communicator that no rank has.
+    /// Closes contexts that were opened for a communicator that was then not created, at any rank.
     fn withdraw(&self, context: u32);
 
     /// Closes the contexts of a communicator, and informs the other members.
@@ -151,17 +154,19 @@ pub(crate) struct Agreements {
     /// The agreements whose result was not taken, in the order in which they began.
     all: BTreeMap<AgreementId, Box<Agreement>>,
     next: u64,
-    /// By control context: the number of the next agreement in which all its members take part.
+    /// For each control context, the number of the next agreement in which all its members take part.
     numbers: HashMap<u32, u64>,
     /// Messages that have not been sent yet, and their receivers.
     sends: Vec<(RequestId, WorldRank)>,
     /// The earliest deadline.
     due: Time,
-    /// True if a call has changed an agreement, which must then be advanced without an event.
+    /// True if a call has changed an agreement, so that the next poll must advance the agreements even if no message
+    /// arrives.
     is_due: bool,
     /// False if no agreement and no message remains, so that polls have nothing to do here.
     pub(crate) is_active: bool,
-    /// The number of ends of ranks up to the last step, to detect further ones.
+    /// The count of ends of ranks ([`Contexts::ends`](crate::contexts::Contexts::ends)) when the agreements were last
+    /// advanced. If it has changed since, agreements may have to end.
     ends: u64,
     others: Option<Box<dyn Others>>,
 }
@@ -189,7 +194,7 @@ struct Agreement {
     ranks: Group,
     /// The index of the tree's root in `ranks`.
     root: u32,
-    /// The index of this rank in the tree, which is that in `ranks`, counted from the root on.
+    /// The index of this rank in the tree: its index in `ranks`, counted from that of the root and wrapping at the end.
     index: u32,
     control: u32,
     tag: Option<u32>,
@@ -197,7 +202,7 @@ struct Agreement {
     /// with smaller numbers, which it has given up.
     number: u64,
     choice: Choice,
-    /// The number of agreements that this rank began before.
+    /// The number of agreements that this rank had begun before this one.
     begun_at: u64,
     begun: Time,
     deadline: Time,
@@ -207,20 +212,20 @@ struct Agreement {
     answer: Answer,
     /// The message that is being received.
     incoming: Option<RequestId>,
-    /// The reason why this rank gives up, if it does.
+    /// The reason why this rank has given up, if it has.
     gave_up: Option<Error>,
-    /// The first name that was chosen, at the root.
+    /// At the root: the first name that was chosen in this agreement.
     first: Option<u64>,
     /// The contexts that this rank opened in step 2.
     opened: Option<Agreed>,
     result: Option<Result<Option<Agreed>, Error>>,
-    /// True if the caller does not want the result.
+    /// True if the caller has given up its interest in the result.
     is_dropped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
-    /// The ranks look for a context (steps 1 and 2).
+    /// The ranks choose a name (steps 1 and 2).
     Choosing,
     /// The ranks report if they have opened the context (steps 3 and 4).
     Opening,
@@ -243,7 +248,8 @@ struct Answer {
     vote: Vote,
     /// The largest of the names that the ranks would use next.
     next: u64,
-    /// Three numbers for each choice: the index of the rank, its colour and its key. For an intercommunicator: a group.
+    /// Three numbers for each choice: the index of the rank, its colour and its key. For an intercommunicator, a group
+    /// as words ([`Group::to_words`]).
     choices: Vec<u64>,
 }
 
@@ -251,7 +257,7 @@ struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Vote {
     Yes,
-    /// The voting rank cannot open the contexts: the ranks begin again with another name.
+    /// The voting rank cannot open the contexts with this name. The ranks will begin again with a later name.
     Again,
     /// The named rank has given up the agreement.
     GaveUp(WorldRank),
@@ -265,7 +271,8 @@ enum Vote {
     Both(WorldRank),
 }
 
-/// The number of an agreement until a restarted rank learns its real number from another rank's message.
+/// Stands for the number of an agreement at a restarted rank, until that rank learns the number from a message of
+/// another rank.
 const UNKNOWN: u64 = BY_SOME - 1;
 
 /// The bit that is set in the tags of agreements in which only some members take part.
@@ -277,8 +284,8 @@ const BY_LEADERS: u64 = 1 << 62;
 /// Only names below this one are given, so that the name after one cannot overflow.
 const LAST: u64 = u64::MAX - (1 << 34);
 
-/// The longest delay of a deadline while polls deliver events. One poll takes a limited number of packets, so the
-/// awaited message may have arrived and come in a later poll.
+/// The longest time by which a deadline is put off while polls deliver events. One poll takes a limited number of
+/// packets, so the awaited message may have arrived in time and be delivered by a later poll.
 const SLACK_NS: u64 = 1_000_000;
 
 impl<P: Port> Engine<P> {
@@ -336,7 +343,8 @@ impl<P: Port> Engine<P> {
         if agreement.number == UNKNOWN
             && let Some(error) = &agreement.gave_up
         {
-            // The agreement stays, and informs the other ranks as soon as it knows its number.
+            // This rank was restarted and does not know the agreement's number yet. The agreement stays, and informs
+            // the other ranks as soon as it knows the number.
             agreement.is_dropped = true;
             return Some(Progress::Ended(Err(error.clone())));
         }
@@ -368,8 +376,8 @@ impl<P: Port> Engine<P> {
         self.agreements.numbers.insert(0, UNKNOWN);
     }
 
-    /// Lets the agreements take the messages that have arrived. Returns the number of agreements that have ended by
-    /// that.
+    /// Advances all agreements by the messages that have arrived. Returns the number of agreements that ended in this
+    /// call.
     #[cold]
     pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
         self.forget_sent();
@@ -413,16 +421,16 @@ impl<P: Port> Engine<P> {
         ended
     }
 
-    /// Returns a rank that has not taken a message of an agreement yet, or `None` if there is none. Do not call
-    /// [`close`](Self::close) before it is `None`: a goodbye ends the receives of messages whose bytes did not travel with
-    /// their envelopes.
+    /// Returns a rank to which a message of an agreement is still being sent, or `None` if there is none. Call
+    /// [`close`](Self::close) only when it is `None`: a message whose bytes did not travel with its envelope is lost if
+    /// the goodbye overtakes the bytes.
     pub fn unsent_answer(&mut self) -> Option<WorldRank> {
         self.forget_sent();
         self.agreements.sends.first().map(|(_, to)| *to)
     }
 
-    /// Leaves the contexts of an agreement that this rank has given up, in case the other members have the
-    /// communicator.
+    /// Leaves the contexts that an agreement has created, because this rank will not use the communicator. The other
+    /// members may have it, and are informed.
     fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
             self.leave_contexts(now, context);
@@ -476,13 +484,13 @@ impl<P: Port> Engine<P> {
         self.agreements.sends = sends;
     }
 
-    /// Drops messages of agreements in which all members take part and which have ended at this rank: messages that
-    /// arrive after this rank has given up.
+    /// Drops the messages of numbered agreements that have ended at this rank. Such messages arrive after this rank has
+    /// given up an agreement.
     fn drop_tardy(&mut self, control: u32) {
         let first = self.agreements.first_number(control);
         let (out, tagged) = self.inner.parts();
-        // A pattern for each bit that is set in `first`: the numbers that have the same bits above it, and not this
-        // bit. Together they are all numbers below `first`.
+        // One pattern for each bit that is set in `first`. It matches the numbers that agree with `first` in the bits
+        // above, and in which this bit is not set. Together these patterns match exactly the numbers below `first`.
         for bit in (0..u64::BITS).filter(|bit| first != UNKNOWN && first >> bit & 1 == 1) {
             let pattern =
                 Pattern { context: control, source: Source::ANY, tag: first & !(1 << bit), mask: !0 << bit };
@@ -495,7 +503,7 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
-    /// Returns the time of the earliest deadline, or 0 if a call has changed an agreement.
+    /// Returns the time of the earliest deadline, or [`Time::ZERO`] if a call has changed an agreement.
     pub(crate) fn due(&self) -> Time {
         if self.is_due { Time::ZERO } else { self.due }
     }
@@ -539,8 +547,8 @@ impl Agreements {
 }
 
 impl Agreement {
-    /// Returns true if the agreement waits to learn its number, and began before the one with `begun_at` equal to
-    /// `before`.
+    /// Returns true if the agreement waits to learn its number, and began earlier than the agreement whose `begun_at`
+    /// is `before`.
     fn learns(&self, before: u64) -> bool {
         self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
     }
@@ -603,7 +611,8 @@ impl Agreement {
                             self.answer.vote = self.answer.vote.max(self.vote_of(&error));
                             self.note(error);
                             if self.round == Round::Choosing {
-                                // The other leader may have decided to open the contexts, and wait for this group's vote.
+                                // The other leader may not have given up: it may have decided to open the contexts, and
+                                // wait for this group's vote in step 3. So it is informed.
                                 self.send(engine, leader.rank, now);
                             }
                         }
@@ -623,7 +632,7 @@ impl Agreement {
                             let vote = self.vote_of(&error);
                             self.answer = Answer { vote, next: 0, choices: Vec::new() };
                             self.note(error);
-                            // The parent may be alive and wait for this rank's vote in the next step.
+                            // The parent may be alive, and wait for this rank's vote in step 3. So it is informed.
                             self.send(engine, parent, now);
                         }
                     }
@@ -640,8 +649,8 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns true if these ranks can have given an answer: it contains one choice for each rank of `of`, in the order of
-    /// the tree of ranks, and this rank's entry is the choice that it made.
+    /// Returns true if `answer` is a possible answer of the ranks `of`: if it contains one choice for each of them, in
+    /// their order in the tree, and if the entry of this rank is the choice that it made.
     fn is_valid(&self, answer: &Answer, of: Range<u32>) -> bool {
         if self.round == Round::Opening || answer.vote != Vote::Yes {
             return answer.vote != Vote::Again || self.round == Round::Opening;
@@ -698,13 +707,14 @@ impl Agreement {
             },
             (None, Round::Opening, Vote::Yes) => Ok(self.opened.take()),
             (None, Round::Opening, Vote::Again) => {
-                // No rank has the communicator, so no member needs to be informed.
+                // The communicator was not created at any rank, so no member needs to be informed.
                 if let Some(Agreed { context, .. }) = self.opened.take() {
                     engine.withdraw_contexts(now, context);
                     engine.others().for_each(|others| others.withdraw(context));
                 }
                 self.propose(engine.free_name(now));
-                // The next messages may have arrived already, so this rank may not wait for any of them.
+                // The deadline must be checked here: if the messages of the next round have all arrived already, the
+                // agreement goes on without waiting, and a wait is the only other place where the deadline is checked.
                 self.check_deadline(engine, now, events);
                 return;
             }
@@ -714,7 +724,7 @@ impl Agreement {
             engine.forget(id);
         }
         if let Some(opened) = self.opened.take() {
-            // Other ranks may have the communicator, and must learn that this rank has not.
+            // Other ranks may have the communicator, and must learn that this rank does not use it.
             engine.leave_agreed(now, Ok(Some(opened)));
         }
         self.result = Some(end);
@@ -723,7 +733,8 @@ impl Agreement {
         }
     }
 
-    /// Gives the agreement up if names have come round twice, and none was free at all ranks. The root calls this.
+    /// At the root: gives the agreement up if so many names were tried that every number has come twice, and none of
+    /// them was free at all ranks.
     fn limit<P: Port>(&mut self, engine: &Engine<P>) {
         let first = *self.first.get_or_insert(self.answer.next);
         if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {
@@ -766,10 +777,10 @@ impl Agreement {
         self.ranks.split(&choices).remove(&colour)
     }
 
-    /// Receives the answer of a rank. Returns `None` if it has not arrived.
+    /// Receives the answer of a rank. Returns `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// This rank or the other one gives up, or a rank has ended without which the communicator cannot be created.
+    /// This rank or the other one gives up, or a rank has ended whose part in the creation is necessary.
     fn hear<P: Port>(
         &mut self,
         engine: &mut Engine<P>,
@@ -797,7 +808,8 @@ impl Agreement {
                 Ok(words) => {
                     Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(|| Answer::gave_up(from)))
                 }
-                // The sender takes this rank for failed, or leaves. This rank has not learned that yet.
+                // The sender considers this rank failed, or is leaving, and this rank has not received the report of
+                // that yet.
                 Err(Error::Abandoned { .. }) => Ok(Answer::gave_up(from)),
                 Err(error) => Err(error),
             });
@@ -815,8 +827,9 @@ impl Agreement {
     ) -> Result<Option<RequestId>, Error> {
         let (control, tag) = self.channel();
         let exactly = |tag| Pattern { context: control, source: Source::rank(from.0), tag, mask: !0 };
-        // A restarted rank takes part in agreements of the job's control context (0) alone. It accepts any number until
-        // it knows its own, and sends with `UNKNOWN`, so the others accept that beside the right number.
+        // A restarted rank takes part only in agreements of the job's control context, which is 0. Until it knows the
+        // number of the agreement, it accepts messages with any number and sends with the number `UNKNOWN`. So the
+        // other ranks accept `UNKNOWN` besides the right number.
         let found = match tag {
             UNKNOWN => engine.claim(&Pattern { mask: BY_SOME, ..exactly(0) }),
             tag if self.tag.is_none() && control == 0 && tag & BY_SOME == 0 => {
@@ -828,7 +841,8 @@ impl Agreement {
             tag => engine.claim(&exactly(tag)),
         };
         let Some((status, claimed)) = found? else {
-            // In steps 3 and 4 a rank that has ended may have left in good order, with the communicator.
+            // In steps 3 and 4 no rank is needed: one that has ended may have left in good order after it got the
+            // communicator.
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
             return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
         };
@@ -849,8 +863,8 @@ impl Agreement {
         Ok(Some(engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER)))
     }
 
-    /// Sends the answer, also if this rank has given up, since the receiver waits for it. If the receiver has failed, the
-    /// error is ignored.
+    /// Sends the answer. A rank that has given up sends one too, since the receiver waits for it. If the receiver has
+    /// failed, the error is ignored.
     fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let memory = Memory::new(self.answer.to_words());
         let (control, tag) = match self.leader() {
@@ -883,8 +897,8 @@ impl Agreement {
         }
     }
 
-    /// Notes that this rank gives up, unless the error is the failure of another rank. The vote reports that failure to
-    /// all ranks, and all end with the same error.
+    /// Notes that this rank gives up with this error. Does nothing if the error is the failure of another rank: the
+    /// vote reports that failure to all ranks, and then all end with the same error.
     fn note(&mut self, error: Error) {
         if !matches!(error, Error::PeerFailed { .. }) {
             self.gave_up.get_or_insert(error);
@@ -918,7 +932,8 @@ impl Agreement {
         self.tag.map_or(self.number, |tag| BY_SOME | u64::from(tag))
     }
 
-    /// Returns the rank whose message is awaited, or will be next; this rank if there is none.
+    /// Returns the rank whose message is awaited, or else the parent, whose message will be awaited next. The root of a
+    /// tree of one rank returns itself.
     fn awaited(&self) -> WorldRank {
         self.awaited_rank().or_else(|| self.parent()).unwrap_or_else(|| self.world_rank(self.index))
     }
@@ -956,7 +971,7 @@ impl<P: Port> Engine<P> {
         self.inner.link().identity().size
     }
 
-    /// Returns the error of an agreement that the ranks have given up.
+    /// Returns the error with which an agreement ends after this vote.
     fn error_of(&mut self, vote: Vote) -> Error {
         match vote {
             Vote::Left(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Left)),
@@ -1061,7 +1076,8 @@ mod tests {
         }
     }
 
-    /// Each rank but the first is the child of its parent, and the tree is as deep as the logarithm of its size.
+    /// Each rank except the first is among the children of its parent, and the depth of the tree is the logarithm of
+    /// its size.
     #[test]
     fn the_tree_of_a_million_ranks_has_twenty_levels() {
         for (n, deepest) in [(1, 0), (2, 1), (3, 1), (1000, 9), (1 << 20, 20)] {

@@ -6,22 +6,22 @@ use samite_fabric::{Caps, Reach};
 use crate::config::{Config, OVERHEAD};
 use crate::wire::{Data, Eager, PartData, Synchronous};
 
-/// The relevant limits of a path, computed once.
+/// The limits of a path that decide how messages travel on it. They are computed once for each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Longest message in one packet.
     pub(crate) eager_max: usize,
-    /// Longest message in one packet if its sender awaits the match.
+    /// Longest message in one packet if the send ends with the match (a synchronous or ready send).
     pub(crate) sync_max: usize,
-    /// Longest message whose bytes follow its envelope.
+    /// Longest message that is sent as a stream: its bytes follow its envelope at once.
     pub(crate) stream_max: usize,
-    /// Shortest message whose bytes are exposed, if they can be.
+    /// Shortest message that is exposed to its receiver, if the memory allows that.
     pub(crate) read_min: usize,
     /// Bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
     /// Bytes of partitions in one PART_DATA packet.
     pub(crate) part_max: usize,
-    /// True if this side can get.
+    /// True if the port has gets ([`Port::get`](samite_fabric::Port::get)).
     pub(crate) get: bool,
     /// Longest get.
     pub(crate) get_max: usize,
@@ -47,25 +47,25 @@ impl Limits {
     }
 }
 
-/// The unit in which processors copy: pieces that start at a multiple of it are copied fastest.
+/// Bytes of a cache line. Copies that start at a multiple of it are fastest.
 const LINE: usize = 64;
 
 /// The protocol of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// With its envelope, at once.
+    /// The bytes are in the packet of the envelope.
     Eager,
     /// No protocol is chosen yet: the sender waits for credit.
     Wait,
-    /// Envelope first, with the bytes right behind it.
+    /// The envelope is sent first, and the bytes follow at once in further packets.
     Stream,
-    /// Envelope first; the receiver gets the bytes.
+    /// The envelope is sent first. The receiver fetches the bytes by gets.
     Pull,
-    /// Envelope first; the receiver calls for the bytes, and they are sent.
+    /// The envelope is sent first. The receiver requests the bytes, and the sender sends them in packets.
     Push,
 }
 
-/// The protocols of messages of some lengths on a path, while the receiver has credit to give.
+/// The protocols of the messages of a range of lengths on a path, as long as the receiver grants credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
     /// The length of the shortest of these messages in bytes.
@@ -105,8 +105,8 @@ pub(crate) fn cost(len: usize) -> u32 {
     (len + OVERHEAD) as u32
 }
 
-/// Chooses. `exhausted`: the receiver has no more credit to give for now. `owned`: the port may keep the bytes
-/// until the receiver has them. `synchronous`: the sender awaits the match.
+/// Returns the protocol of a message. `exhausted` means that the receiver can grant no more credit for now; `owned`
+/// that the port may access the bytes until the receiver has them; `synchronous` that the send ends with the match.
 pub(crate) fn choose(
     len: usize,
     limits: &Limits,
@@ -116,14 +116,14 @@ pub(crate) fn choose(
     synchronous: bool,
 ) -> Choice {
     if synchronous && len > limits.sync_max {
-        // A stream ends when its bytes are sent, so the receiver calls for them.
+        // A stream is not possible: it ends when its bytes are sent, and would not wait for the match.
         return if owned && limits.get && len > limits.eager_max { Choice::Pull } else { Choice::Push };
     }
     if len <= limits.eager_max {
         match exhausted {
             _ if credit >= cost(len) => Choice::Eager,
             false => Choice::Wait,
-            // Registering memory for a message that fits in a packet costs more than a second packet.
+            // Not a pull: to register the memory of so short a message costs more than the packets of a push.
             true => Choice::Push,
         }
     } else if owned && limits.get {

@@ -1,12 +1,12 @@
-//! Contexts: the ranks that may use each of them, and those of these ranks that have ended.
+//! Contexts: the ranks that may use each context, and which of them have ended.
 //!
 //! A message carries the number of its context, and only receives of that context match it. The contexts below [`FIRST`]
 //! belong to all ranks of the job, and are always open. The others are opened in pairs, for a communicator's messages
 //! (an even number) and for the agreements of its members (the next number). A pair is opened for a group of ranks, its
 //! *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
 //!
-//! A pair has a *name* of 64 bits, which is never used again. The numbers are the low bits of the name, so they come
-//! round. A pair is not opened while its numbers are in use: see [`Closed`].
+//! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
+//! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,11 +19,11 @@ use crate::names::Closed;
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
 
-/// The contexts that are open, and those that were closed and may still be in use by other members.
+/// The contexts that are open at this rank, and those that it has closed but other members may still use.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     all: Slab<Pair>,
-    /// The pairs, by their even number.
+    /// The index of each pair in `all`, by its even number.
     by_number: HashMap<u32, u32>,
     /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
     /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
@@ -34,9 +34,10 @@ pub(crate) struct Contexts {
     pub(crate) closed: Closed,
     /// The number of pairs in which all members except this rank have ended.
     pub(crate) deserted: usize,
-    /// Members that left contexts before these were opened here, by name and rank.
+    /// Members that left contexts before this rank opened them: the name of the contexts, and the rank.
     early: Vec<(u64, WorldRank)>,
-    /// The number of times that a rank has ended, or left contexts.
+    /// A count of events: the number of times that a rank ended or left contexts. A change of it tells that one more
+    /// has done so.
     pub(crate) ends: u64,
 }
 
@@ -51,11 +52,11 @@ const EARLY_MAX: usize = 64;
 struct Pair {
     name: u64,
     members: Group,
-    /// The members of this rank's own group, if there are two groups. They take part in agreements, and exchange no other
-    /// messages.
+    /// The members of this rank's own group, if the communicator has two groups. With them this rank exchanges only the
+    /// messages of agreements.
     own: Option<Box<Group>>,
-    /// The ranks whose incarnations were members and have ended, with the cause that operations with them return.
-    /// Allocated when the first of them ends.
+    /// The members that have ended, with the cause that operations with them return. Allocated when the first member
+    /// ends.
     #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
     ended: Option<Box<BTreeMap<WorldRank, Cause>>>,
 }
@@ -112,7 +113,7 @@ impl Contexts {
     }
 
     /// Closes contexts. Their numbers stay in use until all members have confirmed that they send nothing there any
-    /// more. Returns the number of the pair, or `None` if it is not open.
+    /// more. Returns the even number of the pair, or `None` if the pair is not open.
     pub(crate) fn close(&mut self, context: u32, link: &Link) -> Option<u32> {
         let Pair { name, members, .. } = self.remove(context)?;
         self.closed.insert(name, members, link.identity().size);
@@ -176,7 +177,8 @@ impl Contexts {
         ended.map(|(rank, cause)| (*rank, cause.clone()))
     }
 
-    /// Returns true if the cache contains a living member of a context. If it does not, ask [`member`](Self::member).
+    /// Returns true if the cache contains this rank as a living member of the context. If false,
+    /// [`member`](Self::member) gives the answer.
     #[inline(always)]
     pub(crate) fn is_alive(&self, context: u32, rank: WorldRank) -> bool {
         let (at, key) = alive_at(context, rank);
@@ -208,7 +210,7 @@ impl Contexts {
         }
     }
 
-    /// Returns the cause for which a member of an open context has ended, or `Some(None)` if it has not ended. Returns
+    /// Returns `Some(Some(cause))` if a member of an open context has ended, `Some(None)` if it has not ended, and
     /// `None` if the rank is not a member or the context is not open.
     #[cold]
     pub(crate) fn member(&mut self, context: u32, rank: WorldRank) -> Option<Option<Cause>> {
@@ -251,8 +253,9 @@ impl Contexts {
         self.early.retain(|&(_, early)| early != rank);
     }
 
-    /// Notes that a peer has left the contexts with a name. Returns the number of the pair if the peer was a member that
-    /// had not ended. If this rank uses the name with other members, it has refused the one that the peer has left.
+    /// Notes that a peer has left the contexts with a name. Returns the number of the pair if the peer was a member
+    /// that had not ended. If this rank has opened contexts with that name for other members, in another agreement,
+    /// then it has refused the ones that the peer has left, and nothing changes.
     ///
     /// # Errors
     /// [`WireError::Value`] if the contexts cannot be left: the peer violates the protocol.
@@ -273,8 +276,8 @@ impl Contexts {
             self.deserted += usize::from(!was_deserted && pair.is_deserted());
             return Ok(has_changed.then_some(number));
         }
-        // The other members may have opened the contexts before this rank. If the name is before `next`, this rank has
-        // closed them, or is not a member.
+        // The peer may have opened and left the contexts before this rank opens them, so this is kept. If the name is
+        // before `next`, this rank will not open them any more: it has closed them, or is not a member.
         if name >= self.next {
             let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
             if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
@@ -330,21 +333,22 @@ fn alive_at(context: u32, rank: WorldRank) -> (usize, u64) {
 }
 
 impl Pair {
-    /// Returns the cause for which a member has ended, `Some(None)` if it has not, and `None` if the rank is not a
+    /// Returns `Some(Some(cause))` if a member has ended, `Some(None)` if it has not, and `None` if the rank is not a
     /// member.
     #[inline]
     fn member(&self, rank: WorldRank) -> Option<Option<&Cause>> {
         self.members.contains(rank).then(|| self.ended.as_ref().and_then(|ended| ended.get(&rank)))
     }
 
-    /// As [`member`](Self::member), for the ranks with which this rank exchanges messages in one of the contexts.
+    /// Returns the same as [`member`](Self::member), but `None` for ranks with which this rank exchanges no messages in
+    /// this context.
     #[inline]
     fn partner(&self, context: u32, rank: WorldRank) -> Option<Option<&Cause>> {
         let is_own = || self.own.as_ref().is_some_and(|own| own.contains(rank));
         if context.is_multiple_of(2) && is_own() { None } else { self.member(rank) }
     }
 
-    /// Notes that a rank has ended, if it is a member that had not ended. Returns true if it was one.
+    /// If a rank is a member that has not ended, notes that it has ended now, and returns true.
     fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
         let is_new = self.member(rank) == Some(None);
         if is_new {
@@ -353,7 +357,7 @@ impl Pair {
         is_new
     }
 
-    /// Returns true if all members from which messages can come have ended, except this rank.
+    /// Returns true if, apart from this rank, all members that could send a message here have ended.
     fn is_deserted(&self) -> bool {
         let Some(ended) = &self.ended else { return false };
         match &self.own {

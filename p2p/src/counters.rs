@@ -6,13 +6,13 @@ use samite_fabric::link::Rejected;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages sent with their envelope, or right behind it.
+    /// Messages whose bytes were sent in the packet of the envelope, or right behind it.
     pub eager: u64,
-    /// Messages whose envelope was sent alone, because of their length or for lack of credit.
+    /// Messages of which only the envelope was sent at first, because of their length or for lack of credit.
     pub rendezvous: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
-    /// The largest number of messages that waited for their receive at a time.
+    /// The largest number of messages that waited for a receive at the same time.
     pub unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub refused: u64,
@@ -41,7 +41,7 @@ pub struct Usage {
     pub requests: usize,
     /// Operations outstanding at the port.
     pub operations: usize,
-    /// Packets, messages and bytes of messages that wait for room in the port.
+    /// The number of packets and sends that wait for room in the port, for credit, or for a loan of their buffer.
     pub queued: usize,
     /// Bytes of credit that peers hold and have not used.
     pub credit_granted: u64,
@@ -55,6 +55,6 @@ pub struct Usage {
     pub envelopes: u64,
     /// Partitioned sends and receives that were initialized and not dropped.
     pub partitioned: usize,
-    /// Bytes of ended operations that their port still holds. Those of a dead peer may stay.
+    /// Bytes of ended operations that a port still holds. If the peer is dead, the port may hold them for ever.
     pub quarantined: u64,
 }

@@ -1,4 +1,4 @@
-//! The engine of tagged messages alone: calls in, outcomes out.
+//! The engine whose only protocol is tagged messages: the calls of its users, and their results.
 
 mod observe;
 
@@ -43,20 +43,20 @@ pub enum Sent {
     Pending(RequestId),
 }
 
-/// The mode of a send, unless it is a standard one.
+/// The mode of a send that is not a standard send (MPI 4.1, section 3.4).
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
     /// The send ends when its message has been matched.
     Synchronous,
     /// The send ends at once. If its message cannot be sent at once, it is copied to this buffer.
     Buffered(&'a Arc<SendBuffer>),
-    /// As a synchronous one. If its message arrives before its receive, the message is dropped, and the send ends with
-    /// [`Error::NotPosted`].
+    /// The send ends when its message has been matched, as a synchronous one. If the message arrives before a receive
+    /// for it is posted, the message is dropped, and the send ends with [`Error::NotPosted`].
     Ready,
 }
 
 impl Mode<'_> {
-    /// Returns [`Request::answered`].
+    /// Returns the value of [`Request::answered`] for a send in this mode.
     fn answered(self) -> Option<Unmatched> {
         match self {
             Self::Synchronous => Some(Unmatched::Waits),
@@ -78,7 +78,8 @@ pub enum Received {
 /// The result of [`Engine::harvest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harvest {
-    /// True if marked partitions wait for a packet of their receiver: that the receiver has begun its round.
+    /// True if marked partitions cannot be sent yet, because the receiver's packet that it has begun the round has not
+    /// arrived. Then the engine must be polled to receive that packet.
     pub must_poll: bool,
     /// True if requests have ended.
     pub has_ends: bool,
@@ -91,8 +92,9 @@ impl<P: Port> Engine<P> {
         Self { inner, agreements: Agreements::default() }
     }
 
-    /// Returns the first name that this rank has not used and whose numbers are free. Returns `None` if there is none. If
-    /// names come round soon, other ranks are asked if they still use those that this rank has closed.
+    /// Returns the first name of contexts that this rank has not used and whose numbers are free, or `None` if there is
+    /// none. If the numbers of closed contexts will be needed again soon, asks the other members of those contexts if
+    /// they still use them (see [`names`](crate::names)).
     pub(crate) fn free_name(&mut self, now: Time) -> Option<u64> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
@@ -101,7 +103,7 @@ impl<P: Port> Engine<P> {
         self.inner.stack().contexts.free_name()
     }
 
-    /// Returns the number of different contexts that the wire can tell apart.
+    /// Returns the number of different context numbers that packets can carry.
     pub(crate) fn contexts_max(&self) -> u64 {
         self.inner.stack().contexts.closed.space()
     }
@@ -111,13 +113,14 @@ impl<P: Port> Engine<P> {
         self.inner.stack().contexts.closed.number(name)
     }
 
-    /// Limits the names of contexts to `bits` bits in all ranks, so that they come round soon. For simulations.
+    /// Limits the numbers of contexts to `bits` bits, so that they are reused soon. For simulations, which must do so
+    /// in all ranks.
     pub fn cut_names(&mut self, bits: u32) {
         self.inner.stack_mut().contexts.closed.cut(bits);
     }
 
-    /// Returns the error of an operation in a context in which all ranks of a group must take part, if one of them has
-    /// ended.
+    /// Returns an error if a rank of `group` has ended for this context, so that an operation which needs all ranks of
+    /// the group cannot succeed.
     #[must_use]
     pub(crate) fn ended_among(&self, context: u32, group: &Group) -> Option<Error> {
         let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
@@ -166,23 +169,23 @@ impl<P: Port> Engine<P> {
         Ok(tagged.open_contexts(out.link, name, group, remote))
     }
 
-    /// Closes the two contexts of a communicator to this rank. Cancels this rank's receives there, and drops its
-    /// unexpected messages. Messages that arrive later are dropped too. For their senders, dropped messages count as
+    /// Closes the two contexts of a communicator at this rank. Cancels this rank's receives there, and drops its
+    /// unexpected messages. Messages that arrive later are dropped too. The senders of dropped messages see them as
     /// received. Sends under way continue.
     #[cold]
     pub fn close_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.close_contexts(link, context));
     }
 
-    /// Closes the two contexts of a communicator to this rank, and informs the other members: their operations with this
-    /// rank there end with [`Cause::LeftContext`]. A rank calls this if it gave up the agreement on the contexts, because
-    /// other members may have been informed that they exist.
+    /// Closes the two contexts of a communicator at this rank, and informs the other members: their operations with
+    /// this rank in these contexts end with [`Cause::LeftContext`]. A rank that has given up the agreement on the
+    /// contexts calls this, because the other members may have completed it and use the contexts.
     #[cold]
     pub fn leave_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.leave_contexts(link, context));
     }
 
-    /// Closes two contexts that were opened for a communicator that no rank has.
+    /// Closes two contexts that were opened for a communicator that was then not created, at any rank.
     #[cold]
     pub fn withdraw_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.withdraw_contexts(link, context));
@@ -235,8 +238,8 @@ impl<P: Port> Engine<P> {
         Ok(self.send_in_turn(peer, context, tag, data, deadline))
     }
 
-    /// Sends the bytes of `memory` if they can go at once, without a request. Returns false if nothing was sent: then
-    /// [`Engine::isend`] sends them in their turn.
+    /// Sends the bytes of `memory`, without a request, if that is possible at once. Returns false if nothing was sent:
+    /// then use [`Engine::isend`], which queues them.
     ///
     /// # Errors
     /// As [`Engine::send`].
@@ -254,7 +257,7 @@ impl<P: Port> Engine<P> {
         Ok(send_memory_at_once(&mut out, peer, context, tag, memory))
     }
 
-    /// Sets the time, and returns the peer to which a call sends.
+    /// Sets the time of the call, and returns the peer for `to` if messages can be sent to it in this context.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
@@ -285,7 +288,8 @@ impl<P: Port> Engine<P> {
         self.send_pending(peer, (context, tag), data, None, deadline)
     }
 
-    /// Starts a send of borrowed `data`, which waits for its turn. See [`Request::answered`].
+    /// Starts a send of borrowed `data` that is queued behind earlier messages. For `answered` see
+    /// [`Request::answered`].
     fn send_pending(
         &mut self,
         peer: Peer,
@@ -296,8 +300,9 @@ impl<P: Port> Engine<P> {
     ) -> Sent {
         let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, data);
-        // An eager message is copied, so that it never holds up the messages behind it while its owner does not lend
-        // it. An exposed one is not: the exposure ends with the loan, and must not continue with a copy.
+        // A short message is copied, so that the messages behind it never have to wait until its owner lends its
+        // buffer. A message in exposed memory is not copied: the receiver reads the owner's memory, so the send ends
+        // only when the receiver has done that.
         let (buffer, copied) = match exposure.is_none() && data.len() <= tagged.config.eager_max {
             true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
@@ -313,7 +318,7 @@ impl<P: Port> Engine<P> {
         Sent::Pending(id)
     }
 
-    /// Copies a message to the outbox, or to a buffer, which have room.
+    /// Copies a message to the outbox, or to the buffer `kept_in`. The caller has checked that there is room.
     fn keep(
         &mut self,
         peer: Peer,
@@ -350,7 +355,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends `data` at once, or copies it to a buffer.
+    /// Carries out a buffered send: sends `data` at once, or else copies it to the buffer.
     fn buffer(
         &mut self,
         peer: Peer,
@@ -387,8 +392,8 @@ impl<P: Port> Engine<P> {
         id
     }
 
-    /// Starts to send `memory`, which the completion returns. A message that [`Engine::send`] would copy to the outbox is
-    /// copied here too, and the request has ended.
+    /// Starts to send `memory`, which the completion returns. A message that [`Engine::send`] would copy to the outbox
+    /// is copied there too, and then the returned request has already ended.
     ///
     /// # Errors
     /// As [`Engine::send`]; returns the memory.
@@ -418,7 +423,7 @@ impl<P: Port> Engine<P> {
         Ok(self.isend_pending(peer, (context, tag), memory, None, deadline))
     }
 
-    /// Starts to send `memory` in a mode, as [`Engine::isend`].
+    /// Starts to send `memory` as [`Engine::isend`] does, in a mode.
     ///
     /// # Errors
     /// As [`Engine::send_with`]; returns the memory.
@@ -449,7 +454,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Starts a send of `memory`, which waits for its turn. See [`Request::answered`].
+    /// Starts a send of `memory` that is queued behind earlier messages. For `answered` see [`Request::answered`].
     fn isend_pending(
         &mut self,
         peer: Peer,
@@ -475,8 +480,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack_mut().requests.insert(request)
     }
 
-    /// Sends the bytes of a message that has just started as a stream, as far as the port has room: the receiver takes
-    /// the first while the next are copied.
+    /// If a message has just started as a stream, sends its bytes in this call, as far as the port has room. So the
+    /// receiver can copy the first bytes out of the port while this side copies the next ones in.
     fn stream_at_once<L: Lent>(&mut self, peer: Peer, id: RequestId, lent: &mut L) {
         let requests = &self.inner.stack().requests;
         if requests.get(id).is_some_and(|request| matches!(request.state, State::Pushing(_))) {
@@ -486,8 +491,9 @@ impl<P: Port> Engine<P> {
 
     /// Starts to receive to a borrowed buffer, which `lent` returns for `place`: see [`Lent`].
     ///
-    /// Before the receive is queued, packets that have arrived are taken. If its message is among them, it is copied
-    /// directly to the buffer, and the receive is not queued. So other requests may end in this call.
+    /// Before the receive is posted, this call takes packets that have arrived. If the message is in one of them, it is
+    /// copied directly to the buffer, and the receive need not be posted. The other packets are handled as in a poll,
+    /// so other requests may end in this call.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
@@ -573,7 +579,8 @@ impl<P: Port> Engine<P> {
         posted.map(|(id, _)| id).map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
     }
 
-    /// Returns the first message that `pattern` matches, if one has arrived. It stays.
+    /// Returns the envelope of the first message that has arrived and that `pattern` matches. The message can still be
+    /// received.
     ///
     /// # Errors
     /// [`Error::InvalidRank`]. Without a message: [`Error::PeerFailed`] if none will come; from any source
@@ -588,7 +595,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Returns true if [`Engine::probe`] would return a message or an error. It reports no failure.
+    /// Returns true if [`Engine::probe`] would return a message or an error. Unlike `probe`, it does not count a
+    /// failure as reported.
     pub fn has_news_for(&mut self, pattern: &Pattern) -> bool {
         if self.check_source(pattern).is_err() {
             return true;
@@ -641,7 +649,7 @@ impl<P: Port> Engine<P> {
         id
     }
 
-    /// Drops a claimed message. For its sender it counts as received.
+    /// Drops a claimed message. Its sender sees it as received.
     pub fn discard(&mut self, now: Time, claimed: Claimed) {
         let id = self.recv_claimed(now, claimed, Ok(Memory::zeroed(0)), Time::NEVER);
         self.forget(id);
@@ -704,9 +712,9 @@ impl<P: Port> Engine<P> {
         Ok(id)
     }
 
-    /// Begins a round of a partitioned send. Its request ends when all partitions are marked and sent, or with an
-    /// error. In both cases the engine has dropped `marked` by then. [`Engine::harvest`] must be called after each
-    /// mark. A failed round ends the pair: later rounds return its error.
+    /// Begins a round of a partitioned send. The request of the round ends when all partitions are marked and sent, or
+    /// with an error. In both cases the engine has dropped `marked` by then. Call [`Engine::harvest`] after each mark.
+    /// A round that fails ends the pair of send and receive: each later round returns the same error.
     ///
     /// # Errors
     /// The error with which the pair has ended.
@@ -770,7 +778,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack().partitioned.end(id)
     }
 
-    /// Drops one half of a partitioned message. Cancels its round if one is under way, and informs the other half.
+    /// Drops a partitioned send or receive. Cancels its round if one is under way, and informs the rank at the other
+    /// side.
     pub fn free_partitioned(&mut self, now: Time, id: PartitionedId) {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
@@ -780,7 +789,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sets the place of a send's borrowed data, which is passed to [`Lent`] to get the data.
+    /// Sets the `place` that is passed to [`Lent`] for a send, by which the lender finds the data.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
         let request = self.inner.stack_mut().requests.get_mut(request);
         if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = request {
@@ -788,35 +797,36 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Returns true if a request has ended.
+    /// Returns the progress of a request.
     #[inline]
     pub fn outcome(&self, request: RequestId) -> Outcome {
         self.inner.stack().outcome(self.inner.link(), request)
     }
 
-    /// Starts to keep the ends of requests for a new watcher, and returns its number.
+    /// Creates a watcher, to which the ends of requests can be reported ([`Engine::watch`]), and returns its number.
     pub fn add_watcher(&mut self) -> u32 {
         self.inner.stack_mut().add_watcher()
     }
 
-    /// Forgets a watcher. Its requests continue.
+    /// Removes a watcher. The requests that it watches continue.
     pub fn remove_watcher(&mut self, watcher: u32) {
         self.inner.stack_mut().remove_watcher(watcher);
     }
 
-    /// Stops reporting the end of a request.
+    /// Stops reporting the end of a request to its watcher.
     pub fn unwatch(&mut self, request: RequestId) {
         self.inner.stack_mut().unwatch(request);
     }
 
-    /// Reports the end of a request to a watcher: [`Engine::take_end`] returns the request with `key`.
+    /// Lets a watcher learn of the end of a request: when the request has ended, [`Engine::take_end`] returns it
+    /// together with `key`.
     pub fn watch(&mut self, request: RequestId, watcher: u32, key: u32) {
         let (out, tagged) = self.inner.parts();
         tagged.watch(out.link, request, watcher, key);
     }
 
-    /// Takes a watched request whose outcome is not [`Outcome::Pending`] any more, and its key. The cost does not
-    /// depend on the number of watched requests.
+    /// Returns a watched request whose outcome is not [`Outcome::Pending`] any more, with its key, each once. The cost
+    /// does not depend on the number of watched requests.
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
         let (out, tagged) = self.inner.parts();
         tagged.take_end(out.link, watcher)
@@ -827,14 +837,15 @@ impl<P: Port> Engine<P> {
         self.inner.stack().has_ends(watcher)
     }
 
-    /// Returns a failure to which [`Outcome::FailurePending`] refers. Each failure is returned once. It may have become
-    /// known before the request was started, if it was not reported to this context then.
+    /// Returns a failure that has caused [`Outcome::FailurePending`]. Each failure is returned once. It may be one from
+    /// before the start of the request that no operation in the same context has reported yet.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
         let Failure { rank, cause, .. } = self.inner.stack_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
     }
 
-    /// Returns the result of a finished request, and copies staged bytes into the buffer that `lent` has for it.
+    /// Returns the result of a finished request. If bytes of its message arrived while its buffer was not lent, copies
+    /// them to the buffer in `lent`.
     #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let (out, tagged) = self.inner.parts();
@@ -872,7 +883,7 @@ impl<P: Port> Engine<P> {
                 request.buffer = Buffer::Gone;
             }
             if let State::AwaitingMatch { exposure, .. } = &mut request.state {
-                // From here on the caller may change the bytes.
+                // The peer's right to read ends here, before the caller gets the bytes back and may change them.
                 *exposure = None;
             }
         }
@@ -882,8 +893,9 @@ impl<P: Port> Engine<P> {
         })
     }
 
-    /// Ends a receive from any source for which no message can come. The decision is made when the caller asks, and not
-    /// at the post: a receive may be posted before its message is sent by this rank itself.
+    /// Ends a receive from any source for which no message can come. This is decided when the caller asks for the
+    /// result, and not when the receive is posted, because this rank itself may send the message after it has posted
+    /// the receive.
     #[cold]
     fn collect_deserted<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let (out, tagged) = self.inner.parts();
@@ -898,9 +910,8 @@ impl<P: Port> Engine<P> {
         None
     }
 
-    /// Ends a request, if it can end before its peer answers. A send ends at once, whatever its peer does, unless a
-    /// provider may still read its memory: then the receiver is asked to return the message, and the completion says
-    /// if it did. A matched receive continues.
+    /// Cancels a request. A receive that has been matched continues. A send ends at once, unless a provider may still
+    /// read its memory: then the receiver is asked to give up the message, and the completion says if it did.
     pub fn cancel(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
         if tagged.cancel(out.link, id) {
@@ -908,8 +919,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Abandons a request whose result is not wanted. It ends unless it was matched; a matched one continues if it owns
-    /// its memory.
+    /// Abandons a request whose result is not wanted. The request ends, unless it was matched and owns its memory: then
+    /// it continues without a caller.
     pub fn forget(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
         if tagged.withdraw_unmatched(out.link, id) {
@@ -918,7 +929,7 @@ impl<P: Port> Engine<P> {
         let (out, tagged) = self.inner.parts();
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         if tagged.requests.get(id).is_some_and(|request| request.result.is_none() && lent(request)) {
-            // A matched request would continue, but its buffer is not lent any more.
+            // The request was matched, but cannot continue, because its buffer is not lent any more.
             tagged.give_up(out.link, id, Error::Cancelled { fate: Fate::Unknown });
             self.inner.drive(&mut ());
         }
@@ -942,8 +953,9 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Revokes the peers' access to exposed send buffers, without informing them: a peer that reads detects it. Ends
-    /// the rounds of partitioned messages in the same way.
+    /// Ends all exposures of send buffers, so that peers can no longer read them. Sends no packet: a peer that reads at
+    /// this moment detects the end by itself. Also ends all rounds of partitioned messages, without informing the other
+    /// sides.
     pub fn conceal(&mut self) {
         let (out, tagged) = self.inner.parts();
         tagged.end_rounds(out.link, false);
@@ -956,7 +968,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Moves the deadline of a request; `u64::MAX` takes it away.
+    /// Changes the deadline of a request; [`Time::NEVER`] removes it.
     pub fn set_deadline(&mut self, id: RequestId, deadline: Time) {
         let (out, tagged) = self.inner.parts();
         if let Some(request) = tagged.requests.get_mut(id) {
@@ -986,7 +998,7 @@ impl<P: Port> Engine<P> {
         self.inner.seems_idle()
     }
 
-    /// Returns true if messages wait in the outbox: copies whose sends have returned.
+    /// Returns true if messages wait in the outbox. These are copies of messages whose sends have already returned.
     #[inline(always)]
     pub fn keeps_messages(&self) -> bool {
         self.inner.stack().outbox.cost() > 0
@@ -998,8 +1010,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Takes packets that have arrived until one of them contains a message for the receive that is about to be posted.
-    /// Returns that message, or `None` if none has arrived. Other packets go their usual way: earlier messages, and
-    /// messages for posted receives.
+    /// Copies that message to the buffer and returns its envelope, or `None` if it has not arrived. Other packets are
+    /// handled as in a poll.
     #[inline(never)]
     fn receive_unposted<L: Lent>(
         &mut self,
@@ -1074,12 +1086,13 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// A lender that is about to post a receive. While no other receive is posted, it gets the first message that it
-/// matches.
+/// The lender for a receive that is about to be posted. It takes the first message that arrives for the receive, and
+/// passes all other calls on to the caller's lender.
 struct Unposted<'a, L, R: ?Sized> {
     pattern: Pattern,
     buffer: &'a mut R,
-    /// The message that the receive has got. A message that is too long is used up, but not copied to the buffer.
+    /// The envelope of the message that the receive has got. A message that is longer than the buffer is consumed, but
+    /// not copied.
     got: Option<Status>,
     lent: &'a mut L,
 }
@@ -1118,7 +1131,7 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
 
 /// Peers: their addresses, and the launcher's reports about them.
 impl<P: Port> Engine<P> {
-    /// Asks for the address of a rank that has not been met, as a message to it does.
+    /// Requests the address of a rank, unless it is known, as the first message to that rank would.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -1135,12 +1148,13 @@ impl<P: Port> Engine<P> {
         self.inner.peer_takes_part(rank, incarnation)
     }
 
-    /// Drains the ranks whose address is wanted: give it with [`Engine::introduce`].
+    /// Returns the ranks whose address the engine needs, and forgets them. Pass the address to [`Engine::introduce`].
     pub fn wanted(&mut self) -> impl Iterator<Item = WorldRank> + '_ {
         self.inner.wanted()
     }
 
-    /// Drains the peers that this rank has given up by its own judgement: see [`link::Engine::given_up`].
+    /// Returns the peers that this rank has given up by its own judgement since the last call: see
+    /// [`link::Engine::given_up`].
     pub fn given_up(&mut self) -> impl Iterator<Item = link::GivenUp> + '_ {
         self.inner.given_up()
     }
@@ -1151,7 +1165,7 @@ impl<P: Port> Engine<P> {
         self.inner.has_given_up()
     }
 
-    /// Tells where a rank is, and its incarnation: see [`link::Engine::introduce`].
+    /// Sets the address and the incarnation of a rank: see [`link::Engine::introduce`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -1164,13 +1178,14 @@ impl<P: Port> Engine<P> {
         self.inner.expect_word();
     }
 
-    /// Returns the time at which a rank ended, if the launcher has not reported its end yet: see
+    /// Returns the time at which a rank ended, if the launcher's report of its end may still come: see
     /// [`link::Engine::unexplained_since`].
     pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         self.inner.unexplained_since(rank)
     }
 
-    /// Returns the cause for which a rank takes no part, or if it takes part, for which its latest incarnation failed.
+    /// Returns the cause for which a rank takes no part. If the rank takes part, returns the cause for which an earlier
+    /// incarnation of it failed, the latest one that did.
     pub fn latest_failure(&mut self, rank: WorldRank) -> Option<Cause> {
         self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
     }
@@ -1226,7 +1241,7 @@ impl<P: Port> Engine<P> {
         self.inner.peer_stopped(rank, incarnation, is_stopped)
     }
 
-    /// Says goodbye to all peers. Poll until [`Engine::closed`]; nothing can be sent any more.
+    /// Begins to say goodbye to all peers: see [`link::Engine::close`].
     pub fn close(&mut self, now: Time) {
         self.agreements.close();
         let (out, tagged) = self.inner.parts();
@@ -1234,12 +1249,13 @@ impl<P: Port> Engine<P> {
         self.inner.close(now);
     }
 
-    /// Returns true if every peer that takes part has taken all that was sent to it.
+    /// Returns true if every peer that takes part has received everything that was sent to it: see
+    /// [`link::Engine::closed`].
     pub fn closed(&self) -> bool {
         self.inner.closed()
     }
 
-    /// Returns a rank that takes part, and has not taken all that was sent to it.
+    /// Returns a rank that prevents [`Engine::closed`]: see [`link::Engine::not_closed`].
     pub fn not_closed(&self) -> Option<WorldRank> {
         self.inner.not_closed()
     }

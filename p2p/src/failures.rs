@@ -50,7 +50,8 @@ impl Failures {
         self.known.iter().rfind(|known| known.is_of(rank)).map(|known| &known.cause)
     }
 
-    /// Returns the number of failures that a new receive in a context need not report.
+    /// Returns the number of failures that a context has reported already. They come first in `known`, and a new
+    /// receive reports only later ones.
     #[inline(always)]
     pub(crate) fn told(&self, context: u32) -> u32 {
         if self.known.is_empty() { 0 } else { self.told.get(&context).copied().unwrap_or(0) }
@@ -62,8 +63,8 @@ impl Failures {
         self.known.len() > told as usize
     }
 
-    /// Returns the number, counted from 0, of the first failure that concerns a context behind the first `told`
-    /// failures. `is_member` tells which ranks use the context.
+    /// Returns the index of the first failure that concerns a context, without the first `told` failures. `is_member`
+    /// tells which ranks use the context.
     pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<u32> {
         let concerns =
             |known: &Failure| known.context.is_none_or(|only| only == context) && is_member(known.rank);
@@ -71,8 +72,8 @@ impl Failures {
         u32::try_from(told as usize + behind).ok()
     }
 
-    /// Returns the first failure that concerns a context behind the first `told` failures, with its number, and notes
-    /// that the context has reported all failures up to it.
+    /// Returns the first failure that concerns a context, without the first `told` failures, and its index. Notes that
+    /// the context has reported all failures up to this one.
     pub(crate) fn tell(
         &mut self,
         context: u32,

@@ -9,18 +9,18 @@
 //!   section 3.5), wildcards included.
 //! * Every operation ends: with success, or with an [`Error`] that contains the known fate of the message
 //!   ([`Fate`]).
-//! * A request owns its buffer ([`Memory`](samite_fabric::Memory)), or leaves it with the caller, who *lends*
-//!   it at each [`Engine::poll`] ([`Lent`]): the engine keeps no reference to borrowed memory between calls,
-//!   so none can dangle.
-//! * Data is sent ahead of its receive only against credit that the receiver granted, so its budget holds.
-//!   See [`Config`].
+//! * A request owns its buffer ([`Memory`](samite_fabric::Memory)), or the caller keeps the buffer and *lends* it to
+//!   the engine at each [`Engine::poll`] ([`Lent`]). So the engine keeps no reference to borrowed memory between calls,
+//!   and none can dangle.
+//! * A sender sends data before a receive for it is known only if the receiver has granted credit for it. So the data
+//!   that a receiver must keep stays within its budget. See [`Config`].
 //!
-//! Where to look: `wire` has the packets and their senders, `tagged/outbound` a send's way to the port,
-//! `tagged/inbound` a packet's way to its receive, `contexts` the groups of ranks that may use each
-//! context, `names` when its number may be used again, `agreement` how ranks create one together, `tagged/transfer` the bytes of long messages, `tagged/partitioned`
-//! messages that travel in parts, `tagged/ending` deadlines, cancels and the failure of peers, `failures` the reports of
-//! failures. Peers, credit and verdicts are the link's:
-//! [`samite_fabric::link`].
+//! Where to look: the packets are in `wire`; the way of a send to the port in `tagged/outbound`; the way of a packet to
+//! its receive in `tagged/inbound`; the bytes of long messages in `tagged/transfer`; messages that travel in parts in
+//! `tagged/partitioned`; deadlines, cancels and the failure of peers in `tagged/ending`; the reports of failures to
+//! receives from any source in `failures`; the groups of ranks that may use each context in `contexts`; the reuse of
+//! the numbers of contexts in `names`; the creation of a context by several ranks in `agreement`. The state of peers,
+//! their credit, and the decision that a peer has failed belong to the link: [`samite_fabric::link`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The matching engine with a meter, and with the structure that `samite-bench apps` chooses when it builds a program.
+//! The matching engine in builds that measure it: it counts its steps, and its data structure is the one that
+//! `samite-bench apps` has selected for the build.
 
 use samite_fabric::Port;
 use samite_fabric::link::RequestId;

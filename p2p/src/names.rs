@@ -1,8 +1,10 @@
-//! Names of closed contexts, until they may be used again.
+//! The names of contexts that this rank has closed. They are kept until the numbers of these contexts may be used
+//! again.
 //!
-//! The wire carries the low bits of a context's name, so a later name has the same number. No message may arrive in a
-//! context that was sent in an earlier one with the same number. So a rank that has closed contexts opens none with the
-//! same numbers until all other members have confirmed that they send nothing there to this rank any more:
+//! A packet carries only the low bits of a context's name, its number, so a later context has the same number. A
+//! message that was sent in the earlier context must not be received in the later one. So a rank that has closed
+//! contexts opens none with the same numbers until all other members have confirmed that they send nothing to this rank
+//! in the closed contexts any more:
 //!
 //! ```text
 //!  a rank that has closed names       a member
@@ -10,13 +12,13 @@
 //!              ◀─────────── CONFIRM   from, until, used: it sends nothing in the names before `used`
 //! ```
 //!
-//! Packets arrive in order, so every message that the member has sent there arrives before its CONFIRM. A member that
-//! has ended sends nothing. No rank keeps the question of another one: the answer to a question about contexts that are
-//! open says so, and the rank asks again later.
+//! Packets arrive in order, so every message that the member has sent in the closed contexts arrives before its
+//! CONFIRM. No answer is needed from a member that has ended. A member answers at once: if it still has contexts open,
+//! `used` names the first of them, and the rank asks again later.
 //!
-//! A name is used again after 2^31 communicators. A rank asks no earlier than a quarter of them before that, so most
-//! programs never ask. Until then the names are kept as few ranges, and each range has one group that contains all
-//! members.
+//! The same numbers come again after 2^31 communicators. A rank asks its members only when three quarters of these have
+//! been created, so most programs never ask. Until then the closed names are kept as a few ranges. Each range has one
+//! group, which contains the members of all its contexts.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,11 +27,11 @@ use samite_fabric::link::{Group, WorldRank};
 /// The names of contexts that this rank has closed, and in which other members may still send.
 #[derive(Debug)]
 pub(crate) struct Closed {
-    /// The number of contexts that the wire can tell apart.
+    /// The number of different context numbers that packets can carry.
     space: u64,
     /// Ranges of names. New ones, and those about which ranks were asked, come last.
     ranges: VecDeque<Range>,
-    /// The range about which members are asked.
+    /// The question that is under way, about one range.
     inquiry: Option<Inquiry>,
     /// The number of ranges at the front of `ranges` about which members are still to be asked.
     to_ask: usize,
@@ -51,11 +53,11 @@ struct Inquiry {
     next: u32,
     /// The members that were asked and have not answered.
     awaited: BTreeSet<WorldRank>,
-    /// The first name that is still in use, as far as the members have answered.
+    /// The first name that is still in use, according to the answers so far.
     used: u64,
 }
 
-/// The largest number of ranges. If there are more, two of them become one.
+/// The largest number of ranges. If there are more, two ranges are united.
 const RANGES_MAX: usize = 16;
 
 /// The largest number of members that are asked at a time.
@@ -68,7 +70,7 @@ impl Default for Closed {
 }
 
 impl Closed {
-    /// Limits the names to `bits` bits, so that they come round soon. For tests.
+    /// Limits the numbers of contexts to `bits` bits, so that they are reused soon. For tests.
     pub(crate) fn cut(&mut self, bits: u32) {
         self.space = 1 << bits.clamp(3, 32);
     }
@@ -132,8 +134,8 @@ impl Closed {
         self.to_ask = 0;
     }
 
-    /// Lets members be asked about the ranges whose numbers come round soon, or about all ranges if no number is free.
-    /// `free` is the next name whose number is free.
+    /// Selects the ranges about which members are to be asked: those whose numbers will be needed soon, or all ranges
+    /// if no number is free. `free` is the next name whose number is free.
     pub(crate) fn ask(&mut self, free: Option<u64>) {
         if self.to_ask == 0 && self.inquiry.is_none() {
             let soon = free.map_or(u64::MAX, |free| free + self.space / 4);
@@ -172,7 +174,7 @@ impl Closed {
         is_asked
     }
 
-    /// Notes that a member has ended, so it sends nothing any more.
+    /// Notes that a member has ended. It sends nothing any more, so its answer is not awaited.
     pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
         if let Some(inquiry) = &mut self.inquiry {
             inquiry.awaited.remove(&rank);
@@ -180,7 +182,7 @@ impl Closed {
         }
     }
 
-    /// Frees the names before the first one that is in use, if all members have answered.
+    /// If all members have answered, frees the numbers of the names before the first one that is in use.
     fn end_inquiry(&mut self) {
         let is_over =
             |inquiry: &mut Inquiry| inquiry.awaited.is_empty() && inquiry.next == inquiry.range.members.len();
@@ -188,7 +190,8 @@ impl Closed {
         if used < range.until {
             self.ranges.push_back(Range { from: used, until: used + 2, members: range.members.clone() });
         }
-        // The names behind the one in use are asked about next, so that one does not keep all others.
+        // The members are asked about the names behind the one in use next, so that one open communicator does not
+        // block the names of all later ones.
         if used + 2 < range.until {
             self.ranges.push_front(Range { from: used + 2, ..range });
             self.to_ask += 1;
@@ -201,7 +204,7 @@ impl Closed {
 }
 
 impl Range {
-    /// Returns the name in this range that has a number.
+    /// Returns the name in this range whose number is `number`.
     fn name(&self, number: u32, space: u64) -> Option<u64> {
         name_in(self.from, self.until, number, space)
     }

@@ -8,14 +8,14 @@ use samite_fabric::link::RequestId;
 
 use crate::config::Config;
 
-/// Whether a send's bytes were copied, and if so, whether the caller still waits for the send.
+/// Tells if the bytes of a send were copied, and if the caller still waits for the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
-    /// The caller owns or lends them.
+    /// The bytes were not copied: the request owns them, or the caller lends them.
     No,
-    /// A copy whose caller waits for the send.
+    /// The bytes were copied, and the caller waits for the end of the send.
     Waiting,
-    /// A copy in the outbox. The send has returned.
+    /// The bytes are a copy in the outbox. The send has returned to its caller.
     Kept,
 }
 
@@ -50,7 +50,8 @@ impl Outbox {
         self.standard + cost(len) <= config.outbox_max as u64
     }
 
-    /// Accounts for a new copy of `len` bytes: that of a buffered send if a buffer is given, which has made room for it.
+    /// Accounts for a new copy of `len` bytes. If it is that of a buffered send, `buffer` is the buffer in which
+    /// [`SendBuffer::keep`] has made room for it.
     pub(crate) fn keep(&mut self, id: RequestId, len: usize, buffer: Option<Arc<SendBuffer>>) {
         match buffer {
             None => self.standard += cost(len),
@@ -61,9 +62,9 @@ impl Outbox {
         }
     }
 
-    /// Accounts for a copy that has gone, or is lost.
+    /// Accounts for a copy that was sent, or that is lost.
     pub(crate) fn release(&mut self, id: RequestId, len: usize, is_lost: bool) {
-        // Without buffered sends the map is not searched.
+        // Usually there are no buffered sends, and then the search in the map is skipped.
         let buffer = if self.buffers.is_empty() { None } else { self.buffers.remove(&id) };
         match buffer {
             None => self.standard -= cost(len),
@@ -75,14 +76,14 @@ impl Outbox {
         self.lost += u64::from(is_lost);
     }
 
-    /// Asserts that each buffered copy has its request.
+    /// Asserts that the request of each copy of a buffered send exists.
     pub(crate) fn check_invariants(&self, mut is_kept: impl FnMut(RequestId) -> bool) {
         assert!(self.buffers.keys().all(|id| is_kept(*id)), "a copy is kept by its request");
     }
 }
 
-/// A budget for the messages of buffered sends: the buffer that MPI programs attach. The engines of a process may share
-/// it.
+/// A budget for the copies of the messages of buffered sends, as the buffer that an MPI program attaches (MPI 4.1,
+/// section 3.6). Several engines of a process may share one.
 #[derive(Debug)]
 pub struct SendBuffer {
     max: u64,
@@ -106,7 +107,7 @@ impl SendBuffer {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Makes room for a message. Returns false if there is none.
+    /// Reserves room for a message of `len` bytes. Returns false if there is too little.
     pub(crate) fn keep(&self, len: usize) -> bool {
         let with = |used: u64| Some(used + cost(len)).filter(|used| *used <= self.max);
         self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).is_ok()

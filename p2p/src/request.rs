@@ -13,8 +13,9 @@ use crate::tagged::PartitionedId;
 use crate::trace::event;
 use crate::wire::{TransferMode, Unmatched};
 
-/// One operation. `state` is the protocol's part, `result` the caller's. An operation that timed out has a result
-/// before its protocol has ended; it stays until both have finished.
+/// One operation. `state` is the progress of its packets and transfers, `result` the outcome for the caller. An
+/// operation that timed out has a result while its transfer may still have to be finished. The request is removed when
+/// the transfer has ended and the result was collected.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) state: State,
@@ -24,14 +25,15 @@ pub(crate) struct Request {
     pub(crate) tag: u64,
     pub(crate) born: Time,
     pub(crate) deadline: Time,
-    /// The number of bytes that it moved. Until then `partner` and `tag` hold the other parts of its [`Status`].
+    /// The outcome for the caller; `None` until there is one. Of a success only the number of bytes is kept: `partner`
+    /// and `tag` hold the other parts of the [`Status`].
     pub(crate) result: Option<Result<usize, Box<Error>>>,
-    /// True if the caller has the result or wants none.
+    /// True if the caller has collected the result or does not want it.
     pub(crate) collected: bool,
-    /// The kind of copy that its memory is.
+    /// Tells if the request's memory is a copy, and if the caller still waits for the send.
     pub(crate) copied: Copied,
-    /// If it is a send that ends with its match (a synchronous or ready one): the treatment of its message if no receive
-    /// is posted.
+    /// For a send that ends with its match (a synchronous or ready one): what the receiver does with the message if no
+    /// receive for it is posted.
     pub(crate) answered: Option<Unmatched>,
     /// See [`Engine::watch`](crate::Engine::watch).
     pub(crate) watch: Watch,
@@ -66,7 +68,8 @@ pub(crate) enum Partner {
 pub(crate) enum State {
     /// A send awaits its turn in the peer's queue.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// A send, whose envelope was sent, awaits FIN if the receiver gets or reads the bytes, or CTS if it requests them.
+    /// A send whose envelope was sent awaits the receiver's next packet: FIN, if the receiver gets or reads the bytes
+    /// itself, or CTS, if it requests them.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
     /// A send awaits room in the port for its next bytes.
     Pushing(Box<Push>),
@@ -74,7 +77,8 @@ pub(crate) enum State {
     AwaitingMessage(PostedId),
     /// A receive awaits the completion of its gets.
     Pulling(Box<Pull>),
-    /// A receive awaits DATA or STREAM packets; or, if it reads the bytes from exposed memory, that its buffer is lent.
+    /// A receive awaits DATA or STREAM packets. If it reads the bytes from exposed memory, it awaits that its buffer is
+    /// lent.
     AwaitingData(Box<Inflow>),
     /// A round of a partitioned send or receive awaits its partitions. Its state is in its half.
     Partitioned { half: PartitionedId, sends: bool },
@@ -82,49 +86,50 @@ pub(crate) enum State {
     Over,
 }
 
-/// A send whose bytes were requested, or follow their envelope.
+/// The progress of a send whose bytes are sent in packets: because the receiver has requested them, or as a stream.
 #[derive(Debug)]
 pub(crate) struct Push {
-    /// The receiver's name for the transfer; `None` for a stream, which uses the sender's.
+    /// The receiver's name for the transfer. `None` for a stream, whose packets carry the sender's name.
     pub(crate) recv: Option<u64>,
     /// The bytes still to send.
     pub(crate) called: Range<usize>,
 }
 
-/// A receive that gets its bytes.
+/// The progress of a receive that fetches its bytes by gets.
 #[derive(Debug)]
 pub(crate) struct Pull {
     /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
     pub(crate) from: Remote,
-    /// The target of the gets: the request's own memory, or a bounce buffer of `depth` chunks; `None` until
-    /// registered.
+    /// The target of the gets: the request's own memory, or a bounce buffer of several chunks, from which the bytes are
+    /// copied to the caller's buffer. `None` until it is registered.
     pub(crate) landing: Option<(Region, Registration)>,
     /// Bytes of one get.
     pub(crate) chunk: usize,
-    /// Bytes requested, and bytes that the caller has (or, for owned memory, in place).
+    /// The number of bytes for which gets were posted, and, in `landed`, the number of bytes that are in the caller's
+    /// buffer or in the request's own memory.
     pub(crate) asked: usize,
     pub(crate) landed: usize,
-    /// Gets not completed.
+    /// The number of gets that have not completed.
     pub(crate) outstanding: usize,
-    /// Chunks in the bounce buffer that wait for the caller's buffer: offsets in the message and
-    /// lengths.
+    /// Chunks that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
+    /// message, and their length.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// True if no more gets are posted: the operation has its result. FIN is sent when the outstanding gets have
     /// completed.
     pub(crate) abandoned: bool,
 }
 
-/// A receive whose bytes are sent or read.
+/// The progress of a receive whose bytes arrive in packets, or are read from exposed memory.
 #[derive(Debug)]
 pub(crate) struct Inflow {
     /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// How they come; never a pull.
+    /// The way in which the bytes come. Never `Pull`, which has its own state.
     pub(crate) mode: TransferMode,
-    /// Bytes requested (all, for a stream) and bytes received.
+    /// The number of bytes that were requested (for a stream, all), and, in `received`, the number that has arrived.
     pub(crate) called: usize,
     pub(crate) received: usize,
 }
@@ -132,14 +137,15 @@ pub(crate) struct Inflow {
 /// The owner of a request's memory.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// The caller, who lends it at each poll under the number `place`. `staged` holds bytes that arrived while it was
-    /// not lent.
+    /// The caller owns the memory, and lends it at each poll under the number `place`. `staged` holds bytes that
+    /// arrived while it was not lent.
     Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
-    /// The request.
+    /// The request owns the memory.
     Owned(Memory),
-    /// The request, registered with the port so that a peer can get it.
+    /// The request owns the memory, and it is registered with the port, so that a peer can get the bytes.
     Registered { region: Region, registration: Registration },
-    /// A port that may still access it, or the caller again.
+    /// The memory has left the request: it was returned to the caller, or a port keeps it because it may still access
+    /// it.
     Gone,
 }
 
@@ -152,7 +158,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Keeps bytes for the offset `at`, directly after the kept ones.
+    /// Stages bytes that belong at the offset `at` of the message, directly behind the bytes that are staged already.
     pub(crate) fn append(staged: &mut Option<Box<Self>>, at: usize, bytes: &(impl Body + ?Sized)) {
         let staged = staged.get_or_insert_with(|| Box::new(Self { at, bytes: Vec::new() }));
         append(&mut staged.bytes, bytes);
@@ -178,7 +184,8 @@ impl Buffer {
         }
     }
 
-    /// Returns the place for a message's bytes. `None` if the caller has it and does not lend it.
+    /// Returns the memory into which a message is to be received. Returns `None` if the caller owns it and does not
+    /// lend it now.
     #[inline(always)]
     pub(crate) fn room<'a>(&'a mut self, id: RequestId, lent: &'a mut impl Lent) -> Option<Writable<'a>> {
         match self {
@@ -198,8 +205,9 @@ impl Buffer {
     }
 }
 
-/// A receive has its buffer until it has its result. Only gets take an owned one, for their own request, and only sends
-/// register theirs.
+/// Panics because a receive without a result has no buffer, which is a bug. A receive keeps its buffer until it has a
+/// result. The only exception, a receive by gets, whose buffer is the target of the gets, does not call this; and only
+/// sends register their buffers.
 #[cold]
 pub(crate) fn no_buffer(id: RequestId) -> ! {
     unreachable!("{id:?} receives without a buffer")
@@ -231,7 +239,7 @@ impl Request {
         }
     }
 
-    /// Returns the rank at the other end, once there is one.
+    /// Returns the rank at the other end. `None` for a receive from any source that has not been matched.
     #[inline]
     pub(crate) fn rank(&self) -> Option<WorldRank> {
         match self.partner {
@@ -240,7 +248,7 @@ impl Request {
         }
     }
 
-    /// Sets its result.
+    /// Sets a success as the result.
     #[inline]
     pub(crate) fn succeed(&mut self, status: Status) {
         self.partner = Partner::Rank(status.source);
@@ -249,7 +257,7 @@ impl Request {
         event!(TRACE, peer = status.source.0, tag = status.tag, bytes = status.bytes, "succeeded");
     }
 
-    /// Sets an error as its result, unless it has a result.
+    /// Sets an error as the result, unless there is a result already.
     pub(crate) fn fail(&mut self, error: Error) {
         if self.result.is_none() {
             event!(DEBUG, peer = self.rank().map(|rank| rank.0), tag = self.tag, ?error, "failed");
@@ -257,7 +265,7 @@ impl Request {
         }
     }
 
-    /// Takes its result, if it has one.
+    /// Takes the result, if there is one.
     #[inline]
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
         let result = self.result.take()?;
@@ -288,5 +296,5 @@ impl Slot for Request {
     }
 }
 
-/// Two cache lines.
+/// A request with its generation takes exactly two cache lines.
 const _: () = assert!(Slots::<Request>::BYTES == 128);

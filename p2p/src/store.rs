@@ -8,7 +8,8 @@ pub(crate) type Bytes = SmallVec<[u8; INLINE]>;
 
 const INLINE: usize = 24;
 
-/// Buffers for longer ones, kept for reuse so that a steady stream allocates nothing.
+/// Buffers for the bytes of longer messages. Free buffers are kept for reuse, so that a steady flow of unexpected
+/// messages does not allocate.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     free: [Vec<Vec<u8>>; CLASSES.len()],
@@ -54,7 +55,7 @@ pub(crate) fn append(buffer: &mut Vec<u8>, bytes: &(impl Body + ?Sized)) {
 
 /// Sizes of buffers, bytes.
 const CLASSES: [usize; 4] = [128, 512, 2048, 16 << 10];
-/// Free buffers kept of each size.
+/// The largest number of free buffers that are kept of each size.
 const KEPT: usize = 64;
 
 #[cfg(test)]

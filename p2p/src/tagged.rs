@@ -38,11 +38,11 @@ use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::store::{Bytes, Store};
 use crate::wire::{Confirm, EagerHead, Inquire, PartData, Synchronous, TransferMode, Unmatched, kind};
 
-/// The receives without a message, and the messages without a receive.
+/// The posted receives that have no message yet, and the messages that arrived before a receive for them.
 #[cfg(not(metered))]
 type MessageQueues = samite_matching::Matcher<RequestId, Unexpected>;
 
-/// The state of tagged messages: messages without a receive, receives without a message, and all requests.
+/// The state of the protocol of tagged messages: posted receives, unexpected messages, and all requests.
 #[derive(Debug)]
 pub(crate) struct Tagged {
     pub(crate) config: Config,
@@ -51,40 +51,40 @@ pub(crate) struct Tagged {
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
     store: Store,
-    /// Gets at the port, by the key of their completion.
+    /// Gets that are under way at the port. The index is the key that their completion will carry.
     pub(crate) operations: Slab<Operation>,
-    /// Envelopes without data that wait for their receive, by the sender and its name for the message.
+    /// Envelopes without data that wait for a receive, by the sender and the sender's name for the message.
     pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
-    /// Messages with all their bytes that wait for their receive, and whose senders await that, by the sender and its
-    /// name for the message.
+    /// Messages of synchronous and ready sends that have arrived whole and wait for a receive, by the sender and the
+    /// sender's name for the message. Their senders wait for the match.
     synchronous: HashMap<(Peer, u64), UnexpectedId>,
-    /// Envelopes beyond the budget that their senders want confirmed, in their order: the sender, and its
-    /// name for the message.
+    /// Envelopes that exceed the budget and that their senders want confirmed, in the order of arrival: the sender, and
+    /// the sender's name for the message.
     unconfirmed: VecDeque<(Peer, u64)>,
     /// True once this rank has begun to leave.
     pub(crate) is_leaving: bool,
-    /// Messages of incarnations that left and did not fail, noted when the next incarnation of their rank takes part.
-    /// Some may have been received since.
+    /// Unexpected messages of incarnations that left in good order. They are added here when the next incarnation of
+    /// their rank takes part, and stay even if that one fails. Some may have been received since.
     inherited: HashSet<UnexpectedId>,
-    /// Messages whose bytes follow their envelope, and have not all come, by the sender and its name for the message.
+    /// Streams of which bytes are still missing, by the sender and the sender's name for the message.
     pub(crate) streams: BTreeMap<(Peer, u64), Stream>,
-    /// Claimed messages whose bytes follow their envelope.
+    /// Claimed messages that arrive as streams.
     pub(crate) claims: Slab<Claim>,
-    /// Cost in bytes of the claimed messages that their claimants hold, whole.
+    /// Cost in bytes of the claimed messages that have arrived whole and were not received yet.
     claimed_cost: u64,
     pub(crate) partitioned: Partitioned,
     pub(crate) outbox: Outbox,
-    /// Receives with bytes to move.
+    /// Receives with bytes to move in the next drive: gets to post, memory to read, or staged bytes to copy.
     pub(crate) movers: VecDeque<RequestId>,
-    /// The sends that wait for each peer. A peer without an entry has none.
+    /// The sends that wait for each peer, by the peer's index. For a peer without an entry no send waits.
     pub(crate) queues: Vec<Queues>,
     /// Watched requests that have ended, by watcher. Some may have been collected since.
     ends: HashMap<u32, VecDeque<RequestId>>,
-    /// The number of the next watcher, unless it is in use.
+    /// The number that the next watcher gets, unless it is in use.
     pub(crate) next_watcher: u32,
-    /// Cost in bytes of the envelopes and initializations that wait for their receive.
+    /// Cost in bytes of the envelopes and of the initializations of partitioned sends that wait for a receive.
     pub(crate) envelopes_cost: u64,
-    /// The most messages that waited for their receive at a time.
+    /// The largest number of messages that waited for a receive at the same time.
     pub(crate) unexpected_max: u64,
     /// Envelopes refused for lack of budget.
     pub(crate) refused: u64,
@@ -93,21 +93,21 @@ pub(crate) struct Tagged {
 /// The sends that wait for one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// The limits of the path to it, once there is one.
+    /// The limits of the path to the peer, once there is a path.
     limits: Option<Limits>,
     /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
     pub(crate) messages: VecDeque<RequestId>,
     /// Partitioned sends to be announced, in order.
     inits: VecDeque<PartitionedId>,
-    /// Sends whose bytes it has called for, or that follow their envelope. They go after the messages, which are
-    /// shorter.
+    /// Sends whose bytes the peer has requested, and streams. Their bytes are sent after the first packets of
+    /// `messages`, which are shorter.
     pub(crate) pushes: VecDeque<RequestId>,
-    /// Partitioned sends with marked partitions, or bytes of them, that may be sent.
+    /// Partitioned sends with marked partitions that can be sent.
     partitioned: VecDeque<PartitionedId>,
-    /// Messages to it in the outbox, in any state.
+    /// The number of messages to the peer in the outbox, in any state.
     kept: usize,
-    /// The message in the outbox whose envelope it has not confirmed. No other message is sent before that, so it may
-    /// refuse none.
+    /// The message in the outbox whose envelope the peer has not confirmed yet. Until it has, no other message is sent
+    /// to the peer. So the peer can keep every such envelope, and need not refuse one.
     pub(crate) unconfirmed: Option<RequestId>,
 }
 
@@ -131,7 +131,8 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 pub(crate) enum Unexpected {
     Eager(Bytes),
-    /// With the sender's name for the message. The sender awaits the match. Boxed, so that the others stay small.
+    /// A message of a synchronous or ready send, with the sender's name for it. The sender waits for the match. Boxed,
+    /// so that the other variants stay small.
     Synchronous(Box<(u64, Bytes)>),
     Rts(Rendezvous),
 }
@@ -145,14 +146,14 @@ pub(crate) struct Rendezvous {
     unmatched: Unmatched,
 }
 
-/// The destination of a message's bytes that follow their envelope.
+/// The destination of the bytes of a stream.
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// The request of the receive that the message matched.
     Matched(RequestId),
-    /// A buffer of unexpected data.
+    /// The message has no receive yet: its bytes are kept in this buffer.
     Kept { unexpected: UnexpectedId, total: usize, bytes: Vec<u8> },
-    /// The index of the message among the claims.
+    /// The message was claimed. This is its index in [`Tagged::claims`].
     Claimed(usize),
 }
 
@@ -216,7 +217,7 @@ impl Tagged {
         Some((path, self.queues.get(peer.index())?.limits?))
     }
 
-    /// Returns the reason why nothing will come from the source, if the source is one rank.
+    /// Returns an error if the pattern names one source and no message can come from that rank any more.
     #[inline(always)]
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = WorldRank(pattern.source.as_rank()?);
@@ -228,7 +229,7 @@ impl Tagged {
         self.failure_of(link, peer, pattern.context)
     }
 
-    /// Returns the reason why a peer takes no part in the job or in a context.
+    /// Returns an error if a peer no longer takes part in the job, or in this context.
     #[cold]
     fn failure_of(&mut self, link: &Link, peer: Peer, context: u32) -> Option<Error> {
         let peer = link.peer(peer);
@@ -253,8 +254,8 @@ impl Tagged {
         true
     }
 
-    /// Asks members of contexts that this rank has closed if they still send there, if the numbers of these contexts come
-    /// round soon.
+    /// If the numbers of contexts that this rank has closed will be needed again soon, asks the members of these
+    /// contexts if they still send there.
     pub(crate) fn ask_members(&mut self, link: &mut Link) {
         let next = self.contexts.free_name();
         self.contexts.closed.ask(next);
@@ -268,7 +269,7 @@ impl Tagged {
             && let Some((rank, from, until)) = self.contexts.closed.next_question()
         {
             match link.alive(rank) {
-                // This rank asks itself too: it may have messages to itself under way.
+                // This rank asks itself too, because messages to itself may be under way.
                 Ok(peer) => {
                     let inquire = Inquire { from: from.into(), until: until.into() };
                     self.answer(link, peer, kind::INQUIRE, &inquire);
@@ -304,8 +305,8 @@ impl Tagged {
         self.ask_next_members(link);
     }
 
-    /// Returns the first of some names in whose contexts this rank may still send to a rank, and `until` if there is none.
-    /// If it is asked by itself, receives count too.
+    /// Returns the first name from `from` on in whose contexts this rank may still send to `rank`; `until` if there is
+    /// none before it. If the rank is this one, contexts in which it still receives count too.
     fn first_used(&self, link: &Link, from: u64, until: u64, rank: WorldRank) -> u64 {
         let space = self.contexts.closed.space();
         let receives = rank == link.identity().rank;
@@ -357,7 +358,8 @@ impl Tagged {
         link.is_deserted() || self.contexts.is_deserted(context) && link.is_idle_to_itself()
     }
 
-    /// Ends a request, unless it has its result already: then only the protocol's part of it ends.
+    /// Ends the transfer of a request, and sets its result unless it has one already. Removes the request if its result
+    /// was collected before, or if no caller wants it.
     pub(crate) fn finish(&mut self, link: &mut Link, id: RequestId, result: Result<Status, Error>) {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.state = State::Over;
@@ -369,7 +371,7 @@ impl Tagged {
                     self.queues(peer).kept -= 1;
                     self.confirmed(link, peer, id);
                     if self.is_leaving {
-                        // The goodbye may have waited for it.
+                        // The goodbye to the peer may have waited for this message.
                         link.list(peer);
                     }
                 }
@@ -409,7 +411,7 @@ impl Tagged {
         }
     }
 
-    /// Takes a watched request that has ended, or is to report a failure, and its key.
+    /// Returns a watched request that has ended or must report a failure, with its key.
     pub(crate) fn take_end(&mut self, link: &Link, watcher: u32) -> Option<(RequestId, u32)> {
         while let Some(id) = self.ends.get_mut(&watcher)?.pop_front() {
             // The request may have another watcher by now.
@@ -419,7 +421,7 @@ impl Tagged {
             }
         }
         if self.contexts.deserted > 0 || link.is_deserted() {
-            // `is_deserted` becomes true without an event.
+            // No event puts receives in `ends` when the last possible sender ends, so they are searched for here.
             let in_vain = self.watched_by(watcher).find(|(_, request)| self.is_in_vain(link, request));
             return in_vain.map(|(id, request)| (id, request.watch.key));
         }
@@ -442,7 +444,7 @@ impl Tagged {
         }
     }
 
-    /// Begins to keep the ends of the requests of a new watcher, and returns its number.
+    /// Creates a watcher, and returns its number.
     pub(crate) fn add_watcher(&mut self) -> u32 {
         loop {
             let watcher = self.next_watcher;
@@ -455,7 +457,7 @@ impl Tagged {
         }
     }
 
-    /// Forgets a watcher.
+    /// Removes a watcher.
     pub(crate) fn remove_watcher(&mut self, watcher: u32) {
         self.ends.remove(&watcher);
         let watched: Vec<_> = self.watched_by(watcher).map(|(id, _)| id).collect();
@@ -472,7 +474,7 @@ impl Tagged {
         }
     }
 
-    /// Returns whether a request has ended.
+    /// Returns the progress of a request.
     #[inline(always)]
     pub(crate) fn outcome(&self, link: &Link, request: RequestId) -> Outcome {
         match self.requests.get(request) {
@@ -483,8 +485,8 @@ impl Tagged {
         }
     }
 
-    /// Returns the outcome of a receive from any source that has no result. Out of line, so that the wait for a message
-    /// asks in few instructions at each poll.
+    /// Returns the outcome of a receive from any source that has no result. Not inlined, because a thread that waits
+    /// calls `outcome` after each poll, and that should take few instructions.
     #[inline(never)]
     fn outcome_from_any(&self, link: &Link, request: RequestId) -> Outcome {
         match self.requests.get(request) {
@@ -498,15 +500,16 @@ impl Tagged {
         }
     }
 
-    /// Returns true if a receive from any source must report a failure: if any failure after the first `told` ones is
-    /// that of a member of the context.
+    /// Returns true if a receive from any source must report a failure: if there is one after the first `told` failures
+    /// that is of a member of the context.
     #[inline]
     pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
         let is_member = |rank| self.contexts.is_member(context, rank);
         self.failures.more_than(told) && self.failures.next(context, told, is_member).is_some()
     }
 
-    /// Returns true if a receive may take packets by itself: no message waits that could be its own.
+    /// Returns true if a receive may take packets before it is posted. It may not if any message waits, because an
+    /// earlier message for this receive may be among those.
     #[inline]
     pub(crate) fn may_take(&self, link: &Link) -> bool {
         self.matcher.unexpected_len() == 0 && link.may_take()
@@ -613,7 +616,7 @@ impl Tagged {
     }
 }
 
-/// Returns the status of a message of so many bytes.
+/// Returns the status of a message with this envelope and number of bytes.
 pub(crate) fn status_of(envelope: &Envelope, bytes: usize) -> Status {
     Status { source: WorldRank(envelope.source), tag: envelope.tag, bytes }
 }
@@ -735,7 +738,8 @@ impl Stack for Tagged {
         lent: &mut L,
     ) -> Result<Post, PortError> {
         let pushed = self.push(out, to, lent)?;
-        // The bytes of a message may wait for a loan, those of partitions do not.
+        // Partitions go first: their memory can always be read, while the bytes of other messages may have to wait
+        // until their buffer is lent.
         match self.push_partitions(out, to)? {
             Post::Again => Ok(Post::Again),
             Post::Done | Post::Over => Ok(pushed),
@@ -760,7 +764,8 @@ impl Stack for Tagged {
         Ok(())
     }
 
-    /// A stream that has begun counts as sent, and so does a message in the outbox, so their bytes come before a goodbye.
+    /// The senders of streams that have begun and of messages in the outbox count on their delivery, so the goodbye
+    /// waits for their bytes.
     fn holds(&self, peer: Peer) -> bool {
         let is_stream = |request: &Request| match &request.state {
             State::Pushing(push) => push.recv.is_none(),

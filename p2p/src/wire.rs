@@ -35,7 +35,8 @@
 //! ```
 //! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
 //!
-//! Names of operations are the owner's own, with a generation: a stale one is ignored.
+//! A packet that answers another one names the operation by the number that the operation's owner has given it. The
+//! number contains a generation, so a packet about an operation that is over is recognized and ignored.
 
 use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
@@ -70,8 +71,8 @@ pub(crate) struct Eager {
     pub(crate) tag: U64,
 }
 
-/// Header and body head of an eager packet: 40 bytes, so that with 16 bytes of data and a ring's 8 it is one
-/// cache line.
+/// The header of an eager packet and the start of its body: 40 bytes. With up to 16 bytes of data, and the 8 bytes that
+/// a ring of shared memory adds, the packet fits in one cache line.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct EagerHead {
@@ -88,7 +89,8 @@ impl EagerHead {
     }
 }
 
-/// Begins a message whose bytes follow in the same packet, and whose sender awaits its match.
+/// Begins a message whose bytes follow in the same packet, and whose send ends when it is matched (a synchronous or
+/// ready send).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Synchronous {
@@ -106,7 +108,8 @@ impl Synchronous {
 
     pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
         match Unmatched::read(self.unmatched)? {
-            // Its bytes are within the credit, so the sender need not wait with the next message.
+            // `Confirm` is for envelopes without data. This message was sent against credit, so the receiver has room
+            // for it.
             Unmatched::Confirm => Err(WireError::Value { field: "unmatched" }),
             unmatched => Ok(unmatched),
         }
@@ -121,7 +124,7 @@ pub(crate) struct Rts {
     pub(crate) len: U64,
     /// The sender's name for the operation.
     pub(crate) send: U64,
-    /// The place from which the bytes can be got or read, if they can.
+    /// The place of the bytes in the sender's memory, for the modes in which the receiver gets or reads them there.
     pub(crate) key: U64,
     pub(crate) address: U64,
     pub(crate) mode: u8,
@@ -132,12 +135,13 @@ pub(crate) struct Rts {
 /// The treatment of a message for which no receive is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmatched {
-    /// It waits. An envelope without data is refused if the budget is used up.
+    /// The message waits for a receive. If it is an envelope without data and the budget for envelopes is used up, it
+    /// is refused.
     Waits,
-    /// It waits, and the receiver says so once the budget allows. Until then the sender sends no other message, so each
-    /// sender exceeds the budget by one envelope at most.
+    /// The message waits for a receive and is never refused. The receiver confirms it once the budget for envelopes
+    /// allows. Until then the sender sends no other message, so each sender exceeds the budget by one envelope at most.
     Confirm,
-    /// It is dropped.
+    /// The message is dropped.
     Drop,
 }
 
@@ -152,16 +156,16 @@ impl Unmatched {
     }
 }
 
-/// The transfer of a message that started with an [`Rts`].
+/// The way in which the bytes of a message travel that started with an [`Rts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferMode {
-    /// The receiver requests the bytes.
+    /// The receiver requests the bytes by CTS, and the sender sends them in DATA packets.
     Push,
-    /// The receiver can get them there.
+    /// The receiver fetches the bytes from this place by gets.
     Pull(Remote),
-    /// The bytes follow their envelope, on credit.
+    /// The bytes follow the envelope at once in STREAM packets, against credit.
     Stream,
-    /// The receiver can read them there, while the sender waits.
+    /// The receiver reads the bytes at this place, in memory that the sender exposes until its send ends.
     Read(Remote),
 }
 
@@ -206,7 +210,7 @@ impl Rts {
     }
 }
 
-/// Clear to send: calls for `len` bytes from `offset` on.
+/// Clear to send: requests `len` bytes of the message from `offset` on.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Cts {
@@ -217,11 +221,12 @@ pub(crate) struct Cts {
     pub(crate) len: U64,
 }
 
-/// Bytes that a CTS called for, in DATA; bytes that follow their envelope, in STREAM.
+/// Begins a packet with bytes of a message: in DATA those that a CTS requested, in STREAM those that follow their
+/// envelope without a request.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Data {
-    /// The receiver's name for the operation in DATA, the sender's in STREAM.
+    /// In DATA the receiver's name for the operation, in STREAM the sender's.
     pub(crate) operation: U64,
     pub(crate) offset: U64,
 }
@@ -238,15 +243,16 @@ pub(crate) struct Fin {
 /// The fate of the message, in a [`Fin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The receiver has all bytes, or did not want them (its buffer was too short, which it reported).
+    /// The receiver has all bytes, or its buffer was too short for them, and its receive has reported that.
     Delivered,
     /// Withdrawn by the sender before it was matched.
     Withdrawn,
-    /// Matched, but the receiver gave up before all bytes had come.
+    /// The message was matched, but the receiver gave up before all bytes had arrived.
     Abandoned,
     /// Refused: the receiver's budget for envelopes is used up.
     Refused,
-    /// None yet: the message waits for its receive, and the next one can follow.
+    /// The message has no fate yet: it waits for its receive, and the receiver has room, so the sender may send the
+    /// next message.
     Waits,
     /// Dropped, since no receive was posted.
     Unposted,
@@ -270,28 +276,29 @@ impl Fin {
     }
 }
 
-/// The sender takes a message back, if it is still unmatched.
+/// The sender withdraws a message, if it has not been matched.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Revoke {
     pub(crate) send: U64,
 }
 
-/// The sender gave up before it had sent the bytes that a CTS called for.
+/// The sender gave up before it had sent all the bytes that a CTS requested.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Abort {
     pub(crate) recv: U64,
 }
 
-/// The sender leaves the contexts with a name: it sends and receives nothing there any more.
+/// The sender leaves the contexts with this name: it sends and receives nothing in them any more.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Leave {
     pub(crate) name: U64,
 }
 
-/// Asks if the receiver still sends to the sender in the contexts with the names from `from` on and before `until`.
+/// Asks if the rank that receives this packet may still send messages to the rank that asks, in the contexts with the
+/// names from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Inquire {
@@ -299,7 +306,8 @@ pub(crate) struct Inquire {
     pub(crate) until: U64,
 }
 
-/// Answers an [`Inquire`]: the sender sends nothing any more in the contexts with the names before `used`.
+/// Answers an [`Inquire`]: the rank that answers sends nothing any more in the contexts with the names from `from` on
+/// and before `used`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Confirm {
@@ -320,7 +328,8 @@ pub(crate) struct PartInit {
     pub(crate) partitions: U64,
 }
 
-/// A partitioned receive was initialized that matches a send. The pair exists if its length is the send's.
+/// Answers a [`PartInit`]: a partitioned receive that matches the send was initialized. The two are a pair if they have
+/// the same length.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct PartAccept {
@@ -330,7 +339,7 @@ pub(crate) struct PartAccept {
     pub(crate) len: U64,
 }
 
-/// The receiver has begun a round; the first is 1.
+/// The receiver has begun a round. Rounds are counted from 1.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct PartStart {
@@ -351,9 +360,10 @@ pub(crate) struct PartData {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct PartEnd {
-    /// The sender's name for its half, whichever has ended.
+    /// The sender's name for its half, in packets from the sender and in those from the receiver.
     pub(crate) send: U64,
-    /// 0: the sender's half. 1: the receiver's. 2: there is none, since the receiver's budget is used up.
+    /// 0: the sender's half has ended. 1: the receiver's half has ended. 2: the receiver refused the send, because its
+    /// budget for waiting initializations is used up.
     pub(crate) which: u8,
     pub(crate) reserved: [u8; 7],
 }
@@ -367,7 +377,7 @@ impl PartEnd {
         Self { send: send.into(), which: 1 + u8::from(is_refused), reserved: [0; 7] }
     }
 
-    /// Returns true if the receiver's half has ended, and true if there was no room for one.
+    /// Returns two flags: true if the packet is from the receiver, and true if the receiver refused the send.
     pub(crate) fn read(&self) -> Result<(bool, bool), WireError> {
         match self.which {
             which @ 0..=2 => Ok((which > 0, which > 1)),

@@ -31,7 +31,7 @@ impl<P: Port> Engine<P> {
         counters
     }
 
-    /// Returns the counts of messages exchanged with each rank that was met.
+    /// Returns the counts of messages exchanged with each rank that this rank has had contact with.
     pub fn traffic(&self) -> impl Iterator<Item = (WorldRank, Traffic)> + '_ {
         self.inner.link().peers().map(|(_, state)| (state.rank(), *state.traffic()))
     }
@@ -77,7 +77,8 @@ impl<P: Port> Engine<P> {
         tagged.report(out.link, oldest, now)
     }
 
-    /// Returns the tags of waiting messages that match the pattern except for its tag.
+    /// Returns the unexpected messages that the pattern would match if they had its tag: their number and the tag of
+    /// the first.
     pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
         self.inner.stack().other_tags(pattern)
     }
@@ -99,7 +100,8 @@ impl<P: Port> Engine<P> {
         self.inner.incarnation(rank)
     }
 
-    /// Returns the error of an operation with a rank of which no process takes part any more, or `None` if one does or may.
+    /// Returns the error of an operation with a rank that has ended for good, or `None` if a process of the rank takes
+    /// part or may still do so.
     pub fn gone(&mut self, rank: WorldRank) -> Option<Error> {
         let cause = self.inner.gone(rank)?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
@@ -125,7 +127,7 @@ impl<P: Port> Engine<P> {
         self.inner.port()
     }
 
-    /// Returns the port, for settings and polling only: the operations that the engine posted must stay.
+    /// Returns the port for changes: see [`link::Engine::port_mut`](samite_fabric::link::Engine::port_mut).
     pub fn port_mut(&mut self) -> &mut P {
         self.inner.port_mut()
     }

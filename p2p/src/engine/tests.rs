@@ -1,4 +1,5 @@
-//! The protocols, two engines over the loopback port. The suites in `tests/` go through them on every port.
+//! Tests of the protocols with two engines over the loopback port. The suites in `tests/` test the protocols over every
+//! port.
 
 mod agreements;
 mod contexts;
@@ -515,7 +516,7 @@ fn what_is_at_hand_is_received_without_a_request() {
     };
     let status = Status { source: WorldRank(0), tag: 5, bytes: 8 };
     settle(&mut engines);
-    // After this message the receiver first checks the ring of this peer.
+    // After this message the receiver looks for the next packet from this peer first, so `next_packet` will find one.
     send(&mut engines, &[0; 8]);
     settle(&mut engines);
 

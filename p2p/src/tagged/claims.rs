@@ -1,9 +1,9 @@
 //! Claimed messages: taken out of matching, and received or discarded later.
 //!
-//! A message whose bytes follow their envelope can be claimed before all of them have come. The bytes are kept here,
-//! against the budget for unexpected messages, until the message is received or discarded. So a message that has
-//! arrived whole is received, even if its sender has left, failed or restarted by then. One that cannot arrive any more
-//! is an error.
+//! A stream can be claimed before all of its bytes have arrived. The bytes are kept here, against the budget for
+//! unexpected messages, until the message is received or discarded. So if the whole message has arrived, it can be
+//! received even after its sender has left, failed or restarted. If the rest cannot arrive any more, the receive ends
+//! with an error.
 
 use samite_fabric::Memory;
 use samite_fabric::link::{Cause, Error, Fate, Incarnation, Link, Peer, RequestId, WorldRank};
@@ -23,11 +23,11 @@ pub struct Claimed {
     message: Unexpected,
     /// The incarnation of the sender.
     incarnation: Option<Incarnation>,
-    /// The index among [`Tagged::claims`], if the message's bytes follow the envelope.
+    /// The index in [`Tagged::claims`], if the message is a stream.
     place: Option<usize>,
 }
 
-/// The bytes of a claimed message that follow their envelope.
+/// A claimed message that arrives as a stream.
 #[derive(Debug)]
 pub(crate) struct Claim {
     sender: Peer,
@@ -81,7 +81,7 @@ impl Tagged {
         Claimed { envelope, message, incarnation, place }
     }
 
-    /// Gives a claimed message to its receive.
+    /// Delivers a claimed message to the receive that was started for it.
     pub(crate) fn accept_claimed(&mut self, link: &mut Link, id: RequestId, claimed: Claimed) {
         let Claimed { envelope, message, incarnation, place } = claimed;
         let claim = place.and_then(|place| self.claims.try_remove(place));
@@ -94,7 +94,8 @@ impl Tagged {
                     return self.finish(link, id, Err(error));
                 }
                 link.release(cost(claim.total).into());
-                // When the claim is complete, the sender's next incarnation may use its name for another message.
+                // The name may belong to another message by now: once a claimed message is complete, the sender's next
+                // incarnation may use the same name. So the entry is changed only if it is that of this claim.
                 let name = (claim.sender, claim.send);
                 if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
                     self.streams.remove(&name);
@@ -108,7 +109,7 @@ impl Tagged {
             (message @ (Unexpected::Eager(_) | Unexpected::Synchronous(_)), _) => {
                 self.claimed_cost -= u64::from(cost(message.bytes()));
                 let message = match message {
-                    // Its sender awaits no answer any more.
+                    // The sender has ended and waits for no answer.
                     Unexpected::Synchronous(waiting)
                         if self.sender_failure(link, &envelope, incarnation).is_some() =>
                     {
@@ -121,7 +122,7 @@ impl Tagged {
         }
     }
 
-    /// Drops an unexpected message. For its sender it counts as received.
+    /// Drops an unexpected message. Its sender sees it as received.
     #[cold]
     pub(crate) fn discard_unexpected(&mut self, link: &mut Link, unexpected: UnexpectedId) {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
@@ -143,7 +144,7 @@ impl Tagged {
         }
     }
 
-    /// Closes contexts that were opened for a communicator that no rank has.
+    /// Closes contexts that were opened for a communicator that was then not created, at any rank.
     #[cold]
     pub(crate) fn withdraw_contexts(&mut self, link: &mut Link, context: u32) {
         if let Some(first) = self.contexts.withdraw(context) {
@@ -166,7 +167,8 @@ impl Tagged {
         self.close_halves(link, context);
     }
 
-    /// Returns the reason why bytes that are still with their sender will not come, if there is one.
+    /// Returns an error if the bytes of a message that the sender has not sent yet can no longer come, because that
+    /// incarnation of the sender has ended.
     fn sender_failure(
         &mut self,
         link: &mut Link,

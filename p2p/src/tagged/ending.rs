@@ -20,22 +20,23 @@
 //!                    PART_END                              PART_END
 //! ```
 //!
-//! A send whose request is dropped without a wait is not cancelled but withdrawn: REVOKE ends it if it is unmatched;
-//! otherwise it continues, if it owns its memory.
+//! If the caller drops the request of a send without waiting for it, the send is not cancelled but withdrawn: REVOKE
+//! ends it if it has not been matched. Otherwise it continues, if it owns its memory.
 //!
 //! A message that has arrived whole can be received even if its sender has left or failed. If the sender failed, its
-//! messages are dropped when its next incarnation takes part. A message of which bytes are missing ends with its
-//! sender's incarnation.
+//! messages are dropped when its next incarnation takes part. A message of which bytes are missing is lost when the
+//! incarnation of its sender ends.
 //!
-//! A send whose bytes the receiver calls for is not delivered if the goodbye is sent before the last of them: the
-//! receiver ends the receive at the goodbye.
+//! A send whose bytes the receiver requests is not delivered if the sender's goodbye is sent before the last of these
+//! bytes: the receiver ends its receive when the goodbye arrives.
 //!
-//! A message in the outbox is a send without a caller: it has no deadline, is not cancelled, and is lost if its peer
-//! fails or leaves, which is counted. A goodbye waits for it. A rank that begins to leave gives up such messages of
-//! others that it has not received, with FIN(abandoned), and those to itself.
+//! A message in the outbox is a send whose caller does not wait for it. It has no deadline and is not cancelled. If its
+//! peer fails or leaves, it is lost, and counted as lost. The goodbye to the peer waits for it. A rank that begins to
+//! leave gives up the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the
+//! messages to itself in its own outbox.
 //!
-//! A sender that exposes its bytes ends the exposure before it returns them. A receiver that reads them meanwhile
-//! detects that, and has received nothing.
+//! A sender that exposes its bytes ends the exposure before it returns the buffer to its owner. A receiver that is
+//! reading the bytes at that moment detects this, and its message counts as not received.
 
 use samite_fabric::link::{
     Awaited, Cause, Ending, Error, Fate, Link, Operation, OtherTags, Peer, PeerState, Report, RequestId,
@@ -56,8 +57,9 @@ impl Tagged {
     /// Returns true if a drive of the engine must inform the peer.
     pub(crate) fn cancel(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
-        // A receiver that calls for the bytes of registered memory does not get them; the memory is kept as long as
-        // needed.
+        // If the memory is registered and the match is awaited, a provider may be reading it for the receiver's gets,
+        // so the send cannot end at once. In the state `Pushing` the receiver has requested packets instead of gets. A
+        // send of a copy can always end, because no caller waits for its memory.
         let is_read_by_provider = matches!(request.buffer, Buffer::Registered { .. })
             && request.copied == Copied::No
             && matches!(request.state, State::AwaitingMatch { .. });
@@ -69,8 +71,8 @@ impl Tagged {
         true
     }
 
-    /// Ends a request that has not been matched. If a message's envelope was sent, asks its receiver: then
-    /// it returns true, as [`Tagged::cancel`].
+    /// Ends a request that has not been matched. If it is a send whose envelope was sent, only the receiver knows if it
+    /// was matched: then asks the receiver, and returns true as [`Tagged::cancel`] does.
     pub(crate) fn withdraw_unmatched(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
@@ -93,7 +95,7 @@ impl Tagged {
         false
     }
 
-    /// Ends a request, if this is its deadline: it may have ended, or have another deadline by now.
+    /// Ends a request whose deadline has passed. Does nothing if the request has ended or has another deadline by now.
     pub(super) fn expire(&mut self, link: &mut Link, id: RequestId, deadline: Time) {
         let Some(request) = self.requests.get(id) else { return };
         if request.deadline != deadline || request.result.is_some() {
@@ -118,7 +120,7 @@ impl Tagged {
         })
     }
 
-    /// Ends an operation here with `error`, in any state, and informs the peer if it takes part.
+    /// Ends an operation at this side with `error`, in any state, and informs the peer if the peer takes part in it.
     pub(crate) fn give_up(&mut self, link: &mut Link, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let peer = request.rank().and_then(|rank| link.find(rank));
@@ -154,7 +156,8 @@ impl Tagged {
             State::AwaitingData(inflow) => {
                 let send = inflow.send;
                 if let Some(peer) = peer {
-                    // If the sender is dishonest, a requested message may have the name of a stream.
+                    // The stream with this name need not be that of this receive: a sender that violates the protocol
+                    // can use one name for two messages.
                     if matches!(self.streams.get(&(peer, send)), Some(Stream::Matched(own)) if *own == id) {
                         self.streams.remove(&(peer, send));
                     }
@@ -196,7 +199,7 @@ impl Tagged {
         self.note_queue(link, peer);
     }
 
-    /// Asks the receiver to return an envelope.
+    /// Asks the receiver of a send to give up the message if it has not been matched.
     fn revoke_send(&mut self, link: &mut Link, id: RequestId) {
         let Some(request) = self.requests.get_mut(id) else { return };
         if let State::AwaitingMatch { revoked, .. } = &mut request.state {
@@ -254,7 +257,7 @@ impl Tagged {
         self.unconfirmed.retain(|(sender, _)| *sender != peer);
     }
 
-    /// Drops the envelopes of a peer that wait for their receive: their bytes are gone with their sender.
+    /// Drops the envelopes without data of a peer that has ended: their bytes cannot be fetched any more.
     fn drop_envelopes(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
         let sends: Vec<u64> =
@@ -267,7 +270,8 @@ impl Tagged {
         }
     }
 
-    /// Keeps the messages of a peer whose sends awaited their match. They have arrived whole.
+    /// Turns the waiting messages of a peer's synchronous and ready sends into ordinary ones. They have arrived whole,
+    /// so they can be received, but the peer has ended and waits for no answer.
     fn keep_synchronous(&mut self, peer: Peer) {
         let matcher = &mut self.matcher;
         self.synchronous.retain(|(sender, _), unexpected| {
@@ -303,8 +307,8 @@ impl Tagged {
         }
     }
 
-    /// Ends the sends whose bytes a peer calls for, once the goodbye to it is sent. The peer ends its receives at the
-    /// goodbye, and ignores later bytes.
+    /// Ends the sends whose bytes a peer has requested, after the goodbye to the peer was sent. The peer ends the
+    /// receives when the goodbye arrives, and ignores later bytes.
     pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
         let is_called_for =
@@ -314,8 +318,8 @@ impl Tagged {
         }
     }
 
-    /// Gives up the messages that would be received only after this rank begins to leave, as far as they hold up a
-    /// goodbye: its own or another rank's. Otherwise two ranks that leave would wait for each other.
+    /// Gives up unreceived messages for which a goodbye waits, at this rank or at another one, because this rank begins
+    /// to leave and will not receive them. Otherwise two ranks that leave could wait for each other.
     #[cold]
     pub(crate) fn receive_nothing(&mut self, link: &mut Link) {
         self.is_leaving = true;
@@ -339,13 +343,14 @@ impl Tagged {
         }
     }
 
-    /// Ends a send whose peer got the goodbye before all of the bytes.
+    /// Ends a send because the goodbye to its peer was sent before all of its bytes.
     pub(super) fn end_after_goodbye(&mut self, link: &mut Link, id: RequestId) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
         self.finish(link, id, Err(abandoned));
     }
 
-    /// Reports the next failure to a receive from any source, if it waits and there is one.
+    /// Returns the next failure that a receive from any source must report, if the receive still waits and there is
+    /// one.
     pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<Failure> {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
@@ -370,7 +375,7 @@ impl Tagged {
         let Some(members) = self.contexts.members(context).cloned() else { return };
         let mine = link.identity().rank;
         for rank in members.iter().filter(|rank| *rank != mine) {
-            // A member that has ended needs no packet.
+            // Only members that take part are informed.
             if let Ok(peer) = link.alive(rank) {
                 self.answer(link, peer, kind::LEAVE, &Leave { name: name.into() });
                 link.seek(peer);
@@ -416,7 +421,7 @@ impl Tagged {
                     self.matcher.cancel(*posted);
                 }
                 State::Pulling(pull) => {
-                    // The port keeps the region until nothing can write to it any more.
+                    // A get may still write to the region. The port keeps it until that is impossible.
                     link.retire(pull.landing.take());
                 }
                 _ => {}
@@ -427,7 +432,7 @@ impl Tagged {
 }
 
 impl Tagged {
-    /// Describes a request and the event that it awaits. It may be slow: call it for reports only.
+    /// Describes a request and the event that it awaits. Only for reports, because it may be slow.
     pub(crate) fn report(&mut self, link: &mut Link, id: RequestId, now: Time) -> Option<Report> {
         let request = self.requests.get(id)?;
         let peer = request.rank().and_then(|rank| link.find(rank)).map(|peer| link.peer(peer));
@@ -464,8 +469,8 @@ impl Tagged {
     }
 }
 
-/// Largest number of waiting messages that a report counts. A program may have many receives
-/// time out in a row, so the limit bounds the cost of each to some 10 us.
+/// The largest number of unexpected messages that a report counts. The limit bounds the cost of a report to some 10 us,
+/// because many receives of a program may time out one after the other.
 const COUNTED_MAX: usize = 1024;
 
 impl Request {
@@ -473,13 +478,14 @@ impl Request {
     fn fate(&self) -> Fate {
         match &self.state {
             State::AwaitingMatch { .. } => Fate::Unknown,
-            // The envelope may have matched a receive that was too short and ended with an error.
+            // A stream: its envelope may have matched a receive with a buffer that was too short, which consumes the
+            // message.
             State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
             _ => Fate::NotDelivered,
         }
     }
 
-    /// Returns its place among the posted receives, if it has one.
+    /// Returns the name of the request among the posted receives, if it is a receive that waits for a message.
     const fn posted(&self) -> Option<PostedId> {
         match self.state {
             State::AwaitingMessage(posted) => Some(posted),
@@ -487,7 +493,7 @@ impl Request {
         }
     }
 
-    /// Returns the kind of the operation and the event that it awaits. `peer` is its peer, if known.
+    /// Describes the operation and the event that it awaits. `peer` is the operation's peer, if known.
     fn report(&self, now: Time, peer: Option<&PeerState>, mask: u64) -> Report {
         let (operation, awaited) = match &self.state {
             State::AwaitingRoom { .. } if peer.is_none_or(|peer| peer.path().is_none()) => {
@@ -501,7 +507,7 @@ impl Request {
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
             State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
             State::Pushing(_) => (Operation::Send, Awaited::Bytes),
-            // The half of the pair knows the awaited event: see `Partitioned::awaited`.
+            // This event is only a placeholder: the caller replaces it by the one that `Partitioned::awaited` returns.
             State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
             State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),

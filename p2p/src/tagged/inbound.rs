@@ -48,7 +48,7 @@ impl Tagged {
         if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
             return Ok(());
         }
-        // A meter counts the searches of all messages.
+        // Not in metered builds: there every message must be searched for in the matcher, so that it is counted.
         if cfg!(not(metered))
             && is_alone
             && self.matcher.posted_len() == 0
@@ -65,7 +65,8 @@ impl Tagged {
                 event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
                 link.hold(price);
             }
-            // The sender has forgotten the message, so it would be lost in silence: a failure is reported instead.
+            // The message must not be dropped: its sender's operation has succeeded already, so no error could be
+            // reported for it. So the peer fails instead.
             Arrival::Refused => return Err(Cause::OutOfMemory.into()),
         }
         Ok(())
@@ -83,7 +84,8 @@ impl Tagged {
     ) -> Result<(), Box<Cause>> {
         let (send, unmatched, price) = (sync.send.get(), sync.unmatched()?, cost(data.len()));
         if self.synchronous.contains_key(&(peer, send)) {
-            // If two messages had one name, only one would be found when the sender ends.
+            // The sender violates the protocol: two of its waiting messages have one name. Only one of them would be
+            // found when the sender ends.
             return Err(WireError::Value { field: "send" }.into());
         }
         link.charge(peer, price)?;
@@ -139,7 +141,7 @@ impl Tagged {
             return Err(WireError::Protocol { theirs: header.protocol() as u8 }.into());
         }
         match header.kind {
-            // An urgent eager message, or one in a bundle.
+            // An eager message that the fast path does not take: one with the flag `URGENT`, or in a bundle.
             kind::EAGER => {
                 let (eager, data) = prefix(body)?;
                 self.eager(link, peer, header, eager, &Rare(data), false, lent)?;
@@ -205,7 +207,7 @@ impl Tagged {
         self.inflow(link, id, data.offset.get(), bytes, lent)
     }
 
-    /// Handles the first packet of a message without data: the message meets its receive here, or waits for it.
+    /// Handles an RTS: matches the message with a posted receive, or lets it wait for one.
     fn accept_rts(
         &mut self,
         link: &mut Link,
@@ -262,7 +264,8 @@ impl Tagged {
                 } else {
                     self.envelopes_cost += OVERHEAD as u64;
                     if let Some(former) = self.envelopes.insert((peer, rendezvous.send), unexpected) {
-                        // If two messages had one name, only the second would be found when the sender ends.
+                        // The sender violates the protocol: two of its waiting messages have one name. Only the second
+                        // would be found when the sender ends, so the first is removed.
                         self.matcher.remove(former);
                         self.envelopes_cost -= OVERHEAD as u64;
                         return Err(WireError::Value { field: "send" }.into());
@@ -272,14 +275,15 @@ impl Tagged {
                     self.discard_unexpected(link, unexpected);
                 }
             }
-            // As with eager messages, an error is necessary: the sender may already have forgotten the message.
+            // The peer fails, as for an eager message: the sender's operation may have succeeded already.
             Arrival::Refused if is_stream => return Err(Cause::OutOfMemory.into()),
             Arrival::Refused => self.refuse(link, peer, rendezvous.send),
         }
         Ok(())
     }
 
-    /// Returns true if an envelope that no receive matches is kept, and tells its sender if it wants to know.
+    /// Returns true if an envelope that no receive matches may be kept. If its sender wants a confirmation, sends it
+    /// now or, while the budget is exceeded, later.
     fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
         let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
         match rendezvous.unmatched {
@@ -306,7 +310,7 @@ impl Tagged {
         self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Refused));
     }
 
-    /// Gives a waiting message to its receive.
+    /// Delivers an unexpected message to the receive that has matched it.
     #[inline]
     pub(crate) fn accept<L: Lent>(
         &mut self,
@@ -332,7 +336,8 @@ impl Tagged {
         }
     }
 
-    /// Gives a waiting message to its receive, and answers its sender.
+    /// Delivers an unexpected message of a synchronous or ready send to the receive that has matched it, and informs
+    /// its sender of the match.
     #[inline(never)]
     fn accept_synchronous<L: Lent>(
         &mut self,
@@ -350,8 +355,8 @@ impl Tagged {
         self.store.release(data);
     }
 
-    /// Notes that a receive has matched a waiting message. The sender cannot withdraw the message any more, even if it
-    /// still has the bytes.
+    /// Removes an unexpected message that a receive has matched from the lists by which the sender's packets find it.
+    /// So the sender can no longer withdraw it, even if its bytes were not sent yet.
     #[inline]
     pub(crate) fn matched(&mut self, link: &mut Link, envelope: &Envelope, message: &Unexpected) {
         match message {
@@ -363,7 +368,7 @@ impl Tagged {
         }
     }
 
-    /// Notes that a message whose sender awaits the match does not wait any more.
+    /// Removes a message of a synchronous or ready send from the list of those that wait.
     #[inline(never)]
     fn forget_synchronous(&mut self, link: &mut Link, envelope: &Envelope, send: u64) {
         if let Some(peer) = link.find(WorldRank(envelope.source)) {
@@ -375,14 +380,14 @@ impl Tagged {
     pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: WorldRank, send: u64) {
         if let Some(peer) = link.find(rank) {
             self.envelopes.remove(&(peer, send));
-            // It has met its receive, and its sender learns that.
+            // No confirmation is needed: the envelope was matched, and the sender is informed of that.
             self.unconfirmed.retain(|name| *name != (peer, send));
         }
         self.release_envelope(link);
     }
 
-    /// Accounts for an envelope or initialization that waits no more. Confirms the other envelopes if all are within the
-    /// budget.
+    /// Accounts for an envelope or initialization that no longer waits. If all waiting envelopes are within the budget
+    /// again, sends the confirmations that were put off.
     pub(super) fn release_envelope(&mut self, link: &mut Link) {
         self.envelopes_cost -= OVERHEAD as u64;
         if self.envelopes_cost <= self.config.envelopes_max as u64 {
@@ -392,7 +397,8 @@ impl Tagged {
         }
     }
 
-    /// Completes a receive that gets its whole message at once. With its lender present, the receive is finished then.
+    /// Completes a receive with a message that has arrived whole. If its buffer is lent, the receive ends here, and the
+    /// lender is informed.
     #[inline(always)]
     pub(super) fn deliver<L: Lent>(
         &mut self,
@@ -416,8 +422,8 @@ impl Tagged {
         }
     }
 
-    /// Delivers as [`deliver`](Self::deliver) does, but without a buffer to write to: the request keeps the message and
-    /// its end.
+    /// Delivers a message as [`deliver`](Self::deliver) does, but while no lender lends the buffer: the request keeps
+    /// the bytes and the result until it is collected.
     #[inline(never)]
     fn deliver_unlent(
         &mut self,
@@ -463,7 +469,7 @@ impl Tagged {
         };
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         if matches!(request.state, State::Over) {
-            // The send was given up while it was under way, and the receiver was informed.
+            // The send was given up while its bytes were being sent, and the receiver was informed of that.
             link.note_stale();
             return Ok(());
         }
@@ -510,7 +516,7 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         let Some(request) = self.requests.get(id) else { return Ok(()) };
         if matches!(request.state, State::Over) {
-            // The last bytes were sent, and the receiver has abandoned them.
+            // All bytes were sent, and the receiver has given up the message meanwhile.
             link.note_stale();
             return Ok(());
         }
@@ -521,7 +527,8 @@ impl Tagged {
             return Err(WireError::Value { field: "verdict" }.into());
         }
         if verdict == Verdict::Refused && request.copied.is_kept() {
-            // Its send has returned, so the message would be lost in silence.
+            // The message is from the outbox. Its send has returned to the caller, so no error could be reported for
+            // it; the peer fails instead.
             return Err(Cause::OutOfMemory.into());
         }
         if verdict == Verdict::Waits {
@@ -557,7 +564,8 @@ impl Tagged {
             return;
         }
         let unexpected = self.envelopes.get(&(peer, send)).copied();
-        // If the envelope does not wait any more, a receive has matched it and continues.
+        // If the message is not among the unexpected ones any more, a receive has matched it, and that receive
+        // continues.
         if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
             let rank = link.peer(peer).rank();
             self.forget_envelope(link, rank, send);
@@ -577,8 +585,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Returns true for a receive whose bytes follow their envelope: its sender was not told its name, and its stream ends
-    /// with it.
+    /// Returns true for a receive of a stream. Such a receive is not named by packets of the sender: the sender does
+    /// not know its name.
     fn is_streamed(&self, id: RequestId) -> bool {
         self.requests.get(id).is_some_and(|request| {
             matches!(&request.state, State::AwaitingData(inflow) if inflow.mode == TransferMode::Stream)
@@ -591,8 +599,8 @@ impl Tagged {
     }
 }
 
-/// The bytes of a message off the fast path. With a type of its own, the code for the fast path has one caller, and the
-/// compiler inlines it there.
+/// The bytes of an eager message that does not take the fast path. This type exists for the compiler: the generic code
+/// is compiled separately for it, so the copy for the fast path has only one caller and is inlined there.
 struct Rare<'a>(&'a [u8]);
 
 impl Body for Rare<'_> {
@@ -609,7 +617,8 @@ impl Body for Rare<'_> {
     }
 }
 
-/// A receive leaves the matcher when it ends, so the matcher names no receive that is gone.
+/// Panics because the matcher has returned a receive that does not exist. A receive is removed from the matcher when it
+/// ends, so this is a bug.
 #[cold]
 pub(super) fn no_receive(id: RequestId) -> ! {
     unreachable!("{id:?} has met its message, and does not exist")

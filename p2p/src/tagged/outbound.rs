@@ -14,24 +14,25 @@ use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::trace::event;
 use crate::wire::{Eager, EagerHead, Rts, Synchronous, TransferMode, Unmatched, kind};
 
-/// What becomes of a send that cannot be sent at once.
+/// How a send is treated that cannot be sent at once.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) copied: Copied,
-    /// The buffer of the copy, if the send is a buffered one.
+    /// For a buffered send: the buffer that holds the copy of its message.
     pub(crate) kept_in: Option<Arc<SendBuffer>>,
     /// See [`Request::answered`].
     pub(crate) answered: Option<Unmatched>,
 }
 
 impl Way {
-    /// Returns the way of a standard send.
+    /// Returns the treatment of a standard send.
     pub(crate) fn standard(copied: Copied) -> Self {
         Self { copied, kept_in: None, answered: None }
     }
 }
 
-/// Sends a message eagerly if it can go now: the path is known, nothing waits before it, there is credit and room.
+/// Sends a message eagerly if that is possible now: if the path is known, no earlier message waits, and there is credit
+/// for it and room in the port.
 #[inline(always)]
 pub(crate) fn send_at_once<P: Port>(
     out: &mut Out<'_, P>,
@@ -101,7 +102,7 @@ fn send_memory<P: Port>(port: &mut P, to: PeerId, head: &[u8], memory: &Memory) 
     }
 }
 
-/// Accounts for a message that was sent with its envelope or right behind it.
+/// Accounts for a message whose bytes were sent in the packet of the envelope or right behind it.
 #[inline(always)]
 fn count_eager(state: &mut PeerState, len: usize) {
     state.traffic_mut().eager_sent += 1;
@@ -110,7 +111,7 @@ fn count_eager(state: &mut PeerState, len: usize) {
 }
 
 impl Tagged {
-    /// Queues a message. Returns its request, and whether the peer is to be flushed.
+    /// Queues a message. Returns its request, and true if the peer is to be flushed.
     pub(crate) fn send_later<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -155,7 +156,8 @@ impl Tagged {
         len <= self.config.eager_max && self.outbox.has_room(&self.config, len)
     }
 
-    /// Continues with the messages behind one whose envelope has met its receive, or waits for it.
+    /// Lets the messages to a peer continue that have waited for the confirmation of the envelope of request `id`: the
+    /// receiver has matched the envelope or confirmed that it waits.
     pub(crate) fn confirmed(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
         let queues = self.queues(peer);
         if queues.unconfirmed == Some(id) {
@@ -242,7 +244,8 @@ impl Tagged {
             (Choice::Stream, _) => TransferMode::Stream,
             _ => TransferMode::Push,
         };
-        // If this message is sent without credit, the next one should have credit.
+        // A short message goes as a bare envelope only because credit was lacking. Ask for credit, so that the next
+        // message has some.
         let state = out.link.peer(peer);
         let lacks_credit = mode == TransferMode::Push && len <= stream_max && credit < cost(len);
         let asks = lacks_credit && !state.is_asked() && !exhausted;
@@ -324,7 +327,7 @@ impl Tagged {
                     }
                 }
             }
-            // An earlier attempt found no room for the packet.
+            // The memory is registered already: in an earlier attempt the port had no room for the packet.
             Buffer::Registered { region, registration } => {
                 request.buffer = Buffer::Registered { region, registration };
                 Ok(registration.remote(0))

@@ -14,9 +14,9 @@
 //! The two *halves* of a pair are matched by context, rank and tag, in the order of their initialization, and never
 //! match ordinary messages. PART_START shows that the receiver has memory for the whole round, so data needs no credit.
 //!
-//! A sender finishes a run of neighbouring partitions before it begins another run. So the receiver detects a byte that
-//! arrives twice with little state: one bit for each of the sender's partitions, and the offset of the next byte if the
-//! last packet ended within a partition.
+//! A sender finishes a run of neighbouring partitions before it begins another run. So the receiver needs little state
+//! to detect a byte that arrives twice: one bit for each of the sender's partitions, and, if the last packet ended
+//! within a partition, the offset of the next byte.
 //!
 //! A round that ends with an error ends its pair: each later round returns the same error. The receiver keeps the
 //! partitions that had arrived.
@@ -47,11 +47,13 @@ pub struct PartitionedId(u64);
 #[derive(Debug, Default)]
 pub(crate) struct Partitioned {
     halves: BTreeMap<PartitionedId, Half>,
-    /// Receives that wait for an initialization, and below it initializations that wait for a receive. For one envelope
-    /// only one of the maps has entries, because a new one is matched with the first of the other kind.
+    /// Receives that wait for the initialization of a send, and, in `inits`, initializations that wait for a receive.
+    /// For any envelope only one of the two maps has entries, because a new receive or initialization is matched with
+    /// the first waiting one of the other kind.
     receives: BTreeMap<Waiting, Posted>,
     inits: BTreeMap<Waiting, Init>,
-    /// Waiting initializations and matched receives, by the sender and the sender's name for its half.
+    /// Initializations that wait, and receives that were matched with one, by the sender and the sender's name for its
+    /// half.
     senders: BTreeMap<(Peer, u64), Met>,
     /// Sends whose round is under way.
     sending: BTreeSet<PartitionedId>,
@@ -61,18 +63,19 @@ pub(crate) struct Partitioned {
 /// The key of a waiting half or initialization: context, source, tag, and a number that increases in their order.
 type Waiting = (u32, WorldRank, u64, u64);
 
-/// An initialization that waits for its receive.
+/// The initialization of a send of another rank that waits for a receive of this rank.
 #[derive(Clone, Copy, Debug)]
 struct Init {
     sender: Peer,
     send: u64,
     bytes: usize,
     partitions: usize,
-    /// True if the send has ended. It stays in the order of the pairs, and its receive ends when it is initialized.
+    /// True if the send has ended. The entry stays, because sends and receives are paired in order: the receive with
+    /// which it will be paired ends as soon as it is initialized.
     has_ended: bool,
 }
 
-/// An entry in the order of the receives that wait for an initialization.
+/// An entry in the ordered map of receives that wait for an initialization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
     Half(PartitionedId),
@@ -101,7 +104,7 @@ struct Half {
     round: Option<RequestId>,
     /// The error of the pair, after which no round can begin. `None` while the pair exists.
     ended: Option<Error>,
-    /// True if the user has dropped this send, which is kept until it has been announced.
+    /// True if the user has dropped this send. It is kept until its PART_INIT has been sent.
     is_dropped: bool,
     side: Side,
 }
@@ -111,7 +114,8 @@ enum Side {
     Send {
         partitions: usize,
         is_announced: bool,
-        /// True if it has ended before it was announced, and the receiver must learn both.
+        /// True if the send has ended before its PART_INIT was sent. Then both PART_INIT and PART_END must still be
+        /// sent, because the receiver pairs sends and receives in order.
         owes_end: bool,
         /// True while it is in the queue of its peer.
         is_queued: bool,
@@ -135,9 +139,10 @@ enum Side {
 #[derive(Debug)]
 struct Outflow {
     marked: Marked,
-    /// The bytes of the present run of marked partitions that were not sent.
+    /// The bytes of the present run of marked partitions that are still to be sent.
     run: Range<usize>,
-    /// The number of partitions whose mark was not seen yet, and the number of bytes that were not sent.
+    /// The number of partitions that were not seen to be marked yet, and, in `left`, the number of bytes that are still
+    /// to be sent.
     unmarked: usize,
     left: usize,
 }
@@ -157,7 +162,7 @@ impl Partitioned {
         (self.halves.len(), self.inits.len())
     }
 
-    /// Returns the bytes of a round, and the event that it awaits.
+    /// Returns the number of bytes of a round, and the event that the round awaits.
     pub(crate) fn awaited(&self, id: PartitionedId) -> (usize, Awaited) {
         let Some(half) = self.halves.get(&id) else { return (0, Awaited::Match) };
         let awaited = match &half.side {
@@ -343,8 +348,8 @@ impl Tagged {
         has_waiting
     }
 
-    /// Removes a half, once its peer can learn of the end. Cancels its round if one is under way. The engine does not
-    /// use the half's memory afterwards.
+    /// Removes a half, and cancels its round if one is under way. A send that was not announced yet is removed later,
+    /// when its PART_INIT and PART_END were sent. The engine does not use the memory of the half afterwards.
     pub(crate) fn free_half(&mut self, link: &mut Link, id: PartitionedId) {
         self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
         match self.partitioned.halves.get_mut(&id) {
@@ -356,7 +361,8 @@ impl Tagged {
 
 /// Sending.
 impl Tagged {
-    /// Sends the PART_INIT of a send, also if it has ended: the other side pairs sends and receives in their order.
+    /// Sends the PART_INIT of a send, even if the send has ended: the other side pairs sends and receives in order, and
+    /// would otherwise pair the next send with the wrong receive.
     pub(super) fn announce<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -550,7 +556,8 @@ impl Tagged {
         let (ours, is_active, round) = (half.bytes, half.round.is_some(), half.rounds);
         if bytes == ours {
             *part_len = bytes / partitions;
-            // The memory is limited: the lengths are equal, and each partition has a byte at least.
+            // The peer cannot make this allocation large at will: both lengths are equal here, and each partition has
+            // at least one byte.
             *begun = vec![0; if bytes == 0 { 0 } else { partitions.div_ceil(64) }];
         }
         if has_ended {
@@ -604,7 +611,7 @@ impl Tagged {
         let Side::Send { cleared, .. } = &mut half.side else {
             return Err(WireError::Value { field: "send" });
         };
-        // A receiver begins a round only after it has received all of the previous one.
+        // A correct receiver begins a round only after it has received the whole previous round.
         if half.theirs.is_none() || *cleared != sent || start.round.get() != sent + 1 {
             return Err(WireError::Value { field: "round" });
         }
@@ -746,7 +753,7 @@ impl Tagged {
             self.end_half(link, id, Error::PeerFailed { rank, cause, fate, report }, false);
         }
         let is_in = |context| only.is_none_or(|only| only == context);
-        // What the peer was to learn.
+        // The peer needs no PART_INIT and no PART_END any more, so the sends that were kept only for these are removed.
         self.partitioned.halves.retain(|_, half| {
             if let (Side::Send { owes_end, .. }, true) =
                 (&mut half.side, half.peer == peer && is_in(half.context))
@@ -778,7 +785,7 @@ impl Tagged {
         }
     }
 
-    /// Ends the sends to a peer to which the goodbye was sent, because the peer ignores later packets.
+    /// Ends the partitioned sends to a peer after the goodbye to it was sent, because the peer ignores later packets.
     pub(super) fn end_sends_after_goodbye(&mut self, link: &mut Link, peer: Peer) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
         for id in self.halves_of(|half| half.peer == peer && matches!(half.side, Side::Send { .. })) {
@@ -860,7 +867,7 @@ impl Half {
         matches!(self.side, Side::Send { owes_end: true, .. })
     }
 
-    /// Ends a round: gives its memory up, and returns its request.
+    /// Ends a round: drops its memory, and returns its request.
     fn end_round(&mut self) -> Option<RequestId> {
         match &mut self.side {
             Side::Send { flow, .. } => *flow = None,
@@ -871,8 +878,8 @@ impl Half {
 }
 
 impl Inflow {
-    /// Notes that the bytes of `span` have arrived. Returns `None` if the sender violates the protocol: if one of them
-    /// has arrived before, or if the span does not begin where it must.
+    /// Notes that the bytes of `span` have arrived. Returns `None` if the sender violates the protocol: if one of the
+    /// bytes has arrived before, or if `span` does not continue the partition in which the last packet ended.
     fn admit(&mut self, span: Range<usize>, part_len: usize, begun: &mut [u64]) -> Option<()> {
         let first = match self.next {
             Some(next) if next == span.start => span.start / part_len + 1,
@@ -919,7 +926,8 @@ fn first_of<T>(
     waiting.range((context, source, tag, 0)..=(context, source, tag, u64::MAX)).next()
 }
 
-/// Adds a receive that has ended to the order of the waiting ones. Neighbours that have ended too become one entry.
+/// Keeps the place of a receive that has ended in the order of the waiting receives. Neighbouring entries of ended
+/// receives become one.
 fn note_ended(receives: &mut BTreeMap<Waiting, Posted>, place: Waiting) {
     let (context, source, tag, number) = place;
     let mut count = 1;

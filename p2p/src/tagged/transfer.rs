@@ -1,5 +1,6 @@
-//! The bytes of long messages: read in the sender's memory, if the receiver can map it; otherwise STREAM packets if
-//! they follow their envelope; otherwise gets if the receiver has them, and DATA packets if not.
+//! The bytes of long messages. They travel in one of four ways: the receiver reads them in the sender's memory, if it
+//! can map that; they follow their envelope in STREAM packets; the receiver fetches them by gets, if its port has
+//! these; or it requests them, and the sender sends DATA packets.
 
 use std::collections::btree_map::Entry;
 
@@ -20,7 +21,7 @@ use crate::store::{Bytes, append};
 use crate::wire::{Cts, Data, Fin, TransferMode, Verdict, kind};
 
 impl Tagged {
-    /// Starts the transfer of a message whose envelope has met its receive.
+    /// Starts the transfer of the bytes of a message that was matched with a receive.
     pub(super) fn begin(
         &mut self,
         link: &mut Link,
@@ -32,7 +33,8 @@ impl Tagged {
         let Some(peer) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };
-        // A sender whose hello has just come has no path yet; it will have one when the first get is due.
+        // If the sender's hello has just arrived, there is no path to it yet. There will be one before the first get is
+        // posted.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
@@ -73,7 +75,7 @@ impl Tagged {
         }
     }
 
-    /// Gives a receive a message that came as a stream, or is coming.
+    /// Delivers a stream, of which some or all bytes have arrived, to a receive.
     pub(super) fn take_stream<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -91,7 +93,7 @@ impl Tagged {
         self.go_on(link, id, envelope, rendezvous, &bytes, lent);
     }
 
-    /// Continues a receive with the bytes of its message that have come.
+    /// Delivers the bytes of a stream that have arrived so far to its receive.
     pub(super) fn go_on<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -106,12 +108,12 @@ impl Tagged {
         }
         self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
-            // These bytes start where the stream starts, and do not exceed it.
+            // This cannot fail: the bytes are the first ones of the stream, and not more than it has.
             let _ = self.inflow(link, id, 0, bytes, lent);
         }
     }
 
-    /// Handles bytes that follow their envelope.
+    /// Handles a STREAM packet.
     pub(super) fn stream<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -122,7 +124,7 @@ impl Tagged {
     ) -> Result<(), WireError> {
         let (name, offset) = ((peer, data.operation.get()), data.offset.get());
         let Entry::Occupied(mut stream) = self.streams.entry(name) else {
-            // The message's receive was too short, or has been abandoned.
+            // The receive of this message had a buffer that was too short, or was given up.
             link.note_stale();
             return Ok(());
         };
@@ -157,7 +159,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Notes that the sender gave up before all bytes of a stream had gone. Returns false if there is no such stream.
+    /// Notes that the sender gave up a stream before it had sent all bytes. Returns false if there is no such stream.
     pub(super) fn end_stream(&mut self, link: &mut Link, peer: Peer, send: u64) -> bool {
         let Some(stream) = self.streams.remove(&(peer, send)) else { return false };
         match stream {
@@ -175,15 +177,17 @@ impl Tagged {
         true
     }
 
-    /// Ends all streams of a peer that has left or failed. Their receives know the reason already.
+    /// Removes all streams of a peer that has left or failed. The receives of these streams were ended before, with the
+    /// reason.
     pub(super) fn end_streams(&mut self, link: &mut Link, peer: Peer) {
         while let Some((&(_, send), _)) = self.streams.range((peer, 0)..=(peer, u64::MAX)).next() {
             self.end_stream(link, peer, send);
         }
     }
 
-    /// Calls for more bytes of a message, when half of the bytes called for have come. At most one
-    /// window ahead, so that the bytes staged while a borrowed buffer is not lent are bounded.
+    /// Requests more bytes of a message, when half of the requested bytes have arrived. At most one window of bytes is
+    /// requested at a time, because bytes that arrive while a borrowed buffer is not lent must be staged, and this
+    /// limits their number.
     fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -206,7 +210,7 @@ impl Tagged {
         }
     }
 
-    /// Handles bytes that a receive called for.
+    /// Handles bytes of a message that arrive for a receive, in a DATA or STREAM packet.
     pub(super) fn inflow<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -232,7 +236,7 @@ impl Tagged {
                     buffer.put(start, bytes);
                 }
                 None => {
-                    // While bytes are staged, the receive is among the movers.
+                    // A receive with staged bytes is in `movers`, so that a drive copies them when the buffer is lent.
                     if staged.is_none() {
                         self.movers.push_back(id);
                         link.defer();
@@ -252,7 +256,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Handles the end of a get.
+    /// Handles the completion of a get.
     pub(super) fn got<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
         let operation = usize::try_from(done.key).ok().and_then(|key| self.operations.try_remove(key));
         let Some(Operation { request: id, offset, len }) = operation else {
@@ -266,12 +270,13 @@ impl Tagged {
             let rank = pull.status.source;
             let Some(peer) = link.find(rank) else { return Ok(()) };
             if link.peer(peer).was_told_goodbye() {
-                // The peer has learned that this side leaves, and has taken its memory back.
+                // The get failed because this side has said goodbye: the peer has ended its send, and taken its memory
+                // back.
                 self.give_up(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
                 return Ok(());
             }
-            // The peer is alive as far as is known, but one of its messages is lost: later messages cannot be trusted
-            // to arrive either.
+            // One of the peer's messages is lost, although the peer seems to be alive. Its later messages may be lost
+            // too, so the peer fails.
             return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
         match (&mut request.buffer, &pull.landing) {
@@ -326,7 +331,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Copies a message's bytes from the memory that its sender exposes, as many as one call may.
+    /// Copies bytes of a message from the memory that its sender exposes, at most [`READ_MAX`] in one call.
     fn read<P: Port, L: Lent>(&mut self, out: &mut Out<'_, P>, id: RequestId, from: Remote, lent: &mut L) {
         let Out { port, link } = out;
         let Some(Request { state: State::AwaitingData(inflow), buffer, .. }) = self.requests.get_mut(id)
@@ -350,7 +355,7 @@ impl Tagged {
                 (Verdict::Abandoned, Err(Error::Abandoned { rank, fate }))
             }
             Err(_) => {
-                // The memory is out of this side's reach: then all bytes must be sent.
+                // This side cannot access the memory at all, so it requests that all bytes be sent.
                 (inflow.mode, inflow.received) = (TransferMode::Push, 0);
                 return self.call(link, id);
             }
@@ -360,7 +365,8 @@ impl Tagged {
         self.finish(link, id, result);
     }
 
-    /// Sends DATA and STREAM, one message after the other. Returns `Again` if there is more to send that may go.
+    /// Sends DATA and STREAM packets to a peer, one message after the other. Returns `Again` if the port has no room
+    /// for bytes that could be sent.
     pub(super) fn push<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -385,7 +391,8 @@ impl Tagged {
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
-                        // Another send's buffer may be lent; but not all are tried each time.
+                        // The buffer of this send is not lent. Try the next send, whose buffer may be lent; but not all
+                        // of them in one call.
                         away += 1;
                         pushes.rotate_left(1);
                         if away < pushes.len().min(AWAY_MAX) {
@@ -394,8 +401,8 @@ impl Tagged {
                         return Ok(Post::Again);
                     }
                 },
-                // The buffer was registered for gets, but the receiver's port supports none: its bytes are copied
-                // below.
+                // The buffer was registered for gets, but the receiver's port has none. Its bytes are copied from the
+                // region below.
                 Buffer::Registered { .. } => [].as_slice().into(),
                 Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
             };
@@ -437,7 +444,8 @@ impl Tagged {
         }
     }
 
-    /// Posts gets. Returns `Again` if it must be called again although no outstanding get will cause that.
+    /// Posts the gets of a receive. Returns `Again` if it must be called again, and no completion of an outstanding get
+    /// will lead to that call.
     fn pull<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -463,7 +471,8 @@ impl Tagged {
             pull.chunk = chunk;
             pull.landing = Some((region, registration));
         }
-        // The bytes go by way of a bounce buffer, unless the landing is the request's own memory.
+        // The bytes are copied through a bounce buffer, unless the gets write to the request's own memory. In that case
+        // the request has no buffer any more.
         let bounces = !matches!(request.buffer, Buffer::Gone);
         if let (true, Some((landing, _))) = (bounces, &pull.landing)
             && let Some(mut buffer) = request.buffer.room(id, lent)
@@ -473,11 +482,12 @@ impl Tagged {
                 pull.landed += len;
             }
         }
-        // Gets of this call that ended within their calls.
+        // The number of gets of this call that ended when they were posted.
         let mut over = 0;
         while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
-            // A chunk of the bounce buffer is free once the caller has the bytes of its previous get.
-            // Gets may end in any order, so a chunk is reused only when all earlier ones have ended.
+            // A chunk of the bounce buffer is free when the bytes of its previous get were copied to the caller's
+            // buffer. Gets may end in any order, so chunks are reused only when all earlier gets have ended and all
+            // their bytes were copied.
             let in_use = pull.outstanding + pull.waiting.len();
             let turn = !bounces || pull.asked % landing.len() != 0 || in_use == 0;
             let len = pull.chunk.min(pull.status.bytes - pull.asked);
@@ -516,7 +526,7 @@ impl Tagged {
             return Ok(Post::Done);
         }
         if !pull.abandoned && pull.landed < pull.status.bytes {
-            // The rest is in the bounce buffer until the caller lends its own.
+            // Bytes wait in the bounce buffer until the caller lends its buffer.
             return Ok(Post::Again);
         }
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
@@ -535,7 +545,7 @@ impl Tagged {
     }
 }
 
-/// Adds bytes of a stream to the kept ones. Returns true if it is complete.
+/// Appends bytes of a stream to those that are kept. Returns true if the stream is complete.
 fn keep(
     kept: &mut Vec<u8>,
     total: usize,
@@ -557,7 +567,7 @@ fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut Writable<'_>) {
     }
 }
 
-/// Copies exposed bytes, from `start` to `end` of a message, to the place for them.
+/// Copies the exposed bytes from `start` to `end` of a message to the receive's buffer.
 #[inline(always)]
 fn read<P: Port>(
     port: &mut P,
@@ -572,7 +582,8 @@ fn read<P: Port>(
     }
 }
 
-/// Copies exposed bytes to places that are scattered, by way of memory that the cache holds.
+/// Copies exposed bytes to a buffer that is scattered over memory, through an intermediate buffer that fits in the
+/// cache.
 #[inline(never)]
 fn read_scattered<P: Port>(
     port: &mut P,
@@ -595,8 +606,8 @@ fn read_scattered<P: Port>(
     Ok(true)
 }
 
-/// Bytes of a message in shared memory: a chunk of a bounce buffer, which is a ring of such bytes, or a part of all of
-/// them.
+/// Bytes of a message that gets have fetched: a chunk of the bounce buffer, or a part of the region that has the whole
+/// message. The offset in the message, modulo the length of the region, is the place of the bytes there.
 struct Landed<'a> {
     landing: &'a Region,
     /// The offset in the message.
@@ -610,22 +621,24 @@ impl Body for Landed<'_> {
     }
 
     fn copy_part(&self, at: usize, into: &mut [u8]) {
-        // The span was checked when the get was posted, or is a part of the message.
+        // This cannot fail: the span was checked when the get was posted, or lies within the message.
         let copied = self.landing.copy_out(self.offset % self.landing.len() + at, into);
         debug_assert!(copied.is_ok());
     }
 }
 
-/// Bytes of one get into a bounce buffer: the cache still holds them when they are copied on.
+/// Bytes of one get into a bounce buffer: few enough that they are still in the cache when they are copied to the
+/// caller's buffer.
 const BOUNCE_CHUNK: usize = 256 << 10;
 
-/// Bytes that are read at a time if they are scattered afterwards: the second cache holds them.
+/// Bytes that are read at a time if they are scattered afterwards: few enough for the second-level cache.
 const READ_PIECE: usize = 64 << 10;
 
-/// Bytes that one call reads: other packets wait as long as the copy takes.
+/// The most bytes that one call reads. While they are copied, other packets have to wait.
 const READ_MAX: usize = 1 << 20;
 
-/// Messages of one peer whose bytes are called for but not lent, before the others have to wait as well.
+/// The number of sends to one peer whose buffers one call may find not lent. The remaining sends are then left for the
+/// next call.
 const AWAY_MAX: usize = 16;
 
 /// Header and body head of a DATA or STREAM packet.

@@ -37,7 +37,7 @@ fn a_member_that_always_wants_another_context_delays_no_deadline() {
     let late = deadline.after(1_000_000);
     let mut answers = 0;
     let end = loop {
-        // There is always a message.
+        // Rank 0 never has to wait: the next message has always arrived.
         for _ in 0..4 {
             answer(&mut engines[1], &[YES, 2 + 2 * answers]);
             answer(&mut engines[1], &[AGAIN, 0]);

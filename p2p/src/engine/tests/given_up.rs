@@ -1,4 +1,5 @@
-//! Living peers that a rank gives up: the verdicts that are noted, and the effect of the news on such a peer.
+//! Tests of peers that a rank gives up although they are alive: what the rank reports about them, and what that report
+//! changes at such a peer.
 
 use super::*;
 use samite_fabric::link::{Fault, GivenUp};

@@ -250,7 +250,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
     }
 }
 
-/// Each incarnation names its messages from the beginning, so two incarnations use the same names.
+/// Each incarnation numbers its messages from the beginning, so the messages of two incarnations have the same names.
 #[test]
 fn a_claimed_message_of_a_former_incarnation_leaves_one_of_the_same_name_alone() {
     let hub = Hub::new();
