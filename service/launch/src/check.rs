@@ -96,14 +96,25 @@ fn transport(name: &str) -> Result<(), LaunchError> {
         true => Ok(()),
         false => Err(LaunchError::Transport {
             name: name.to_owned(),
-            why: format!("libfabric has no provider `{name}` here; there is {}", names.join(", ")),
+            why: format!(
+                "libfabric has no provider `{name}` here{}; there is {}",
+                hint(name),
+                names.join(", ")
+            ),
         }),
     }
 }
 
+/// Returns a question if the name is probably meant for Samite's own shared memory.
+#[cfg(feature = "ofi")]
+fn hint(name: &str) -> &'static str {
+    let means_ours = name.to_ascii_lowercase().contains("shm");
+    if means_ours { "; did you mean samite-shm, Samite's own shared memory?" } else { "" }
+}
+
 #[cfg(not(feature = "ofi"))]
 fn transport(name: &str) -> Result<(), LaunchError> {
-    let why = "it was built without libfabric, and has samite-shm only".to_owned();
+    let why = "this command was built without libfabric, so the only transport is samite-shm".to_owned();
     Err(LaunchError::Transport { name: name.to_owned(), why })
 }
 
@@ -114,6 +125,16 @@ const SURVEY_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "ofi")]
+    #[test]
+    fn a_name_like_that_of_our_shared_memory_gets_a_hint() {
+        for (name, is_near) in
+            [("shm", true), ("samite_shm", true), ("SHM", true), ("tcp", false), ("smh", false)]
+        {
+            assert_eq!(!hint(name).is_empty(), is_near, "{name}");
+        }
+    }
 
     #[test]
     fn misspelt_variables_are_noticed_and_foreign_ones_are_not() {
