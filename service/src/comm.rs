@@ -278,8 +278,9 @@ impl Comm {
     /// sends in a [`Scope`].
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`],
-    /// [`Error::Exhausted`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
+    /// [`Error::Forked`]. [`Error::Exhausted`] if the receiver or the buffer of a
+    /// [buffered](crate::Mode::Buffered) send has no room for the message.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -438,8 +439,8 @@ impl Comm {
     /// section 3.11). If one half fails, the other is cancelled.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns both buffers. If the send alone cannot start, the exchange
-    /// returns its error.
+    /// [`Error::InvalidRank`], and the errors of [`irecv`](Self::irecv); returns both buffers. If the receive starts and
+    /// the send does not, this call succeeds, and [`Exchange::wait`] returns the send's error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -511,7 +512,8 @@ impl Comm {
     /// Starts to send `data`, which the request returns at its end.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the data.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if the
+    /// buffer of a [buffered](crate::Mode::Buffered) send has no room. The error returns the data.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -543,7 +545,8 @@ impl Comm {
     /// Starts to receive into the elements of `buffer`, which the request returns at its end.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the buffer.
+    /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there is no memory to post
+    /// the receive. The error returns the buffer. A failure of the sender is an error of the request.
     ///
     /// ```
     /// # samite::local(1, |world| {

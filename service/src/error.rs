@@ -35,7 +35,7 @@ use crate::select::Rank;
 #[non_exhaustive]
 pub enum Error {
     /// Misuse: the communicator has no such rank.
-    #[error("there is no rank {rank} in a communicator of {size}: ranks count from 0 to {}", size - 1)]
+    #[error("{}", no_such_rank(*rank, *size))]
     InvalidRank {
         /// The named rank.
         rank: Rank,
@@ -527,6 +527,16 @@ impl Report {
     }
 }
 
+/// Returns the text for a rank that the communicator does not have.
+fn no_such_rank(rank: Rank, size: u32) -> String {
+    match rank {
+        Rank::ABSENT => "Rank::ABSENT names no rank: a send, receive or probe without a partner takes `None` in its place; a \
+                         message in partitions needs a partner"
+            .to_owned(),
+        rank => format!("there is no rank {rank} in a communicator of {size}: ranks count from 0 to {}", size - 1),
+    }
+}
+
 /// Returns the text of a peer's end. A rank that has left in good order has not failed.
 fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
     let name = named(rank, world_rank);
@@ -766,6 +776,7 @@ mod tests {
         let fate = engine::Fate::Unknown;
         let mut errors = vec![
             engine::Error::InvalidRank { rank: WorldRank(4), size: 4 },
+            engine::Error::InvalidRank { rank: WorldRank(Rank::ABSENT.0), size: 4 },
             engine::Error::InBothGroups { rank: WorldRank(4) },
             engine::Error::Truncated { status, room: 8 },
             engine::Error::PartialElement { status, element: 8 },

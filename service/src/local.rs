@@ -28,9 +28,8 @@ use crate::world::World;
 /// let sums = samite::local(3, |world| {
 ///     let comm = world.comm();
 ///     let rank = comm.rank().0;
-///     comm.send(&[rank], samite::Rank((rank + 1) % comm.size()), 0)?;
-///     let mut from = [0];
-///     comm.recv(&mut from, samite::Source::ANY, 0)?;
+///     let (right, mut from) = (samite::Rank((rank + 1) % comm.size()), [0]);
+///     comm.sendrecv(&[rank], right, 0, &mut from, samite::Source::ANY, 0)?;
 ///     Ok::<u32, samite::Error>(from[0])
 /// });
 /// assert_eq!(sums, [Ok(2), Ok(0), Ok(1)]);

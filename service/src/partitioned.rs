@@ -130,8 +130,8 @@ impl Comm {
     /// MPI: `MPI_Psend_init`.
     ///
     /// # Errors
-    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the
-    /// buffer.
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`],
+    /// [`Error::Forked`]; returns the buffer.
     pub fn psend_init<T: Element>(
         &self,
         buffer: Vec<T>,
@@ -151,8 +151,8 @@ impl Comm {
     /// MPI: `MPI_Precv_init`.
     ///
     /// # Errors
-    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`]; returns the
-    /// buffer.
+    /// [`Error::UnevenPartitions`], [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`],
+    /// [`Error::Forked`]; returns the buffer.
     pub fn precv_init<T: Element>(
         &self,
         buffer: Vec<T>,

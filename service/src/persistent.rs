@@ -184,7 +184,8 @@ macro_rules! operation {
             ///
             /// # Errors
             /// [`Error::Active`] if the result of the last round was not taken, [`Error::BufferKept`],
-            /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`]. After an error no round was started.
+            /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`]. After an error no round was
+            /// started.
             pub fn start(&mut self) -> Result<(), Error> {
                 self.start_round()
             }

@@ -183,7 +183,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts to send borrowed `data`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if the
+    /// buffer of a [buffered](crate::Mode::Buffered) send has no room.
     pub fn isend<T: Checked>(
         &mut self,
         data: &'env [T],
@@ -250,8 +251,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts to receive into a borrowed `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`] or [`Error::PartialElement`] if the message
-    /// has already arrived.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there
+    /// is no memory to post the receive; [`Error::Truncated`] or [`Error::PartialElement`] if the message has already
+    /// arrived.
     pub fn irecv<T: Element>(
         &mut self,
         buffer: &'env mut [T],

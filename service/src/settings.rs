@@ -72,8 +72,10 @@ macro_rules! setters {
 }
 
 setters! {
-    /// Selects the transport: `samite-shm`, or a provider of libfabric like `tcp;ofi_rxm`; `auto` leaves the choice to
-    /// Samite.
+    /// Selects the transport by its name: `samite-shm` for Samite's own shared memory, or a provider of libfabric as
+    /// `samite info` and `fi_info` print it, like `tcp;ofi_rxm`. `shm` is a provider of libfabric, and not
+    /// `samite-shm`. `auto` leaves the choice to Samite. [`Settings::init`] returns an error if the
+    /// transport does not exist or cannot be opened.
     set_transport(name: &str) = "transport", name;
     /// Selects the interface for libfabric, by its name or its address; `auto` leaves the choice to Samite.
     set_interface(name: &str) = "interface", name;

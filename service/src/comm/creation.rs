@@ -26,7 +26,7 @@ impl Comm {
     /// # Errors
     /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up
     /// ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that live; [`Error::TimedOut`],
-    /// [`Error::Cancelled`]. [`Error::Exhausted`] if 2^31 communicators exist. If a rank fails at the very end, some ranks
+    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]. [`Error::Exhausted`] if 2^31 communicators exist. If a rank fails at the very end, some ranks
     /// may have the communicator, and their operations in it end with an error.
     ///
     /// ```
@@ -55,7 +55,7 @@ impl Comm {
     /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of [`dup`](Self::dup).
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -102,7 +102,8 @@ impl Comm {
     /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    /// [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
+    /// [`split`](Self::split).
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
         self.check_one_group()?;
         let choice = Choice::Colour(colour.map(u64::from), key);
@@ -138,7 +139,8 @@ impl Comm {
     /// Starts to create the communicator of a group as [`create`](Self::create) does, without waiting for the others.
     ///
     /// # Errors
-    /// [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
+    /// the other errors of [`create`](Self::create).
     pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.check_one_group()?;
         let (group, members) = (&group.0, self.members());

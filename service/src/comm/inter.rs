@@ -61,7 +61,7 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
-    /// the others.
+    /// the other errors of [`create_intercomm`](Self::create_intercomm).
     pub fn icreate_intercomm(
         &self,
         leader: Rank,
@@ -148,7 +148,8 @@ impl Comm {
     /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for other ranks.
     ///
     /// # Errors
-    /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
+    /// [`merge`](Self::merge).
     pub fn imerge(&self, high: bool) -> Result<Creation<Self>, Error> {
         if self.remote_size().is_none() {
             return Err(Error::NeedsTwoGroups);

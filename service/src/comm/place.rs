@@ -29,8 +29,8 @@ impl Comm {
     /// All ranks of this communicator call it, with the same kind, as [`split`](Self::split).
     ///
     /// # Errors
-    /// Returns the errors of [`dup`](Self::dup); [`Error::Exhausted`] if the system does not tell the host (/proc is
-    /// not mounted).
+    /// Returns the errors of [`split`](Self::split); [`Error::Exhausted`] if the system does not identify its host, for
+    /// example because /proc is not mounted.
     ///
     /// ```
     /// # samite::local(3, |world| {
