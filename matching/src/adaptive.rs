@@ -27,11 +27,11 @@ pub(crate) use list::AdaptiveLinks;
 ///
 /// A single entry in a queue is stored outside all structures. Up to 10 entries of a context form a list. Above that,
 /// each entry goes to the *bin* of its rank: a list of that rank's entries in insertion order, with one 32-bit slot as
-/// its head. The bins of 16 neighbouring ranks form a *leaf*, found by one hash. Memory therefore follows the ranks in
-/// use, neighbouring ranks share a cache line, and a search reaches a rank in three steps regardless of their number.
-/// When a search has compared 32 entries of a list without a match, that list's entries are also added to the *tag
-/// index*, a hash table of their tags, and stay there until they are removed. Adding an entry costs as much as its
-/// insertion, once.
+/// its head. The bins of 16 neighbouring ranks form a *leaf*, which is found by one hash. So memory depends on the
+/// number of ranks in use, neighbouring ranks share a cache line, and a search reaches the bin of a rank in three
+/// steps, however many ranks there are. When a search has compared 32 entries of a list without a match, that list's
+/// entries are also added to the *tag index*, a hash table of their tags, and stay there until they are removed. This
+/// costs about as much as a second insertion, once for each entry.
 ///
 /// Wildcards keep MPI's order as follows. Receives from any source form a separate list in each context; a message
 /// compares the serial numbers of the first match in that list and in the bin of its source. While a context has at
@@ -61,7 +61,7 @@ pub(crate) use list::AdaptiveLinks;
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
-    /// The only entry of each queue while there is one. It is in no ring, and its context need not be registered.
+    /// The entry of a queue that has only one. It is in no list, and there need be no [`Lead`] for its context.
     lone: [Option<Lone>; 2],
     /// The serial number of the last entry.
     serial: u64,
@@ -204,7 +204,7 @@ impl Structure for Adaptive {
 }
 
 impl Adaptive {
-    /// Moves a single entry into the structures, before a second one is added.
+    /// Moves an entry that was stored alone into the structures, before a second one is added.
     #[cold]
     fn enqueue_lone<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         if let Some(lone) = self.lone[Q::SIDE as usize].take() {
@@ -271,8 +271,9 @@ impl Index {
         self.leaves.reserved() + self.tags.reserved()
     }
 
-    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry: sorting a list into bins may need a
-    /// leaf for each of its entries, all messages may go to the log, and an entry may go to two lanes.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry. In the worst case the insertion sorts a
+    /// list into bins, with a new leaf for each entry, moves all messages to the log, and adds the entry to two lanes
+    /// of the tag index.
     fn growth(&self) -> usize {
         let (sorted, logged) = (queue::LIST_MAX as usize + 1, queue::UNLOGGED_MAX as usize + 1);
         self.leaves.growth(sorted) + logged * log::CELL_BYTES + self.tags.growth(2)

@@ -29,7 +29,7 @@ pub struct BTree {
 /// A context and the 32 bits of a source; receives from any source sort last.
 type Key = (u32, u32);
 
-/// The minimum number of keys, of at most 11, in a node of the standard library's B-tree, except in its root.
+/// The minimum number of keys in a node of the standard library's B-tree, except in its root. The maximum is 11.
 const KEYS_MIN: usize = 5;
 
 /// Bytes of a node: 11 keys and values, a parent and two counts. An inner node also has 12 children; at most every

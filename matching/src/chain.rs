@@ -23,8 +23,8 @@ pub(crate) struct ChainLinks {
     next: Pointer,
 }
 
-/// An optional index, as wide as the pointers of the published structures, so that memory compares with the published
-/// figures.
+/// An optional index, as wide as the pointers of the published structures, so that the measured memory can be compared
+/// with the published figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer(usize);
 

@@ -33,8 +33,8 @@ pub struct FourD {
     span: Span,
     /// True if contexts are below the threshold size.
     is_listed: bool,
-    /// The context, group and jump point of the last search. A removal or insertion that follows it need not repeat the
-    /// walk.
+    /// The context, group and jump point of the last search, so that a removal or insertion for the same rank after the
+    /// search need not repeat the walk.
     finger: Option<(u32, u32, usize)>,
 }
 

@@ -1,9 +1,11 @@
-//! Message matching by (context, source, tag): flat at any depth, usable alone.
+//! Message matching by (context, source, tag). Its time does not grow with the length of the queues, and the crate can
+//! be used without the rest of Samite.
 //!
 //! A [`Matcher`] decides which message goes to which receive. Receives are posted with a [`Pattern`], messages arrive
-//! with an [`Envelope`]; the first of the two waits. The order is MPI's, also with wildcards and tag masks: a message
-//! goes to the matching receive that was posted first, a receive gets the matching message that arrived first. Payloads
-//! have the user's own types, one for receives and one for messages.
+//! with an [`Envelope`]; a receive and a message that match are brought together, and the one that comes first waits in
+//! a queue. The order is MPI's, also with wildcards and tag masks: a message goes to the matching receive that was
+//! posted first, a receive gets the matching message that arrived first. Payloads have the user's own types, one for
+//! receives and one for messages.
 //!
 //! ```
 //! use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting};

@@ -136,10 +136,11 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// Selects the queued message to send first to a receiver that has posted `patterns` in that order. Returns it with
     /// the index of its pattern.
     ///
-    /// This is the sender's side of matching. A sender keeps the sends that a receiver has refused as unexpected
-    /// messages whose source is the *receiver's* rank, and calls this when the receiver lists its posted receives. The
-    /// result is the first queued match of the first pattern that has one. Sent in this order,
-    /// every message matches the receive that MPI's order assigns to it.
+    /// This is for a protocol in which a receiver can refuse messages, and later sends the list of its posted receives.
+    /// The *sender* queues its refused messages in a matcher of its own, as unexpected messages whose source is the
+    /// receiver's rank, and calls this with the list. The result is the first queued message that matches the first
+    /// pattern that any message matches. If messages are sent in this order, each arrives at the receive that MPI's
+    /// order assigns to it.
     pub fn select_send(&mut self, patterns: &[Pattern]) -> Option<(UnexpectedId, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
             let slot = self.probe_unexpected(pattern)?;
@@ -254,8 +255,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(entry.payload)
     }
 
-    /// Takes out the first unexpected message that matches the receive. Always inlined: a call would return its result
-    /// through memory in pieces, and the caller would read it at once as a whole, which stalls.
+    /// Takes out the first unexpected message that matches the receive. Always inlined: if it were called, it would
+    /// write its result to memory in pieces, and the processor stalls if the caller then reads the whole before the
+    /// pieces are stored.
     #[inline(always)]
     fn match_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
         let length = self.unexpected.len();
@@ -306,7 +308,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// Runs a search in which the structure may use spare bytes to shorten later searches.
+    /// Runs a search in which the structure may use memory, within the budget, to shorten later searches.
     #[inline(always)]
     fn find_far(&mut self, find: impl FnOnce(&mut Self, &mut usize) -> Option<Slot>) -> Option<Slot> {
         let before = self.spare();

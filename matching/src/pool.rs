@@ -42,7 +42,8 @@ impl Slot {
 /// An item of one of the two queues. The context is not stored; a structure that needs it keeps it in its links.
 #[derive(Debug)]
 pub struct Entry<Q: Query, L, T> {
-    /// The number of uses of the slot. It is non-zero, so its niche distinguishes used cells from free ones at no cost.
+    /// The number of uses of the slot so far. It is never zero, so the compiler can use the value zero to distinguish
+    /// free cells from used ones, without additional memory.
     generation: NonZeroU32,
     /// [`Source`](crate::Source) as 32 bits: a rank, or `u32::MAX` in receives from any source.
     pub(crate) source: u32,
@@ -63,11 +64,12 @@ pub struct Entry<Q: Query, L, T> {
 #[derive(Debug)]
 pub struct Pool<Q: Query, L, T> {
     cells: Vec<Cell<Q, L, T>>,
-    /// The slot freed last, among those used since the pool was last empty.
+    /// The slot that was freed last: the first of the list of free slots. Only slots that were used since the pool was
+    /// last empty are in the list.
     free: Option<Slot>,
     /// The number of cells, from the first, that have been used since the pool was last empty.
     begun: usize,
-    /// The number of retired cells before the first usable one.
+    /// The number of retired cells at the start of `cells`, before the first usable one.
     retired: usize,
     len: usize,
 }
@@ -75,7 +77,7 @@ pub struct Pool<Q: Query, L, T> {
 #[derive(Debug)]
 enum Cell<Q: Query, L, T> {
     Used(Entry<Q, L, T>),
-    /// The generation of its next entry, and the slot freed before it.
+    /// A free cell: the generation of its next entry, and the slot that was freed before this one.
     Free {
         generation: NonZeroU32,
         next: Option<Slot>,
@@ -234,8 +236,8 @@ impl<Q: Query, L, T> core::ops::IndexMut<Slot> for Pool<Q, L, T> {
     }
 }
 
-/// Panics because a queued slot holds no entry. It takes the slot by value: a reference would keep every slot in memory
-/// on the hot path.
+/// Panics because a queued slot holds no entry. The slot is passed by value: if it were passed by reference, the
+/// callers would have to keep it in memory instead of a register.
 #[cold]
 fn not_in_use(slot: Slot) -> ! {
     unreachable!("{slot:?} is in a queue")

@@ -44,7 +44,8 @@ pub trait Query: Copy + Debug + private::Sealed {
         (self.tag() ^ entry.tag) & self.mask() & Self::entry_mask(entry.mask) == 0
     }
 
-    /// Returns true if a wildcard in the receive, which is the query or the entry, covers a difference in source.
+    /// Returns true if the receive accepts any source. The receive is this query if it searches messages, and the entry
+    /// if it searches receives.
     fn source_is_wild(&self, entry_source: u32) -> bool;
 }
 

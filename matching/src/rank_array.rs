@@ -30,7 +30,8 @@ pub struct RankArray {
 #[derive(Debug)]
 struct Lead {
     context: u32,
-    /// The entries without an element in the array.
+    /// The entries whose source has no element in the array: receives from any source, and entries of ranks above the
+    /// configured number.
     apart: Chains,
     heads: Box<[RankHead]>,
 }

@@ -36,8 +36,9 @@ pub trait Structure: Debug + Sized {
         meter: &mut M,
     ) -> Option<Slot>;
 
-    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; it is still in `pool`. If that needs
-    /// a long search, which `find` may shorten, it changes nothing. By default no search can be shortened.
+    /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; the entry stays in `pool`. If that
+    /// needs a long search, changes nothing and returns `NotShort`: the caller then uses `find`, which may reorganize
+    /// the queue. The default implementation never returns it.
     #[inline(always)]
     fn take<Q: Query, T, M: Meter>(
         &mut self,
@@ -55,7 +56,7 @@ pub trait Structure: Debug + Sized {
     /// Appends the entry at `slot`, new in `pool`, to the queue of `context`.
     fn insert<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);
 
-    /// Takes the entry at `slot` out of the queue of `context`; it is still in `pool`.
+    /// Takes the entry at `slot` out of the queue of `context`. The entry stays in `pool`.
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);
 
     /// Appends the selected entries with their contexts to `found`; within a context in insertion order.
@@ -80,7 +81,7 @@ pub trait Structure: Debug + Sized {
     fn growth<Q: Query>(&self, context: u32, source: u32) -> usize;
 }
 
-/// The error of a short search that did not suffice.
+/// The error of [`Structure::take`]: the search would be long.
 #[derive(Clone, Copy, Debug)]
 pub struct NotShort;
 

@@ -8,18 +8,18 @@ use super::list::Head;
 /// The number of ranks in a leaf.
 const SPAN: u32 = 16;
 
-/// The bins, in leaves of 16 neighbouring ranks. A leaf is allocated while at least one of its bins is in use, and
-/// slightly longer.
+/// The bins, in leaves of 16 neighbouring ranks. A leaf is allocated when one of its bins is first used, and freed some
+/// time after all of them are empty.
 ///
 /// Neighbouring ranks share a cache line, so a walk through the ranks in any direction touches a new line only
 /// every 16 ranks. If all ranks are in use, a bin costs little more than its 4 bytes.
 ///
 /// The removal of a bin's last entry is not recorded, because every match would pay for that. Leaves without entries
-/// are freed when the queue is empty, or has twice the leaves that it had after the last sweep.
+/// are freed by a *sweep*: when the queue is empty, or when it has twice as many leaves as after the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     leaves: Vec<Leaf>,
-    /// The first leaf of each chain; their number is a power of two and at least the number of leaves in use.
+    /// The first leaf of each chain. The number of chains is a power of two, and at least the number of leaves in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
     /// One bit for each bin whose entries are also in the tag index, up to the last leaf that has such a bin.
@@ -39,7 +39,8 @@ pub(super) struct LeafList {
     len: u32,
     /// The number of leaves at which leaves without entries are freed.
     len_max: u32,
-    /// The leaf found last, and its block: most searches are for a neighbouring rank.
+    /// The leaf that was found last, and its block. They are tried first, because most searches are for a rank near the
+    /// previous one.
     last: u32,
     last_block: u32,
 }
@@ -212,7 +213,8 @@ impl Leaves {
         self.leaves.len() - self.free.len()
     }
 
-    /// Returns the leaf of a block. It is next to the leaf found last if ranks are used and searched in order.
+    /// Returns the leaf of a block. First tries the leaf next to the one that was found last, which is the right one if
+    /// ranks are used and searched in order.
     #[inline(never)]
     fn find_leaf(&self, key: Key, list: &LeafList) -> Option<u32> {
         let is_later = key.0 as u32 > list.last_block;

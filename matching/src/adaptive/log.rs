@@ -10,9 +10,9 @@ use super::list::AdaptiveLinks;
 
 /// The slots of a context's messages in order of arrival: a ring buffer with 4 bytes for each message.
 ///
-/// A message stores its place, so its removal is one store and touches no other message. The removal leaves a gap. The
-/// next search, or an insertion that needs room, skips gaps before the first message. The other gaps are closed when a
-/// message arrives and they are more than half of the log.
+/// A message stores its place in the log, so its removal is one store and touches no other message. The removal leaves
+/// a gap. Gaps before the first message are skipped by the next search, or by an insertion that needs room. The other
+/// gaps are closed when a message arrives while more than half of the log consists of gaps.
 #[derive(Debug)]
 pub(super) struct Log {
     /// Place `p` is in cell `p` modulo the number of cells, which is a power of two, or 0.

@@ -34,8 +34,9 @@ pub(super) const UNLOGGED_MAX: u32 = 64;
 /// The number of entries of a list that a search compares before they go to the tag index.
 pub(super) const SCAN_MAX: usize = 32;
 
-/// The number of places of a log that a search visits before the messages go to the tag index. It is larger, because
-/// every later match then costs more, from any source.
+/// The number of places of a log that a search visits before the messages go to the tag index. It is larger than
+/// [`SCAN_MAX`], because once the messages of a log are in the tag index, every later match of the context costs more,
+/// for any source.
 pub(super) const LOG_SCAN_MAX: usize = 256;
 
 /// The result of a search of the first entries.
@@ -63,7 +64,7 @@ impl Queue<'_> {
         self.state.len == 0
     }
 
-    /// Finds the first match and takes it out, unless that needs a long search.
+    /// Finds the first match and takes it out. Changes nothing if that needs a long search.
     #[inline(always)]
     pub(super) fn take<Q: Query, T, M: Meter>(
         &mut self,
@@ -85,7 +86,7 @@ impl Queue<'_> {
         self.take_from_bin(pool, query, meter)
     }
 
-    /// Appends the entry: its serial number is the highest.
+    /// Appends a new entry, which has the highest serial number so far.
     #[inline(always)]
     pub(super) fn insert<Q: Query, T>(
         &mut self,
@@ -165,7 +166,7 @@ impl Queue<'_> {
             Scan::Absent => return Ok(None),
             Scan::Long => return Err(NotShort),
         };
-        // An earlier receive may name this source.
+        // The bin of the source may have an earlier match: a receive that names this source.
         if !self.state.leaves.is_empty()
             && let Some(bin) = self.find_bin(query.source().bits())
             && let Some(first) = self.index.leaves.head(bin)
@@ -223,7 +224,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes out the first match if all candidates are in the tag index.
+    /// Takes out the first match if all entries that could match are in the tag index.
     #[inline(never)]
     fn take_by_tag<Q: Query, T, M: Meter>(
         &mut self,
@@ -307,7 +308,7 @@ impl Queue<'_> {
         self.index.leaves.find(self.context, source, &mut self.state.leaves)
     }
 
-    /// Returns the bin of a source that has entries.
+    /// Returns the bin of a source, which is known to have entries.
     #[inline]
     fn bin(&mut self, source: u32) -> BinId {
         self.find_bin(source).expect("an entry's bin has a leaf")
@@ -423,7 +424,7 @@ impl Queue<'_> {
         earliest
     }
 
-    /// Returns the match that a short search has found, or makes a long search.
+    /// Returns the result of a short search if it is conclusive. Otherwise makes a long search.
     #[inline(always)]
     fn conclude<Q: Query, T, M: Meter>(
         &mut self,
@@ -441,7 +442,8 @@ impl Queue<'_> {
         }
     }
 
-    /// Returns the first match in a long group. Uses the tag index if it can answer and its memory is allowed.
+    /// Returns the first match in a long group. Uses the tag index if the query has an exact tag and the budget allows
+    /// the memory.
     #[cold]
     fn search_long<Q: Query, T, M: Meter>(
         &mut self,
@@ -451,7 +453,8 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        // An arriving message has one tag; a receive may accept several.
+        // The tag index can answer only queries with one exact tag: all messages have one, a receive may accept several
+        // tags.
         if query.mask() == !0 && (self.is_tagged(group) || self.enter(group, pool, spare)) {
             return self.search_tags(group, pool, query, meter);
         }
@@ -482,7 +485,8 @@ impl Queue<'_> {
         first
     }
 
-    /// Copies the queue's references for a call that is not inlined, so that this value need not be in memory.
+    /// Copies the references in this value for a call that is not inlined. The callee needs the address of a `Queue`;
+    /// with a copy, this value itself can stay in registers.
     #[inline(always)]
     fn reborrow(&mut self) -> Queue<'_> {
         Queue { context: self.context, state: self.state, log: self.log, index: self.index }
@@ -543,7 +547,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Adds a group to the tag index if the bytes may be used.
+    /// Adds all entries of a group to the tag index, if the budget `spare` allows the bytes.
     fn enter<Q: Query, T>(
         &mut self,
         group: Group,
@@ -565,7 +569,7 @@ impl Queue<'_> {
         true
     }
 
-    /// Adds a new entry to the tag index for each of its groups that is there.
+    /// Adds a new entry of a group to the tag index, if the group's entries are there.
     #[cold]
     fn tag<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         if self.is_tagged(group) {
@@ -590,7 +594,8 @@ impl Queue<'_> {
     fn untagged<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let entry = &pool[slot];
         if self.is_tagged(group) && entry.links.is_alone(slot) {
-            // The next group starts outside the tag index.
+            // This was the last entry of the group. Entries that come later are not in the tag index until a long
+            // search adds them.
             self.set_tagged(group, false);
         }
         if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {

@@ -8,7 +8,8 @@ use crate::pool::Slot;
 /// The key of a lane: entries with the same context, source and tag, in insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
-    /// The context in the upper half; in the lower half the rank, or the bits of any source if a bin mixes sources.
+    /// The context in the upper half. In the lower half the rank, or the bits of [`Source::ANY`](crate::Source::ANY)
+    /// for entries of a list or log that mixes sources.
     place: u64,
     /// The tag with the bits outside the mask cleared.
     tag: u64,
@@ -17,12 +18,12 @@ pub(super) struct Lane {
 
 /// A chained hash table of lanes. A lane is a circular list of nodes; its first node is in the chain.
 ///
-/// Only entries of bins with a long search are here. Finding, adding and removing the first entry of a lane is O(1);
-/// removing another one walks from the nearer end of the lane.
+/// Only the entries of groups in which a search was long are here. To find, add or remove the first entry of a lane
+/// takes O(1); to remove another entry, the lane is searched from its nearer end.
 #[derive(Debug)]
 pub(super) struct TagIndex {
-    /// The first lane of each chain; their number is a power of two and at least the number of lanes. It grows, and
-    /// returns to 0 when the index is empty.
+    /// The first lane of each chain. The number of chains is a power of two, and at least the number of lanes. It only
+    /// grows, until the index is empty: then it returns to 0.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
     /// The first free node; the others are linked by `chain`.
@@ -80,7 +81,7 @@ impl TagIndex {
         self.lanes == 0
     }
 
-    /// Returns the first entry of the lane. At least one entry has the lane's mask.
+    /// Returns the first entry of the lane. Call it only with a mask that at least one entry has.
     #[inline]
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
         let first = self.find(lane, lane.bucket(self.buckets.len()))?;
@@ -102,7 +103,7 @@ impl TagIndex {
         self.masks.iter().map(|&(mask, _)| mask)
     }
 
-    /// Prepares for that many more entries, before the first of them is added.
+    /// Allocates memory for `entries` more entries. Call it before the first of them is added.
     pub(super) fn reserve(&mut self, entries: usize) {
         let buckets = self.buckets_for(self.lanes + entries);
         if buckets > self.buckets.len() {
@@ -161,7 +162,8 @@ impl TagIndex {
     fn unlink(&mut self, bucket: usize, before: u32, first: u32, node: u32) {
         let Node { lane: Lane { mask, .. }, prev, next, chain, .. } = self.nodes[node as usize];
         if node == first {
-            // The second node of the lane, or the next lane, takes its place in the chain.
+            // If the node is the first of its lane, the second node of the lane takes its place in the chain, or the
+            // next lane if there is no second node.
             let heir = if next == node { chain } else { next };
             if heir == next {
                 self.nodes[next as usize].chain = chain;
@@ -243,7 +245,7 @@ impl TagIndex {
         }
     }
 
-    /// Stores a node made for its place, and returns the place.
+    /// Stores a node, and returns its place. `node` makes the node, given the place.
     #[inline]
     fn add(&mut self, node: impl FnOnce(u32) -> Node) -> u32 {
         if self.free == NO_NODE {
@@ -284,7 +286,8 @@ impl TagIndex {
         self.bytes += (buckets - before) * mem::size_of::<u32>();
         self.buckets.reserve_exact(buckets - before);
         self.buckets.resize(buckets, NO_NODE);
-        // The lanes of a bucket stay there or move to one new bucket.
+        // When the number of buckets doubles, each lane of a bucket stays there or moves to the one new bucket that
+        // corresponds to it.
         for bucket in 0..before {
             let mut first = mem::replace(&mut self.buckets[bucket], NO_NODE);
             while first != NO_NODE {
