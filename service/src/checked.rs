@@ -7,7 +7,6 @@ use samite_fabric::Memory;
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
 use crate::buffer::{Buffer, BufferMut, Held};
-use crate::request::whole;
 use crate::select::{Source, Tag};
 use crate::{Comm, Error, Status};
 
@@ -70,8 +69,10 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let mut bytes = vec![0; size_of_val(buffer)];
-        let status = whole(self.recv(&mut bytes, from, tag)?, size_of::<T>())?;
-        let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index))?;
+        let size = size_of::<T>();
+        let status = self.recv_bytes("recv_checked", &mut bytes[..], size, from.into(), tag.into())?;
+        let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index));
+        let values = self.told("recv_checked", values)?;
         buffer[..values.len()].copy_from_slice(&values);
         Ok(status)
     }

@@ -3,6 +3,7 @@
 mod attributes;
 mod creation;
 mod derived;
+mod handler;
 mod inter;
 mod mode;
 mod place;
@@ -12,13 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::Memory;
-use samite_p2p::{Claimed, Engine, Pattern, RequestId, SendBuffer, Time, WorldRank};
+use samite_fabric::layout::Room;
+use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
 pub(crate) use attributes::Attached;
 pub use attributes::{Attribute, Inherited};
 pub use creation::Creation;
 pub(crate) use derived::Derived;
+pub(crate) use handler::Extras;
+pub use handler::{ErrorHandler, Raised};
 pub use mode::{BUFFERED_OVERHEAD, Mode};
 pub use place::Kind;
 
@@ -71,15 +75,15 @@ pub struct Comm {
     /// The mode of sends.
     pub(crate) mode: Mode,
     pub(crate) bounds: Bounds,
-    /// The buffer of buffered sends, unless it is the process's.
-    pub(crate) buffer: Option<Arc<SendBuffer>>,
+    /// What few handles have.
+    pub(crate) extras: Option<Arc<Extras>>,
 }
 
 impl Comm {
     /// Returns the communicator of all ranks.
     pub(crate) fn world(runtime: Arc<Runtime<Transport>>) -> Self {
         let (mode, bounds) = (Mode::Standard, Bounds::default());
-        Self { runtime, derived: None, context: CONTEXT, mode, bounds, buffer: None }
+        Self { runtime, derived: None, context: CONTEXT, mode, bounds, extras: None }
     }
 
     /// Returns this rank.
@@ -144,10 +148,12 @@ impl Comm {
     /// # Ok::<(), samite::SettingError>(())
     /// ```
     pub fn lane(&self, number: usize) -> Result<Self, Error> {
-        let mut lane = self.clone();
-        lane.runtime = self.runtime.lane(number)?;
-        lane.buffer = self.buffer.as_ref().map(|buffer| Arc::new(SendBuffer::new(buffer.max())));
-        Ok(lane)
+        let runtime = self.told("lane", self.runtime.lane(number))?;
+        let lane = match self.buffer() {
+            Some(buffer) => self.with_buffer(buffer.max()),
+            None => self.clone(),
+        };
+        Ok(Self { runtime, ..lane })
     }
 
     /// Returns the incarnation of `rank` that takes part, as far as this rank knows: 1 for the first process of the
@@ -160,9 +166,9 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Condemned`].
     pub fn incarnation(&self, rank: Rank) -> Result<Option<u32>, Error> {
-        self.check_rank(rank)?;
-        let incarnation = self.runtime.incarnation(self.world_rank(rank)?);
-        incarnation.map_err(|error| self.local_error(error))
+        let world_rank = self.check_rank(rank).and_then(|()| self.world_rank(rank));
+        let incarnation = world_rank.and_then(|rank| self.runtime.incarnation(rank));
+        incarnation.map_err(|error| self.failed("incarnation", error))
     }
 
     /// Waits, at most for `timeout` or the bounds of this `Comm`, until a failed rank has restarted, and returns its
@@ -174,9 +180,9 @@ impl Comm {
     /// [`Error::Cancelled`], [`Error::InvalidRank`].
     pub fn wait_for_restart(&self, rank: Rank, timeout: Duration) -> Result<u32, Error> {
         let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
-        let world_rank = self.world_rank(rank)?;
-        let restarted = self.runtime.wait_for_restart(world_rank, &self.with_timeout(timeout).bounds);
-        restarted.map_err(|error| self.local_error(error))
+        let bounds = Bounds { timeout: Some(timeout), ..self.bounds.clone() };
+        let restarted = self.world_rank(rank).and_then(|rank| self.runtime.wait_for_restart(rank, &bounds));
+        restarted.map_err(|error| self.failed("wait_for_restart", error))
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
@@ -298,9 +304,11 @@ impl Comm {
     /// ```
     #[inline]
     pub fn send<T: Checked>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
-        let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
-        let rank = self.world_rank(to)?;
-        self.send_bytes(rank, tag, data.as_bytes())
+        let Some(to) = to.into().0 else { return self.told("send", self.absent(tag).map(drop)) };
+        match self.world_rank(to) {
+            Ok(rank) => self.send_bytes("send", rank, tag, data.as_bytes()),
+            Err(error) => Err(self.failed("send", error)),
+        }
     }
 
     /// Receives the first message that matches, into the beginning of `buffer`.
@@ -335,11 +343,31 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let (from, tag) = (from.into(), tag.into());
-        let Some(pattern) = self.pattern(from, tag)? else { return self.absent(tag.tag) };
-        match self.runtime.recv(pattern, buffer.as_mut_bytes(), &self.bounds) {
-            Ok(status) => whole(self.received(status, from), size_of::<T>()),
-            Err(error) => Err(self.local_error(error)),
+        let size = size_of::<T>();
+        self.recv_bytes("recv", buffer.as_mut_bytes(), size, from.into(), tag.into())
+    }
+
+    /// Receives elements of `size` bytes into memory for them.
+    #[inline(always)]
+    pub(crate) fn recv_bytes(
+        &self,
+        call: &'static str,
+        buffer: &mut (impl Room + ?Sized),
+        size: usize,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Status, Error> {
+        let pattern = match self.pattern(from, tag) {
+            Ok(Some(pattern)) => pattern,
+            Ok(None) => return self.told(call, self.absent(tag.tag)),
+            Err(error) => return Err(self.failed(call, error)),
+        };
+        match self.runtime.recv(pattern, buffer, &self.bounds) {
+            Ok(status) => {
+                let status = self.received(status, from);
+                whole(status, size).map_err(|error| self.reported(call, error))
+            }
+            Err(error) => Err(self.failed(call, error)),
         }
     }
 
@@ -366,9 +394,11 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<Done<Vec<T>>, Error> {
         let begun = self.runtime.now();
-        let mut message = self.claim(from, tag)?;
-        message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
-        message.recv()
+        let received = self.find(from.into(), tag.into()).and_then(|mut message| {
+            message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
+            message.receive()
+        });
+        self.told("recv_vec", received)
     }
 
     /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it
@@ -396,10 +426,20 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let to = to.into();
+        let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
+        self.told("sendrecv", self.exchange(data, to, buffer, from))
+    }
+
+    fn exchange<T: Element, U: Element>(
+        &self,
+        data: &[T],
+        (to, tag): (Destination, u64),
+        buffer: &mut [U],
+        (from, recv_tag): (Source, Tag),
+    ) -> Result<Status, Error> {
         // Nothing is posted before this check, since a posted receive could take a message.
         to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
-        self.scope(|scope| {
+        self.run_scope(self.quiet(), |scope| {
             let receive = scope.irecv(buffer, from, recv_tag)?;
             scope.isend(data, to, tag)?;
             scope.wait_rest()?;
@@ -431,8 +471,9 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let data = copy_of(buffer)?;
-        self.sendrecv(&data, to, tag, buffer, from, recv_tag)
+        let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
+        let exchanged = copy_of(buffer).and_then(|data| self.exchange(&data, to, buffer, from));
+        self.told("sendrecv_replace", exchanged)
     }
 
     /// Starts to send `data` and to receive into the elements of `buffer`, as one operation (`MPI_Isendrecv`; MPI 4.1,
@@ -461,13 +502,24 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
-        let to = to.into();
+        let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
+        self.told("isendrecv", self.begin_exchange(data, to, buffer, from))
+    }
+
+    fn begin_exchange<S: Buffer, R: BufferMut>(
+        &self,
+        data: S,
+        (to, tag): (Destination, u64),
+        buffer: R,
+        (from, recv_tag): (Source, Tag),
+    ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
         // Nothing is posted before this check, since a posted receive could take a message.
         if let Err(error) = to.0.map_or(Ok(()), |rank| self.check_rank(rank)) {
             return Err(ExchangeFailed { error, data: Some(data), buffer: Some(buffer) });
         }
-        match self.irecv(buffer, from, recv_tag) {
-            Ok(receive) => Ok(Exchange::new(self.clone(), self.isend(data, to, tag), receive)),
+        let quiet = self.quiet();
+        match quiet.irecv(buffer, from, recv_tag) {
+            Ok(receive) => Ok(Exchange::new(self.clone(), quiet.isend(data, to, tag), receive)),
             Err(Failed { error, buffer }) => Err(ExchangeFailed { error, data: Some(data), buffer }),
         }
     }
@@ -496,10 +548,12 @@ impl Comm {
         from: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> BegunExchange<Vec<T>> {
-        match copy_of(&buffer) {
-            Ok(data) => self.isendrecv(data, to, tag, buffer, from, recv_tag),
+        let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
+        let begun = match copy_of(&buffer) {
+            Ok(data) => self.begin_exchange(data, to, buffer, from),
             Err(error) => Err(ExchangeFailed { error, data: None, buffer: Some(buffer) }),
-        }
+        };
+        self.told("isendrecv_replace", begun)
     }
 
     /// Returns an empty set of requests, whose results can be taken in the order in which they end. A time-out of this
@@ -533,10 +587,12 @@ impl Comm {
     ) -> Result<Request<B>, Failed<B>> {
         let rank = match to.into().0.map(|to| self.world_rank(to)) {
             Some(Ok(rank)) => rank,
-            Some(Err(error)) => return Err(Failed { error, buffer: Some(data) }),
-            None => return self.begin_absent(data, tag),
+            Some(Err(error)) => {
+                return Err(Failed { error: self.failed("isend", error), buffer: Some(data) });
+            }
+            None => return self.begin_absent("isend", data, tag),
         };
-        self.begin(data, |engine, now, memory, deadline| match self.engine_mode() {
+        self.begin("isend", data, |engine, now, memory, deadline| match self.engine_mode() {
             None => engine.isend(now, rank, self.context, tag, memory, deadline),
             Some(mode) => engine.isend_with(mode, now, rank, self.context, tag, memory, deadline),
         })
@@ -567,10 +623,14 @@ impl Comm {
         let tag = tag.into();
         let pattern = match self.pattern(from.into(), tag) {
             Ok(Some(pattern)) => pattern,
-            Ok(None) => return self.begin_absent(buffer, tag.tag),
-            Err(error) => return Err(Failed { error, buffer: Some(buffer) }),
+            Ok(None) => return self.begin_absent("irecv", buffer, tag.tag),
+            Err(error) => {
+                return Err(Failed { error: self.failed("irecv", error), buffer: Some(buffer) });
+            }
         };
-        self.begin(buffer, |engine, now, memory, deadline| engine.irecv(now, pattern, memory, deadline))
+        self.begin("irecv", buffer, |engine, now, memory, deadline| {
+            engine.irecv(now, pattern, memory, deadline)
+        })
     }
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
@@ -597,7 +657,23 @@ impl Comm {
         &self,
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut scope = Scope::new(self.clone());
+        // The calls in the body have reported their errors.
+        let mut is_reported = true;
+        let result = self.run_scope(self.clone(), |scope| {
+            let value = body(scope)?;
+            is_reported = false;
+            Ok(value)
+        });
+        if is_reported { result } else { self.told("scope", result) }
+    }
+
+    /// Runs `body` with a scope of this handle, or of another one of this communicator.
+    fn run_scope<'env, R>(
+        &self,
+        handle: Self,
+        body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut scope = Scope::new(handle);
         let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
@@ -626,9 +702,12 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag) };
-        self.local(self.runtime.probe(&pattern, &self.bounds))
+        let (from, tag) = (from.into(), tag.into());
+        let found = self.pattern(from, tag).and_then(|pattern| match pattern {
+            Some(pattern) => self.local(self.runtime.probe(&pattern, &self.bounds)),
+            None => self.absent(tag.tag),
+        });
+        self.told("probe", found)
     }
 
     /// Returns the status of the first message that matches and has arrived, if any. The message stays.
@@ -636,12 +715,15 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.absent(tag.tag).map(Some) };
-        match self.runtime.look(|engine| engine.probe(&pattern)) {
-            Ok(found) => found.map(|status| self.local(Ok(status.public()))).transpose(),
-            Err(error) => Err(self.local_error(error)),
-        }
+        let (from, tag) = (from.into(), tag.into());
+        let found = self.pattern(from, tag).and_then(|pattern| match pattern {
+            Some(pattern) => match self.runtime.look(|engine| engine.probe(&pattern)) {
+                Ok(found) => found.map(|status| self.local(Ok(status.public()))).transpose(),
+                Err(error) => Err(self.local_error(error)),
+            },
+            None => self.absent(tag.tag).map(Some),
+        });
+        self.told("try_probe", found)
     }
 
     /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more. MPI calls
@@ -650,8 +732,11 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.claim_absent(tag) };
+        self.told("claim", self.find(from.into(), tag.into()))
+    }
+
+    fn find(&self, from: Source, tag: Tag) -> Result<Message, Error> {
+        let Some(pattern) = self.pattern(from, tag)? else { return self.claim_absent(tag) };
         let claimed = self.runtime.claim(&pattern, &self.bounds);
         let (status, claimed) = claimed.map_err(|error| self.local_error(error))?;
         Ok(Message { comm: self.clone(), status: self.local(Ok(status))?, claimed: Some(claimed) })
@@ -662,8 +747,11 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
-        let tag = tag.into();
-        let Some(pattern) = self.pattern(from.into(), tag)? else { return self.claim_absent(tag).map(Some) };
+        self.told("try_claim", self.try_find(from.into(), tag.into()))
+    }
+
+    fn try_find(&self, from: Source, tag: Tag) -> Result<Option<Message>, Error> {
+        let Some(pattern) = self.pattern(from, tag)? else { return self.claim_absent(tag).map(Some) };
         let found = self.runtime.look(|engine| engine.claim(&pattern));
         let Some((status, claimed)) = found.map_err(|error| self.local_error(error))? else {
             return Ok(None);
@@ -734,9 +822,14 @@ impl Comm {
 
     /// Starts an operation whose partner is absent.
     #[cold]
-    fn begin_absent<B: Buffer>(&self, buffer: B, tag: u64) -> Result<Request<B>, Failed<B>> {
+    fn begin_absent<B: Buffer>(
+        &self,
+        call: &'static str,
+        buffer: B,
+        tag: u64,
+    ) -> Result<Request<B>, Failed<B>> {
         let status = samite_p2p::Status { source: WorldRank(Rank::ABSENT.0), tag, bytes: 0 };
-        self.begin(buffer, |engine, now, memory, _| Ok(engine.ended(now, self.context, status, memory)))
+        self.begin(call, buffer, |engine, now, memory, _| Ok(engine.ended(now, self.context, status, memory)))
     }
 
     #[cold]
@@ -798,8 +891,10 @@ impl Comm {
         }
     }
 
+    /// Starts an operation that owns its buffer, for the public call of this name.
     fn begin<B: Buffer>(
         &self,
+        call: &'static str,
         buffer: B,
         start: impl FnOnce(
             &mut Engine<Transport>,
@@ -809,12 +904,16 @@ impl Comm {
         ) -> Result<RequestId, (samite_p2p::Error, Memory)>,
     ) -> Result<Request<B>, Failed<B>> {
         let memory = buffer.into_memory();
-        let Some(mut call) = self.runtime.enter(&self.bounds) else {
-            return Err(Failed::new(self.runtime.refused(), Some(memory)));
+        let Some(mut entered) = self.runtime.enter(&self.bounds) else {
+            return Err(Failed::new(self.failed(call, self.runtime.refused()), Some(memory)));
         };
-        match call.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
+        match entered.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
-            Err((error, memory)) => Err(Failed::new(self.local_error(error.public()), Some(memory))),
+            Err((error, memory)) => {
+                // A handler may call the library.
+                drop(entered);
+                Err(Failed::new(self.failed(call, error.public()), Some(memory)))
+            }
         }
     }
 }
@@ -893,8 +992,8 @@ impl Message {
     /// ```
     pub fn irecv<B: BufferMut>(mut self, buffer: B) -> Result<Request<B>, Failed<B>> {
         match self.claimed.take() {
-            None => self.comm.begin_absent(buffer, self.status.tag),
-            Some(claimed) => self.comm.begin(buffer, |engine, now, memory, deadline| {
+            None => self.comm.begin_absent("Message::irecv", buffer, self.status.tag),
+            Some(claimed) => self.comm.begin("Message::irecv", buffer, |engine, now, memory, deadline| {
                 Ok(engine.recv_claimed(now, claimed, Ok(memory), deadline))
             }),
         }
@@ -906,6 +1005,11 @@ impl Message {
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for
     /// its length; it is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<Done<Vec<T>>, Error> {
+        let received = self.receive();
+        self.comm.told("Message::recv", received)
+    }
+
+    fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
         // A peer has announced the length. Pages to which nothing arrives are never touched.
         let buffer =

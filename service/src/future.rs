@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use samite_p2p::Pattern;
+use samite_p2p::{Engine, Pattern};
 
 use crate::buffer::Buffer;
 use crate::error::Public;
@@ -76,7 +76,7 @@ impl<B: Buffer> Future for RequestFuture<B> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { request, entry } = self.get_mut();
-        request.poll(entry, context.waker())
+        request.poll(Some("Request::await"), entry, context.waker())
     }
 }
 
@@ -96,13 +96,21 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((future, _)) = &mut *state else { return };
         let waker = Waker::from(Arc::clone(&self));
-        let Poll::Ready(end) = Pin::new(future).poll(&mut Context::from_waker(&waker)) else { return };
+        let RequestFuture { request, entry } = future;
+        // An error handler is not called under this lock.
+        let Poll::Ready(end) = request.poll(None, entry, &waker) else { return };
         let taken = state.take();
-        // `body` and the drop of the future may take any lock, and may wake this callback again.
+        // `body`, an error handler and the drop of the future may take any lock, and may wake this callback again.
         drop(state);
         if let Some((future, body)) = taken {
+            let comm = end.is_err().then(|| future.request.comm().clone());
             drop(future);
-            in_turn(Box::new(move || body(end)));
+            in_turn(Box::new(move || {
+                body(match comm {
+                    None => end,
+                    Some(comm) => comm.told("Request::on_end", end),
+                });
+            }));
         }
     }
 }
@@ -217,17 +225,18 @@ impl Future for Probe {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Search { comm, sought } = &mut self.get_mut().0;
-        let sought = match sought {
-            Ok(sought) => sought,
-            Err(known) => return Poll::Ready(known.take().unwrap_or(Err(Error::NoSuchRequest))),
+        let found = match sought {
+            Err(known) => known.take().unwrap_or(Err(Error::NoSuchRequest)),
+            Ok(sought) => {
+                let (pattern, waker) = (sought.pattern, context.waker());
+                let probe = |engine: &mut Engine<_>| engine.probe(&pattern);
+                match ready!(comm.runtime.poll_search(sought, &comm.bounds, waker, probe)) {
+                    Ok(status) => comm.local(Ok(status.public())),
+                    Err(error) => Err(comm.local_error(error)),
+                }
+            }
         };
-        let pattern = sought.pattern;
-        let found =
-            comm.runtime.poll_search(sought, &comm.bounds, context.waker(), |engine| engine.probe(&pattern));
-        Poll::Ready(match ready!(found) {
-            Ok(status) => comm.local(Ok(status.public())),
-            Err(error) => Err(comm.local_error(error)),
-        })
+        Poll::Ready(comm.told("probe_async", found))
     }
 }
 
@@ -236,21 +245,20 @@ impl Future for Claim {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Search { comm, sought } = &mut self.get_mut().0;
-        let sought = match sought {
-            Ok(sought) => sought,
-            Err(known) => {
-                let known = known.take().unwrap_or(Err(Error::NoSuchRequest));
-                return Poll::Ready(known.map(|status| Message::new(comm.clone(), status, None)));
+        let found = match sought {
+            Err(known) => known.take().unwrap_or(Err(Error::NoSuchRequest)).map(|status| (status, None)),
+            Ok(sought) => {
+                let (pattern, waker) = (sought.pattern, context.waker());
+                let claim = |engine: &mut Engine<_>| engine.claim(&pattern);
+                match ready!(comm.runtime.poll_search(sought, &comm.bounds, waker, claim)) {
+                    Ok((status, claimed)) => {
+                        comm.local(Ok(status.public())).map(|status| (status, Some(claimed)))
+                    }
+                    Err(error) => Err(comm.local_error(error)),
+                }
             }
         };
-        let pattern = sought.pattern;
-        let found =
-            comm.runtime.poll_search(sought, &comm.bounds, context.waker(), |engine| engine.claim(&pattern));
-        let (status, claimed) = match ready!(found) {
-            Ok(found) => found,
-            Err(error) => return Poll::Ready(Err(comm.local_error(error))),
-        };
-        let status = comm.local(Ok(status.public()));
-        Poll::Ready(status.map(|status| Message::new(comm.clone(), status, Some(claimed))))
+        let found = comm.told("claim_async", found);
+        Poll::Ready(found.map(|(status, claimed)| Message::new(comm.clone(), status, claimed)))
     }
 }

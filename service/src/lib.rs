@@ -110,7 +110,9 @@ mod world;
 pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
 pub use checked::{Checked, CheckedVec};
-pub use comm::{Attribute, BUFFERED_OVERHEAD, Comm, Creation, Inherited, Kind, Message, Mode};
+pub use comm::{
+    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Inherited, Kind, Message, Mode, Raised,
+};
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
 pub use future::{Claim, Probe, RequestFuture};

@@ -141,8 +141,8 @@ impl Comm {
     ) -> Result<PartitionedSend<T>, Failed<Vec<T>>> {
         let half = self.half(buffer, partitions, to, |engine, now, rank, bytes| {
             engine.psend_init(now, rank, self.context, tag, bytes, partitions)
-        })?;
-        Ok(PartitionedSend(half))
+        });
+        self.told("psend_init", half).map(PartitionedSend)
     }
 
     /// Initializes a receive into `buffer`, which arrives in `partitions` equal partitions from rank `from`: see
@@ -162,8 +162,8 @@ impl Comm {
     ) -> Result<PartitionedRecv<T>, Failed<Vec<T>>> {
         let half = self.half(buffer, partitions, from, |engine, now, rank, bytes| {
             engine.precv_init(now, rank, self.context, tag, bytes)
-        })?;
-        Ok(PartitionedRecv(half))
+        });
+        self.told("precv_init", half).map(PartitionedRecv)
     }
 
     fn half<T: Element>(
@@ -214,9 +214,10 @@ impl<T: Element> PartitionedSend<T> {
     /// which the pair has ended: [`Error::LengthsDiffer`], [`Error::Abandoned`], [`Error::Exhausted`],
     /// [`Error::PeerFailed`], or the error of the last round.
     pub fn start(&mut self) -> Result<(), Error> {
-        self.0.start(|memory, half, engine, now, deadline| {
+        let started = self.0.start(|memory, half, engine, now, deadline| {
             engine.start_psend(now, half, memory.marked(), deadline)
-        })
+        });
+        self.0.comm.told("PartitionedSend::start", started)
     }
 
     /// Takes a partition, to write it and mark it as ready. Several threads may call it at the same time.
@@ -238,7 +239,8 @@ impl<T: Element> PartitionedSend<T> {
     /// ```
     pub fn part(&self, index: usize) -> Result<Part<T>, Error> {
         let range = index..index.saturating_add(1);
-        Ok(self.part_of(index, self.0.take(range)?))
+        let memory = self.0.comm.told("PartitionedSend::part", self.0.take(range))?;
+        Ok(self.part_of(index, memory))
     }
 
     /// Takes all partitions that are neither marked nor taken.
@@ -246,7 +248,7 @@ impl<T: Element> PartitionedSend<T> {
     /// # Errors
     /// [`Error::Inactive`] outside of a round.
     pub fn parts(&self) -> Result<impl Iterator<Item = Part<T>> + '_, Error> {
-        let memory = self.0.active()?;
+        let memory = self.0.comm.told("PartitionedSend::parts", self.0.active())?;
         let parts =
             (0..memory.partitions()).filter_map(|index| Some((index, memory.take(index..index + 1)?)));
         Ok(parts.map(|(index, memory)| self.part_of(index, memory)))
@@ -260,7 +262,7 @@ impl<T: Element> PartitionedSend<T> {
     /// # Errors
     /// [`Error::Inactive`] outside of a round, [`Error::NoSuchPartition`], [`Error::PartitionTaken`].
     pub fn ready(&self, range: Range<usize>) -> Result<(), Error> {
-        self.0.take(range)?.mark_all();
+        self.0.comm.told("PartitionedSend::ready", self.0.take(range))?.mark_all();
         self.0.comm.runtime.harvest();
         Ok(())
     }
@@ -274,7 +276,8 @@ impl<T: Element> PartitionedSend<T> {
     /// [`Error::Abandoned`] if the receiver gave up, [`Error::LengthsDiffer`], [`Error::Exhausted`]: these errors end
     /// the pair. The receiver may have received some of the partitions, but not all.
     pub fn wait(&mut self) -> Result<Status, Error> {
-        self.0.wait()
+        let end = self.0.wait();
+        self.0.comm.told("PartitionedSend::wait", end)
     }
 
     /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
@@ -285,7 +288,8 @@ impl<T: Element> PartitionedSend<T> {
     /// Returns the errors of [`wait`](Self::wait).
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
-        self.0.test()
+        let end = self.0.test()?;
+        Some(self.0.comm.told("PartitionedSend::test", end))
     }
 
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
@@ -298,7 +302,7 @@ impl<T: Element> PartitionedSend<T> {
     /// # Errors
     /// [`Error::RoundActive`] during a round, or while a [`Part`] exists.
     pub fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
-        self.0.buffer_mut()
+        self.0.buffer_mut("PartitionedSend::buffer_mut")
     }
 
     /// Returns the buffer, and ends the pair.
@@ -328,12 +332,13 @@ impl<T: Element> PartitionedRecv<T> {
     /// # Errors
     /// Returns the errors of [`PartitionedSend::start`].
     pub fn start(&mut self) -> Result<(), Error> {
-        self.0.start(|memory, half, engine, now, deadline| {
+        let started = self.0.start(|memory, half, engine, now, deadline| {
             let Some(all) = memory.take(0..memory.partitions()) else {
                 unreachable!("a round begins with all partitions free")
             };
             engine.start_precv(now, half, all, deadline)
-        })
+        });
+        self.0.comm.told("PartitionedRecv::start", started)
     }
 
     /// Returns true if all partitions of a range have arrived in the present round, or in the last round if none is
@@ -345,6 +350,10 @@ impl<T: Element> PartitionedRecv<T> {
     /// [`Error::NoSuchPartition`]. If the partitions have not arrived and the pair has ended, the error of
     /// [`wait`](Self::wait), so that a loop that waits for them ends.
     pub fn arrived(&self, range: Range<usize>) -> Result<bool, Error> {
+        self.0.comm.told("PartitionedRecv::arrived", self.have_arrived(range))
+    }
+
+    fn have_arrived(&self, range: Range<usize>) -> Result<bool, Error> {
         let memory = self.0.memory();
         self.0.check(&range)?;
         if memory.are_marked(range.clone()) {
@@ -371,7 +380,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// [`Error::NoSuchPartition`].
     pub fn partition(&self, index: usize) -> Result<Option<&[T]>, Error> {
         let range = index..index.saturating_add(1);
-        self.0.check(&range)?;
+        self.0.comm.told("PartitionedRecv::partition", self.0.check(&range))?;
         Ok(self.0.memory().read(range))
     }
 
@@ -384,7 +393,8 @@ impl<T: Element> PartitionedRecv<T> {
     /// [`Error::Abandoned`] if the sender gave up, [`Error::LengthsDiffer`]: these errors end the pair. The contents of
     /// partitions that have not arrived are undefined.
     pub fn wait(&mut self) -> Result<Status, Error> {
-        self.0.wait()
+        let end = self.0.wait();
+        self.0.comm.told("PartitionedRecv::wait", end)
     }
 
     /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
@@ -395,7 +405,8 @@ impl<T: Element> PartitionedRecv<T> {
     /// Returns the errors of [`wait`](Self::wait).
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
-        self.0.test()
+        let end = self.0.test()?;
+        Some(self.0.comm.told("PartitionedRecv::test", end))
     }
 
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
@@ -417,7 +428,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// }
     /// ```
     pub fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
-        self.0.buffer_mut()
+        self.0.buffer_mut("PartitionedRecv::buffer_mut")
     }
 
     /// Returns the buffer, and ends the pair.
@@ -560,11 +571,11 @@ impl<T: Element> Half<T> {
         }
     }
 
-    fn buffer_mut(&mut self) -> Result<&mut [T], Error> {
-        if self.round.is_some() {
-            return Err(Error::RoundActive);
-        }
-        self.memory_mut().as_mut_slice().ok_or(Error::RoundActive)
+    fn buffer_mut(&mut self, call: &'static str) -> Result<&mut [T], Error> {
+        let Self { comm, memory, round, .. } = self;
+        let Some(memory) = memory else { unreachable!("the memory is taken with the value") };
+        let buffer = if round.is_some() { None } else { memory.as_mut_slice() };
+        buffer.ok_or_else(|| comm.failed(call, Error::RoundActive))
     }
 
     fn take_buffer(&mut self) -> Option<Vec<T>> {

@@ -120,6 +120,8 @@ pub trait Sealed {
     fn start_round(&mut self) -> Result<(), Error>;
     #[doc(hidden)]
     fn check_inactive(&self, call: &'static str) -> Result<(), Error>;
+    #[doc(hidden)]
+    fn comm(&self) -> &Comm;
 }
 
 /// Starts several persistent operations, in the order of the slice (`MPI_Startall`).
@@ -141,8 +143,14 @@ pub trait Sealed {
 /// After any other error of [`PersistentSend::start`], the operations before the failed one are active, and the others
 /// are not.
 pub fn start_all(operations: &mut [&mut dyn Persistent]) -> Result<(), Error> {
-    operations.iter().try_for_each(|operation| operation.check_inactive("start_all"))?;
-    operations.iter_mut().try_for_each(|operation| operation.start_round())
+    let call = "start_all";
+    operations
+        .iter()
+        .try_for_each(|operation| operation.comm().told(call, operation.check_inactive(call)))?;
+    operations.iter_mut().try_for_each(|operation| {
+        let started = operation.start_round();
+        operation.comm().told(call, started)
+    })
 }
 
 impl Comm {
@@ -157,7 +165,8 @@ impl Comm {
         tag: u64,
     ) -> Result<PersistentSend<B>, Error> {
         let to = to.into().0.map(|to| self.check_rank(to).and_then(|()| Ok((to, self.world_rank(to)?))));
-        Ok(PersistentSend { comm: self.clone(), to: to.transpose()?, tag, round: Round::Inactive(buffer) })
+        let to = self.told("send_init", to.transpose())?;
+        Ok(PersistentSend { comm: self.clone(), to, tag, round: Round::Inactive(buffer) })
     }
 
     /// Prepares a receive into `buffer`: see [`PersistentRecv`].
@@ -171,14 +180,14 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<PersistentRecv<B>, Error> {
         let (from, tag) = (from.into(), tag.into());
-        from.rank().map_or(Ok(()), |rank| self.check_rank(rank))?;
-        let pattern = self.pattern(from, tag)?;
+        let checked = from.rank().map_or(Ok(()), |rank| self.check_rank(rank));
+        let pattern = self.told("recv_init", checked.and_then(|()| self.pattern(from, tag)))?;
         Ok(PersistentRecv { comm: self.clone(), pattern, tag: tag.tag, round: Round::Inactive(buffer) })
     }
 }
 
 macro_rules! operation {
-    ($name:ident, $buffer:ident) => {
+    ($name:ident, $buffer:ident, $named:literal) => {
         impl<B: $buffer> $name<B> {
             /// Starts a round. The time-out applies from this call on.
             ///
@@ -187,7 +196,8 @@ macro_rules! operation {
             /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`]. After an error no round was
             /// started.
             pub fn start(&mut self) -> Result<(), Error> {
-                self.start_round()
+                let started = self.start_round();
+                self.comm.told(concat!($named, "::start"), started)
             }
 
             /// Waits until the round has ended. The operation is inactive afterwards.
@@ -196,7 +206,8 @@ macro_rules! operation {
             /// [`Error::Inactive`] if no round was started. Otherwise the errors of the nonblocking operation: see
             /// [`Request::wait`](crate::Request::wait).
             pub fn wait(&mut self) -> Result<Status, Error> {
-                self.round.wait(&self.comm)
+                let end = self.round.wait(&self.comm);
+                self.comm.told(concat!($named, "::wait"), end)
             }
 
             /// Makes progress, and returns the result once the round has ended; `None` while it is under way.
@@ -206,7 +217,8 @@ macro_rules! operation {
             /// round is still under way: see [`Request::test`](crate::Request::test).
             #[must_use = "a result is returned once"]
             pub fn test(&mut self) -> Option<Result<Status, Error>> {
-                self.round.test(&self.comm)
+                let end = self.round.test(&self.comm)?;
+                Some(self.comm.told(concat!($named, "::test"), end))
             }
 
             /// Cancels the round if one is under way; [`wait`](Self::wait) returns the result. See
@@ -232,7 +244,7 @@ macro_rules! operation {
             pub fn buffer(&self) -> Result<&B, Error> {
                 match &self.round {
                     Round::Inactive(buffer) => Ok(buffer),
-                    other => Err(other.refusal("buffer")),
+                    other => Err(self.comm.reported(concat!($named, "::buffer"), other.refusal("buffer"))),
                 }
             }
 
@@ -243,7 +255,9 @@ macro_rules! operation {
             pub fn buffer_mut(&mut self) -> Result<&mut B, Error> {
                 match &mut self.round {
                     Round::Inactive(buffer) => Ok(buffer),
-                    other => Err(other.refusal("buffer_mut")),
+                    other => {
+                        Err(self.comm.failed(concat!($named, "::buffer_mut"), other.refusal("buffer_mut")))
+                    }
                 }
             }
 
@@ -255,7 +269,8 @@ macro_rules! operation {
             /// [`Error::Active`].
             pub fn replace_buffer(&mut self, buffer: B) -> Result<Option<B>, Error> {
                 if self.is_active() {
-                    return Err(Error::Active { call: "replace_buffer" });
+                    let error = Error::Active { call: "replace_buffer" };
+                    return Err(self.comm.failed(concat!($named, "::replace_buffer"), error));
                 }
                 match std::mem::replace(&mut self.round, Round::Inactive(buffer)) {
                     Round::Inactive(last) => Ok(Some(last)),
@@ -276,8 +291,8 @@ macro_rules! operation {
     };
 }
 
-operation!(PersistentSend, Buffer);
-operation!(PersistentRecv, BufferMut);
+operation!(PersistentSend, Buffer, "PersistentSend");
+operation!(PersistentRecv, BufferMut, "PersistentRecv");
 
 impl<B: Buffer> Sealed for PersistentSend<B> {
     #[inline]
@@ -310,6 +325,10 @@ impl<B: Buffer> Sealed for PersistentSend<B> {
     fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
         self.round.check_inactive(call)
     }
+
+    fn comm(&self) -> &Comm {
+        &self.comm
+    }
 }
 
 impl<B: BufferMut> Sealed for PersistentRecv<B> {
@@ -328,6 +347,10 @@ impl<B: BufferMut> Sealed for PersistentRecv<B> {
 
     fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
         self.round.check_inactive(call)
+    }
+
+    fn comm(&self) -> &Comm {
+        &self.comm
     }
 }
 
@@ -440,7 +463,7 @@ impl<B: Buffer> Round<B> {
 
     /// Returns the result of a round that has ended, and puts its buffer back.
     fn end(&mut self, comm: &Comm, completion: Option<Completion>) -> Result<Status, Error> {
-        let (result, buffer) = match result_of::<B>(comm.derived.as_deref(), completion) {
+        let (result, buffer) = match result_of::<B>(comm.derived.as_deref(), completion, |_| {}) {
             Ok(Done { buffer, status }) => (Ok(status), Some(buffer)),
             Err(Failed { error, buffer }) => (Err(error), buffer),
         };

@@ -191,7 +191,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
-        self.begin_send(data.as_bytes(), to.into(), tag)
+        let begun = self.begin_send(data.as_bytes(), to.into(), tag);
+        self.comm.told("Scope::isend", begun)
     }
 
     /// Starts to send a view of data in a [`Layout`](crate::Layout), as [`isend`](Self::isend) does.
@@ -220,7 +221,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
-        self.begin_send(view.bytes, to.into(), tag)
+        let begun = self.begin_send(view.bytes, to.into(), tag);
+        self.comm.told("Scope::isend_view", begun)
     }
 
     fn begin_send<D>(&mut self, data: D, to: Destination, tag: u64) -> Result<Pending<'scope>, Error>
@@ -260,7 +262,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), from.into(), tag.into())
+        let begun = self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), from.into(), tag.into());
+        self.comm.told("Scope::irecv", begun)
     }
 
     /// Starts to receive into a view of a buffer in a [`Layout`](crate::Layout), as [`irecv`](Self::irecv) does.
@@ -273,7 +276,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        self.begin_receive(view.bytes, view.unit, from.into(), tag.into())
+        let begun = self.begin_receive(view.bytes, view.unit, from.into(), tag.into());
+        self.comm.told("Scope::irecv_view", begun)
     }
 
     fn begin_receive<R>(
@@ -310,17 +314,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// Returns the errors of the operation.
     pub fn wait(&mut self, operation: Pending<'scope>) -> Result<Status, Error> {
-        match operation.0 {
-            Kind::Ended(status) => Ok(status),
+        let result = match operation.0 {
+            Kind::Ended(status) => return Ok(status),
             Kind::Failed => Err(Error::NoSuchRequest),
             Kind::UnderWay { request, place } => {
-                if let Some(Loan::Ended(..)) = self.loans.all.get(place as usize) {
-                    return self.comm.local(self.loans.end(place, None));
-                }
-                let completion = self.finish(request, Awaited::One, place as usize);
+                let completion = match self.loans.all.get(place as usize) {
+                    Some(Loan::Ended(..)) => None,
+                    _ => self.finish(request, Awaited::One, place as usize),
+                };
                 self.comm.local(self.loans.end(place, completion))
             }
-        }
+        };
+        self.comm.told("Scope::wait", result)
     }
 
     /// Waits for a request, or for another one of those that are `awaited`. `found` is the place or the key of the
@@ -340,6 +345,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// or wait for it. After any other error it has ended, and the next call returns [`Error::NoSuchRequest`].
     #[must_use = "a result is returned once"]
     pub fn test(&mut self, operation: &mut Pending<'scope>) -> Option<Result<Status, Error>> {
+        let result = self.try_wait(operation)?;
+        Some(self.comm.told("Scope::test", result))
+    }
+
+    fn try_wait(&mut self, operation: &mut Pending<'scope>) -> Option<Result<Status, Error>> {
         let (request, place) = match operation.0 {
             Kind::Ended(status) => return Some(Ok(status)),
             Kind::Failed => return Some(Err(Error::NoSuchRequest)),

@@ -3,6 +3,7 @@
 mod cancels;
 mod communicators;
 mod completion;
+mod errors;
 mod failures;
 mod groups;
 mod intercommunicators;
@@ -35,5 +36,6 @@ pub(crate) fn add(cases: &mut Cases) {
     communicators::add(cases);
     intercommunicators::add(cases);
     topologies::add(cases);
+    errors::add(cases);
     failures::add(cases);
 }

@@ -49,7 +49,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn dup(&self) -> Result<Self, Error> {
-        self.idup()?.wait()
+        self.told("dup", self.begin_dup().and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
@@ -68,6 +68,10 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn idup(&self) -> Result<Creation<Self>, Error> {
+        self.told("idup", self.begin_dup())
+    }
+
+    fn begin_dup(&self) -> Result<Creation<Self>, Error> {
         let (ranks, choice) = self.all_ranks();
         self.begin_creation(ranks, None, choice, |comm, made| {
             let duplicate = member(comm, made)?;
@@ -96,7 +100,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
-        self.isplit(colour, key)?.wait()
+        self.told("split", self.begin_split(colour, key).and_then(Creation::finish))
     }
 
     /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
@@ -105,6 +109,10 @@ impl Comm {
     /// [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
     /// [`split`](Self::split).
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
+        self.told("isplit", self.begin_split(colour, key))
+    }
+
+    pub(super) fn begin_split(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
         self.check_one_group()?;
         let choice = Choice::Colour(colour.map(u64::from), key);
         self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
@@ -133,7 +141,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn create(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
-        self.icreate(group, tag)?.wait()
+        self.told("create", self.begin_create(group, tag).and_then(Creation::finish))
     }
 
     /// Starts to create the communicator of a group as [`create`](Self::create) does, without waiting for the others.
@@ -142,6 +150,10 @@ impl Comm {
     /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
     /// the other errors of [`create`](Self::create).
     pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
+        self.told("icreate", self.begin_create(group, tag))
+    }
+
+    fn begin_create(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.check_one_group()?;
         let (group, members) = (&group.0, self.members());
         // There are more ranks than members only if one of the first of them is no member.
@@ -169,7 +181,8 @@ impl Comm {
     /// ```
     pub fn self_comm(&self) -> Result<Self, Error> {
         let alone = samite_p2p::Group::range(self.runtime.rank, 1);
-        self.begin_creation(alone.clone(), Some(0), Choice::Group(alone), member)?.wait()
+        let begun = self.begin_creation(alone.clone(), Some(0), Choice::Group(alone), member);
+        self.told("self_comm", begun.and_then(Creation::finish))
     }
 
     pub(super) fn begin_creation<C>(
@@ -232,7 +245,13 @@ impl<C> Creation<C> {
     ///
     /// # Errors
     /// Returns the errors of [`Comm::dup`].
-    pub fn wait(mut self) -> Result<C, Error> {
+    pub fn wait(self) -> Result<C, Error> {
+        let parent = self.parent.clone();
+        parent.told("Creation::wait", self.finish())
+    }
+
+    /// Waits without the error handler.
+    pub(super) fn finish(mut self) -> Result<C, Error> {
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let runtime = &self.runtime;
         let cancel = Bounds { timeout: None, cancel: self.parent.bounds.cancel.clone() };
@@ -267,6 +286,11 @@ impl<C> Creation<C> {
     /// creation is still under way.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<C, Error>> {
+        let result = self.try_finish()?;
+        Some(self.parent.told("Creation::test", result))
+    }
+
+    fn try_finish(&mut self) -> Option<Result<C, Error>> {
         let Some(id) = self.id else { return Some(Err(Error::NoSuchRequest)) };
         if self.parent.bounds.cancel.as_ref().is_some_and(crate::Cancel::is_cancelled) {
             self.cancel();

@@ -53,7 +53,8 @@ impl Comm {
         remote_leader: Rank,
         tag: u32,
     ) -> Result<Self, Error> {
-        self.icreate_intercomm(leader, bridge, remote_leader, tag)?.wait()
+        let begun = self.begin_intercomm(leader, bridge, remote_leader, tag);
+        self.told("create_intercomm", begun.and_then(Creation::finish))
     }
 
     /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for the
@@ -63,6 +64,16 @@ impl Comm {
     /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
     /// the other errors of [`create_intercomm`](Self::create_intercomm).
     pub fn icreate_intercomm(
+        &self,
+        leader: Rank,
+        bridge: &Self,
+        remote_leader: Rank,
+        tag: u32,
+    ) -> Result<Creation<Self>, Error> {
+        self.told("icreate_intercomm", self.begin_intercomm(leader, bridge, remote_leader, tag))
+    }
+
+    fn begin_intercomm(
         &self,
         leader: Rank,
         bridge: &Self,
@@ -142,7 +153,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn merge(&self, high: bool) -> Result<Self, Error> {
-        self.imerge(high)?.wait()
+        self.told("merge", self.begin_merge(high).and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for other ranks.
@@ -151,6 +162,10 @@ impl Comm {
     /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
     /// [`merge`](Self::merge).
     pub fn imerge(&self, high: bool) -> Result<Creation<Self>, Error> {
+        self.told("imerge", self.begin_merge(high))
+    }
+
+    fn begin_merge(&self, high: bool) -> Result<Creation<Self>, Error> {
         if self.remote_size().is_none() {
             return Err(Error::NeedsTwoGroups);
         }

@@ -83,7 +83,7 @@ impl Comm {
     /// ```
     #[must_use]
     pub fn with_buffer(&self, bytes: usize) -> Self {
-        Self { buffer: Some(Arc::new(SendBuffer::new(bytes))), ..self.clone() }
+        self.with_extras(|extras| extras.buffer = Some(Arc::new(SendBuffer::new(bytes))))
     }
 
     /// Waits until all messages in the buffer of this handle have been sent, within the bounds of the handle: in the
@@ -94,7 +94,7 @@ impl Comm {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`], [`Error::Condemned`].
     pub fn flush_buffer(&self) -> Result<(), Error> {
-        self.runtime.flush(self.context, self.send_buffer(), &self.bounds)
+        self.told("flush_buffer", self.runtime.flush(self.context, self.send_buffer(), &self.bounds))
     }
 
     /// Returns the mode of a send for the engine; `None` if it is a standard one.
@@ -111,6 +111,7 @@ impl Comm {
     #[inline(always)]
     pub(super) fn send_bytes(
         &self,
+        call: &'static str,
         to: WorldRank,
         tag: u64,
         data: &(impl Data + ?Sized),
@@ -119,7 +120,7 @@ impl Comm {
             Mode::Standard => self.runtime.send(to, self.context, tag, data, &self.bounds),
             _ => self.send_in_mode(to, tag, data),
         };
-        sent.map_err(|error| self.local_error(error))
+        sent.map_err(|error| self.failed(call, error))
     }
 
     #[inline(never)]
@@ -130,7 +131,12 @@ impl Comm {
         }
     }
 
+    /// Returns the buffer that this handle was given.
+    pub(super) fn buffer(&self) -> Option<&Arc<SendBuffer>> {
+        self.extras.as_ref()?.buffer.as_ref()
+    }
+
     fn send_buffer(&self) -> &Arc<SendBuffer> {
-        self.buffer.as_ref().unwrap_or(&self.runtime.buffer)
+        self.buffer().unwrap_or(&self.runtime.buffer)
     }
 }

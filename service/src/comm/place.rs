@@ -41,12 +41,16 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split_by(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
+        self.told("split_by", self.split_by_kind(kind, key))
+    }
+
+    fn split_by_kind(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
         self.check_one_group()?;
         // A rank that does not know its host takes part without a colour, so that the others do not wait for it.
         let host = host();
         let choice = Choice::Colour(host, key);
         let here = self.begin_creation(self.members(), None, choice, |comm, made| Ok(comm.derive(made)))?;
-        let here = here.wait()?;
+        let here = here.finish()?;
         let Some(here) = here else {
             return Err(Error::Exhausted {
                 what: "knowledge of the host",
@@ -58,7 +62,7 @@ impl Comm {
             Kind::NumaNode => part_of("/sys/devices/system/node", "node", "cpulist"),
             Kind::Core => part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list"),
         };
-        here.split(part, key)
+        here.begin_split(part, key)?.finish()
     }
 }
 

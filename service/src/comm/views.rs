@@ -3,7 +3,6 @@
 use samite_fabric::Body;
 
 use crate::layout::{View, ViewMut};
-use crate::request::whole;
 use crate::{Comm, Destination, Error, Source, Status, Tag};
 
 impl Comm {
@@ -31,11 +30,14 @@ impl Comm {
     /// ```
     #[inline]
     pub fn send_view(&self, view: View<'_>, to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
-        let Some(to) = to.into().0 else { return self.absent(tag).map(drop) };
-        let rank = self.world_rank(to)?;
+        let Some(to) = to.into().0 else { return self.told("send_view", self.absent(tag).map(drop)) };
+        let rank = match self.world_rank(to) {
+            Ok(rank) => rank,
+            Err(error) => return Err(self.failed("send_view", error)),
+        };
         match view.bytes.as_slice() {
-            Some(bytes) => self.send_bytes(rank, tag, bytes),
-            None => self.send_bytes(rank, tag, &view.bytes),
+            Some(bytes) => self.send_bytes("send_view", rank, tag, bytes),
+            None => self.send_bytes("send_view", rank, tag, &view.bytes),
         }
     }
 
@@ -67,16 +69,10 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let (from, tag) = (from.into(), tag.into());
-        let Some(pattern) = self.pattern(from, tag)? else { return self.absent(tag.tag) };
-        let unit = view.unit;
-        let received = match view.bytes.reborrow().into_slice() {
-            Ok(bytes) => self.runtime.recv(pattern, bytes, &self.bounds),
-            Err(mut bytes) => self.runtime.recv(pattern, &mut bytes, &self.bounds),
-        };
-        match received {
-            Ok(status) => whole(self.received(status, from), unit),
-            Err(error) => Err(self.local_error(error)),
+        let (unit, from, tag) = (view.unit, from.into(), tag.into());
+        match view.bytes.reborrow().into_slice() {
+            Ok(bytes) => self.recv_bytes("recv_view", bytes, unit, from, tag),
+            Err(mut bytes) => self.recv_bytes("recv_view", &mut bytes, unit, from, tag),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::{Comm, Error, Status};
 #[derive(Debug)]
 #[must_use = "an exchange that is dropped is cancelled"]
 pub struct Exchange<S: Buffer, R: Buffer> {
+    /// The handle whose error handler gets the error of the exchange.
     comm: Comm,
     send: Half<S>,
     receive: Half<R>,
@@ -70,7 +71,8 @@ impl<S, R> From<ExchangeFailed<S, R>> for Error {
 type End<S, R> = Result<Exchanged<S, R>, ExchangeFailed<S, R>>;
 
 impl<S: Buffer, R: Buffer> Exchange<S, R> {
-    /// Returns the exchange of a started receive and a send. If the send was not started, cancels the receive.
+    /// Returns the exchange of a started receive and a send. If the send was not started, cancels the receive. The
+    /// requests are of [`Comm::quiet`], since the exchange reports their errors.
     pub(crate) fn new(comm: Comm, send: Result<Request<S>, Failed<S>>, receive: Request<R>) -> Self {
         let (send, failed) = match send {
             Ok(request) => (Half::UnderWay(request), None),
@@ -91,12 +93,15 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
     pub fn wait(mut self) -> End<S, R> {
         loop {
             let ids = [self.send.id(), self.receive.id()];
-            let Some(id) = ids.into_iter().flatten().next() else { return self.end() };
+            let Some(id) = ids.into_iter().flatten().next() else {
+                let end = self.end();
+                return self.comm.told("Exchange::wait", end);
+            };
             let mut awaited = Either { ids, ended: id };
             let completion = self.comm.runtime.finish(id, &mut awaited, &self.comm.bounds);
             match ids[0] == Some(awaited.ended) {
-                true => self.send.note(|request| request.end(completion), &mut self.failed),
-                false => self.receive.note(|request| request.end(completion), &mut self.failed),
+                true => self.send.note(|request| request.end(None, completion), &mut self.failed),
+                false => self.receive.note(|request| request.end(None, completion), &mut self.failed),
             }
             self.cancel_after_failure();
         }
@@ -110,14 +115,18 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
     /// are still under way: see [`Request::test`].
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<End<S, R>> {
-        if let Err(error) =
-            self.send.test(&mut self.failed).and_then(|()| self.receive.test(&mut self.failed))
-        {
-            return Some(Err(ExchangeFailed { error, data: None, buffer: None }));
-        }
-        self.cancel_after_failure();
-        let has_ended = self.send.id().is_none() && self.receive.id().is_none();
-        has_ended.then(|| self.end())
+        let tested = self.send.test(&mut self.failed).and_then(|()| self.receive.test(&mut self.failed));
+        let end = match tested {
+            Err(error) => Err(ExchangeFailed { error, data: None, buffer: None }),
+            Ok(()) => {
+                self.cancel_after_failure();
+                if self.send.id().is_some() || self.receive.id().is_some() {
+                    return None;
+                }
+                self.end()
+            }
+        };
+        Some(self.comm.told("Exchange::test", end))
     }
 
     /// Cancels both halves, each as [`Request::cancel`]; [`wait`](Self::wait) returns the result.

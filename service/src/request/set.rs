@@ -8,7 +8,7 @@ use samite_p2p::{Engine, Lent, Outcome, RequestId};
 
 use super::{Awaiting, Done, Failed, Request, result_of};
 use crate::buffer::Buffer;
-use crate::comm::Derived;
+use crate::comm::{Derived, Extras};
 use crate::members::{Member, Members};
 use crate::runtime::{Bounds, Completion};
 use crate::{Cancel, Comm, Error};
@@ -69,12 +69,12 @@ impl<B: Buffer> RequestSet<B> {
         let Some(id) = request.id.take() else {
             return Ok(self.members.insert(Member::Ended(())));
         };
-        let (derived, bounds) = (request.comm.derived.clone(), request.comm.bounds.clone());
+        let Comm { derived, bounds, extras, .. } = request.comm.clone();
         if let Some(cancel) = &bounds.cancel {
             self.cancels.add(cancel);
             self.comm.runtime.heeds(cancel);
         }
-        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived, bounds }));
+        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived, bounds, extras }));
         self.comm.runtime.watch(id, self.watcher, key as u32);
         Ok(key)
     }
@@ -95,30 +95,37 @@ impl<B: Buffer> RequestSet<B> {
     /// `None` if the set is empty.
     #[must_use = "a result is returned once"]
     pub fn wait_any(&mut self) -> Option<End<B>> {
+        self.next("RequestSet::wait_any")
+    }
+
+    /// Waits as [`wait_any`](Self::wait_any) does, for the public call of this name.
+    #[inline]
+    fn next(&mut self, call: &'static str) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
-            return Some(self.end(key, None));
+            return Some(self.end(call, key, None));
         }
         let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         let (members, cancels) = (&self.members, &mut self.cancels);
         let mut watched = Watched { watcher: self.watcher, key, members, cancels };
         let completion = self.comm.runtime.finish(id, &mut watched, &self.comm.bounds);
         let key = watched.key;
-        Some(self.end(key, completion))
+        Some(self.end(call, key, completion))
     }
 
     /// Waits until a request ends, and takes out all that have ended by then. Returns an empty list if the set is
     /// empty.
     #[must_use = "a result is returned once"]
     pub fn wait_some(&mut self) -> Vec<End<B>> {
-        let mut ends: Vec<_> = self.wait_any().into_iter().collect();
-        ends.extend(std::iter::from_fn(|| self.take(true)));
+        let call = "RequestSet::wait_some";
+        let mut ends: Vec<_> = self.next(call).into_iter().collect();
+        ends.extend(std::iter::from_fn(|| self.take(call, true)));
         ends
     }
 
     /// Waits until all requests have ended, and takes them out, in the order of their ends.
     #[must_use = "a result is returned once"]
     pub fn wait_all(&mut self) -> Vec<End<B>> {
-        std::iter::from_fn(|| self.wait_any()).collect()
+        std::iter::from_fn(|| self.next("RequestSet::wait_all")).collect()
     }
 
     /// Makes progress, and takes out a request that has ended, if there is one: see [`wait_any`](Self::wait_any). An error
@@ -126,16 +133,21 @@ impl<B: Buffer> RequestSet<B> {
     /// request.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self) -> Option<End<B>> {
+        self.drive_and_take("RequestSet::test_any")
+    }
+
+    fn drive_and_take(&mut self, call: &'static str) -> Option<End<B>> {
         self.heed_cancels();
         let driven = self.comm.runtime.drive(&mut ());
-        self.take(false).or_else(|| self.take_failed(driven.err()?))
+        self.take(call, false).or_else(|| self.take_failed(call, driven.err()?))
     }
 
     /// Makes progress, and takes out all requests that have ended: see [`test_any`](Self::test_any).
     #[must_use = "a result is returned once"]
     pub fn test_some(&mut self) -> Vec<End<B>> {
-        let mut ends: Vec<_> = self.test_any().into_iter().collect();
-        ends.extend(std::iter::from_fn(|| self.take(false)));
+        let call = "RequestSet::test_some";
+        let mut ends: Vec<_> = self.drive_and_take(call).into_iter().collect();
+        ends.extend(std::iter::from_fn(|| self.take(call, false)));
         ends
     }
 
@@ -164,6 +176,7 @@ impl<B: Buffer> RequestSet<B> {
     /// ```
     #[must_use = "a result is returned once"]
     pub fn test_all(&mut self) -> Option<Vec<End<B>>> {
+        let call = "RequestSet::test_all";
         self.heed_cancels();
         let driven = self.comm.runtime.drive(&mut ());
         let members = &mut self.members;
@@ -172,10 +185,11 @@ impl<B: Buffer> RequestSet<B> {
         };
         match driven.and_then(|()| self.comm.runtime.peek(look)) {
             Ok(false) => None,
-            Ok(true) => Some(std::iter::from_fn(|| self.take(false)).collect()),
-            Err(error) => Some(
-                std::iter::from_fn(|| self.take(false).or_else(|| self.take_failed(error.clone()))).collect(),
-            ),
+            Ok(true) => Some(std::iter::from_fn(|| self.take(call, false)).collect()),
+            Err(error) => {
+                let mut take = || self.take(call, false).or_else(|| self.take_failed(call, error.clone()));
+                Some(std::iter::from_fn(&mut take).collect())
+            }
         }
     }
 
@@ -191,44 +205,50 @@ impl<B: Buffer> RequestSet<B> {
     }
 
     /// Takes out a request that can make no progress, with the error of the runtime.
-    fn take_failed(&mut self, error: Error) -> Option<End<B>> {
+    fn take_failed(&mut self, call: &'static str, error: Error) -> Option<End<B>> {
         let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         self.comm.runtime.forget(id);
-        Some(self.end(key, Some(Completion { result: Err(error), memory: None })))
+        Some(self.end(call, key, Some(Completion { result: Err(error), memory: None })))
     }
 
     /// Takes a request out that has ended already. May wait for the cause of a failure if `explains`.
-    fn take(&mut self, explains: bool) -> Option<End<B>> {
+    fn take(&mut self, call: &'static str, explains: bool) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
-            return Some(self.end(key, None));
+            return Some(self.end(call, key, None));
         }
         let explained = explains.then_some(&self.comm.bounds);
         let (key, completion) = self.comm.runtime.take_end(self.watcher, &mut (), explained)?;
-        Some(self.end(key as usize, completion))
+        Some(self.end(call, key as usize, completion))
     }
 
-    fn end(&mut self, key: usize, completion: Option<Completion>) -> End<B> {
-        let derived = match self.members.remove(key) {
-            Some(Member::UnderWay(UnderWay { derived, bounds, .. })) => {
-                self.cancels.remove(bounds.cancel.as_ref());
-                derived
-            }
-            _ => None,
+    fn end(&mut self, call: &'static str, key: usize, completion: Option<Completion>) -> End<B> {
+        let Some(Member::UnderWay(UnderWay { derived, bounds, extras, .. })) = self.members.remove(key)
+        else {
+            return (key, result_of(None, completion, |error| self.comm.raise(call, error)));
         };
-        (key, result_of(derived.as_deref(), completion))
+        self.cancels.remove(bounds.cancel.as_ref());
+        let report = |error: &Error| {
+            self.comm_of(derived.clone(), bounds, extras).raise(call, error);
+        };
+        (key, result_of(derived.as_deref(), completion, report))
+    }
+
+    /// Returns the handle of a request.
+    #[cold]
+    fn comm_of(&self, derived: Option<Arc<Derived>>, bounds: Bounds, extras: Option<Arc<Extras>>) -> Comm {
+        Comm { bounds, extras, ..self.comm.with_members(derived) }
     }
 
     /// Takes a request out before its end. The request continues.
     pub fn remove(&mut self, key: usize) -> Option<Request<B>> {
-        let (id, derived, bounds) = match self.members.remove(key)? {
-            Member::UnderWay(UnderWay { id, derived, bounds }) => {
+        let (comm, id) = match self.members.remove(key)? {
+            Member::UnderWay(UnderWay { id, derived, bounds, extras }) => {
                 self.cancels.remove(bounds.cancel.as_ref());
                 self.comm.runtime.unwatch(id);
-                (Some(id), derived, bounds)
+                (self.comm_of(derived, bounds, extras), Some(id))
             }
-            Member::Ended(()) => (None, None, Bounds::default()),
+            Member::Ended(()) => (Comm { bounds: Bounds::default(), ..self.comm.with_members(None) }, None),
         };
-        let comm = Comm { bounds, ..self.comm.with_members(derived) };
         Some(Request { comm, id, buffer: PhantomData })
     }
 
@@ -255,6 +275,7 @@ struct UnderWay {
     id: RequestId,
     derived: Option<Arc<Derived>>,
     bounds: Bounds,
+    extras: Option<Arc<Extras>>,
 }
 
 /// The different cancels of a set's requests, each with the number of requests, and false once it has cancelled them.

@@ -86,32 +86,39 @@ impl<'scope> Scope<'scope, '_> {
     /// [`wait`](Self::wait). Returns `None` if the set is empty.
     #[must_use = "a result is returned once"]
     pub fn wait_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
+        self.next("Scope::wait_any", set)
+    }
+
+    /// Waits as [`wait_any`](Self::wait_any) does, for the public call of this name.
+    #[inline]
+    fn next(&mut self, call: &'static str, set: &mut PendingSet<'scope>) -> Option<End> {
         if let Some(key) = set.members.pop_ended() {
-            return Some(self.take_out(set, key, None));
+            return Some(self.take_out(call, set, key, None));
         }
         let number = self.follow(set);
         if let Some((_, key)) = self.loans.take_end(number) {
-            return Some(self.take_out(set, key as usize, None));
+            return Some(self.take_out(call, set, key as usize, None));
         }
         let (key, operation) = set.members.some_under_way()?;
         let Kind::UnderWay { request, .. } = operation.0 else { return None };
         let completion = self.finish(request, Awaited::Set(number), key);
-        Some(self.take_out(set, self.loans.found, completion))
+        Some(self.take_out(call, set, self.loans.found, completion))
     }
 
     /// Waits until an operation of the set ends, and takes out all that have ended by then. Returns an empty list if
     /// the set is empty.
     #[must_use = "a result is returned once"]
     pub fn wait_some(&mut self, set: &mut PendingSet<'scope>) -> Vec<End> {
-        let mut ends: Vec<_> = self.wait_any(set).into_iter().collect();
-        ends.extend(std::iter::from_fn(|| self.take_ended(set, true)));
+        let call = "Scope::wait_some";
+        let mut ends: Vec<_> = self.next(call, set).into_iter().collect();
+        ends.extend(std::iter::from_fn(|| self.take_ended(call, set, true)));
         ends
     }
 
     /// Waits until all operations of the set have ended, and takes them out, in the order of their ends.
     #[must_use = "a result is returned once"]
     pub fn wait_all(&mut self, set: &mut PendingSet<'scope>) -> Vec<End> {
-        std::iter::from_fn(|| self.wait_any(set)).collect()
+        std::iter::from_fn(|| self.next("Scope::wait_all", set)).collect()
     }
 
     /// Makes progress, and takes an operation out of the set that has ended, if there is one: see
@@ -119,15 +126,20 @@ impl<'scope> Scope<'scope, '_> {
     /// [`Error::Transport`], [`Error::Condemned`]) ends an operation.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
+        self.drive_and_take("Scope::test_any", set)
+    }
+
+    fn drive_and_take(&mut self, call: &'static str, set: &mut PendingSet<'scope>) -> Option<End> {
         let driven = self.drive(set);
-        self.take_ended(set, false).or_else(|| self.take_failed(set, driven.err()?))
+        self.take_ended(call, set, false).or_else(|| self.take_failed(call, set, driven.err()?))
     }
 
     /// Makes progress, and takes all operations out of the set that have ended: see [`test_any`](Self::test_any).
     #[must_use = "a result is returned once"]
     pub fn test_some(&mut self, set: &mut PendingSet<'scope>) -> Vec<End> {
-        let mut ends: Vec<_> = self.test_any(set).into_iter().collect();
-        ends.extend(std::iter::from_fn(|| self.take_ended(set, false)));
+        let call = "Scope::test_some";
+        let mut ends: Vec<_> = self.drive_and_take(call, set).into_iter().collect();
+        ends.extend(std::iter::from_fn(|| self.take_ended(call, set, false)));
         ends
     }
 
@@ -136,6 +148,7 @@ impl<'scope> Scope<'scope, '_> {
     /// empty list. A receive from any source that must report a failure counts as ended.
     #[must_use = "a result is returned once"]
     pub fn test_all(&mut self, set: &mut PendingSet<'scope>) -> Option<Vec<End>> {
+        let call = "Scope::test_all";
         let driven = self.drive(set);
         let loans = &self.loans;
         let look = |engine: &Engine<_>| {
@@ -149,10 +162,12 @@ impl<'scope> Scope<'scope, '_> {
         };
         match driven.and_then(|()| self.comm.runtime.peek(look)) {
             Ok(false) => None,
-            Ok(true) => Some(std::iter::from_fn(|| self.take_ended(set, false)).collect()),
+            Ok(true) => Some(std::iter::from_fn(|| self.take_ended(call, set, false)).collect()),
             Err(error) => {
-                let mut take =
-                    || self.take_ended(set, false).or_else(|| self.take_failed(set, error.clone()));
+                let mut take = || {
+                    let ended = self.take_ended(call, set, false);
+                    ended.or_else(|| self.take_failed(call, set, error.clone()))
+                };
                 Some(std::iter::from_fn(&mut take).collect())
             }
         }
@@ -171,11 +186,11 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Takes out an operation that can make no progress, with the error of the runtime.
-    fn take_failed(&mut self, set: &mut PendingSet<'scope>, error: Error) -> Option<End> {
+    fn take_failed(&mut self, call: &'static str, set: &mut PendingSet<'scope>, error: Error) -> Option<End> {
         let (key, operation) = set.members.some_under_way()?;
         let Kind::UnderWay { request, .. } = operation.0 else { return None };
         self.comm.runtime.forget(request);
-        Some(self.take_out(set, key, Some(Completion { result: Err(error), memory: None })))
+        Some(self.take_out(call, set, key, Some(Completion { result: Err(error), memory: None })))
     }
 
     /// Makes the ends of the operations that were added to a set known to it. Returns the set's number.
@@ -205,22 +220,33 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Takes an operation out of a set that has ended already. May wait for the cause of a failure if `explains`.
-    fn take_ended(&mut self, set: &mut PendingSet<'scope>, explains: bool) -> Option<End> {
+    fn take_ended(
+        &mut self,
+        call: &'static str,
+        set: &mut PendingSet<'scope>,
+        explains: bool,
+    ) -> Option<End> {
         if let Some(key) = set.members.pop_ended() {
-            return Some(self.take_out(set, key, None));
+            return Some(self.take_out(call, set, key, None));
         }
         let number = self.follow(set);
         if let Some((_, key)) = self.loans.take_end(number) {
-            return Some(self.take_out(set, key as usize, None));
+            return Some(self.take_out(call, set, key as usize, None));
         }
         let explained = explains.then_some(&self.comm.bounds);
         let watcher = self.loans.sets[number].watcher;
         let (key, completion) = self.comm.runtime.take_end(watcher, &mut self.loans, explained)?;
-        Some(self.take_out(set, key as usize, completion))
+        Some(self.take_out(call, set, key as usize, completion))
     }
 
     /// Takes out an operation that has ended, with its result unless its loan has it.
-    fn take_out(&mut self, set: &mut PendingSet<'scope>, key: usize, completion: Option<Completion>) -> End {
+    fn take_out(
+        &mut self,
+        call: &'static str,
+        set: &mut PendingSet<'scope>,
+        key: usize,
+        completion: Option<Completion>,
+    ) -> End {
         let result = match set.members.remove(key) {
             Some(Member::Ended(result)) => result,
             Some(Member::UnderWay(Pending(Kind::UnderWay { place, .. }, _))) => {
@@ -228,6 +254,6 @@ impl<'scope> Scope<'scope, '_> {
             }
             _ => Err(Error::NoSuchRequest),
         };
-        (key, result)
+        (key, self.comm.told(call, result))
     }
 }

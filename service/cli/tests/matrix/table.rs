@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, Kind as CommKind, Layout, Mode, PartitionedRecv, PartitionedSend,
-    PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source, start_all,
+    Attribute, Cancel, Cause, Comm, Error, ErrorHandler, Kind as CommKind, Layout, Mode, PartitionedRecv,
+    PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source,
+    start_all,
 };
 
 /// The rank that all calls address.
@@ -342,6 +343,13 @@ calls! {
         c.with_mode(Mode::Ready).send(&long(), PEER, TAG)
     });
     // Its result depends on the news that have come; it does not wait.
+    "Comm::with_error_handler", Waits, takes, |c| whole(c, |c| {
+        // The handler takes the engine's lock, which the failed call must not hold.
+        let handled = c.with_error_handler(ErrorHandler::call(|raised| drop(raised.comm.stats())));
+        handled.with_mode(Mode::Synchronous).send(&SHORT, PEER, TAG)
+    });
+    "Comm::error_handler", Local, nothing, |c| local(c, |c| drop(c.error_handler()));
+    "Comm::call_error_handler", Local, nothing, |c| local(c, |c| c.call_error_handler("call", &Error::Inactive));
     "Comm::with_buffer", Local, nothing, |c| local(c, |c| {
         _ = c.with_buffer(LONG).with_mode(Mode::Buffered).send(&SHORT, PEER, UNWANTED);
     });
