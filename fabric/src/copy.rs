@@ -12,8 +12,8 @@ use samite_os::shared::Shareable;
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Copies to the start of `lines` as many whole lines as `from` fills. Returns their number; 0 without vector
-/// instructions.
+/// Copies as many whole lines as `from` fills to the start of `lines`. Returns the number of copied lines, which is 0
+/// if the processor has no suitable vector instructions.
 ///
 /// # Panics
 /// Panics if `lines` has fewer lines than that.
@@ -26,8 +26,8 @@ pub(crate) fn fill<T: Shareable>(lines: &[T], from: &[u8]) -> usize {
     unsafe { vectors::copy(from.as_ptr(), lines.as_ptr().cast_mut().cast(), count) }
 }
 
-/// Copies from the start of `lines` as many whole lines as fit `into`, and sets the first 8 bytes of each to zero.
-/// Returns their number; 0 without vector instructions.
+/// Copies as many whole lines as fit in `into` from the start of `lines`, and sets the first 8 bytes of each to zero.
+/// Returns the number of copied lines, which is 0 if the processor has no suitable vector instructions.
 ///
 /// # Panics
 /// Panics if `lines` has fewer lines than that.
@@ -53,7 +53,8 @@ pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     load_words(words, offset + copied, &mut into[copied..]);
 }
 
-/// Copies as [`copy_out`] does; each word that is copied whole has the value that it had at some moment.
+/// Copies as [`copy_out`] does, word by word with atomic loads. So a word that is copied as a whole is never a mixture
+/// of an old and a new value.
 ///
 /// # Panics
 /// If there are not enough.

@@ -1,8 +1,9 @@
 //! Layouts of a message's bytes in memory: which bytes of a slice are sent or received, and in which order.
 //!
-//! A [`Form`] is a tree of blocks, loops and lists, simplified when it is made: what is contiguous is a block, a list
-//! of equal blocks at equal distances is a loop. Lists are shared. [`Readable`] and [`Writable`] are a form bound to
-//! a slice; their bytes are copied into packets and out of packets, from any offset on.
+//! A [`Form`] is a tree of blocks, loops and lists. It is simplified when it is made: contiguous bytes become one
+//! block, and a list of equal blocks at equal distances becomes a loop. Forms share their lists, so a copy of a form is
+//! cheap. [`Readable`] and [`Writable`] are a form bound to a slice; their bytes are copied into packets and out of
+//! packets, from any offset on.
 
 mod copy;
 mod node;
@@ -30,11 +31,11 @@ pub struct Form {
     is_disjoint: Disjoint,
 }
 
-/// Whether no byte has two places in the message.
+/// The answer to the question if each byte of memory is at most once in the message.
 #[derive(Clone, Debug)]
 enum Disjoint {
     Yes,
-    /// Decided when it is first needed, by a look at each block.
+    /// Computed from all blocks when it is first needed.
     Asked(OnceLock<bool>),
 }
 
@@ -178,13 +179,13 @@ impl Form {
         self.bounds[1].wrapping_sub(self.bounds[0])
     }
 
-    /// Returns true if no byte has two places in the message.
+    /// Returns true if each byte of memory is at most once in the message.
     #[must_use]
     pub fn is_disjoint(&self) -> bool {
         match &self.is_disjoint {
             Disjoint::Yes => true,
             Disjoint::Asked(answer) => *answer.get_or_init(|| {
-                // More bytes than places.
+                // If the message has more bytes than the span of memory, some byte must occur twice.
                 self.size <= self.true_bounds[1].abs_diff(self.true_bounds[0])
                     && self.node.is_disjoint(self.origin)
             }),
@@ -208,8 +209,8 @@ impl Form {
         })
     }
 
-    /// Binds it to bytes to receive into. Returns `None` if it leaves them. A byte in several places has the value of
-    /// one of them after a receive: ask [`Form::is_disjoint`] first.
+    /// Binds it to bytes to receive into. Returns `None` if it leaves them. If a byte of memory is several times in the
+    /// message, a receive leaves one of the values there. Use [`Form::is_disjoint`] to exclude that.
     #[must_use]
     pub fn write<'a>(&'a self, bytes: &'a mut [u8]) -> Option<Writable<'a>> {
         let [first, end] = self.span(bytes.len())?;
@@ -332,7 +333,7 @@ pub struct Writable<'a> {
 }
 
 impl<'a> Writable<'a> {
-    /// Lends it on.
+    /// Lends the same bytes again, for a shorter time.
     #[inline(always)]
     #[must_use]
     pub fn reborrow(&mut self) -> Writable<'_> {
@@ -364,7 +365,7 @@ impl<'a> From<&'a mut [u8]> for Writable<'a> {
 
 /// A message's bytes to send.
 pub trait Data: Body {
-    /// Lends them.
+    /// Returns the bytes as a form bound to a slice.
     fn lend(&self) -> Readable<'_>;
 }
 
@@ -392,7 +393,7 @@ impl Data for Readable<'_> {
 /// A place for a message's bytes.
 #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
 pub trait Room {
-    /// Returns the number of bytes that it takes.
+    /// Returns the number of bytes for which there is room.
     fn len(&self) -> usize;
 
     /// Writes bytes from the offset `at` of the message on.
@@ -401,7 +402,7 @@ pub trait Room {
     /// If they do not fit.
     fn put(&mut self, at: usize, body: &(impl Body + ?Sized));
 
-    /// Lends it on.
+    /// Lends the same bytes again, for a shorter time.
     fn lend(&mut self) -> Writable<'_>;
 }
 
@@ -493,8 +494,8 @@ impl Form {
     }
 }
 
-/// Bytes that are copied on while the first cache holds them, beside as many bytes of the user's memory. A multiple of a
-/// cache line.
+/// Bytes of an intermediate buffer: few enough that they, and as many bytes of the user's memory, are in the
+/// first-level cache when they are copied on. A multiple of a cache line.
 pub(crate) const BLOCK: usize = 4096;
 
 fn signed(len: usize) -> Result<isize, FormError> {

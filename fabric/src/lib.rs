@@ -4,8 +4,8 @@
 //! reports events; it knows no tags, ranks, windows or epochs. Protocols (such as crate `samite-p2p`)
 //! are state machines over a port, and run unchanged on every one of them.
 //!
-//! Read [`Port`] first. [`mem`] holds the types with which memory is lent
-//! to a port without `unsafe`, [`wire`] the header that every packet begins with.
+//! Read [`Port`] first. The module [`mem`] has the types by which protocols pass memory to a port without `unsafe`, and
+//! [`wire`] has the header with which every packet begins.
 //!
 //! `unsafe` is allowed in this crate and in the crates in its folder, `samite-os` and `samite-fabric-sys`. All other crates
 //! forbid it.

@@ -241,8 +241,8 @@ impl Loopback {
             Err(refused) => Err(refused),
         };
         drop(exposed);
-        // Others may have filled the inbox during the copy. Exceeding its limit by one event for each of them
-        // does no harm.
+        // Other ports may have filled the inbox during the copy. This event is delivered all the same: each port can
+        // exceed the limit by one event at most, which does no harm.
         if let (Some(immediate), Ok(_), Some(mut inbox)) = (immediate, &result, target.inbox_for(me)) {
             target.push(&mut inbox, me, Event::Notified(immediate));
         }
@@ -256,7 +256,8 @@ impl Loopback {
         Ok((region.clone(), offset))
     }
 
-    /// Returns the value of a posting call whose operation has ended within the call.
+    /// Returns the result of a posting call whose operation has ended within the call with `result`, or has found no
+    /// room if that is `None`. Queues the completion of a failure.
     fn ended(&mut self, op: OpId, result: Option<Result<(), Failure>>) -> Post {
         match result {
             None => Post::Again,

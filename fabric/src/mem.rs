@@ -1,12 +1,12 @@
-//! Memory that is lent to ports, and its return.
+//! Memory that ports may access, and how its owner gets it back.
 //!
-//! A [`Memory`] owns bytes that no other owner can reach. Shared as a [`Region`] it can be registered with any
-//! number of ports. Each port holds a clone for as long as its provider might access the bytes.
-//! [`Region::reclaim`] turns the region back into a `Memory` once it is the last holder. So a reference count
-//! keeps memory in quarantine, and no use of it can dangle.
+//! A [`Memory`] owns bytes that no other owner can reach. Shared as a [`Region`] it can be registered with any number
+//! of ports. Each port holds a clone for as long as its provider might access the bytes. [`Region::reclaim`] turns a
+//! region back into a `Memory` if no other clone of it exists. So memory that a provider might still access is never
+//! freed or reused: the port's clone keeps it alive.
 //!
 //! A region can also be *shared* ([`Region::shared`]): memory that other processes of the host map and write
-//! themselves. It stays a region for good.
+//! themselves. Such a region never becomes a `Memory` again.
 //!
 //! [`Partitioned`] memory is written by several threads and read by the engine, partition by partition.
 //!
@@ -92,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// Takes over one reference to a shared slice. The bytes can be read alone.
+    /// Takes over one reference to a shared slice. The bytes can only be read.
     #[must_use]
     pub fn shared<T: Element>(slice: Arc<[T]>) -> Self {
         let elements = slice.len();
@@ -105,8 +105,9 @@ impl Memory {
         }
     }
 
-    /// Returns the bytes that a form selects of other memory, for messages of whole units of `unit` bytes. `B` is the type
-    /// of the buffer, by which [`is_scattered_of`](Self::is_scattered_of) knows it.
+    /// Returns a block of the bytes that a form selects from `memory`. A message to or from it consists of whole units
+    /// of `unit` bytes. `B` is the type of the buffer from which the caller made the memory:
+    /// [`is_scattered_of`](Self::is_scattered_of) compares it later.
     ///
     /// # Errors
     /// Returns the memory if the form leaves it, or if it is scattered itself.
@@ -697,10 +698,10 @@ pub(crate) fn in_pieces<E>(
     })
 }
 
-/// The refusal to write to the memory of an `Arc`.
+/// The error of an attempt to write to the memory of an `Arc`.
 const READ_ALONE: PortError = PortError::Unsupported { what: "write to memory that is shared with readers" };
 
-/// A size that stays in a first-level cache.
+/// Bytes of a piece of a copy: few enough for the first-level cache.
 const PIECE: usize = 4096;
 
 #[cfg(test)]

@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Everything that depends on the provider is read from its answers: limits, orders, modes of registration. The port
-//! uses one buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: on these paths providers differ
-//! least and fail least, and the rxm protocol makes no unnecessary copies.
+//! uses one buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: without these features, providers
+//! differ least and fail least, and the rxm protocol makes no unnecessary copies.
 //!
 //! # Limits of its knowledge
-//! * A packet that was injected and then lost with its connection leaves no trace here; sequence numbers of the layer
-//!   above detect it. A lost packet that was not injected ends the peer: [`Sink::peer_lost`].
+//! * The port cannot detect the loss of an injected packet, if its connection breaks. The link above detects it by the
+//!   sequence numbers. The loss of a packet that was not injected is reported, and ends the peer: [`Sink::peer_lost`].
 //! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that
 //!   the provider had already received, or that comes over a connection which that peer makes anew. The incarnation in
 //!   its header identifies it.
@@ -26,21 +26,18 @@
 //!   connect anew.
 //!
 //! # Unauthenticated processes
-//! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 that
-//! does no harm, as far as `ci/hostile/tests/network.rs` tries it. At 2.5.1 the same bytes (one of rxm's connection
-//! requests with a byte changed, after which the next bytes are taken for messages) end the process by a segmentation
-//! fault, in 23 of
-//! 30 runs. So these ports belong on a network that only trusted processes reach: [`OfiConfig::interface`].
+//! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 none of
+//! the attempts in `ci/hostile/tests/network.rs` does harm. At 2.5.1 the same bytes end the process by a segmentation
+//! fault in 23 of 30 runs: one of rxm's connection requests with a changed byte, after which libfabric takes the next
+//! bytes for messages. So these ports belong on a network that only trusted processes reach: [`OfiConfig::interface`].
 //!
 //! # libfabric's own shm
-//! It carries ordinary traffic, but is never chosen by default, because it is not safe against a peer's death or lies
-//! (at
-//! 1.17.0). An access that the target refuses, since it has no such key, never ends (smr_progress_cmd_rma
-//! returns without an answer). A port that polls after another of the same process has closed crashes,
-//! because it reads that port's memory, which is gone (smr_progress_resp, smr_map_to_region). A
-//! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in
-//! fi_cq_read, where our deadlines are not checked.
-//! It catches the signals that end a process, to unlink its files before they do.
+//! libfabric's provider shm works for ordinary traffic, but is never chosen by default, because at 1.17.0 it is not
+//! safe if a peer dies or sends wrong data. An access that the target refuses, since it has no such key, never ends
+//! (smr_progress_cmd_rma returns without an answer). A port that polls after another of the same process has closed
+//! crashes, because it reads that port's memory, which is gone (smr_progress_resp, smr_map_to_region). A process that
+//! is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in fi_cq_read, where
+//! our deadlines are not checked. It catches the signals that end a process, to unlink its files before they do.
 
 mod endpoint;
 mod events;
@@ -89,7 +86,7 @@ pub struct OfiConfig {
     /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); `None` for the provider's first, IPv4 before
     /// IPv6.
     pub interface: Option<String>,
-    /// True if all peers are on this host: then, unless an interface is named, a loopback interface is preferred.
+    /// True if all peers are on this host. A loopback interface is then preferred, unless `interface` names another.
     pub stays_on_host: bool,
     /// An address of this host at which others are known to reach it. The interface with this address is preferred,
     /// unless `interface` names another.
@@ -101,18 +98,18 @@ pub struct OfiConfig {
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,
-    /// Buffers for packets too long to be injected and not yet gone; each is `packet_max` bytes.
+    /// Buffers for packets that are too long to be injected, until they have been sent; each is `packet_max` bytes.
     pub send_buffers: u32,
     /// Largest number of one-sided operations in flight.
     pub operations_max: usize,
     /// Largest number of peers resolved over the life of the port.
     pub peers_max: usize,
-    /// True if a descriptor must wake a sleeper, where the provider has one. It makes every
-    /// packet more expensive: at 1.17 tcp then polls its sockets by epoll, a quarter of the time of a short message on
-    /// loopback, and otherwise by poll.
+    /// True if the port must have a descriptor that wakes a sleeper, if the provider offers one. It makes every packet
+    /// more expensive: with it, tcp at 1.17 uses epoll(7) instead of poll(2), which takes a quarter of the time of a
+    /// short message on loopback.
     pub wakes: bool,
-    /// A provider whose rules are imposed on `provider`, for tests without its hardware. A violation ends
-    /// the process.
+    /// The offer of a provider whose rules are imposed on `provider`, for tests without the hardware. If the port
+    /// violates a rule, the process ends.
     #[cfg(any(test, feature = "strict"))]
     pub rules: Option<Offer>,
 }
@@ -166,7 +163,8 @@ impl OfiConfig {
 /// A port over libfabric. See the [module](self).
 #[derive(Debug)]
 pub struct OfiPort {
-    // Closed first: afterwards nothing accesses the memory below. Then registrations, then the objects that they need.
+    // The order of the fields is that of closing. The endpoint is closed first: afterwards nothing accesses the memory
+    // of the fields below. Then come the registrations, and then the objects that they need.
     ep: Option<Object<sys::fid_ep>>,
     registrations: Registrations,
     receives: Buffers,
@@ -182,7 +180,7 @@ pub struct OfiPort {
     scratch: Vec<u8>,
     /// Receives for which the provider had no room.
     unposted: Vec<u32>,
-    /// True if an immediate must travel separately, after its data.
+    /// True if an immediate must be sent in a separate write, after its data.
     notes_alone: bool,
     /// Notifications for which the provider had no room.
     notes: Vec<Note>,
@@ -203,8 +201,8 @@ struct Peer {
     fi_address: sys::fi_addr_t,
     /// Number of operations accepted and not completed.
     in_flight: u32,
-    /// True if the provider accepted the last post. The provider then has a connection, or had one and has forgotten
-    /// it.
+    /// True if the provider accepted the last post to this peer. Then the provider has a connection to it, or had one
+    /// and has removed its state.
     settled: bool,
     /// True if posts are refused.
     gone: bool,
@@ -495,7 +493,8 @@ impl Port for OfiPort {
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
-        // Buffers return at the next poll, not at the end of this one, so that packets are answered first.
+        // Receive buffers are posted again at the start of the next poll, and not at the end of this one, so that the
+        // caller can answer packets before that work is done.
         if !self.unposted.is_empty() {
             self.post_receives()?;
         }
@@ -612,8 +611,9 @@ pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(|(name, _)| samite_os::env::get(name).is_none())
 }
 
-/// Sets [`environment`] for this process, while the program has no second thread. Otherwise, if no launcher has set it
-/// either, ports work without it. Call it before anything starts a thread.
+/// Sets the variables of [`environment`] for this process. Does nothing if the program already has a second thread,
+/// because then the environment cannot be changed safely; ports also work without these variables. Call it before
+/// anything starts a thread.
 pub fn settle_environment() {
     for (name, value) in environment() {
         let _ = samite_os::env::set_while_alone(name, value);
@@ -628,7 +628,7 @@ fn load() -> Result<bool, PortError> {
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
         settle_environment();
         let _ = sys::load();
-        // Needed if the environment could not keep it from installing them.
+        // Removes the handlers of libinfinipath, which has installed them if `IPATH_NO_BACKTRACE` could not be set.
         samite_os::handlers::remove_those_of("libinfinipath");
         samite_os::env::get(CLEANUP)
             .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))

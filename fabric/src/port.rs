@@ -20,8 +20,9 @@
 //! * **Posting never waits.** A call that finds no room returns [`Post::Again`]: poll, then try once more.
 //!   The caller keeps a deadline, since some providers can stay without room for ever.
 //! * **Packets to one peer arrive whole, once and in the order of posting**
-//!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port), or from some
-//!   point on not at all. Between packets and one-sided operations only the orders in [`Caps::order`] hold.
+//!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port). If the path to the peer
+//!   fails, no packet arrives from some point on. Between packets and one-sided operations only the orders in
+//!   [`Caps::order`] hold.
 //! * **Every operation with an [`OpId`] ends exactly once**: in its call ([`Post::Over`],
 //!   [`Changed::Over`]), or with [`Sink::completed`] or [`Sink::changed`]. The exception is a port without a fence
 //!   whose peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as long as the provider
@@ -65,8 +66,8 @@ pub trait Port {
     /// copied before the call returns, and no completion follows.
     ///
     /// # Errors
-    /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`];
-    /// [`PortError::Exhausted`], for the first packet alone, if the peer has no room for another sender.
+    /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`]; [`PortError::Exhausted`]
+    /// if the peer has no room for another sender, but only for the first packet to the peer.
     #[inline(always)]
     fn send(&mut self, to: PeerId, head: &[u8], body: &[u8]) -> Result<Post, PortError> {
         self.send_body(to, head, body)
@@ -112,7 +113,8 @@ pub trait Port {
     /// most [`Caps::iov_max`] parts, and [`Caps::rma_max`] bytes together.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::TooLong`], which then counts parts, if there are too many.
+    /// As [`Port::put`]; [`PortError::TooLong`] if there are too many parts: its numbers are then parts instead of
+    /// bytes.
     fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
         let _ = (to, from, into, op);
         Err(PortError::Unsupported { what: "write several parts to a peer's memory" })
@@ -317,10 +319,10 @@ pub enum Sleep {
 /// The body of a packet: bytes to send, or bytes that have arrived and can be copied once to their destination.
 #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
 pub trait Body {
-    /// Returns their number.
+    /// Returns the number of bytes.
     fn len(&self) -> usize;
 
-    /// Copies all of them. May be called once: the port may release the memory of copied bytes.
+    /// Copies all bytes. Call it only once, because a port may release the memory of bytes that were copied.
     ///
     /// # Panics
     /// If `into` has another length.
@@ -352,7 +354,8 @@ impl Body for [u8] {
 
     #[inline(always)]
     fn copy_to(&self, into: &mut [u8]) {
-        // Many a message carries one word, and a copy of variable length is a call of some 20 instructions.
+        // Many messages consist of one word. This case is separate, because a copy of variable length is a call of some
+        // 20 instructions.
         match (self.as_array::<8>(), into.as_mut_array()) {
             (Some(word), Some(into)) => *into = *word,
             _ => into.copy_from_slice(self),
@@ -441,7 +444,8 @@ pub struct Local {
     pub len: usize,
 }
 
-/// Returns the bytes of the parts of a [`Port::put_v`], if they are at most `iov_max` and `rma_max`.
+/// Returns the total number of bytes of the parts of a [`Port::put_v`]. Returns an error if there are more than
+/// `iov_max` parts or `rma_max` bytes.
 pub(crate) fn total(parts: &[Local], iov_max: usize, rma_max: usize) -> Result<usize, PortError> {
     if parts.len() > iov_max {
         return Err(PortError::TooLong { len: parts.len(), max: iov_max });
@@ -462,7 +466,7 @@ pub struct Remote {
     pub address: u64,
 }
 
-/// A right of a peer to read memory of this process, until it is dropped. See [`Port::expose`].
+/// A peer's right to read some memory of this process. The right ends when this value is dropped. See [`Port::expose`].
 #[derive(Debug)]
 pub struct Exposure {
     /// The place of the first exposed byte, as the peer addresses it.

@@ -1,7 +1,7 @@
 //! Hints to the processor.
 
-/// Starts to fetch a cache line for writing, so that a later store does not wait for the processor that read it
-/// last.
+/// Starts to fetch a cache line for writing. A later store then need not wait until the line has left the cache of the
+/// processor that used it last.
 #[inline(always)]
 pub(crate) fn for_writing<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

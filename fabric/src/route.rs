@@ -66,7 +66,7 @@ struct Peer {
     path: Path,
     inner: PeerId,
     addresses: Addresses,
-    /// The obstacles on the paths that would have been better.
+    /// The better paths that could not be used, each with the reason.
     refusals: Box<[(Path, String)]>,
 }
 
@@ -134,7 +134,7 @@ impl Route {
         Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
     }
 
-    /// Polls this path each time from now on: after a send, an answer may come.
+    /// Makes the next polls include this path each time, because an answer to a send may come soon.
     #[inline]
     fn expect_traffic(&mut self, path: Path) {
         #[cfg(feature = "ofi")]
@@ -145,7 +145,7 @@ impl Route {
         let _ = path;
     }
 
-    /// Sends on the paths where a few more instructions do not matter.
+    /// Sends on the other paths than shared memory, where a few more instructions do not matter.
     #[inline(never)]
     fn send_elsewhere(
         &mut self,
@@ -166,8 +166,9 @@ impl Route {
         }
     }
 
-    /// Returns the first usable path to one of the addresses, with the peer's name on it, and the first path that was
-    /// refused only for lack of room. Puts the reasons against other paths into `refusals`.
+    /// Returns the first path by which one of the addresses can be reached, with the port's name of the peer there.
+    /// Also returns the error of the first path that was refused only for lack of room. Adds the reasons against other
+    /// paths to `refusals`.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -237,7 +238,8 @@ impl Port for Route {
         let addresses = Addresses::decode(address)?;
         let (mut refusals, mut exhausted) = (Vec::new(), None);
         let Some((path, inner)) = self.choose(&addresses, &mut refusals, &mut exhausted) else {
-            // A path that may be free later, or with another setting.
+            // A path exists, but had no room. It may have room later, or with another setting, so this is the more
+            // useful error.
             if let Some(exhausted) = exhausted {
                 return Err(exhausted);
             }
@@ -396,7 +398,7 @@ impl Port for Route {
         Ok(events)
     }
 
-    /// Only in shared memory, where the check costs next to nothing.
+    /// Checks only shared memory, where that takes hardly any time.
     #[inline(always)]
     fn has_packet(&self) -> bool {
         self.shm.as_ref().is_some_and(|shm| shm.port.has_packet())
@@ -525,7 +527,8 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     }
 
     fn peer_lost(&mut self, peer: PeerId) {
-        // A peer that was only fenced on this path, and is reached on another, has no name here.
+        // The peer may have no name on this path: it is reached on another one, and was resolved here only to be
+        // fenced.
         if let Some(&peer) = self.names.get(&(self.path, peer)) {
             self.sink.peer_lost(peer);
         }
@@ -577,9 +580,10 @@ fn common(a: Caps, b: Caps) -> Caps {
 const PATH_SHIFT: u32 = 30;
 const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 
-/// The largest number of polls for each poll of an idle provider. Over tcp that poll is a system call, 0.2 us, and thus
-/// some 1 ns a poll (examples/idle_network.rs). The factor is not larger, since a caller may poll rarely, and its wait
-/// for the first packet grows by the same factor.
+/// The largest number of the route's polls for each poll of an idle provider. Over tcp a poll of the provider is a
+/// system call of 0.2 us, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The
+/// number is not larger, because the wait for the first packet after a pause grows with it, and a caller may poll
+/// rarely.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 256;
 

@@ -4,10 +4,10 @@
 //! ring.rs, mailbox.rs and outgoing.rs describe them). The address contains the owner's process and descriptor; peers
 //! open the mailbox through /proc/PID/fd. So there is nothing in /dev/shm that could fill up or remain behind.
 //!
-//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. A long message is
-//! thus copied twice, by two processors at the same time. Measurements gave a third of the time of one copy by one of
-//! them through the kernel (process_vm_readv(2)), which locks each page first. There is no lock and no shared queue: a
-//! process killed at any instruction leaves the others unaffected.
+//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. So a long message is
+//! copied twice, by two processors at the same time. In measurements this took a third of the time of a single copy
+//! through the kernel (process_vm_readv(2)), which must lock each page first. There is no lock and no queue that
+//! several senders share: if a process is killed at any instruction, the others are unaffected.
 //!
 //! Peers map memory made by [`Region::shared`], and can put to it and get from it. Borrowed memory in
 //! the process's [`Heap`](crate::Heap) can be exposed to them: it is then copied once, directly from source to
@@ -55,14 +55,14 @@ pub struct Config {
     /// Bytes of the ring that a sender uses while the receiver keeps up with it: a power of two from 2 KiB to
     /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
     pub ring_bytes_min: usize,
-    /// Bytes of the ring that it uses otherwise: a power of two from 4 KiB to 128 KiB. A packet takes at most
-    /// half of it. Both rings are the receiver's memory, allocated when the sender first sends.
+    /// Bytes of the ring that a sender uses if the receiver does not keep up: a power of two from 4 KiB to 128 KiB. A
+    /// packet takes at most half of it. Both rings are the receiver's memory, allocated when the sender first sends.
     pub ring_bytes: usize,
-    /// Bytes of the ring that replaces it for a sender that keeps finding it full: a power of two from
-    /// [`Config::ring_bytes`] to 8 MiB.
+    /// Bytes of the largest ring. It replaces the ring of `ring_bytes` for a sender that keeps finding that one full. A
+    /// power of two from [`Config::ring_bytes`] to 8 MiB.
     pub ring_bytes_max: usize,
-    /// Bytes of all these largest rings together, beside the others. At the limit a sender keeps its present
-    /// rings.
+    /// The limit for the bytes of the largest rings of all senders together, not counting the other rings. At the limit
+    /// a sender keeps the rings that it has.
     pub growth_bytes_max: usize,
 }
 
@@ -72,8 +72,8 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Returns 256 peers; rings of 8 and 64 KiB, the latter for packets of 28 KiB, and 18 MiB in all if every peer
-    /// sends; then rings of 256 KiB, up to 16 MiB of them.
+    /// Returns a configuration for 256 peers. Each sender has rings of 8 and 64 KiB, which carry packets of up to 28
+    /// KiB; all of them take 18 MiB if every peer sends. The largest rings have 256 KiB, and up to 16 MiB together.
     fn default() -> Self {
         Self {
             peers_max: 256,
@@ -102,7 +102,7 @@ pub struct Usage {
 pub struct Shm {
     inbox: Inbox,
     peers: Vec<Peer>,
-    /// Peers found dead and not yet reported.
+    /// Peers that were found dead, until the next poll reports them.
     lost: Vec<PeerId>,
     one_sided: OneSided,
     caps: Caps,
@@ -277,8 +277,8 @@ impl Shm {
         }
     }
 
-    /// Called after each failure to find room for a packet of `len` bytes. Returns true if there is room now. Checks at
-    /// intervals if the peer is still alive.
+    /// Tries to find room for a packet of `len` bytes after a push has found none. Returns true if there is room now.
+    /// Checks once in [`REFUSALS`] calls if the peer is still alive.
     #[cold]
     fn make_room(&mut self, to: PeerId, obstacle: Push, len: usize) -> Result<bool, PortError> {
         let peer = &mut self.peers[to.0 as usize];
@@ -633,9 +633,9 @@ enum Path {
     Gone,
 }
 
-/// The number of calls without room after which one asks the kernel if the peer is still alive. The three system calls
-/// take some microseconds, which are negligible at this rate. A dead peer is detected in less than a millisecond of
-/// retries.
+/// After this number of calls that found no room, the next one asks the kernel if the peer is still alive. That takes
+/// three system calls and some microseconds, which is negligible at this rate. A sender that retries without pause
+/// detects a dead peer in less than a millisecond.
 const REFUSALS: u32 = 4096;
 
 #[cfg(test)]

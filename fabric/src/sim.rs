@@ -1,11 +1,11 @@
 //! A deterministic network for any number of ranks in one thread, or in several that take turns.
 //!
-//! [`Net`] is the network with its virtual clock, which stands still until [`Net::advance`] moves it
-//! to the next event. [`Net::start`] gives a rank its [`SimPort`]. Messages cost time by the LogGP model
-//! ([`Costs`]) plus a delay drawn from the seed. They overtake one another as far as the claimed
-//! [`Caps::order`](crate::Caps::order) allows: packets of one pair never, everything else freely unless an order is
-//! claimed. Memory is read and written as late as a provider might do so: a protocol that reuses it too early
-//! sends or sees wrong bytes.
+//! [`Net`] is the network with its virtual clock, which stands still until [`Net::advance`] moves it to the next event.
+//! [`Net::start`] gives a rank its [`SimPort`]. Messages cost time by the LogGP model ([`Costs`]) plus a delay drawn
+//! from the seed. They overtake one another as far as the claimed [`Caps::order`](crate::Caps::order) allows: packets
+//! of one pair never, everything else freely unless an order is claimed. The memory of an operation is read and written
+//! at any time at which a provider might do so, also late. So a protocol that reuses memory too early sends or sees
+//! wrong bytes, and tests detect that.
 //!
 //! The driver injects faults: it kills, pauses and restarts ranks, and cuts pairs of them off. One seed
 //! with the same calls gives one run: [`Net::trace_hash`] shows if two runs were the same.
@@ -167,7 +167,8 @@ impl Net {
     }
 }
 
-/// Locks a network, also after a panic: its state does not matter any more.
+/// Locks a network. If a thread has panicked while it held the lock, the test has failed anyway, and the state of the
+/// network does not matter.
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,8 +7,9 @@
 //!  └─────────┴──────────┴──────┴───────┴────────┴─────────────┴──────────┴─────┴───────┴──────────┴─────┴─────────┘
 //! ```
 //! All fields are little-endian. The header is 32 bytes long; the rest of the packet depends on `protocol` and `kind`.
-//! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new
-//! version. Senders set reserved bits to zero, and receivers ignore them, so they can get a meaning that is optional.
+//! Decoding is total: any bytes give a header or a [`WireError`]. A change of layout or meaning is a new version.
+//! Senders set reserved bits to zero, and receivers ignore them. So a later sender can give them a meaning without a
+//! new version, if a receiver may ignore that meaning.
 //!
 //! A hello is recognized in every version: its first 12 bytes and the secret at the start of its body have the same place
 //! and meaning. So the receiver of a hello can tell which rank speaks another version.
@@ -51,7 +52,7 @@ pub struct Header {
     pub context: U32,
 }
 
-/// The numbers of a [`Header`], by their names there.
+/// The fields of a [`Header`] that are numbers. Each has the same name and meaning there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are told at the header")]
 pub struct Numbers {
@@ -74,8 +75,8 @@ impl Header {
         Self::with(protocol, kind, flags, Numbers::default())
     }
 
-    /// Returns a header with these numbers. It is assembled in words, as ports read it: a processor stalls if it reads
-    /// a word that was written in pieces just before.
+    /// Returns a header with these numbers. It is written in whole words, because ports read it in words: a processor
+    /// stalls if it reads a word that was just written in several pieces.
     #[must_use]
     #[inline]
     pub fn with(protocol: Protocol, kind: u8, flags: Flags, numbers: Numbers) -> Self {
@@ -106,8 +107,8 @@ impl Header {
         Ok((header, rest))
     }
 
-    /// Returns true for a valid header of a packet of that kind that is one message, and not [urgent](Flags::URGENT): a fast
-    /// form of [`decode`](Self::decode).
+    /// Returns true if this is a valid header of a packet of that protocol and kind, without any flag: the packet is
+    /// one message, and not [urgent](Flags::URGENT). Faster than [`decode`](Self::decode).
     #[must_use]
     #[inline(always)]
     pub fn is_plain(&self, protocol: Protocol, kind: u8) -> bool {
@@ -178,11 +179,11 @@ bitflags::bitflags! {
         /// The packet consists of messages of its protocol, one or more, each behind an [`Item`]. They are handled in order.
         /// The kind and the context of the packet itself have no meaning.
         const BUNDLE = 2;
-        /// The receiver sends a packet as soon as it has handled this one, so that the sender learns of that by the
-        /// acknowledgement.
+        /// The receiver must send a packet as soon as it has handled this one. The acknowledgement in that packet tells
+        /// the sender that this one was handled.
         const URGENT = 4;
-        /// The sender has no credit left to give: its receiver must send envelopes instead of data until the next
-        /// grant.
+        /// The sender of this packet has no credit left to give. Until it grants more, the receiver of this packet must
+        /// send bare envelopes to it instead of data.
         const EXHAUSTED = 8;
     }
 }

@@ -89,8 +89,8 @@ impl Copier for Scatter<'_, '_> {
     }
 }
 
-/// Copies a block of which the length is not known before: a copy of variable length is a call, of which most of the
-/// time for a short block would go.
+/// Copies a block whose length is not known at compile time. For common short lengths it uses copies of constant
+/// length, which need no call: for a short block the call would take most of the time.
 #[inline(always)]
 fn copy(from: &[u8], into: &mut [u8]) {
     macro_rules! short {

@@ -34,12 +34,14 @@ pub(super) struct Part {
 }
 
 impl Node {
-    /// Returns `count` of these at a distance of `stride`; each has `size` bytes of data.
+    /// Returns the node of `count` repetitions of this one at a distance of `stride`. This one has `size` bytes of
+    /// data.
     pub(super) fn strided(&self, count: usize, stride: isize, size: usize) -> Self {
         match self {
             _ if count == 1 => self.clone(),
             Self::Block(len) if len.cast_signed() == stride => Self::Block(len * count),
-            // Two loops are one if the inner one ends where its next round begins.
+            // Two nested loops are one loop if each round of the outer loop begins where the inner loop would have
+            // continued.
             Self::Strided { count: inner, stride: step, size, item }
                 if inner.cast_signed().checked_mul(*step) == Some(stride) =>
             {
@@ -76,8 +78,9 @@ impl Node {
         }
     }
 
-    /// Returns true if it is a loop over loops over a block of which each, from the smallest distance on, is clear of
-    /// the next: no byte is met twice.
+    /// Returns true if this is a nest of loops around a block, and if, sorted by distance, each loop steps over
+    /// everything that the loops before it cover. Then no byte occurs twice. This test is sufficient and fast, but not
+    /// necessary.
     pub(super) fn is_mixed_radix(&self) -> bool {
         let mut loops = [(0, 0); 8];
         let (mut depth, mut node) = (0, self);
@@ -99,7 +102,8 @@ impl Node {
         span.is_some()
     }
 
-    /// Returns true if no byte is met twice. Looks at each block. The places relative to `origin` are representable.
+    /// Returns true if no byte occurs twice. Compares all blocks. The caller guarantees that places relative to
+    /// `origin` do not overflow.
     pub(super) fn is_disjoint(&self, origin: isize) -> bool {
         let mut blocks = Vec::new();
         self.blocks(origin, &mut blocks);
@@ -173,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Copies all of it; the copier has as many bytes.
+    /// Copies all bytes of this node. The copier has at least as many bytes left.
     #[inline]
     fn copy_whole<C: Copier>(&self, copier: &mut C, base: usize) {
         match self {
@@ -245,7 +249,7 @@ impl Parts {
     }
 }
 
-/// Returns the loop that equal blocks at equal distances are.
+/// Returns the loop that is equivalent to these blocks, if they have equal lengths and equal distances.
 fn regular(first: &Block, rest: &[Block]) -> Option<Node> {
     let Some(second) = rest.first() else { return Some(Node::Block(first.len)) };
     let stride = second.at.checked_sub(first.at)?;

@@ -36,10 +36,10 @@ pub(crate) use self::peer::PeerHeap;
 /// makes no allocation fail.
 ///
 /// # Costs
-/// A large allocation takes 20 ns more than malloc if its pages are kept, and up to twice as long if each page is new,
-/// because the kernel provides the pages of a file one by one. It takes a power of two of address space, but memory
-/// only for used pages. Free blocks of each size keep up to 32 MiB of pages. Growth beyond a power of two copies the
-/// bytes, so give a vector its capacity at once.
+/// A large allocation takes 20 ns more than malloc if a free block with pages can be reused. It takes up to twice as
+/// long as malloc if all pages are new, because the kernel provides the pages of a file one by one. It takes a power of
+/// two of address space, but memory only for used pages. Free blocks of each size keep up to 32 MiB of pages. Growth
+/// beyond a power of two copies the bytes, so give a vector its capacity at once.
 ///
 /// The memory counts as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. Its pages have
 /// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Core dumps do not contain it.
@@ -47,8 +47,8 @@ pub(crate) use self::peer::PeerHeap;
 /// # Fork
 /// A child made by fork(2) *shares* these blocks with its parent, while other memory is copied: each sees the other's
 /// writes. A child that continues without exec(2) must not write to earlier large allocations unless its parent has
-/// ended. (Hiding the blocks from children would be worse: a read would fault.) The child's own allocations come from
-/// [`System`]; earlier blocks that it frees stay with the parent.
+/// ended. (The blocks could be hidden from children, but then a child that reads one would be killed by a fault.) The
+/// child's own allocations come from [`System`]; earlier blocks that it frees stay with the parent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
@@ -96,8 +96,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Lets peers that know the key read the bytes until the returned value is dropped. Returns `None` if the bytes do not
-/// lie in the arena, or too much is exposed already.
+/// Exposes bytes: until the returned value is dropped, peers that know its key may read them. Returns `None` if the
+/// bytes do not lie in the arena, or if too many exposures exist already.
 pub(crate) fn expose(bytes: &[u8]) -> Option<Exposed> {
     ARENA.get()?.as_ref()?.expose(bytes)
 }
@@ -118,8 +118,8 @@ fn arena() -> Option<&'static Arena> {
 
 static ARENA: Once = Once::new();
 
-/// A value that one thread makes. Others wait for it, but not for long: after a fork the child does not have that
-/// thread.
+/// A value that one thread makes once. Other threads wait for it, but only for a limited time: in a child of fork(2)
+/// the thread that makes the value does not exist, and a wait without limit would never end.
 struct Once<T = Arena> {
     progress: AtomicU8,
     made: OnceLock<Option<T>>,

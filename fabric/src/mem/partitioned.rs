@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use self::marks::{Marks, bits_of};
 use super::{Element, Memory};
 
-/// Memory cut into equal partitions..
+/// Memory cut into equal partitions.
 #[derive(Debug)]
 pub struct Partitioned(Arc<Shared>);
 
@@ -143,7 +143,7 @@ impl Partitioned {
         Marked { shared: Arc::clone(&self.0), seen, first: 0 }
     }
 
-    /// Returns the elements of some partitions if all of them are marked.
+    /// Returns the elements of the partitions `parts` if all of them are marked.
     ///
     /// # Panics
     /// If there are no such partitions, or the vector was one of another type.
@@ -161,7 +161,7 @@ impl Partitioned {
         Some(unsafe { std::slice::from_raw_parts(self.0.at(span.start).cast(), elements) })
     }
 
-    /// Returns true if all of some partitions are marked.
+    /// Returns true if all of the partitions `parts` are marked.
     ///
     /// # Panics
     /// If there are no such partitions.
@@ -205,7 +205,7 @@ impl Partitioned {
 }
 
 impl Shared {
-    /// Returns the bytes of some partitions.
+    /// Returns the span of bytes of the partitions `parts`.
     ///
     /// # Panics
     /// If there are no such partitions.
@@ -217,7 +217,7 @@ impl Shared {
         parts.start * self.part_len..parts.end * self.part_len
     }
 
-    /// Returns the partitions that some bytes touch.
+    /// Returns the partitions in which the bytes of `span` lie.
     fn parts_of(&self, span: &Range<usize>) -> Range<usize> {
         if span.is_empty() {
             return 0..0;
@@ -312,7 +312,8 @@ impl PartitionsMut {
         if parts.is_empty() {
             return true;
         }
-        // While one is not marked, the memory is not quiet and the owner cannot begin a round, so the marks are valid.
+        // The marks are those of this value's round: while one of its partitions is not marked, the memory is not
+        // quiet, so the owner cannot begin another round.
         self.left > 0
             && self.parts.start <= parts.start
             && parts.end <= self.parts.end

@@ -77,8 +77,8 @@ impl Segment {
         &self.mapped
     }
 
-    /// Opens the bytes of `span` to holders of `key`, whose upper half is not 0. Returns false if there is no room for
-    /// another grant.
+    /// Lets processes that know `key` access the bytes of `span`. The upper half of the key is not 0. Returns false if
+    /// the table of grants is full.
     pub(crate) fn grant(&self, key: u64, access: Access, span: &Range<usize>) -> bool {
         let claim = |grant: &&Grant| {
             // Ports of several threads may register parts of one segment at the same time.
@@ -142,7 +142,7 @@ impl Mapped {
         // Prevents earlier copies from being moved behind this check.
         fence(Ordering::Acquire);
         let is_meant = |grant: &&Grant| grant.key.load(Ordering::Acquire) == key;
-        // Nearly always the first place has it.
+        // The grant is nearly always in the first place.
         let first = &self.header[0].grants[home(key)];
         let grant = if is_meant(&first) { Some(first) } else { self.places(key).find(is_meant) };
         let Some(grant) = grant.filter(|_| key > CLAIMED) else { return false };
@@ -154,7 +154,8 @@ impl Mapped {
             && past.is_some_and(|past| past as u64 <= end)
     }
 
-    /// Returns the grants among which that of `key` is, the most likely first.
+    /// Iterates over all grants, in the order in which that of `key` is searched for: the most likely place comes
+    /// first.
     fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
         let (before, from) = self.header[0].grants.split_at(home(key));
         from.iter().chain(before)
@@ -276,8 +277,8 @@ impl Mapped {
     }
 }
 
-/// Returns how many of `len` bytes lie in the first word, of which `skipped` bytes are left out; 0 if the whole word is
-/// copied.
+/// Returns how many of `len` bytes lie in the first word, if the copy begins at byte `skipped` of that word. Returns 0
+/// if it begins at the start of a word: then there is no partial word to treat separately.
 fn head_of(skipped: usize, len: usize) -> usize {
     if skipped == 0 { 0 } else { len.min(WORD - skipped) }
 }
@@ -321,8 +322,8 @@ struct Grant {
     end: AtomicU64,
 }
 
-/// Largest number of registrations of one segment at a time, for the spans of many windows and several ports. They take
-/// 32 KiB of each segment.
+/// The largest number of registrations of one segment at a time. It allows for the spans of many windows, each
+/// registered with several ports. The table takes 32 KiB of each segment.
 const GRANTS: usize = 1024;
 
 /// Returns the place where the search for a key's grant begins.

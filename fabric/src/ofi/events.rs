@@ -17,12 +17,14 @@ pub(super) enum Event {
     Lost { peer: PeerId },
 }
 
-/// Number of reads of the completion queue after which a fence stops draining it. Each returns a batch, and few
-/// completions come without a receive buffer, which fencing does not post again.
+/// The number of reads of the completion queue after which a fence stops draining it. Each read returns a batch, so the
+/// limit is not reached normally: a fence does not post receive buffers again, so the peer's packets soon cause no more
+/// completions.
 const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
-    /// Returns the event of a completion; `None` for the end of a copied packet, or of a first part.
+    /// Returns the event of a completion. Returns `None` for the end of a copied packet, and of the first part of an
+    /// operation.
     pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
         match self.slots.of(entry.op_context) {
             Some(Slot::Receive(buffer)) => {

@@ -31,7 +31,8 @@ impl OfiPort {
         }
         self.cut_off(peer);
         self.peers[peer.0 as usize].fenced = true;
-        // The provider knows one peer per address: the address must stay if a new peer was resolved there.
+        // The provider knows only one peer for each address. If a new peer was resolved at the same address, the
+        // address must not be removed.
         let replaced = self.resolved.contains_key(&self.peers[peer.0 as usize].address);
         let closed = self.caps.fence && !replaced && self.close_connection(peer);
         if !closed || self.peers[peer.0 as usize].in_flight > 0 {
@@ -45,9 +46,9 @@ impl OfiPort {
         let drained = self.drain();
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
-        // Nothing was posted yet, so the only connection can be one that the peer has made; or the last post
-        // was accepted; or operations are in flight. The drain has ended all operations of a broken
-        // connection, so these belong to an intact one.
+        // The connection can be closed safely in these cases: nothing was posted yet, so that only the peer can have
+        // made a connection; or the last post was accepted; or operations are in flight, which then belong to an intact
+        // connection, because the drain has ended all operations of a broken one.
         let made = known.settled || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
@@ -71,8 +72,9 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // The connection has been in the making since the last probe at the latest. Only an answer within that very call could
-        // have ended it, from a peer that answers now, though it has not for all this time.
+        // All probes found that the connection is still being made, so it can be closed. This is wrong only if the
+        // peer's answer arrived during the last probe, which is unlikely, since it did not arrive during all the
+        // others.
         Connection::Closable
     }
 }

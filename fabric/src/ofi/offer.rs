@@ -63,8 +63,8 @@ pub struct Plan {
     pub completions: usize,
 }
 
-/// The supported demands on each call: every operation has 64 bytes of context until it
-/// completes.
+/// The demands of providers that this port fulfils: each operation has 64 bytes of context that belong to the provider
+/// until the operation completes.
 pub(super) const MODES: u64 = sys::FI_CONTEXT | sys::FI_CONTEXT2;
 
 /// The supported rules of registration. `FI_MR_RAW` is not among them; none of the known providers
@@ -167,12 +167,13 @@ impl Offer {
     /// Returns true if the process crashes when it closes a connection, by a fence or at its end, over which the
     /// answer to a read, or a write with immediate data, is arriving.
     ///
-    /// Over tcp it does (seen at 1.17.0, same code at 2.4). tcpx_ep_flush_all_queues completes the read
-    /// twice, since it is both on the queue of reads and the current transfer, and completes the write
-    /// although it has no context; rxm_handle_comp_error then follows a null pointer. A peer that stops at
-    /// the wrong moment must not crash others, so neither is used: there is no get, and the data of a
-    /// put with an immediate goes before it, so that the immediate's own write is over as soon as it begins.
-    /// Only this is decided by the provider's name: no attribute reveals it.
+    /// Over tcp it does (seen at 1.17.0, same code at 2.4). The function tcpx_ep_flush_all_queues completes the read
+    /// twice, since the read is both in the queue of reads and the current transfer. It also completes the write,
+    /// although that has no context, and rxm_handle_comp_error then follows a null pointer. A peer that stops at the
+    /// wrong moment must not crash others, so the port uses neither: it has no gets, and it sends the data of a put
+    /// with an immediate first, in a write of its own. The write with the immediate then has no data, so it cannot be
+    /// interrupted in the middle. This is the only decision by the provider's name, because no attribute reveals the
+    /// defect.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
     }

@@ -100,8 +100,9 @@ impl OfiPort {
         self.post_write(slot, flight, &[span], into, None)
     }
 
-    /// Ends an operation whose place leaves the address space. With virtual addresses, the sockets provider of 1.17.0
-    /// adds address and length without a check, and its target then writes anywhere.
+    /// Refuses an operation whose place does not lie within the address space. The check is necessary because, with
+    /// virtual addresses, the target of the sockets provider of 1.17.0 adds address and length without a check for
+    /// overflow, and then writes to any address.
     pub(super) fn refuse(&mut self, place: Remote, len: usize, op: OpId) -> Option<Post> {
         if place.address.checked_add(len as u64).is_some() {
             return None;

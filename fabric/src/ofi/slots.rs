@@ -24,9 +24,11 @@ pub(super) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
     pub(super) peer: PeerId,
-    /// The operation that ends with it; `None` for a copied packet, or a first part.
+    /// The caller's operation that ends when this flight ends. `None` for a copied packet, and for the first of the two
+    /// parts of an operation.
     pub(super) op: Option<OpId>,
-    /// True for a packet or a first part: if it were lost, later ones would arrive out of order.
+    /// True for a packet, and for the first part of an operation: if one is lost, later packets or parts must not be
+    /// delivered, since they would be out of order.
     pub(super) sequenced: bool,
     /// The registrations that it holds.
     pub(super) held: Held,

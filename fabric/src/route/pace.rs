@@ -53,8 +53,9 @@ impl Pace {
     }
 }
 
-/// Polls without traffic before the interval grows: well above an exchange with a peer over the network, at
-/// some half a microsecond each, so that an answer is never awaited at a slow pace.
+/// The number of polls without traffic before the interval grows. At about half a microsecond a poll, they take much
+/// longer than an exchange with a peer over the network. So while a caller waits for an answer, every poll includes the
+/// network.
 const PATIENCE: u32 = 1000;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! The doorbell: lets a sender call a port that does not poll its ring.
+//! The bell of a mailbox. With it a sender informs the mailbox's owner of a packet in a ring that the owner does not
+//! poll.
 //!
 //! It has a mark for each slot of the mailbox, and a count of calls. A sender marks its slot, then
 //! increments the count. The owner of the mailbox compares the count with that of its last round, one load in
 //! each poll, and visits the marked slots when it has changed.
 //!
-//! If a sender is killed between the two steps, its mark stays until the next call, or until
-//! the slot is freed.
+//! If a sender is killed between the two steps, its mark is found only when another sender increments the count. The
+//! mark is removed at the latest when the slot is freed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,14 +40,14 @@ impl<W: Word> Bell<W> {
         }
     }
 
-    /// Performs the first half of [`Bell::ring`]. Returns true if there was no mark.
+    /// Sets the mark of a slot: the first half of [`Bell::ring`]. Returns true if the mark was not set before.
     pub(super) fn mark(&self, slot: usize) -> bool {
         let mark = 1 << (slot % 64);
         // Release, here and below: the process that takes the mark sees all earlier writes.
         self.marks[slot / 64].fetch_or(mark, Ordering::Release) & mark == 0
     }
 
-    /// Calls the owner to all marked slots.
+    /// Increments the count of calls, so that the owner visits all marked slots.
     pub(super) fn call(&self) {
         self.count.fetch_add(1, Ordering::Release);
     }

@@ -9,10 +9,10 @@
 //!      none ─▶ sleeps on the alarm                 ├ 0 ─▶ done
 //!   woken: word ← 0, silences the alarm            └ a nap ─▶ sets off the alarm, once for each nap
 //! ```
-//! So either the owner sees the packet, or the sender sees that its ring is quiet; and either the owner sees the mark,
-//! or the sender sees the nap. A sender whose ring is not quiet has no further cost. Senders do not change the words by
-//! which others are woken: if one is killed or stopped before it sets off the alarm, only its own packet stays
-//! unnoticed.
+//! The barrier guarantees two things. Either the owner sees the packet, or the sender sees that its ring is quiet. And
+//! either the owner sees the mark of the slot, or the sender sees the nap, and sets off the alarm. A sender whose ring
+//! is not quiet only reads one word. Senders do not change the words by which other senders decide: if a sender is
+//! killed or stopped before it sets off the alarm, only its own packet is not noticed.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl Sleeper {
 /// A sender's side.
 #[derive(Debug, Default)]
 pub(super) struct Waker {
-    /// The last nap for which it set off the alarm.
+    /// The last nap for which this sender has set off the alarm.
     rung: Cell<u64>,
 }
 

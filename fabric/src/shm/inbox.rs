@@ -1,13 +1,14 @@
-//! The receiving half: the set of rings, and the order in which they are read.
+//! The receiving side of a port: the rings of all its senders, and the order in which they are read.
 //!
-//! Rings with recent packets are *active*, and each poll reads a few packets from each of them, so
-//! that none starves another. Senders to the other rings, which are *quiet*, ring the bell. So silent peers cost
-//! nothing to poll, in any number.
+//! Rings with recent packets are *active*, and each poll reads a few packets from each of them, so that none starves
+//! another. The other rings are *quiet*: their senders ring the bell when they send. So polls take no time for peers
+//! that send nothing, however many there are.
 //!
-//! The bell is a hint. A ring is declared quiet while its sender may be writing to it, and neither side waits
-//! until the other has seen its store, since that would be a fence in each send. So a ring may turn quiet with a
-//! packet just put in. The sender's next packet rings the bell; if none follows, the *patrol* finds the packet:
-//! at intervals a poll looks at one quiet ring, in turn.
+//! The bell alone is not reliable. The owner may declare a ring quiet just when its sender writes a packet to it.
+//! Neither side waits until the other has seen its store, since that would need a fence in each send. So a ring may
+//! become quiet although it contains a packet for which the bell was not rung. The sender's next packet rings the bell.
+//! If none follows, the *patrol* finds the packet: at intervals a poll looks at one of the quiet rings, at each of them
+//! in turn.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,7 @@ pub(super) struct Inbox {
     /// The bell's count at the last round.
     answered: u64,
     scratch: Box<[Payload]>,
-    /// Senders from which nothing is read.
+    /// Senders that were cut off: their packets are not read.
     cut: HashSet<u64>,
     /// Senders that wrote garbage, disconnected and not yet reported.
     pub(super) garbled: Vec<u64>,
@@ -149,8 +150,8 @@ impl Inbox {
         self.mailbox.alarm()
     }
 
-    /// Makes all rings quiet, so that senders ring the bell and wake the owner; unless there is something to poll
-    /// for.
+    /// Makes all rings quiet, so that senders ring the bell and wake the owner. Returns [`Sleep::NotNow`] if there is
+    /// something to poll for.
     pub(super) fn arm(&mut self) -> Sleep {
         for slot in self.active.drain(..) {
             if let Some(Incoming { ring: Some(ring), .. }) = &self.rings[slot] {
@@ -214,7 +215,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Handles a sender's request. With `doubting` it also checks if the sender is alive.
+    /// Handles a call of the bell for a slot: takes in the ring of a new sender, makes the ring active, answers a
+    /// request for the grown ring, and frees the slot if the sender has ended. If `doubting`, also checks if the sender
+    /// is alive.
     fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
         let fields = &self.mailbox.slots()[slot];
         let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };
@@ -339,7 +342,7 @@ struct Incoming {
     empty_polls: u32,
     /// True if the sender will write no more.
     ended: bool,
-    /// True if the sender has asked for its grown ring, and got it.
+    /// True if the sender has asked for its grown ring; in `granted`, true if it got that ring.
     asked: bool,
     granted: bool,
 }

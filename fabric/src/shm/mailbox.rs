@@ -126,7 +126,8 @@ impl Mailbox {
         [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
     }
 
-    /// Answers a sender that asks for its grown ring. Returns true if it was granted.
+    /// Answers a sender that has asked for its grown ring. Allocates the ring if it is `affordable`, and returns true
+    /// if it was granted.
     pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
         let granted = affordable && self.file.allocate(self.layout.ring(slot, GROWN)).is_ok();
         let answer = if granted { GRANTED } else { REFUSED };
@@ -275,7 +276,8 @@ impl Remote {
         }
         self.check_room()?;
         header.wanted.store(1, Ordering::Relaxed);
-        // Call the bell without a mark. A sender that was killed right after it had set its mark has not called.
+        // Ring the bell without a mark of one's own. The owner then also finds the mark of a sender that was killed
+        // right after it had set the mark, before it could increment the count.
         header.bell.call();
         if Waker::default().must_ring(&header.asleep) {
             self.alarm.ring();
@@ -284,7 +286,7 @@ impl Remote {
     }
 }
 
-/// An open slot, which closes when dropped, but not by a child of fork(2).
+/// An open slot of a sender. It is closed when this value is dropped, except in a child of fork(2).
 pub(super) struct Claim {
     rings: MappedRings,
     index: usize,
@@ -301,8 +303,8 @@ impl Claim {
         self.header[0].closed.load(Ordering::Acquire) != 0
     }
 
-    /// Returns true if the mailbox's owner does not poll the ring any more, perhaps because it sleeps. To be
-    /// asked after each packet.
+    /// Returns true if the mailbox's owner does not poll the ring now, perhaps because it sleeps. Then the sender must
+    /// ring the bell. Call this after each packet.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
         barrier::light();
@@ -386,8 +388,8 @@ pub(super) struct MappedRings {
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // All rings at once: no process touches the grown one until it is granted, and the mapping of a hole costs only
-        // an entry in a table of the kernel.
+        // Maps all rings at once, although the grown one is a hole until it is granted. No process touches it before,
+        // and the mapping of a hole costs only an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
         let ring = |ring: usize| {
             let start = layout.ring(slot, ring).start - layout.rings(slot).start;
@@ -492,7 +494,8 @@ impl Layout {
     }
 }
 
-/// The part that the owner and all senders share. Each line has one kind of writer.
+/// The part of the mailbox that the owner and all senders use. Each cache line is written either by senders or by the
+/// owner, and not by both.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
@@ -505,9 +508,11 @@ pub(super) struct Header {
     /// The owner's descriptor of its alarm, and the pipe's identity.
     alarm: AtomicU64,
     alarm_inode: AtomicU64,
-    /// Not 0: a sender found no free slot, but found slots whose owner is dead.
+    /// Not 0: a sender found no free slot, but slots of senders that are dead. The owner of the mailbox should free
+    /// these.
     pub(super) wanted: AtomicU64,
-    /// Not 0: the owner's barrier cannot order the looks of some sender; see [`super::doze`].
+    /// Not 0: the owner's barrier has no effect on some sender, which may then miss that the owner sleeps; see
+    /// [`super::doze`].
     unruly: AtomicU64,
     _senders: [AtomicU64; 6],
     /// Not 0: the owner has stopped reading.
@@ -526,13 +531,13 @@ pub(super) struct Header {
 pub(super) struct Slot {
     /// [`FREE`], or the phase and the owner.
     pub(super) owner: AtomicU64,
-    /// The token of the mailbox in which the sender itself receives: its name.
+    /// The token of the mailbox in which the sender itself receives. It identifies the sender.
     pub(super) sender: AtomicU64,
     /// Not 0: the sender asks for the grown ring.
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
-    /// The position up to which each ring has been read; see [`super::ring`]. The mailbox's owner writes it and the
-    /// next words. In a line of its own, since senders read the next word after each packet.
+    /// The position up to which each ring has been read; see [`super::ring`]. The mailbox's owner writes these words
+    /// and those below. They have a cache line of their own, apart from `quiet`, which senders read after each packet.
     read: [AtomicU64; RINGS],
     _reader: [AtomicU64; 5],
     /// Not 0: the rings are read only when the bell rings.

@@ -1,10 +1,10 @@
 //! Puts, gets and atomic operations in segments that both processes map. The initiator performs them
 //! at once.
 //!
-//! A peer's segment is identified by its descriptor, which the remote address carries in its upper bits, and is
-//! mapped at first use. The initiator checks key, rights and bounds, before and after its copy. So a
-//! put during the end of the registration may have happened in part, and is reported as refused. A
-//! fenced peer detects the fence before its next operation, not within one.
+//! A peer's segment is identified by its descriptor, which the remote address carries in its upper bits, and is mapped
+//! at first use. The initiator checks key, rights and bounds, before and after its copy. So a put that takes place
+//! while the registration ends may have written some of its bytes, and is reported as refused. A fenced peer detects
+//! the fence before its next operation, and completes the present one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -82,7 +82,8 @@ impl OneSided {
         region.copy_to_mapped(start, from.len, segment, at)
     }
 
-    /// Returns the result of the call for an operation that has ended within it. Queues the completion of a failure.
+    /// Returns the result of a posting call whose operation has ended within the call. If the operation failed, queues
+    /// its completion.
     #[inline]
     pub(super) fn ended(&mut self, op: OpId, result: Result<(), Failure>) -> Post {
         match result {
@@ -179,7 +180,7 @@ impl Segments {
     }
 }
 
-/// Lets holders of the place's key read the bytes, if they lie in this process's heap.
+/// Exposes bytes, if they lie in this process's heap: processes that know the key of the returned place may read them.
 pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
     let exposed = heap::expose(bytes)?;
     if exposed.fd >> (u64::BITS - OFFSET_BITS) != 0 || exposed.offset as u64 > OFFSET_MASK {

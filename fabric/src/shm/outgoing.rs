@@ -1,10 +1,10 @@
-//! The sending half of a pair: the choice of the ring in a slot.
+//! The sending side of a connection. It decides which ring of its slot to use.
 //!
-//! Transfers take two thirds of the time if their lines have not left the first cache of either
-//! side since their last use. So a sender begins in the *small* ring, which fits there beside the data. If that is full
-//! and the receiver is reading, the sender waits for room. If the receiver does not read, because it is
-//! busy or shares the core, waiting gains nothing: the sender continues in the *large* ring, as it does
-//! with packets that are too long for the small one. It comes back once the receiver has caught up.
+//! A transfer takes only two thirds of the time if the lines that it uses are still in the first-level cache of both
+//! sides. So a sender begins in the *small* ring, which fits in that cache together with the data. If that is full and
+//! the receiver is reading, the sender waits for room. If the receiver does not read now, because it is busy or shares
+//! the core with the sender, it is useless to wait: the sender continues in the *large* ring. It does the same with
+//! packets that are too long for the small one. It returns to the small ring when the receiver has read everything.
 
 use super::mailbox::{Claim, GROWN, LARGE, SMALL};
 use super::ring::{Producer, Push, packet_max};
@@ -18,7 +18,8 @@ pub(super) struct Outgoing {
     /// The active large ring, and the number of lines to send before the small one is tried again.
     large: usize,
     stay: u64,
-    /// The laps of the large ring in which it was full, and the first lap that has not been counted.
+    /// The number of laps of the large ring in which it was found full, and, in `growth_lap`, the first lap that is not
+    /// included in this count.
     laps_full: u32,
     growth_lap: u64,
 }
@@ -61,7 +62,8 @@ impl Outgoing {
         self.producer.ring() == SMALL
     }
 
-    /// Removes the obstacle to a packet of `len` bytes if possible. Returns false if the packet has to wait.
+    /// Handles a push that failed, for a packet of `len` bytes: waits a moment, or changes the ring. Returns false if
+    /// the packet still has to wait.
     #[cold]
     pub(super) fn overcome(&mut self, obstacle: Push, len: usize) -> bool {
         match obstacle {
@@ -131,8 +133,8 @@ impl Outgoing {
 /// or 2 us, in which a reading receiver takes several of the longest messages of the small ring.
 const PATIENCE: u32 = 64;
 
-/// The longest stay in the large ring, in lines: 4 MiB. If sender and receiver take turns on a core, coming back too
-/// early costs one turn for each such stay.
+/// The longest stay in the large ring, in lines: 4 MiB. The limit is so large because sender and receiver may share a
+/// core: then each return to the small ring, which is soon full, costs a switch between the processes.
 const STAY_MAX: u64 = 1 << 16;
 
 /// A grown ring is requested after so many laps with a full large ring. A burst or two, or a receiver

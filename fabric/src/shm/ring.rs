@@ -4,40 +4,42 @@
 //! consecutive lines as its payload needs (one at least), going round at the end. The word of its *first*
 //! line publishes it: the length of the packet plus 1, while 0 says that there is none.
 //!
-//! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the
-//! line it expects a packet to begin in: one load, of the very line that holds the payload of a short packet.
+//! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the line in
+//! which the next packet will begin. So for a short packet it loads only one cache line, which holds word and payload.
 //!
-//! The body of a *long* packet takes whole lines, words included, so that it is one or two plain copies at
-//! either end, and the receiver copies it directly to its destination.
+//! The body of a *long* packet takes whole lines and uses their words for payload too. So it is contiguous, except at
+//! the end of the ring: either side copies it in one or two plain copies, and the receiver copies it directly to its
+//! destination.
 //!
-//! The consumer clears the words of the lines that it has read, those of bodies while it copies them, before it reports
-//! that they are read. So the words of free lines are zero when the producer uses them; and those lines are in the
-//! consumer's cache alone (see below).
+//! The consumer sets the words of the lines that it has read to zero, before it reports that the lines are read. (It
+//! does this for bodies while it copies them.) So the words of free lines are zero when the producer uses them, and
+//! these lines are only in the consumer's cache (see below).
 //!
-//! The consumer reports its position only at intervals, in a separate word. The producer reads it only when it
-//! has used up the known room. The longest packet takes half of the ring, so that it always fits once all
-//! is read.
+//! The consumer reports its position only at intervals, in a separate word. The producer reads that word only when it
+//! has used all the room that it knew of. The longest packet takes half of the ring, so it always fits when everything
+//! before it was read.
 //!
-//! There are several rings ([`RINGS`]), of which one is the current one, initially the first. The producer can
-//! switch to another at any time, and come back ([`Producer::move_to`]): the last packet before is followed by a
-//! mark with the next ring. One line of each ring is kept free of packets, so that the mark fits even in a full ring.
+//! There are several rings ([`RINGS`]), of which one is the current one, initially the first. The producer can switch
+//! to another ring at any time, and come back ([`Producer::move_to`]): behind the last packet it writes a mark with the
+//! number of the next ring. One line of each ring is kept free of packets, so that the mark fits even in a full ring.
 //!
 //! # Cache ownership of lines
-//! A line that the consumer had only read would be in both caches. The producer's next store to it would have to wait
-//! until the other copy is gone, line after line. PREFETCHW cannot start that wait earlier, since it does nothing for a
-//! line that is present (measured on AMD Zen: 100 ns a line between cores that share no cache). A line that the
-//! consumer has written to is gone from the producer's cache, and the producer fetches several at a time. So clearing
-//! raises the rate of 8-byte messages to 1.15 times the rate without it, and to 1.6 times between such cores. It raises
-//! the bandwidth of 4 KiB messages to 2.2 times, and that of long bodies to 3 times. The consumer clears lines when it
-//! looks for the next packet, so that no answer waits for that, and clears bodies in the loop that copies them, which
-//! is the fastest. (A ring whose entries themselves tell if they are free: Giacomoni, Moseley and Vachharajani,
-//! FastForward, 2008.)
+//! If the consumer only read a line, it would be in the caches of both sides. The producer's next store to it would
+//! have to wait until the copy in the consumer's cache is invalidated, for one line after the other. PREFETCHW cannot
+//! start this earlier, since it does nothing for a line that is present in the own cache (measured on AMD Zen: 100 ns a
+//! line between cores that share no cache). If the consumer writes to a line, the line is no longer in the producer's
+//! cache, and the producer can prefetch several such lines at a time. So clearing raises the rate of 8-byte messages to
+//! 1.15 times the rate without it, and to 1.6 times between such cores. It raises the bandwidth of 4 KiB messages to
+//! 2.2 times, and that of long bodies to 3 times. The consumer clears lines when it looks for the next packet, so that
+//! the answer to a packet does not have to wait for that. It clears bodies in the loop that copies them, which is the
+//! fastest way. (The idea that the entries of a ring themselves say if they are free is from FastForward: Giacomoni,
+//! Moseley and Vachharajani, 2008.)
 //!
 //! # Soundness
-//! The other side may be buggy or hostile, and write anything at any time. All access is by atomic loads and
-//! stores, or by instructions outside of the language, so that is no data race. Payload is copied out before
-//! it is used. Each word is read once, and checked: a length against its own ring
-//! ([`Size::holds`]), by either end, and against the receiver's buffer.
+//! The other side may be buggy or hostile, and write anything at any time. This is no data race, because all access is
+//! by atomic loads and stores, or by instructions outside of the language. Payload is copied out before it is used.
+//! Each word is read once, and checked: a length must fit in the ring in which it is found ([`Size::holds`]), and in
+//! the receiver's buffer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +134,7 @@ pub(super) struct Producer<P> {
     at: Written,
     /// the states of the other rings.
     parked: Box<[Written; RINGS]>,
-    /// The position in the current ring from which on the answer is [`Push::AtCheck`].
+    /// The position in the current ring from which on pushes return [`Push::AtCheck`].
     check_at: u64,
 }
 
@@ -144,7 +146,7 @@ struct Written {
     position: u64,
     /// The end of the known room.
     room: u64,
-    /// The position up to which short packets can be written without another check of the room, or of `check_at`.
+    /// The lesser of `room` and `check_at`: up to this position, a short packet needs no other check.
     limit: u64,
 }
 
@@ -154,7 +156,7 @@ impl Written {
         Self { size, position: 0, room: size.room(), limit: size.room() }
     }
 
-    /// Updates the room for a consumer that has `read` so far.
+    /// Updates the room, given the position up to which the consumer says that it has read.
     fn make_room(&mut self, read: u64) {
         // A sound consumer is behind the producer, by no more than the ring, and does not go back. Any other value
         // gives no room.
@@ -223,12 +225,12 @@ impl<P: Place> Producer<P> {
         line.cells[0].store(number, Ordering::Relaxed);
     }
 
-    /// Returns true if the consumer has shut the rings.
+    /// Returns true if the consumer has announced that it reads no more.
     pub(super) fn is_shut(&self) -> bool {
         self.read() == SHUT
     }
 
-    /// Makes [`Push::AtCheck`] the answer from a position of the current ring on.
+    /// Sets the position in the current ring from which on pushes return [`Push::AtCheck`].
     pub(super) fn set_check_at(&mut self, position: u64) {
         self.check_at = position;
         self.set_limit();
@@ -278,7 +280,7 @@ impl<P: Place> Producer<P> {
         Push::Done
     }
 
-    /// Handles everything but a short packet for which there is room, out of line.
+    /// Handles all other cases of [`push`](Self::push) than a short packet for which there is room. Not inlined.
     #[inline(never)]
     fn push_slowly(&mut self, head: &[u8], body: &(impl crate::Body + ?Sized)) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
@@ -335,7 +337,7 @@ impl<P: Place> Producer<P> {
         }
     }
 
-    /// Writes as [`write`](Self::write) does, a body that is scattered over memory.
+    /// Writes a packet as [`write`](Self::write) does, with a body that is scattered over memory.
     #[cold]
     fn write_parts(&self, end: u64, mut head: &[u8], body: &(impl crate::Body + ?Sized)) {
         let mut at = 0;
@@ -409,9 +411,9 @@ pub(super) struct Consumer<P> {
     parked: Box<[Read; RINGS]>,
     /// True if the body of the last long packet was copied, which clears its lines.
     body_copied: Cell<bool>,
-    /// Number of lines read between reports to the producer: half of the first ring, so that there is room for the
-    /// longest packet once all is read; not more in the others, since the producer checks if the first one would
-    /// suffice.
+    /// The number of lines that are read between two reports to the producer. It is half of the first ring, so that
+    /// there is room for the longest packet when everything was read. It is not larger in the other rings, because the
+    /// producer needs recent reports there to decide if it can return to the first ring.
     report_after: u64,
 }
 
@@ -549,7 +551,7 @@ impl<P: Place> Consumer<P> {
         Body { consumer: self, len }
     }
 
-    /// Continues after that body.
+    /// Continues behind the body of the last long packet.
     pub(super) fn skip(&mut self, len: usize) {
         let lines = len.div_ceil(LINE) as u64;
         self.at.position += 1;
@@ -558,8 +560,8 @@ impl<P: Place> Consumer<P> {
         if self.body_copied.take() {
             self.at.cleared = self.at.position;
         }
-        // Reports early, rather than after another body of this length. Few such bodies fit in the ring, so their
-        // sender waits for the report.
+        // Reports now if another body of this length would exceed the interval between reports. Few such bodies fit in
+        // the ring, so the producer is probably waiting for the report.
         self.report_after_lines(self.report_after.saturating_sub(lines));
     }
 
@@ -726,22 +728,23 @@ const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 /// The payload of a line, as copied out by the receiver.
 pub(super) type Payload = [u64; CELLS];
 
-/// The number of lines by which the producer fetches a line ahead from the consumer, which read it a lap ago. It does
-/// not fetch the next line: the consumer may be reading that line.
+/// The producer prefetches the line that is this number of lines ahead of its position. That line is in the cache of
+/// the consumer, which read it in the previous lap. The producer does not prefetch the next line itself: the consumer
+/// may be polling a line so near.
 const AHEAD: u64 = 4;
 
 /// Number of lines of a long packet that are fetched ahead. Copying the first ones fetches the others.
 const FETCHED: u64 = 16;
 
-/// Replaces a length, since no packet is as long: the producer has continued in another ring, whose number
+/// In place of a length, larger than that of any packet: the producer has continued in another ring, whose number
 /// follows.
 const MOVED: usize = u16::MAX as usize;
-/// Replaces a length: a number follows.
+/// In place of a length: a number from [`Producer::notify`] follows.
 const NOTICE: usize = MOVED - 1;
-/// The packet is long, and its lengths follow the head.
+/// In place of a length: the packet is long, and the lengths of its head and body follow the head.
 const LONG: usize = MOVED - 2;
 
-/// Replaces the consumer's position: it has shut the rings.
+/// In place of the consumer's position: the consumer reads no more.
 const SHUT: u64 = u64::MAX;
 
 // A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its

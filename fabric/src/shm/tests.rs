@@ -429,7 +429,8 @@ fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     assert!(burst(1, 8));
 }
 
-/// A ring may turn quiet with a packet just put in, unseen by either side.
+/// A ring may become quiet just when a packet is written to it, so that the receiver does not see the packet, and the
+/// sender does not see that it must ring the bell.
 #[test]
 fn a_packet_that_rang_no_bell_is_found() {
     let (mut receiver, mut sender) = (port(), port());

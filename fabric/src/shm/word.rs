@@ -1,4 +1,5 @@
-//! The atomics in memory shared by processes; traits, so that a model checker's can take their place.
+//! The atomics in memory that processes share. They are traits, so that a model checker can use its own atomics in
+//! their place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

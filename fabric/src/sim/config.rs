@@ -12,7 +12,7 @@ pub struct Config {
     pub costs: Costs,
     /// Maximum of a random addition to every delay.
     pub jitter_ns: u64,
-    /// The number of messages in a million that are late by up to [`Config::spike_ns`] instead.
+    /// The number of messages in a million that are delayed by up to [`Config::spike_ns`], instead of `jitter_ns`.
     pub spikes_per_million: u32,
     /// See [`Config::spikes_per_million`].
     pub spike_ns: u64,
@@ -81,7 +81,8 @@ impl Config {
     /// Returns a network with random limits, claims and faults, all of which the contract of a port permits.
     #[must_use]
     pub fn adverse(rng: &mut SplitMix64) -> Self {
-        // Later parameters have their own random numbers, so that a seed still gives the same network otherwise.
+        // Parameters that were added later have random numbers of their own, so that the other parameters of a seed
+        // stay the same.
         let mut later = SplitMix64::new(!rng.clone().next_u64());
         let one_sided = rng.below(4);
         let (put, get) = (one_sided & 1 == 0, one_sided & 2 == 0);

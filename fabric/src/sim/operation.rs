@@ -164,8 +164,8 @@ impl World {
                             operation.place = Some(place);
                             operation.target = at;
                         });
-                        // Between the two, the target may end its registration: it holds the memory, and still sees
-                        // it change.
+                        // Between the check of the key and the move of the bytes, the target may end its registration.
+                        // It may then see the memory change although it has ended the registration.
                         let late = if matches!(kind, Kind::Get { .. }) { 0 } else { self.lateness() };
                         let time = self.now + self.delay() + late;
                         self.schedule(time, Event::Land(serial));
@@ -248,7 +248,7 @@ impl World {
         } else if let Some(operation) = self.operations.get_mut(&serial).filter(|operation| !operation.hangs)
         {
             operation.hangs = true;
-            // An operation that hangs must not occupy the port's depth for ever.
+            // An operation that never ends must not count against the port's limit of outstanding operations.
             let counted = operation.is_one_sided();
             self.node(origin.rank).outstanding -= usize::from(counted);
             self.note(What::Hangs { serial });

@@ -27,8 +27,8 @@ impl fmt::Debug for Process {
 pub(super) struct World {
     pub(super) config: Config,
     pub(super) rng: SplitMix64,
-    /// Random numbers for orders that are not claimed. They are separate, so that runs without puts and changes do not
-    /// depend on them.
+    /// Random numbers that decide if an operation overtakes another one where no order is claimed. They are separate
+    /// from `rng`, so that runs without puts and changes do not depend on them.
     orders: SplitMix64,
     pub(super) now: u64,
     pub(super) trace: Trace,
@@ -65,7 +65,7 @@ pub(super) struct Node {
     pub(super) waiting: Vec<u64>,
     /// The resolved peers by [`PeerId`].
     pub(super) peers: Vec<Peer>,
-    /// By rank: the last incarnation whose packets are refused until the rank is resolved anew.
+    /// For each fenced rank, the last incarnation whose packets are refused until the rank is resolved anew.
     pub(super) barred: BTreeMap<u32, u32>,
     /// The time from which it can send again.
     pub(super) sending_until: u64,
@@ -303,12 +303,13 @@ impl World {
         if target.alive && (target.incarnation == incarnation || !told && !self.config.moves) {
             return Ok(Some(Process { rank, incarnation: target.incarnation }));
         }
-        // A dead process is written to until its death is noticed.
+        // Posts to a dead process are accepted until others learn of its death.
         let noticed = target.incarnation > incarnation || now >= target.missed_from;
         Ok((!noticed).then_some(Process { rank, incarnation }))
     }
 
-    /// Returns true if `me` is in a period of "again", which may begin now.
+    /// Returns true if `me` is in a period in which all its posts return [`Post::Again`](crate::Post::Again). Such a
+    /// period may begin with this call.
     fn storms(&mut self, me: Process) -> bool {
         let now = self.now;
         if self.node(me.rank).storm_until <= now && self.rng.happens(self.config.storms_per_million) {

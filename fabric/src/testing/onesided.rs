@@ -1,4 +1,4 @@
-//! The rules of one-sided calls on every port that has them: each case runs over each port.
+//! Tests of the rules of one-sided calls. Each case runs over every port that has such calls.
 
 use std::collections::VecDeque;
 
@@ -246,7 +246,7 @@ impl<P: Port> Ends<P> {
         panic!("there is no room");
     }
 
-    /// After a refusal the way there may be gone.
+    /// Connects to the target again if the connection is gone, which a refusal can cause.
     fn renew(&mut self) {
         (0..8).for_each(|_| self.poll());
         let b = self.b.as_ref().expect("it has not ended");

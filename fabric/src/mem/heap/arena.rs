@@ -29,12 +29,13 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Creates the arena of a process. Its address space is several times the machine's memory, since each class of
-    /// blocks may have used most of the memory once, but at most [`BYTES_MAX`], and at most a quarter of the process's
-    /// limit. Returns
-    /// `None` if the system has no address space to give.
+    /// Creates the arena of a process. Its address space is several times the machine's memory, because blocks never
+    /// change their size class, and the blocks of each class together may once have filled most of the memory. It is at
+    /// most [`BYTES_MAX`], and at most a quarter of the process's limit. Returns `None` if the system provides no
+    /// address space.
     pub(super) fn of_process() -> Option<Self> {
-        // With strict overcommit the kernel does not guarantee pages for holes in a file.
+        // With strict overcommit the kernel reserves memory for other allocations, but not for holes in a file, so an
+        // access to the arena could fail later.
         if samite_os::memory::is_promised().ok()? {
             return None;
         }
@@ -78,7 +79,7 @@ impl Arena {
         })
     }
 
-    /// Makes this process look like a child.
+    /// Makes the arena behave as in a child of fork(2).
     #[cfg(test)]
     pub(super) fn retire(&self) {
         self.owner.wipe();

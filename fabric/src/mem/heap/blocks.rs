@@ -1,4 +1,5 @@
-//! The free blocks of an arena. Numbers only: the memory itself is the arena's.
+//! The free blocks of an arena. This module only computes with numbers of granules, and never accesses the memory of
+//! the arena.
 //!
 //! An arena consists of *granules*, and a block of a power of two of them: its [`Class`]. A block is never
 //! joined or split. That would only save address space, of which there is enough, since untouched pages take no memory.
@@ -120,8 +121,8 @@ impl Blocks {
 pub(super) struct Class(u8);
 
 impl Class {
-    /// Returns the class for this layout. It is the same for all layouts to which the block may be resized in place.
-    /// `None` for layouts that an arena does not hold.
+    /// Returns the class of blocks for this layout, or `None` if an arena does not serve the layout. A block can be
+    /// resized in place to any layout of the same class.
     pub(super) fn of(layout: Layout) -> Option<Self> {
         if layout.size() < GRANULE || layout.align() > ALIGN {
             return None;

@@ -5,8 +5,8 @@
 //!   │ version · length  │ key 1         │ key 2         │  …  │ key SLOTS − 1 │   a cache line each
 //!   └───────────────────┴───────────────┴───────────────┴─────┴───────────────┘
 //! ```
-//! A key stands for one exposure; its low bits are its place in the table. A reader looks for it before and after
-//! its copy. That is all the synchronization with the owner.
+//! A key stands for one exposure, and its low bits are its place in the table. A reader looks for the key before and
+//! after its copy. There is no other synchronization between reader and owner.
 //!
 //! # Proof
 //! Assume that the copy has read a byte that the owner wrote after the end of the exposure. [`Keys::end`] stores 0, and
@@ -79,7 +79,8 @@ fn slot_of(key: u64) -> usize {
 
 /// A word of the table; a trait, so that a model checker's word can take its place.
 pub(super) trait Word {
-    /// Relaxed, since memory mapped for reading is sure to allow only such loads (std::sync::atomic).
+    /// Loads with relaxed order: for memory that is mapped for reading only, the standard library guarantees that these
+    /// loads work, and no others (std::sync::atomic).
     fn load(&self) -> u64;
     fn store_zero(&self);
     /// Stores `key` if the word is 0, with release order. Returns true if it was 0.

@@ -1,4 +1,4 @@
-//! The marks of partitions: who may write which, and who may read.
+//! The marks of partitions. They say who may write and who may read each partition.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,9 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Two bits for each partition, and the number of readers.
 ///
-/// A writer's last access to a partition happens before its mark, or before the partition is given back: both are stores
-/// with release order, and every look at them has acquire order. So does a reader's last access before it is removed.
+/// Orders: a writer marks a partition or gives it back by a store with release order, and every load of the marks has
+/// acquire order. So the writer's last access happens before any access of the thread that sees the mark. In the same
+/// way, a reader's last access happens before the owner sees that the reader is gone.
 #[derive(Debug)]
 pub(super) struct Marks {
     len: usize,
@@ -96,8 +97,8 @@ impl Marks {
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns true if no reader is left, and all partitions that are taken are marked. The owner asks, who can make
-    /// readers and take partitions, and does not do so meanwhile.
+    /// Returns true if no reader is left, and all partitions that are taken are marked. Only the owner calls this. The
+    /// result stays true until the owner itself makes a reader or takes a partition, since no other can.
     pub(super) fn is_quiet(&self) -> bool {
         self.readers.load(Ordering::Acquire) == 0
             && (0..self.taken.len())

@@ -1,6 +1,7 @@
-//! A model of falling asleep under every interleaving: a lost wake-up is a deadlock, which loom reports.
+//! A loom model of the owner's way to sleep, run under every interleaving of its threads. A lost wake-up is a deadlock
+//! in the model, which loom reports.
 //!
-//! Without the fence on either side, or with the look for packets before lying down, it fails.
+//! It fails if the fence on either side is removed, or if the owner looks for packets before it announces its sleep.
 
 use super::*;
 use loom::sync::atomic::{AtomicU64, fence};
@@ -45,7 +46,7 @@ impl Model {
     }
 }
 
-/// In the model, `samite_os::barrier` has its minimal effect: a full fence on either side.
+/// Replaces `samite_os::barrier` in the model by the least that it guarantees: a full fence on either side.
 pub(super) mod barrier {
     pub(in super::super) fn light() {
         loom::sync::atomic::fence(super::Ordering::SeqCst);
@@ -85,8 +86,8 @@ fn receive(model: &Model, packets: u64) {
     }
 }
 
-/// Senders that publish so many packets each, and an owner that receives all of them. Not every interleaving:
-/// only those with at most so many preemptions.
+/// Runs senders, each of which publishes the given number of packets, and an owner that receives all of them. Tries
+/// only interleavings with at most `preemption_bound` preemptions, because there are too many others.
 fn run(packets: [u64; SENDERS], preemption_bound: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemption_bound);
