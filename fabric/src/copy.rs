@@ -101,7 +101,8 @@ mod vectors {
                     "add {into}, 64",
                     "dec {count}",
                     "jnz 2b",
-                    // SSE instructions that follow would be slow while upper halves of registers are in use.
+                    // Without this, SSE instructions that are executed later would be slow, because the upper halves of
+                    // the registers would count as in use.
                     "vzeroupper",
                     from = inout(reg) $from => _, into = inout(reg) $into => _, count = inout(reg) $count => _,
                     // `vzeroupper` changes all sixteen registers; the name stands for the whole of each, upper half

@@ -267,7 +267,7 @@ impl Memory {
         self.is_scattered() && self.vtable.element == TypeId::of::<B>()
     }
 
-    /// Returns the memory of which the bytes of scattered memory were selected.
+    /// Returns the whole block from which a form selects the bytes of this scattered memory.
     ///
     /// # Errors
     /// Returns the memory if it is not scattered.
@@ -282,13 +282,14 @@ impl Memory {
         Ok(parts.memory)
     }
 
-    /// Returns the memory of which the bytes of scattered memory are selected.
+    /// Returns the whole block from which a form selects the bytes of this scattered memory, or `None` if it is not
+    /// scattered.
     #[must_use]
     pub fn whole(&self) -> Option<&Self> {
         Some(&self.parts()?.memory)
     }
 
-    /// Returns the memory of which the bytes of scattered memory are selected, for writing.
+    /// Returns the bytes of the whole block from which a form selects the bytes of this scattered memory, for writing.
     #[must_use]
     pub fn whole_mut(&mut self) -> Option<&mut [u8]> {
         if !self.is_scattered() {

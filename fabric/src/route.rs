@@ -535,7 +535,8 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     }
 }
 
-/// Converts a port's result: [`PortError::PeerGone`] names the route's `PeerId`. Without the port the peer is gone too.
+/// Converts the result of an inner port, so that [`PortError::PeerGone`] names the route's `PeerId` of the peer.
+/// `answer` is `None` if there is no such port: then the peer is gone too.
 #[inline(always)]
 fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, PortError> {
     match answer {

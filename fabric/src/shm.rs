@@ -381,7 +381,8 @@ impl Port for Shm {
         Ok(id)
     }
 
-    /// Inlined where the length of the head is known, so that its copy is a few moves.
+    /// Inlined, because callers know the length of the head at compile time, and its copy then takes only a few
+    /// instructions.
     #[inline(always)]
     fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);

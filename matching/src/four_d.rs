@@ -452,7 +452,7 @@ fn is_from_any<Q: Query, T>(entry: &Entry<Q, SequencedLinks, T>) -> bool {
 mod tests {
     use super::*;
 
-    /// (Zounmevo 2014, table 4.4).
+    /// Compares with the sizes in (Zounmevo 2014, table 4.4).
     #[test]
     fn objects_have_the_published_sizes() {
         assert_eq!(mem::size_of::<Lead>(), 56);
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!([4096, 65_536, 1_048_576].map(cube_bytes), [80, 144, 272]);
     }
 
-    /// (Zounmevo 2014, sections 4.3.2 and 4.3.4).
+    /// Compares with the figures in (Zounmevo 2014, sections 4.3.2 and 4.3.4).
     #[test]
     fn spans_and_thresholds_are_the_published_ones() {
         let of = |ranks| (Span::of(ranks).len(), Span::of(ranks).threshold());

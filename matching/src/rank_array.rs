@@ -149,7 +149,7 @@ impl RankArray {
 mod tests {
     use super::*;
 
-    /// (Zounmevo 2014, table 4.4).
+    /// Compares with the sizes in (Zounmevo 2014, table 4.4).
     #[test]
     fn objects_have_the_published_sizes() {
         assert_eq!(mem::size_of::<RankHead>(), 32);

@@ -102,7 +102,7 @@ pub struct Agreed {
     pub name: u64,
     /// The context: the number on the wire.
     pub context: u32,
-    /// The members of both contexts, or those of this rank's group.
+    /// The members of both contexts. If there are two groups, only the members of this rank's group.
     pub members: Group,
     /// The members of the other group, if there are two.
     pub remote: Option<Group>,
@@ -156,7 +156,7 @@ pub(crate) struct Agreements {
     next: u64,
     /// For each control context, the number of the next agreement in which all its members take part.
     numbers: HashMap<u32, u64>,
-    /// Messages that have not been sent yet, and their receivers.
+    /// The sends of agreements that have not ended yet, with their receivers.
     sends: Vec<(RequestId, WorldRank)>,
     /// The earliest deadline.
     due: Time,
@@ -1140,7 +1140,7 @@ mod tests {
         ] {
             assert_eq!(root.is_valid(&answer(Vote::Yes, choices), of), is_valid, "{choices:?}");
         }
-        // The choices of ranks that do not get the communicator do not matter.
+        // When a rank gives up, no rank gets a communicator, so an answer without choices is valid.
         assert!(root.is_valid(&answer(Vote::GaveUp(WorldRank(1)), &[]), 1..2));
         assert!(!root.is_valid(&answer(Vote::Again, &[]), 1..2));
         root.round = Round::Opening;

@@ -985,7 +985,8 @@ impl<P: Port> Engine<P> {
     #[inline]
     pub fn poll<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Error> {
         let events = self.inner.poll(now, lent)?;
-        // One flag, and one call of the link's poll, so that the compiler inlines it.
+        // Without agreements this costs one check of a flag. `inner.poll` must have only one call here, because the
+        // compiler then inlines it.
         match self.agreements.is_active {
             false => Ok(events),
             true => Ok(events + self.advance_agreements(now, events)),
@@ -1115,7 +1116,8 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source: source.0, tag };
-        // The sink takes one packet at a time, and none after the message. The messages of a bundle are not offered.
+        // There is no earlier message here: packets are taken one at a time, and none after the one with the message;
+        // and the messages of a bundle are never offered to `take`.
         debug_assert!(self.got.is_none());
         if !self.pattern.matches(&envelope) {
             return false;

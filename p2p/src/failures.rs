@@ -92,7 +92,7 @@ impl Failures {
         Some(Error::FailurePending { rank, cause })
     }
 
-    /// Forgets what was reported in a context.
+    /// Forgets which failures a context has reported, because the context is closed.
     pub(crate) fn forget_context(&mut self, context: u32) {
         self.told.remove(&context);
     }

@@ -40,7 +40,7 @@ pub struct RequestId {
 }
 
 impl std::hash::Hash for RequestId {
-    /// Hashes it as one number, in one step of the hasher.
+    /// Hashes the name as one number, so that the hasher needs only one step.
     #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         state.write_u64(self.to_wire());

@@ -34,7 +34,7 @@ impl OfiPort {
                 let flight = self.land(slot)?;
                 flight.op.map(|op| Event::Completed { op, result: Ok(()) })
             }
-            // A peer's write: with a null context, and on some providers a length of 0.
+            // A peer's write with an immediate. Its context is null, and some providers report a length of 0.
             None if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 => {
                 Some(Event::Notified { immediate: entry.data })
             }
@@ -52,7 +52,8 @@ impl OfiPort {
                 return [None, None];
             }
             Some(Slot::Flight(slot)) => slot,
-            // The completion belongs to no operation of this port, and names no peer.
+            // The completion belongs to no operation of this port, and does not say which peer it concerns, so it
+            // cannot be handled.
             None => return [None, None],
         };
         let Some(flight) = self.land(slot) else { return [None, None] };
@@ -139,7 +140,7 @@ impl OfiPort {
                     let events = self.failed(&entry);
                     self.backlog.extend(events.into_iter().flatten());
                 }
-                // The port is broken; the next poll says so.
+                // The port is broken. The next poll returns the error.
                 Err(_) => return false,
             }
         }

@@ -47,7 +47,7 @@ pub(super) struct Registrations {
     keys: SplitMix64,
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Memory that an unfenced peer might still access: freed with the port.
+    /// Memory that a peer that was not fenced might still access. It is freed when the port is dropped.
     kept: Vec<Registered>,
 }
 
@@ -147,8 +147,8 @@ impl Registrations {
         }
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         if span.is_empty() || !(remote || self.mode.local) {
-            // The provider need not know of this memory. The key is not for peers: it distinguishes successive uses of
-            // the slot.
+            // The provider does not need a registration of this memory, because only this side uses it. The key is only
+            // for the port: it distinguishes successive registrations in the same slot.
             return Ok((registered(None), self.keys.next_u64()));
         }
         let start = region.span(span.start, span.len())?;
@@ -233,7 +233,8 @@ impl Registrations {
         if entry.uses == 0 {
             self.remove(registration.id);
         } else if !self.mode.local {
-            // Local operations do not need it, and remote ones are refused from now on.
+            // The provider's registration is ended at once, so that peers are refused from now on. The local operations
+            // that still use the memory do not need it.
             entry.registered.close();
         }
     }
@@ -253,7 +254,8 @@ impl Registrations {
         }
     }
 
-    /// Never releases anything: for an endpoint that refuses to close.
+    /// Leaks all registrations and their memory. Called if the endpoint could not be closed, because the provider may
+    /// then still access the memory.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
         std::mem::forget(std::mem::take(&mut self.kept));
@@ -272,7 +274,7 @@ impl Registered {
         Ok(Span { start, len, descriptor })
     }
 
-    /// Never frees the memory: for an endpoint that refuses to close.
+    /// Leaks the memory. Called if the endpoint could not be closed, because the provider may then still access it.
     pub(super) fn leak(&self) {
         std::mem::forget(self.region.clone());
     }

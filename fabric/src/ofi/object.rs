@@ -96,7 +96,7 @@ impl Drop for InfoList {
     }
 }
 
-/// Converts a status to a result: libfabric returns 0, or a negative error number.
+/// Converts libfabric's return value, which is 0 or a negative error number, to a result.
 pub(super) fn check(call: &'static str, status: c_int) -> Result<(), PortError> {
     if status == 0 { Ok(()) } else { Err(error(call, -status)) }
 }

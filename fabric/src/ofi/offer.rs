@@ -58,8 +58,8 @@ pub struct Plan {
     pub registration: Mode,
     /// True if the data of a put travels before its immediate, in a separate write.
     pub notes_alone: bool,
-    /// Entries of the completion queue: enough for everything that can be outstanding or arrive, so that a provider
-    /// that ignores overflows has none.
+    /// Entries of the completion queue: enough for everything that can be outstanding or arrive. So the queue cannot
+    /// overflow, which some providers do not detect.
     pub completions: usize,
 }
 
@@ -120,7 +120,8 @@ impl Offer {
         let put_after_put = self.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         let put_after_put = put_after_put && self.max_order_waw_size >= rma_max;
         order.set(Order::PUT_AFTER_PUT, put_after_put);
-        // A notification is a write, empty or with its bytes.
+        // The notification of a `put_imm` is a write, with the bytes or without any, so it is ordered after earlier
+        // puts as writes are.
         order.set(Order::NOTE_AFTER_PUT, put_after_put && self.cq_data_size > 0);
         let get_after_put = self.msg_order & (sys::FI_ORDER_RAW | sys::FI_ORDER_RMA_RAW) != 0;
         let put = has(sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE);

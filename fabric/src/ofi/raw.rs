@@ -26,9 +26,9 @@ use crate::{PortError, Region};
 /// An endpoint with one peer.
 #[derive(Debug)]
 pub struct RawPair {
-    // Closed first, as in the port.
+    // The order of the fields is that of closing, as in `OfiPort`: the endpoint is closed first.
     ep: Option<Object<sys::fid_ep>>,
-    /// Sends come from its first half, receives go to its second: contents do not matter.
+    /// Messages are sent from the first half and received into the second. The contents do not matter.
     buffer: Registered,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
     /// The contexts that are not in use.
@@ -202,7 +202,8 @@ impl RawPair {
         }
     }
 
-    /// Waits for `count` messages. The buffers return when the next wait begins, after the answer was sent.
+    /// Waits for `count` messages. Their receive buffers are posted again at the start of the next call, and not at the
+    /// end of this one, so that the answer is sent first.
     #[inline]
     fn receive(&mut self, count: usize) -> Result<(), PortError> {
         let mut idle = 0;

@@ -133,7 +133,8 @@ impl Slots {
         Some(if index < self.receives { Slot::Receive(index) } else { Slot::Flight(index) })
     }
 
-    /// Never frees the contexts: for an endpoint that refuses to close.
+    /// Leaks the contexts. Called if the endpoint could not be closed, because the provider may then still write to
+    /// them.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.contexts));
     }

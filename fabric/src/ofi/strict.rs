@@ -1,15 +1,15 @@
 //! The rules of a provider whose hardware is not available, imposed on an available one: for tests.
 //!
-//! Between the port and libfabric's objects lie our own tables of operations, as with libfabric's hooking providers
-//! (prov/hook). They pass on the calls that the imitated provider would accept, and give the port the answers of that
-//! provider. If the port breaks a rule they end the process and name the rule, even where a provider would not notice
-//! and fail later:
+//! The tables of functions in libfabric's objects are replaced by our own, so that the port's calls come here first.
+//! libfabric's hooking providers (prov/hook) do the same. They pass on the calls that the imitated provider would
+//! accept, and give the port the answers of that provider. If the port breaks a rule they end the process and name the
+//! rule, even where a provider would not notice and fail later:
 //!
 //! | offer | imposed rule |
 //! | --- | --- |
 //! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
 //! | `cq_data_size` | an immediate has no other bits |
-//! | `mode` | contexts are written to when an operation is posted, and still hold that when it ends |
+//! | `mode` | marks are written to the context when an operation is posted, and must still be there when it ends |
 //! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, that allows it and stays open meanwhile |
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
 //! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
@@ -36,8 +36,8 @@ use super::object::Object;
 use super::offer::{Mode, Offer};
 use crate::PortError;
 
-/// Returns the offer for which the port must plan: the found one, or, with another provider's rules, the common part of
-/// both.
+/// Returns the offer for which the port must plan. This is the offer that libfabric has returned, or, if the rules of
+/// another provider are imposed, the common part of both.
 ///
 /// # Errors
 /// [`PortError::Unsupported`] if the provider below has rules of its own that would be violated.

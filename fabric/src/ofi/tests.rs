@@ -1,5 +1,5 @@
-//! Ports of one process over tcp;ofi_rxm on the loopback interface. They share no thread: a port that is
-//! not polled here makes no progress, which looks to others like a stopped peer.
+//! Tests with several ports of one process over tcp;ofi_rxm on the loopback interface. No thread drives the ports: a
+//! port makes progress only when the test polls it. So a test can simulate a stopped peer by not polling its port.
 
 mod killed;
 
@@ -210,7 +210,7 @@ fn a_notification_comes_after_its_data() {
         assert_eq!(b.heard.0.last(), Some(&Heard::Notified(carried)));
         assert!(bytes_of(&target) == vec![9; len], "round {round}");
     }
-    // More than there is room for at once, and some empty ones.
+    // More packets than the port has room for at once, and some of them empty.
     for op in 20..100 {
         let len = [0, 1, 70_000][op as usize % 3];
         post(&mut a, &mut b, |port| port.put_imm(to, from.local(0, len), remote.remote(0), op, OpId(op)));
@@ -314,7 +314,7 @@ fn a_peer_that_ends_is_lost() {
     post(&mut a, &mut b, |port| port.send(to, b"hello", &[]));
     pump(&mut a, &mut b, "the packet", |_, b| !b.heard.0.is_empty());
     assert_eq!(a.port.put(to, from.local(0, 16 << 20), remote.remote(0), OpId(1)), Ok(Post::Done));
-    // A provider may start it as late as at the next poll.
+    // A provider may start the operation only at the next poll.
     a.poll();
     (0..20).for_each(|_| b.poll());
     drop(b);
@@ -352,8 +352,8 @@ fn a_port_may_end_in_the_middle_of_everything() {
     }
 }
 
-/// Runs `test` in a process that had FI_AV_REMOVE_CLEANUP in its environment from the start, as a launcher
-/// sets it.
+/// Runs `test` in a process that has FI_AV_REMOVE_CLEANUP in its environment from the start, as a rank has under a
+/// launcher.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
     if samite_os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();
@@ -395,7 +395,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
             if post == Ok(Post::Done) {
                 accepted.push(op);
             }
-            // Copied packets lie between the operations.
+            // Packets that are copied are queued between the operations.
             let _ = a.port.send(to, &[0; 5000], &[]).expect("accepted, or no room");
             a.poll();
             if op == 20 {
@@ -479,9 +479,10 @@ fn after_a_fence_the_peer_writes_no_more() {
 fn a_fence_is_safe_whatever_the_connection_is_about() {
     with_cleanup("ofi::tests::a_fence_is_safe_whatever_the_connection_is_about", || {
         let mut a = Node::open(1);
-        // A port that cannot fence may accept a post before there is a connection.
+        // Without a fence, the port may accept a post before there is a connection.
         let fence = a.port.caps().fence;
-        // Never used; connecting, with the peer stopped; refused; used by the peer only; and twice.
+        // Fences a peer in several states: its path was never used; the connection is being made while the peer is
+        // stopped; the peer refused the connection; only the peer has used it; and the peer was fenced before.
         let mut b = Node::open(2);
         let unused = a.peer(&b);
         a.port.fence_peer(unused);
@@ -585,7 +586,7 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    // At least one of these is too many, for this limit or for the provider's own.
+    // At least the third post exceeds a limit: that of the configuration, or the provider's own.
     let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
     assert_eq!(posts[2], Post::Again);
     let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);

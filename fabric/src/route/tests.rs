@@ -246,7 +246,7 @@ mod with_ofi {
         assert_eq!(a.caps_for(to_near).name, "samite-shm");
         assert_eq!(a.caps_for(to_far).name, "tcp;ofi_rxm");
         assert_eq!(a.explain(to_far).unwrap(), "tcp;ofi_rxm: it has an address there");
-        // Idle, until the pace of libfabric is slow.
+        // Poll without traffic, until libfabric is polled only rarely.
         for route in [&mut a, &mut near, &mut far] {
             for _ in 0..3000 {
                 assert_eq!(heard(route), []);
@@ -273,7 +273,8 @@ mod with_ofi {
     #[test]
     fn another_host_is_reached_by_libfabric_and_that_is_explained() {
         let (mut a, b) = (network(true, 1), network(true, 2));
-        // The address as another host would have it: the boot id, behind the tags of route and shm, differs.
+        // Make the address look like one from another host, by changing the boot id, which lies behind the tags of
+        // route and shm.
         let mut address = b.address();
         address.0[3 + 3 + 4] ^= 1;
         let peer = a.resolve(&address).unwrap();

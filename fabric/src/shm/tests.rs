@@ -159,7 +159,7 @@ fn a_full_table_is_an_error_and_then_is_not() {
     assert!(senders.iter().all(|(post, _)| *post == Ok(Post::Done)));
     let refused = connected(&mut receiver).0.unwrap_err();
     insta::assert_snapshot!(refused, @"out of places for senders in the peer's shared memory: 4 are in use: raise SAMITE_SHM_PEERS_MAX");
-    // The last place may be taken between the two.
+    // Another sender may take the last slot between `resolve` and the first send.
     senders.pop();
     assert!(packets(&mut receiver).len() == 4);
     let (mut first, mut second) = (port(), port());
@@ -344,7 +344,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
     // Two larger rings fit the budget.
     for (count, sender) in senders.iter_mut().take(2).enumerate() {
-        // Any packets in the small ring before, which was left in between.
+        // The second sender has sent many packets through the small ring before, and has left that ring in between.
         let to = sender.resolve(&receiver.address()).unwrap();
         for packet in 0..count * 10_000 {
             let len = if packet == 5000 { 2000 } else { 0 };

@@ -168,7 +168,8 @@ fn memory_is_read_and_written_late() {
         assert_eq!(pair.settle().0, [ENDED]);
         assert_eq!(ours.reclaim().unwrap().as_bytes()[1], 7);
 
-        // The target ends its registration and is then either written once more, or has refused.
+        // The target ends its registration while a put is under way. Then either the bytes are still written, or the
+        // put is refused.
         let (_, local, theirs, remote) = pair.memory(1);
         assert_eq!(pair.a.put(pair.to_b, local.local(0, 1), remote.remote(0), OpId(1)), Ok(Post::Done));
         assert!(pair.net.advance());
@@ -483,7 +484,8 @@ fn adverse_run(seed: u64) -> (u64, Vec<String>) {
         let registration = port.register(PeerId(0), &region, Access::all()).unwrap();
         spans.push((region, registration));
     }
-    // By rank: posted operations, with the number of their ends; packets sent to and last received from each rank.
+    // For each rank: how often each of its posted operations has ended; the number of packets that it has sent to each
+    // rank; and the last packet that it has received from each rank.
     let mut ended: Vec<Vec<u32>> = vec![Vec::new(); RANKS as usize];
     let mut sent = [[0u64; RANKS as usize]; RANKS as usize];
     let mut last = [[0u64; RANKS as usize]; RANKS as usize];

@@ -8,7 +8,7 @@ use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
 use crate::{Address, Failure, OpId, Order, PeerId, PortError, SplitMix64, registry::Registry};
 
-/// One incarnation of a rank: a restart begins another. They count from 1.
+/// One incarnation of a rank. A restart of the rank begins another one. Incarnations are counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The rank.

@@ -281,7 +281,7 @@ impl Queue<'_> {
         Ok(slot)
     }
 
-    /// Takes an entry with these links out of the log if it is there.
+    /// Takes the entry that has these links out of the log, if its queue has one.
     #[inline(always)]
     fn leave_log<Q: Query>(&mut self, links: &AdaptiveLinks) {
         if Q::SIDE == Side::Unexpected && self.state.is_logged {
@@ -290,7 +290,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes an entry with these links out of its bin.
+    /// Takes the entry at `slot`, which has these links, out of its bin.
     #[inline(always)]
     fn unlink_from_bin<Q: Query, T>(
         &mut self,

@@ -46,7 +46,8 @@ impl PeerHeap {
     fn reach(&mut self, end: usize) -> Result<bool, PortError> {
         if end > size_of_val(&*self.words) {
             let in_use = self.words[keys::AT_LEN].load(Ordering::Relaxed);
-            // The owner's word is bounded by the end of the file, which is fixed.
+            // The owner may have written any number here, so it is limited by the size of the file, which cannot
+            // change.
             let in_use = usize::try_from(in_use).unwrap_or(usize::MAX).min(self.file.size());
             if end > in_use {
                 return Ok(false);

@@ -1,7 +1,7 @@
-//! Offers of providers whose hardware few machines have, from their sources, for this port's hints:
-//! `FI_MSG | FI_RMA`, both context modes, all modes of registration in [`Plan`](super::Plan). The files are
-//! those of libfabric at v1.17.0, and for cxi, which came later, at v2.5.1. None of them orders reads after writes
-//! (`FI_ORDER_RAW`).
+//! Offers of providers whose hardware few machines have. They are what these providers would return for the hints that
+//! this port passes: `FI_MSG | FI_RMA`, both context modes, and all modes of registration in [`Plan`](super::Plan). The
+//! values were read in the source files that are named at each offer. The files are those of libfabric at v1.17.0, and
+//! for cxi, which came later, at v2.5.1. None of them orders reads after writes (`FI_ORDER_RAW`).
 
 use samite_fabric_sys as sys;
 

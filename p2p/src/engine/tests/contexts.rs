@@ -316,14 +316,14 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     engines.iter_mut().for_each(|engine| engine.cut_names(4));
-    // The numbers 2, 4 … 14.
+    // All numbers of contexts that there are: 2, 4 … 14.
     for name in (2..16).step_by(2) {
         open(&mut engines, name, &both);
     }
     for engine in &mut engines {
         assert_eq!(engine.free_name(Time::ZERO), None, "all numbers are in use");
     }
-    // The first engine keeps 6 open, and sends a message in 8 that finds no room.
+    // Both engines close the context 8. Only the second one closes 6.
     engines[1].close_contexts(Time::ZERO, 6);
     engines[1].close_contexts(Time::ZERO, 8);
     engines[0].close_contexts(Time::ZERO, 8);
@@ -335,7 +335,7 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
     settle(&mut engines);
     assert_eq!(engines[0].free_name(Time::ZERO), Some(24));
     open(&mut engines, 24, &both);
-    // The older name has the same number.
+    // The number 8 belongs to a name that was closed and to a new one. The message is sent in the new context.
     let sent = engines[0].send(Time::ZERO, WorldRank(1), 8, 5, &[1], NEVER);
     assert_eq!(sent, Ok(Sent::Now));
     settle(&mut engines);
@@ -347,7 +347,8 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
     engines.iter().for_each(Engine::check_invariants);
 }
 
-/// A rank that has closed contexts may have messages in them that wait for their turn.
+/// A message that was queued in a context before its rank closed the context is still sent afterwards. Until then the
+/// number stays in use.
 #[test]
 fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
     let config = Config { unexpected_max: 0, ..Config::default() };
@@ -386,7 +387,8 @@ fn a_closed_context_takes_no_room_for_envelopes() {
     at_rest(&engines);
 }
 
-/// Packets about names that no rank asked about are ignored, and impossible ones fail their sender.
+/// Answers to questions that this rank has not asked are ignored. Packets about ranges of names that cannot exist make
+/// their sender fail.
 #[test]
 fn answers_without_a_question_change_nothing() {
     use crate::wire::{Confirm, Inquire};

@@ -24,7 +24,7 @@ fn others() -> [Cause; 5] {
     ]
 }
 
-/// Ranks 0 and 1 of a job of three, and a port for the next incarnation of one of them.
+/// Returns ranks 0 and 1 of a job of three, which know each other, and a port for the next incarnation of one of them.
 fn acquainted() -> ([Engine<Loopback>; 2], Loopback) {
     let hub = Hub::new();
     let mut engines = pair_over(3, [hub.port(), hub.port()], &Config::default());
@@ -90,7 +90,7 @@ fn a_verdict_on_a_peer_that_has_left_or_on_this_rank_itself_is_not_noted() {
     }
 }
 
-/// The end of a receive from rank 0, if it has ended.
+/// Polls, and returns the result of a receive from rank 0, if it has ended.
 fn end(engine: &mut Engine<Loopback>, recv: RequestId) -> Option<Result<Status, Error>> {
     engine.poll(Time::ZERO, &mut ()).unwrap();
     match engine.outcome(recv) {

@@ -37,7 +37,7 @@ fn questions_of_a_peer_that_takes_no_answers_cost_no_memory() {
     }
 }
 
-/// Keeps the grants of the credit packets that arrive.
+/// A sink that keeps the total of granted credit of each credit packet that arrives.
 #[derive(Default)]
 struct Grants(Vec<u32>);
 
@@ -159,8 +159,8 @@ fn of_several_incarnations_in_one_poll_only_the_last_has_messages() {
         assert_eq!(peer_of(&receiver, WorldRank(0)), peer, "a rank keeps its number");
     }
     let before = receiver.counters();
-    // These packets of earlier incarnations arrive late: a hello, and two envelopes with the right number of the
-    // sender. One of them has the sequence number that is expected next.
+    // Packets of earlier incarnations arrive late: a hello, and two envelopes with the number that the receiver has
+    // given to the sender. One of the envelopes has the sequence number that is expected next.
     for late in [of(8, first_hello()), envelope(8, 2, 20), envelope(7, 1, 21)] {
         arrive(&mut receiver, &late);
     }

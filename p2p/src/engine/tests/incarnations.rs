@@ -149,8 +149,8 @@ fn a_failure_after_the_goodbye_counts_as_one() {
 }
 
 /// Lets a sender leave before its long message is received completely. The receiver requests bytes before the goodbye
-/// arrives. If `begun` is true, the first window of bytes was sent before. Returns the results of the send and the
-/// receive.
+/// arrives. If `begun` is true, the sender has already sent the first requested bytes. Returns the results of the send
+/// and the receive.
 fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let config = Config { push_window: window, stream_max: 0, ..Config::default() };
     let mut engines = pair(&config);

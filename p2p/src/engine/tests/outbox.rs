@@ -98,7 +98,7 @@ fn the_messages_to_a_peer_that_fails_are_lost_and_counted() {
 
 #[test]
 fn a_goodbye_comes_after_the_messages_in_the_outbox() {
-    // The receiver grants no credit, so the messages are envelopes until they are received.
+    // The receiver grants no credit, so only the envelopes of the messages are sent before the receives are posted.
     let config = Config { unexpected_max: 0, ..keeping() };
     let mut engines = pair(&config);
     for tag in 0..3 {
@@ -145,7 +145,7 @@ fn a_peer_that_does_not_wait_for_confirmations_fails() {
     assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
     settle(&mut engines);
     let peer = peer_of(&engines[0], WorldRank(1));
-    // As if the answer had come.
+    // Simulates the receiver's confirmation of the first message.
     engines[0].inner.stack_mut().queues(peer).unconfirmed = None;
     assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
     settle(&mut engines);

@@ -27,7 +27,8 @@ fn rts(send: u64) -> Vec<u8> {
     Rts::new(0, 100_000, send, TransferMode::Push).as_bytes().to_vec()
 }
 
-/// Rank 1, which has heard rank 0's hello, and the number of the next packet it expects.
+/// Returns rank 1, which has received rank 0's hello, and the sequence number of the next packet that it expects from
+/// rank 0.
 fn acquainted(config: &Config) -> (Engine<Loopback>, u32) {
     let mut engines = pair(config);
     settle(&mut engines);
@@ -154,8 +155,8 @@ fn malformed_synchronous_messages_end_their_sender() {
     }
 }
 
-/// Rank 1, which sends synchronously to rank 0, the numbers of its two sends, and the number of the next packet from
-/// rank 0. The first message was sent; if `waits`, the second one waits for credit.
+/// Returns rank 1, which has started two synchronous sends to rank 0; their requests; and the sequence number of the
+/// next packet from rank 0. The first message was sent. If `waits` is true, the second one waits for credit.
 fn sending(waits: bool) -> (Engine<Loopback>, [RequestId; 2], u32) {
     let config = Config { window_min: 1024, ..Config::default() };
     let mut engines = pair(&config);
@@ -188,7 +189,8 @@ fn a_repeated_answer_to_a_synchronous_send_changes_nothing() {
 
 #[test]
 fn answers_for_other_requests_end_their_sender_alone() {
-    // A message that was not sent yet, an answer of a ready send, and a receive.
+    // In each of the three cases rank 0 answers wrongly: to a message that was not sent yet, to a synchronous send as
+    // if it were a ready one, and with the name of a receive.
     for forged in 0..3 {
         let (mut sender, sends, expected) = sending(forged == 0);
         let receive = sender.irecv(Time::ZERO, Pattern::exact(1, 0, 7), Memory::zeroed(8), NEVER).unwrap();

@@ -212,7 +212,8 @@ fn a_claimed_message_goes_on_coming() {
     }
 }
 
-/// Ends a sender: it leaves (0), the launcher reports its death (1), or its next incarnation is introduced (2).
+/// Ends a sender in one of three ways: 0, the sender leaves; 1, the launcher reports its death; 2, its next incarnation
+/// is introduced.
 fn end_sender(engines: &mut [Engine<Loopback>; 2], way: usize) {
     match way {
         0 => {
