@@ -5,11 +5,10 @@
 //!
 //! | started by | reports a death | further consequence |
 //! | --- | --- | --- |
-//! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | as `--on-failure` says |
-//! | a rendezvous: torchrun, Kubernetes, srun | the rendezvous's kernel, in the same times, without the cause | none; if rank 0 ran it (not `samite rendezvous`) and ends, as in the last line from then on |
-//! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as in the last line | the launcher ends the job, unless configured otherwise (`prterun --runtime-options continuous`) |
-//! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | as in the last line | the launcher ends the job |
-//! | | for ranks of the same host that this rank has sent to, the kernel; for others the transport, if it notices, and deadlines | |
+//! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | the one that `--on-failure` selects |
+//! | a rendezvous: torchrun, Kubernetes, srun | the kernel of the rendezvous's host, in the same times, without the cause | none. If rank 0 serves the rendezvous (and not `samite rendezvous`) and ends, later deaths are reported as under PMI |
+//! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as under PMI | the launcher ends the job, unless configured otherwise (`prterun --runtime-options continuous`) |
+//! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | for ranks of the same host that this rank has sent to, the kernel; for others the transport, if it notices; otherwise an operation ends only at its deadline | the launcher ends the job |
 //!
 //! Only `samite run` knows how a process ended. Under it a rank has left in good order if it reported so
 //! ([`World::leave`](crate::World::leave)), or if its process exits with code 0 after the world was dropped; any other
@@ -19,8 +18,8 @@
 //! If a rank gives up a living peer, its agent or the rendezvous informs that peer, so the peer's operations end
 //! too. Under PMI and PMIx no connection leads to the peer, and it is not informed.
 //!
-//! So an operation without a deadline always ends under the first two. Under the others this depends, for ranks of
-//! other hosts, on the launcher, which ends the job.
+//! So under `samite run` and a rendezvous an operation without a deadline always ends. Under PMIx and PMI an operation
+//! with a rank of another host may wait until the launcher ends the job.
 //!
 //! The job's secret, unknown to unauthenticated processes, comes in an inherited descriptor, in the launcher's
 //! key-value space, or from the rendezvous. A rendezvous gives it to the first process that joins as a rank, so only
@@ -66,8 +65,8 @@ pub enum Launch {
 impl Launch {
     /// Decides from the variables that `env` returns, as [`init`](crate::init) does. Changes and opens nothing.
     ///
-    /// `samite run` has precedence, since it may run inside a job of another launcher; then the launcher in
-    /// `SAMITE_LAUNCHER`; then `SAMITE_RENDEZVOUS`; then the launcher whose variables are set.
+    /// The variables of `samite run` have precedence, since it may run inside a job of another launcher. Next come the
+    /// launcher that `SAMITE_LAUNCHER` names, `SAMITE_RENDEZVOUS`, and the launcher whose own variables are set.
     ///
     /// # Errors
     /// [`BootstrapError`] if variables of a launcher are missing or malformed, if two launchers have set theirs,

@@ -9,7 +9,8 @@ use crate::{Element, Error, Status};
 /// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of one in a layout
 /// ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
 ///
-/// An `Arc` is shared, and not copied: one slice can be sent to several ranks at a time, and read meanwhile.
+/// The elements of an `Arc` are not copied. So one slice can be sent to several ranks at the same time, and the program
+/// can read it while they are sent.
 ///
 /// ```
 /// # samite::local(3, |world| -> Result<(), samite::Error> {
@@ -35,7 +36,7 @@ pub trait Buffer: Held {}
 /// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity,
 /// `Box<[T]>`, or a part of one in a layout ([`OwnedView`](crate::OwnedView)).
 ///
-/// The elements of an `Arc` may have other readers, so it is no such buffer:
+/// An `Arc` is not a `BufferMut`, because its elements may have other readers:
 ///
 /// ```compile_fail,E0277
 /// # samite::local(1, |world| {
@@ -45,8 +46,8 @@ pub trait Buffer: Held {}
 /// ```
 pub trait BufferMut: Buffer {}
 
-/// A buffer of any of the types, by which requests of different types can be in one set:
-/// [`Request::into_any`](crate::Request::into_any).
+/// A buffer whose type is known only at run time. With it, requests whose buffers have different types can be in one
+/// set: [`Request::into_any`](crate::Request::into_any).
 #[derive(Debug)]
 pub struct AnyBuffer(Memory);
 
@@ -62,12 +63,13 @@ impl AnyBuffer {
 
 /// The implementation of a buffer, hidden from other crates.
 pub trait Held: Sized + Send + 'static {
-    /// Returns the bytes of one element. `None`: the memory has them.
+    /// Returns the size of one element in bytes, or `None` if only the memory knows it, for [`AnyBuffer`].
     fn element_bytes() -> Option<usize>;
     fn into_memory(self) -> Memory;
-    /// Returns the memory if it is of another type, or its bytes are not all values of the type.
+    /// Makes the buffer from memory. Returns the memory unchanged if it was made from another type, or if its bytes are
+    /// not valid values of the type.
     fn of_memory(memory: Memory) -> Result<Self, Memory>;
-    /// Returns the error of an operation whose memory was not accepted.
+    /// Returns the error of an operation whose memory `of_memory` has returned.
     #[cold]
     fn refusal(_memory: &Memory, _status: Status) -> Error {
         Error::NoSuchRequest
@@ -87,7 +89,7 @@ impl<T: Element> Held for Vec<T> {
     }
 }
 
-/// A vector without spare capacity: neither way copies.
+/// A box becomes a vector without spare capacity, and such a vector becomes a box, without a copy.
 impl<T: Element> Held for Box<[T]> {
     #[inline(always)]
     fn element_bytes() -> Option<usize> {

@@ -14,10 +14,11 @@ pub struct Cancel(Arc<Cancelled>);
 #[derive(Debug)]
 struct Cancelled {
     is_cancelled: AtomicBool,
-    /// Runtimes that may sleep meanwhile. In a child of fork(2) the lock may be held by a thread that does not exist
-    /// there.
+    /// The runtimes in which a thread may sleep when the cancel is used. After fork(2) a child must not take this lock,
+    /// since a thread that exists only in the parent may have held it.
     sleepers: Mutex<Vec<Weak<Watch>>>,
-    /// `None` if the system has no such marks: then there is no `World` either.
+    /// The mark by which a child of fork(2) recognizes itself. `None` if the kernel does not support it, and then no
+    /// `World` can be made either.
     mark: Option<ForkMark>,
 }
 
@@ -34,8 +35,8 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ends the operations under way, and all later ones that use it. In a child of fork(2) it ends no operation of the
-    /// parent's.
+    /// Ends all operations that use this cancel: those under way now, and later ones. In a child of fork(2) it ends no
+    /// operation of the parent's.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release);
         if self.0.mark.as_ref().is_some_and(ForkMark::is_in_child) {
@@ -54,7 +55,7 @@ impl Cancel {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Wakes `watch` when it is used.
+    /// Registers `watch`, whose sleeping thread is woken when this cancel is used.
     pub(crate) fn wakes(&self, watch: &Arc<Watch>) {
         let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Values of types that do not permit all bits: they are checked when they arrive.
+//! Values of types for which some bit patterns are invalid. They are checked when they arrive.
 
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -41,7 +41,7 @@ impl Comm {
     /// its values. After an error the buffer is unchanged.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Error::InvalidValue`] if any value of the message is none of `T`.
+    /// As [`recv`](Self::recv); [`Error::InvalidValue`] if the bytes of an element are not a valid value of `T`.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -78,8 +78,8 @@ impl Comm {
     }
 }
 
-/// Values of a [`Checked`] type, for operations that own their buffers. A receive of which a value is none of `T` ends
-/// with [`Error::InvalidValue`], without the buffer.
+/// Values of a [`Checked`] type, for operations that own their buffers. If the bytes of a received element are not a
+/// valid value of `T`, the receive ends with [`Error::InvalidValue`], and the error does not return the buffer.
 ///
 /// ```
 /// # samite::local(1, |world| {

@@ -43,12 +43,11 @@ use crate::world::CONTEXT;
 
 /// A group of ranks that send messages to each other, separate from those of other communicators.
 ///
-/// Ranks count from 0. Tags are any 64-bit numbers. A `Comm` can be cloned, and used by several threads at
-/// once.
+/// Ranks count from 0. A tag is any 64-bit number. A `Comm` can be cloned, and several threads can use it at once.
 ///
-/// Every call ends: with success, or with an [`Error`]. Its bounds are those of the `Comm` on which it is made: see
-/// [`with_timeout`](Self::with_timeout) and [`with_cancel`](Self::with_cancel). Without bounds it still ends when its
-/// peer fails.
+/// Every call ends with success or with an [`Error`]. The time-out and the cancel of the `Comm` bound each call on it:
+/// see [`with_timeout`](Self::with_timeout) and [`with_cancel`](Self::with_cancel). A call without bounds still ends
+/// when its peer fails.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -75,7 +74,7 @@ pub struct Comm {
     /// The mode of sends.
     pub(crate) mode: Mode,
     pub(crate) bounds: Bounds,
-    /// What few handles have.
+    /// The state that few handles have, in an allocation of its own.
     pub(crate) extras: Option<Arc<Extras>>,
 }
 
@@ -116,11 +115,11 @@ impl Comm {
     /// messages of their own. Threads that use a lane each do not wait for each other, and their messages do not
     /// overtake or match each other's: only receives on the same lane of the destination match.
     ///
-    /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more; all
-    /// ranks have the same number. Progress is made in the lane of the call; so a rank that leaves
-    /// waits, at most for the parameter `linger_us`, for others that wait in another lane. Creations of communicators, of any lane, are
-    /// called in one order by all ranks; what they create has all lanes too, and the lane of the handle on which they
-    /// were called.
+    /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more;
+    /// all ranks have the same number. A call makes progress in its own lane only. So a rank that leaves may wait, at
+    /// most for the parameter `linger_us`, for a rank whose threads call only other lanes. All ranks create
+    /// communicators in the same order, over all lanes together. A new communicator has all lanes too, and its handle
+    /// is that of the lane in which the creation was called.
     ///
     /// The concept resembles the endpoints that were proposed for MPI, and the virtual communication interfaces of MPICH.
     ///
@@ -160,8 +159,9 @@ impl Comm {
     /// rank, one more for each restart (`samite run --on-failure restart`). Returns `None` if the rank has failed or
     /// left, or no message was exchanged with it.
     ///
-    /// Operations under way with an incarnation that failed end with [`Error::PeerFailed`]. Once the next one is
-    /// known, new operations address that one: compare incarnations if losing the peer's state matters.
+    /// Operations under way with an incarnation that failed end with [`Error::PeerFailed`]. Once the next incarnation
+    /// is known, new operations address it. It has lost the state of the one before, so compare incarnations if your
+    /// protocol depends on that state.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Condemned`].
@@ -171,9 +171,9 @@ impl Comm {
         incarnation.map_err(|error| self.failed("incarnation", error))
     }
 
-    /// Waits, at most for `timeout` or the bounds of this `Comm`, until a failed rank has restarted, and returns its
-    /// new incarnation: see [`incarnation`](Self::incarnation). For a rank that has not failed it waits only until that
-    /// rank has joined the job.
+    /// Waits until a failed rank has restarted, and returns its new incarnation: see
+    /// [`incarnation`](Self::incarnation). If the rank has not failed, the call waits only until that rank has joined
+    /// the job. It waits at most for `timeout`, and no longer than the time-out of this `Comm`.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if the rank is not restarted: it has left, or has failed for good. [`Error::TimedOut`],
@@ -556,14 +556,14 @@ impl Comm {
         self.told("isendrecv_replace", begun)
     }
 
-    /// Returns an empty set of requests, whose results can be taken in the order in which they end. A time-out of this
-    /// handle does not apply to the set: each request has that of its own.
+    /// Returns an empty set of requests, whose results can be taken in the order in which they end. The time-out of
+    /// this handle does not apply to the set: each request has the time-out of the handle that started it.
     #[must_use]
     pub fn request_set<B: Buffer>(&self) -> RequestSet<B> {
         RequestSet::new(self.clone())
     }
 
-    /// Starts to send `data`, which the request returns at its end.
+    /// Starts to send `data`. The request returns `data` when the send has ended.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if the
@@ -598,7 +598,7 @@ impl Comm {
         })
     }
 
-    /// Starts to receive into the elements of `buffer`, which the request returns at its end.
+    /// Starts to receive into the elements of `buffer`. The request returns the buffer when the receive has ended.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there is no memory to post
@@ -634,11 +634,12 @@ impl Comm {
     }
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
-    /// once. All of them have ended when this returns: if `body` fails, or an operation that it did not wait for, the
-    /// rest is cancelled.
+    /// once. All of them have ended when this call returns. If `body` fails, or if an operation fails that `body` did
+    /// not wait for, the other operations are cancelled.
     ///
     /// # Errors
-    /// That of `body`; otherwise that of the operation that failed first among those that `body` did not wait for.
+    /// Returns the error of `body`, or otherwise the error of the first operation that failed among those that `body`
+    /// did not wait for.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -677,7 +678,7 @@ impl Comm {
         let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
-            // An operation that was not started has no report yet.
+            // An error without a report is from an operation that could not start.
             Error::PeerFailed { report: None, .. } => {
                 self.local_error(self.runtime.explain(error, &self.bounds))
             }
@@ -760,8 +761,9 @@ impl Comm {
         Ok(Some(Message { comm: self.clone(), status, claimed: Some(claimed) }))
     }
 
-    /// Returns the future of the first message that matches: [`probe`](Self::probe) for asynchronous programs. It takes
-    /// its bounds from this call on. A failure's cause is as of [`try_probe`](Self::try_probe).
+    /// Returns the future of the first message that matches: [`probe`](Self::probe) for asynchronous programs. The
+    /// time-out counts from this call. Like [`try_probe`](Self::try_probe), the future does not wait for the launcher's
+    /// report of why a peer failed, so the cause in an error may be less precise.
     ///
     /// ```
     /// # async fn example(comm: &samite::Comm) -> Result<(), samite::Error> {
@@ -800,7 +802,7 @@ impl Comm {
     #[inline(always)]
     pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Result<Option<Pattern>, Error> {
         let source = match from.0 {
-            // The engine takes it for any source.
+            // In the engine this number stands for any source, so it must not get there.
             Accepted::Rank(rank @ Rank::ABSENT) => {
                 return Err(Error::InvalidRank { rank, size: self.partners() });
             }
@@ -921,7 +923,7 @@ impl Comm {
 /// An exchange between two buffers of one type, or the reason why it did not start.
 type BegunExchange<B> = Result<Exchange<B, B>, ExchangeFailed<B, B>>;
 
-/// Returns a copy of data that is to be sent from a buffer that receives.
+/// Returns a copy of the data of a buffer that is both sent and received into.
 fn copy_of<T: Element>(data: &[T]) -> Result<Vec<T>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(data.len()).map_err(|_| Error::Exhausted {
@@ -1011,7 +1013,8 @@ impl Message {
 
     fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
-        // A peer has announced the length. Pages to which nothing arrives are never touched.
+        // The length is only what the peer has announced. The memory is allocated as zero pages, so pages that no data
+        // reaches take no memory.
         let buffer =
             T::new_vec_zeroed(status.bytes / size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
                 what: "memory for the length that a message announces",

@@ -6,11 +6,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Moves this thread to the core that it gets if lanes are distributed round robin, in the order of their numbers, over
 /// the cores that they may use. The system is free to move it again.
 ///
-/// Without this, cores are not equally loaded: the scheduler corrects an 11:5 split slowly and a 9:7 split never,
-/// because a core that several threads share is busy however many they are. A message waits until the threads before its
-/// receiver have run, so that most of them wait for the fuller core.
+/// Without this, cores are not equally loaded. Of 16 threads on two cores, the scheduler corrects a split of 11 and 5
+/// slowly and one of 9 and 7 never, because both cores are busy all the time. A message waits until the threads before
+/// its receiver have run, so the fuller core delays most messages.
 pub(crate) fn to_core_of(number: usize) {
-    // A thread that may not choose stays on its core.
+    // If the system does not permit the move, the thread stays on its core.
     let _ = deal(number);
 }
 

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Element types of messages: plain bytes without padding, for which any pattern is a value.
+/// Element types of messages: types without padding for which every bit pattern is a valid value.
 ///
 /// These are the numbers, arrays of them, and structs of them that derive zerocopy's traits by [`samite::zerocopy`]:
 ///

@@ -59,19 +59,19 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
-    /// Misuse: a part of the message is no value of the receiving type. The message is consumed, and a borrowed buffer is
-    /// unchanged.
+    /// Misuse: the bytes of an element are not a valid value of the receiving type. The message is consumed, and a
+    /// borrowed buffer is unchanged.
     #[error("the message from rank {} with tag {} has {} bytes, of which element {index} is no value of `{element}`: receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes)]
     InvalidValue {
         /// The message.
         status: Status,
-        /// The first element that is no value.
+        /// The index of the first element whose bytes are not a valid value.
         index: usize,
         /// The receiving type.
         element: &'static str,
     },
-    /// Misuse: a rank is no member of the group or communicator that the call concerns. Only its members create the
-    /// communicator of a group, and all of them are members of the communicator on which it is created.
+    /// Misuse: a rank is not a member of the group or communicator that the call concerns. Only the members of a group
+    /// may create its communicator, and each of them must be a member of the communicator on which it is created.
     #[error(
         "rank {world_rank} of the job is no member: the members of a group create its communicator, on one of which they are all members"
     )]
@@ -187,7 +187,7 @@ pub enum Error {
         /// The operation, and the event that it waited for.
         report: Box<Report>,
     },
-    /// A peer failed, and the operation with it.
+    /// The operation failed because its peer has failed.
     #[error("{}{}; {fate}", failed(*rank, *world_rank, cause), during(report.as_deref()))]
     PeerFailed {
         /// The peer's rank in the communicator.
@@ -226,8 +226,8 @@ pub enum Error {
          any source"
     )]
     Deserted,
-    /// The others gave up this rank: they take it for dead, and its launcher is about to end it. It must not write its
-    /// further results anywhere that the others rely on.
+    /// The other ranks have given up this rank: they treat it as failed, and the launcher is about to end its process.
+    /// It must write no more results on which the others rely.
     #[error("this rank was given up: {why}")]
     Condemned {
         /// The reason.
@@ -247,7 +247,7 @@ pub enum Error {
         "this process was forked from a rank and is none: send and receive in the process that joined the job"
     )]
     Forked,
-    /// The sender gave up on the message after it had been matched, or the receiver before it had all of it.
+    /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {
         /// The rank that gave up.
@@ -299,10 +299,10 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The peer is dead, as the launcher reports, in these words.
+    /// The process of the peer has ended. The text is the report of the launcher.
     #[error("{0}")]
     Died(String),
-    /// The peer left the job in good order, and takes no more part.
+    /// The peer has left the job in good order, and exchanges no more messages.
     #[error("it has left the job")]
     Left,
     /// The transport lost the connection.
@@ -329,7 +329,7 @@ pub enum Cause {
     /// The peer sent a malformed or impossible packet.
     #[error("it broke the protocol: {0}")]
     Protocol(String),
-    /// The transport refuses to reach it, for this reason.
+    /// The transport cannot reach the peer, for this reason.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
     /// The peer sent a message that it had credit for, and this side has no memory left to keep it in; or the peer
@@ -339,7 +339,7 @@ pub enum Cause {
     /// The peer's place was taken by a process that was started later.
     #[error("it was restarted")]
     Restarted,
-    /// The peer takes no part in the communicator: it gave up creating it.
+    /// The peer is not in the communicator, because it gave up the creation.
     #[error("it gave up creating the communicator")]
     LeftComm,
     /// The peer is alive and has given up this rank, for the reason that it reports. It exchanges nothing with this

@@ -6,8 +6,8 @@ use samite_p2p::{Awaited, Engine, Operation, Report, Time, WorldRank};
 
 use crate::stats::{PeerStats, Stats};
 
-/// Returns the figures of an engine, and those of its peers, of which they are the sums. `sought` is the wait of a
-/// thread without a request.
+/// Returns the figures of an engine, which are sums over its peers, and the figures of each peer. `sought` describes
+/// the message that a thread waits for without a request, in a probe for example.
 pub(crate) fn figures_of<P: Port>(
     engine: &mut Engine<P>,
     now: Time,

@@ -100,7 +100,8 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
         // An error handler is not called under this lock.
         let Poll::Ready(end) = request.poll(None, entry, &waker) else { return };
         let taken = state.take();
-        // `body`, an error handler and the drop of the future may take any lock, and may wake this callback again.
+        // Unlock first: `body`, an error handler and the drop of the future run code of the program, which may take any
+        // lock and may wake this callback again.
         drop(state);
         if let Some((future, body)) = taken {
             let comm = end.is_err().then(|| future.request.comm().clone());
@@ -122,8 +123,8 @@ thread_local! {
     static LATER: RefCell<Option<VecDeque<Call>>> = const { RefCell::new(None) };
 }
 
-/// Calls a callback, after the present one of this thread if there is one: a chain of callbacks, each of which finds the
-/// next message in place, would not fit on a stack.
+/// Calls a callback. If this thread is inside another callback, the call is made after that one ends: nested calls of a
+/// long chain of callbacks, each of which starts a request that has ended already, would overflow the stack.
 fn in_turn(body: Call) {
     let is_first = LATER.with_borrow_mut(|later| match later {
         Some(later) => {
@@ -184,7 +185,7 @@ pub struct Claim(Search);
 #[derive(Debug)]
 struct Search {
     comm: Comm,
-    /// The search, or the result that was known at once.
+    /// The search for a message, or the result if it was known at once.
     sought: Result<Sought, Option<Result<Status, Error>>>,
 }
 

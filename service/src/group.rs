@@ -9,7 +9,7 @@ use crate::select::Rank;
 /// An ordered set of ranks of the job, from which [`Comm::create`](crate::Comm::create) makes a communicator. A member's
 /// index in the group, counted from 0, is its rank in that communicator.
 ///
-/// Ranks in arithmetic progression take no memory beyond this value, however many they are, and are found in constant
+/// A group whose ranks form an arithmetic progression takes no memory beyond this value, and finds a rank in constant
 /// time. Other groups are kept as runs of consecutive ranks. The operations follow section 7.3 of MPI 4.1.
 ///
 /// ```
@@ -111,7 +111,7 @@ impl Group {
         self.0.iter().map(|rank| Rank(rank.0))
     }
 
-    /// Returns the members of this group, and behind them those of `other` that are not in this one.
+    /// Returns the members of this group, followed by the members of `other` that are not in this group.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0))

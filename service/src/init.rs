@@ -34,7 +34,7 @@ impl Settings {
     /// Joins the job as [`init`] does, with these settings.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the errors of [`init`].
     pub fn init(self) -> Result<World, InitError> {
         join(self.0)
     }
@@ -62,7 +62,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             meet(settings, candidate)
         }
         Detected::Rendezvous(rendezvous) => {
-            // Rank 0 may start a thread.
+            // Rank 0 may start a thread here, for the rendezvous.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
             let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
@@ -186,7 +186,7 @@ pub(crate) fn first_incarnation(rank: u32) -> u32 {
     Secret([0; 16]).first_incarnation(rank)
 }
 
-/// The only rank of a job: it asks only for its own address.
+/// The directory of a job with one rank, which is asked only for the address of that rank.
 struct Alone {
     address: Option<Address>,
 }
@@ -224,7 +224,7 @@ impl From<samite_control::Notice> for Notice {
                 Notice::Stopped { rank, incarnation, is_stopped }
             }
             samite_control::Notice::GaveUp { rank, incarnation, verdict_on, why } => {
-                // The text comes from another rank.
+                // The text comes from another rank, so control characters in it are escaped.
                 Notice::GaveUp { rank, incarnation, verdict_on, why: one_line(&why).into_owned() }
             }
             samite_control::Notice::Asked { at_end } => Notice::Asked { at_end },
@@ -237,8 +237,8 @@ impl From<samite_control::Notice> for Notice {
     }
 }
 
-/// A rank's connection to its launcher's agent, which reports on the others. It is closed when this rank
-/// has left, or was given up.
+/// A rank's connection to its launcher's agent, which reports on the others. `None` once this rank has left or was
+/// given up.
 struct Member(Option<Connection>);
 
 impl Directory for Member {
@@ -284,21 +284,22 @@ impl Directory for Member {
 
     fn leave(&mut self) {
         if let Some(connection) = self.0.take() {
-            // If it fails, the agent sees a closed connection, and takes it for a closed world.
+            // If the message cannot be sent, the agent sees only the closed connection, and treats it like a dropped
+            // `World`.
             let _ = connection.leave();
         }
     }
 
     fn close(&mut self) {
         if let Some(connection) = self.0.take() {
-            // If this fails, the agent sees a closed connection, and takes it for a closed world.
+            // If the message cannot be sent, the agent sees only the closed connection, and treats it in the same way.
             let _ = connection.close();
         }
     }
 
     fn panicked(&mut self) {
         if let Some(connection) = self.0.take() {
-            // As above.
+            // As in `leave`, a message that cannot be sent needs no further action.
             let _ = connection.panicked();
         }
     }

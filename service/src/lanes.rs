@@ -104,7 +104,7 @@ impl Runtime<Transport> {
 
     /// Closes the contexts of a communicator in all lanes.
     pub(crate) fn close_contexts(&self, context: u32) {
-        // `None` if the rank has left the job, and its contexts have ended.
+        // `None` if the rank has left the job. Then its contexts have ended already.
         let lanes = self.lanes();
         lanes
             .iter()
@@ -130,13 +130,14 @@ impl samite_p2p::Others for Others {
         incarnations: &[(WorldRank, u32)],
     ) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
-        // An error means that the lane is closed. It has no part in the agreement, so it must not make it fail.
+        // An error means that the lane is closed. A closed lane takes no part in the agreement, so it must not make the
+        // agreement fail.
         let open = |lane: &Arc<Runtime<Transport>>| {
             lane.open_contexts_here(name, group, remote, incarnations).unwrap_or(true)
         };
         let Some(failed) = lanes.runtimes.iter().skip(1).position(|lane| !open(lane)) else { return true };
         for lane in &lanes.runtimes[1..1 + failed] {
-            // A pair's number is the low half of its name.
+            // The number of the first of the two contexts is the low half of their name.
             lane.act(|engine, now| engine.withdraw_contexts(now, name as u32));
         }
         false
@@ -155,8 +156,8 @@ impl samite_p2p::Others for Others {
     }
 }
 
-/// Returns the configuration of a lane's engine. A call drives its own lane alone, so a message that waits in the outbox
-/// of one would not be sent while the program waits in another.
+/// Returns the configuration of a lane's engine. With several lanes there is no outbox: a call makes progress in its
+/// own lane only, so a message in the outbox of one lane would not be sent while the program waits in another lane.
 pub(crate) fn engine_config(config: &Config, lanes: usize) -> Config {
     let mut config = config.clone();
     if lanes > 1 {

@@ -13,9 +13,9 @@ use crate::{Element, Error, Failed};
 /// section 5.1).
 ///
 /// A layout is a value: it is made once, simplified when it is made, and may be cloned, shared by threads and used for
-/// any number of messages. It is bound to a slice by [`of`](Self::of) or [`of_mut`](Self::of_mut), which check all of
-/// it against the slice; the calls that send and receive take the resulting [`View`] or [`ViewMut`]. The two sides of a
-/// message may use different layouts: what they have in common is the sequence of bytes.
+/// any number of messages. [`of`](Self::of) and [`of_mut`](Self::of_mut) bind it to a slice, and check that every
+/// element of the layout lies in the slice. The calls that send and receive take the resulting [`View`] or [`ViewMut`].
+/// The two sides of a message may use different layouts; only the sequence of bytes must agree.
 ///
 /// The displacements, strides and extents that constructors take count elements of `T`. [`size`](Self::size),
 /// [`lower_bound`](Self::lower_bound) and [`extent`](Self::extent) return bytes, since a layout may select parts of
@@ -89,8 +89,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Returns the field that lies `offset` bytes behind the start of an element, and has its bytes where `layout` has
-    /// them. Use [`offset_of!`](std::mem::offset_of) for the offset.
+    /// Returns the field that begins `offset` bytes after the start of an element, and whose selected bytes are those
+    /// of `layout`. Use [`offset_of!`](std::mem::offset_of) for the offset.
     #[must_use]
     pub fn new<U>(offset: usize, layout: &Layout<U>) -> Self {
         Self { offset, form: layout.form.clone() }
@@ -289,8 +289,8 @@ impl<T: Element> Layout<T> {
         })
     }
 
-    /// Returns the layout of `count` items of this one, each an extent behind the one before it (the count of MPI's
-    /// calls that send and receive).
+    /// Returns the layout of `count` copies of this one, each of which begins one extent after the one before it. (This
+    /// is the count argument of MPI's send and receive calls.)
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
@@ -309,8 +309,9 @@ impl<T: Element> Layout<T> {
         Ok(Self { form, ..*self })
     }
 
-    /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). They place the
-    /// items of [`repeated`](Self::repeated) and [`nested`](Self::nested), and select no other elements.
+    /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). The two determine
+    /// the distance of the copies in [`repeated`](Self::repeated) and [`nested`](Self::nested). They do not change
+    /// which elements are selected.
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
@@ -321,7 +322,7 @@ impl<T: Element> Layout<T> {
         Ok(Self { form: self.form.resized(lower, upper), ..*self })
     }
 
-    /// Returns the bytes of a message (MPI_Type_size).
+    /// Returns the length of a message in bytes (MPI_Type_size).
     #[must_use]
     pub fn size(&self) -> usize {
         self.form.size()
@@ -371,7 +372,8 @@ impl<T: Element> Layout<T> {
     pub fn of_mut<'a>(&'a self, buffer: &'a mut [T]) -> Result<ViewMut<'a>, LayoutError> {
         let (bytes, call) = (buffer.as_mut_bytes(), "Layout::of_mut");
         let len = bytes.len();
-        // A layout that leaves the slice is refused first: then the search for overlaps is bounded by the slice.
+        // First check that the layout lies within the slice. Then the search for overlaps takes time in proportion to
+        // the slice at most.
         let bytes = self.form.write(bytes).ok_or_else(|| self.beyond(call, len))?;
         if !self.form.is_disjoint() {
             return Err(LayoutError::Overlap { call });
@@ -379,8 +381,8 @@ impl<T: Element> Layout<T> {
         Ok(ViewMut { bytes, unit: self.unit })
     }
 
-    /// Binds the layout to a buffer that operations take over: a `Vec<T>`, a `Box<[T]>`, or an `Arc<[T]>`, which is for
-    /// sends alone. Elements may overlap in an `Arc` alone.
+    /// Binds the layout to a buffer that operations take over: a `Vec<T>`, a `Box<[T]>`, or an `Arc<[T]>`, which can
+    /// only be sent. The elements of the layout may overlap only in an `Arc`.
     ///
     /// # Errors
     /// [`LayoutError::BeyondSlice`], [`LayoutError::Overlap`]; returns the buffer.
@@ -388,7 +390,7 @@ impl<T: Element> Layout<T> {
         let call = "Layout::of_owned";
         let (len, memory) = (size_of_val(buffer.as_ref()), buffer.into_memory());
         let failed = |error: LayoutError, memory| Failed::new(Error::from(error), Some(memory));
-        // Only memory of one owner is received into.
+        // Shared memory is never received into, so elements may overlap in it.
         let is_received = !memory.is_shared();
         match Memory::scattered::<B>(memory, self.form.clone(), self.unit) {
             Err(memory) => Err(failed(self.beyond(call, len), memory)),
@@ -463,7 +465,7 @@ pub struct ViewMut<'a> {
 }
 
 impl ViewMut<'_> {
-    /// Returns the bytes of the longest message that it takes.
+    /// Returns the length in bytes of the longest message that fits into the view.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()
@@ -540,7 +542,7 @@ pub struct OwnedView<B> {
 }
 
 impl<B: Buffer> OwnedView<B> {
-    /// Returns the bytes of the message, or of the longest message that it takes.
+    /// Returns the length in bytes of the message to send, or of the longest message that fits.
     #[must_use]
     pub fn size(&self) -> usize {
         self.memory.len()
@@ -628,7 +630,7 @@ pub enum LayoutError {
         /// The indices at which the part begins.
         starts: Vec<usize>,
     },
-    /// A layout of parts of elements stands where whole elements are required.
+    /// The call requires a layout of whole elements, and this one selects parts of elements.
     #[error(
         "{call}: the outer layout selects parts of elements: only the inner one may be made by Layout::fields"
     )]
@@ -680,7 +682,7 @@ impl LayoutError {
         }
     }
 
-    /// Returns the same error, of the call that the user made.
+    /// Returns the same error with `call`, the call that the user made, as its origin.
     fn in_call(self, call: &'static str) -> Self {
         match self {
             Self::Overflow { .. } => Self::Overflow { call },
@@ -689,7 +691,7 @@ impl LayoutError {
     }
 }
 
-/// Returns the bytes of so many elements.
+/// Returns the length of `elements` elements in bytes.
 fn bytes<T>(call: &'static str, elements: isize) -> Result<isize, LayoutError> {
     elements.checked_mul(size_of::<T>().cast_signed()).ok_or(LayoutError::Overflow { call })
 }

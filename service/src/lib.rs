@@ -150,8 +150,8 @@ pub use settings::{Check, SettingError, Settings};
 pub use stats::{PeerStats, Stats};
 pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};
 pub use world::World;
-/// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` leads the derives
-/// to it:
+/// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive
+/// macros use this crate, so a program needs no dependency on zerocopy:
 ///
 /// ```
 /// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -17,12 +17,12 @@ use crate::runtime::{Directory, Notice, Runtime};
 use crate::transport::{self, Transport};
 use crate::world::World;
 
-/// Runs `body` as `n` ranks, each a thread of this process, and returns what they returned, by rank. They
-/// send to each other through memory; nothing else differs from ranks that are processes.
+/// Runs `body` as `n` ranks, each a thread of this process, and returns the results of all ranks, by rank. The ranks
+/// exchange messages through memory of the process; nothing else differs from ranks that are processes.
 ///
 /// # Panics
-/// If a rank panics: the rank has failed for the others, and its panic continues here when all have ended. If the
-/// system has no memory for a rank, or is older than Linux 4.14.
+/// If a rank panics. The other ranks see it as failed, and the panic continues in the caller when all ranks have ended.
+/// Also if there is no memory for a rank, or the kernel is older than Linux 4.14.
 ///
 /// ```
 /// let sums = samite::local(3, |world| {
@@ -39,7 +39,7 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
 }
 
 impl Settings {
-    /// Runs `body` as `n` ranks as [`local`] does, with these settings. Those of transports have no effect.
+    /// Runs `body` as `n` ranks as [`local`] does, with these settings. Settings of transports have no effect.
     ///
     /// # Panics
     /// As [`local`].
@@ -218,8 +218,8 @@ mod tests {
         assert!(members.iter_mut().all(|member| member.poll().is_none()));
     }
 
-    /// The bound of the communicator and that of the call both hold, and the end of a rank that the launcher restarts is
-    /// not final.
+    /// The time-out of the communicator and the one of the call both apply. The end of a rank that the launcher
+    /// restarts is not final.
     #[test]
     fn a_wait_for_a_restart_that_does_not_come_ends_at_its_bounds() {
         let (hub, settings) = (Hub::new(), samite_control::Settings::default());

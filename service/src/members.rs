@@ -27,7 +27,7 @@ impl<U, E> Default for Members<U, E> {
 }
 
 impl<U, E> Members<U, E> {
-    /// Adds an operation. There are fewer than 2^32, as there are requests.
+    /// Adds an operation, and returns its key, which is below 2^32 because there are fewer requests than that.
     pub(crate) fn insert(&mut self, member: Member<U, E>) -> usize {
         let has_ended = matches!(member, Member::Ended(_));
         let key = self.all.insert(member);
@@ -41,18 +41,19 @@ impl<U, E> Members<U, E> {
         self.all.len()
     }
 
-    /// Returns the key of an operation that had ended before it was added, once.
+    /// Returns the key of an operation that had ended before it was added. Returns each such key once.
     pub(crate) fn pop_ended(&mut self) -> Option<usize> {
         self.ended.pop()
     }
 
     /// Returns an operation that has not ended as far as the set knows.
     pub(crate) fn some_under_way(&mut self) -> Option<(usize, &U)> {
-        // The others had ended before they were added, and were not taken out yet.
+        // All operations in the set had ended before they were added, so none is under way.
         if self.all.len() <= self.ended.len() {
             return None;
         }
-        // Amortized constant: each round of the table passes only places that were emptied since the last one.
+        // This takes amortized constant time: the cursor passes only places whose operations were taken out since its
+        // last pass.
         loop {
             match self.all.get(self.cursor) {
                 Some(Member::UnderWay(_)) => break,
@@ -71,8 +72,8 @@ impl<U, E> Members<U, E> {
         }
     }
 
-    /// Returns true if all operations have ended: if `has_ended` is true for each of those under way. Looks first at the
-    /// one that was under way at the last call.
+    /// Returns true if `has_ended` is true for each operation that is under way as far as the set knows. Asks first
+    /// about the operation that the last call found under way.
     pub(crate) fn have_all_ended(&mut self, has_ended: impl Fn(&U) -> bool) -> bool {
         if self.under_way(self.late).is_some_and(|operation| !has_ended(operation)) {
             return false;
@@ -91,7 +92,7 @@ impl<U, E> Members<U, E> {
         self.all.iter().filter_map(|(key, _)| self.under_way(key))
     }
 
-    /// Takes out an operation. One that had ended is not returned by [`Members::pop_ended`] any more.
+    /// Takes out an operation. [`Members::pop_ended`] does not return its key any more.
     pub(crate) fn remove(&mut self, key: usize) -> Option<Member<U, E>> {
         let member = self.all.try_remove(key)?;
         if matches!(member, Member::Ended(_)) {

@@ -14,7 +14,7 @@ const FOLDER: &str = "SAMITE_METERED";
 /// Writes the statistics of a rank's first lane, if a folder is set.
 pub(crate) fn report(runtime: &Runtime<Transport>) {
     let stats = runtime.look(|engine| Ok(engine.matching_stats()));
-    // A rank that has left before has reported already.
+    // If this fails, the rank has left before, and has written its statistics then.
     let (Some(folder), Ok(stats)) = (std::env::var_os(FOLDER), stats) else { return };
     let queues = json!({ "posted": queue(&stats.posted), "unexpected": queue(&stats.unexpected) });
     let file = Path::new(&folder).join(runtime.rank.0.to_string());

@@ -120,9 +120,10 @@ impl Comm {
     /// Initializes a send of `buffer` in `partitions` equal partitions to rank `to`: see [`PartitionedSend`]. Sends no
     /// data yet, and does not wait.
     ///
-    /// Sends and receives ([`precv_init`](Self::precv_init)) with the same ranks and tag are paired in the order in
-    /// which they are initialized, also those that have ended or were dropped before they met. They never match other
-    /// messages. Both buffers must have the same length in bytes, but their elements and partitions may differ.
+    /// The sends and receives ([`precv_init`](Self::precv_init)) between two ranks with the same tag are paired in the
+    /// order in which they are initialized: the first send with the first receive, and so on. One that has ended or was
+    /// dropped before its partner was initialized still counts. They never match other messages. Both buffers must have
+    /// the same length in bytes, but their elements and partitions may differ.
     ///
     /// After the first call, each call of this process takes some nanoseconds longer, because the threads that mark
     /// partitions share its lock.
@@ -366,7 +367,8 @@ impl<T: Element> PartitionedRecv<T> {
             self.0.cancel();
         }
         let end = runtime.look(|engine| engine.partitioned_end(self.0.id).map_or(Ok(()), Err));
-        // The call above may have received the partitions, and the end of the pair after them.
+        // The call above may have received the last partitions and then the end of the pair, so look at the partitions
+        // first.
         match (memory.are_marked(range), end) {
             (true, _) => Ok(true),
             (false, end) => end.map(|()| false).map_err(|error| self.0.comm.local_error(error)),
@@ -554,7 +556,7 @@ impl<T: Element> Half<T> {
                 self.round = None;
                 Some(self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result)))
             }
-            // The request cannot be asked again after this error, so the round ends here, as in `wait`.
+            // After this error the request cannot be tested again, so the round ends here, as in `wait`.
             Err(error) => {
                 self.round = None;
                 self.comm.runtime.forget(round);

@@ -1,4 +1,4 @@
-//! The policy of waiting: the number of polls in a row, and the pause between them.
+//! The policy of waiting: how often a waiting thread polls in a row, and how it pauses between such bursts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use samite_p2p::Time;
 pub(crate) struct Patience {
     /// True if there are more ranks than cores: then the awaited rank may need this core.
     crowded: bool,
-    /// The time of the last event.
+    /// The time of the last event, or of the first pause if there was no event yet.
     since: Option<Time>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) enum Rest {
     Spin,
     /// Yield the core to others.
     Yield,
-    /// Leave the core until there is work; without a wake-up, for this time.
+    /// Leave the core until there is work. If nothing can wake the thread, leave it for this time.
     Sleep(Duration),
 }
 
@@ -29,7 +29,7 @@ impl Patience {
         Self { crowded, since: None }
     }
 
-    /// Returns the pause after a burst that had events, or none.
+    /// Returns the pause after a burst. `came` is true if the burst had events.
     pub(crate) fn rest(&mut self, now: Time, came: bool) -> Rest {
         let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
         match now.since(since) {
@@ -40,8 +40,8 @@ impl Patience {
     }
 }
 
-/// The number of polls in a burst: as many as take some microseconds, since the cost of a poll varies. (A poll of
-/// shared memory takes 20 ns, one of tcp a system call.)
+/// The number of polls in a burst. It is adapted so that a burst takes some microseconds, since the cost of a poll
+/// varies: a poll of shared memory takes 20 ns, and a poll of tcp a system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst(u32);
 
@@ -50,7 +50,7 @@ impl Burst {
         self.0
     }
 
-    /// Corrects it by the duration of the last burst.
+    /// Adapts the number of polls to the duration of the last burst.
     pub(crate) fn took(&mut self, time_ns: u64) {
         if time_ns > BURST_NS {
             self.0 = (self.0 / 2).max(1);
@@ -66,19 +66,19 @@ impl Default for Burst {
     }
 }
 
-/// Target duration of a burst: long enough that reading the clock and taking the lock again cost little beside
-/// it, short beside a switch to another process.
+/// The target duration of a burst. It is long enough that reading the clock and taking the lock again cost little in
+/// comparison, and short compared with a switch to another process.
 const BURST_NS: u64 = 4_000;
 const BURST_MAX: u32 = 64;
-/// The time after which a waiter yields although there should be enough cores: longer than a message takes
-/// from host to host, which an earlier yield could delay.
+/// The time after which a waiting thread yields its core even if there are as many cores as ranks. It is longer than a
+/// message takes from host to host, because an earlier yield could delay such a message.
 const YIELD_AFTER_NS: u64 = 50_000;
-/// The time after which a waiter leaves the core: some hundred times what it takes to fall asleep and to
-/// be woken (10 to 30 us), so that no wait becomes longer by more than a hundredth.
+/// The time after which a waiting thread sleeps: about a hundred times the time to fall asleep and to be woken (10 to
+/// 30 us), so that sleeping makes no wait longer by more than about a hundredth.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
-/// A nap without a wake-up lasts this fraction of the time waited, by which it may lengthen the wait; and at most a
-/// limit at which it costs under one hundredth of a core, even if waking up and polling take 0.1 ms (as on a virtual
-/// machine whose host is busy).
+/// A sleep that nothing can end early lasts one part in this many of the time waited so far, so it lengthens the wait
+/// by that part at most. It lasts at most `NAP_MAX`, at which polling costs under one hundredth of a core even if
+/// waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
 const NAP_SHARE: u64 = 16;
 const NAP_MAX: Duration = Duration::from_millis(16);
 

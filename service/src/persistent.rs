@@ -102,9 +102,10 @@ pub struct PersistentRecv<B: BufferMut> {
 #[derive(Debug)]
 enum Round<B> {
     Inactive(B),
-    /// Active, with a result that the caller has not taken, and the memory of the buffer.
+    /// Active. The round has ended with this status, which the caller has not taken, and here is the memory of its
+    /// buffer.
     Ended(Memory, Status),
-    /// Active.
+    /// Active: the request of the round is under way.
     UnderWay(RequestId),
     /// Inactive, and a peer or a port may still access the buffer.
     Kept,
@@ -261,9 +262,9 @@ macro_rules! operation {
                 }
             }
 
-            /// Replaces the buffer of an inactive operation, and returns the old one. Returns `None` if a peer or a
-            /// port may still access the old one, or if a [`CheckedVec`](crate::CheckedVec) was lost because a value
-            /// that it received is invalid.
+            /// Replaces the buffer of an inactive operation, and returns the old one. Returns `None` if the operation
+            /// has lost the old one: because a peer or a port may still access it, or because it is a
+            /// [`CheckedVec`](crate::CheckedVec) that received an invalid value.
             ///
             /// # Errors
             /// [`Error::Active`].

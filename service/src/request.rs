@@ -46,7 +46,8 @@ pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
 /// A message with the buffer that it was sent from or received into: the result of an operation that owns its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done<B> {
-    /// The buffer. After a receive, the message is at its beginning; a buffer that the receive made has its length.
+    /// The buffer. After a receive, the message is at its beginning. A buffer that the receive has made, as in
+    /// [`Comm::recv_vec`], has the length of the message.
     pub buffer: B,
     /// The message.
     pub status: Status,
@@ -60,7 +61,7 @@ pub struct Failed<B> {
     #[source]
     pub error: Error,
     /// The buffer; `None` if a peer or a port may still access it. Such a buffer is freed when no access is possible
-    /// any more. `None` too if the bytes in a [`CheckedVec`](crate::CheckedVec) are no values.
+    /// any more. Also `None` for a [`CheckedVec`](crate::CheckedVec) that received an invalid value.
     pub buffer: Option<B>,
 }
 
@@ -116,7 +117,7 @@ impl<B: Buffer> Request<B> {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let Some(id) = self.id else { return true };
-        // After an error of the runtime itself `wait` returns at once too.
+        // After an error of the runtime itself `wait` returns at once, so the request counts as ended.
         self.comm.runtime.has_ended(id, &self.comm.bounds).unwrap_or(true)
     }
 
@@ -228,8 +229,9 @@ impl<B: Buffer> Drop for Request<B> {
     }
 }
 
-/// Returns the result of an owned request that has ended, in ranks of its communicator. Calls `report` with an error
-/// before it returns it: a look at the result afterwards takes 3 % of an await.
+/// Returns the result of an owned request that has ended. Ranks in it are those of the communicator. Calls `report`
+/// with an error before it returns the error, because a check of the result afterwards would take 3 % of the time of an
+/// await.
 pub(crate) fn result_of<B: Buffer>(
     derived: Option<&Derived>,
     completion: Option<Completion>,
@@ -266,10 +268,10 @@ fn failed<B: Buffer>(error: Error, memory: Option<Memory>, report: impl FnOnce(&
     Failed::new(error, memory)
 }
 
-/// One or more requests whose caller waits for the end of any of them, and lends their buffers.
+/// One or more requests with lent buffers. The caller waits until any of them ends.
 pub(crate) trait Awaiting: Lent {
-    /// Returns the request that ended first, which ends the wait. Called after every poll. `None` if no request has
-    /// ended, or the implementation does not keep the order of ends.
+    /// Returns the request that ended first; the wait then ends with it. Called after every poll. Returns `None` if no
+    /// request has ended, or if the implementation does not record the order in which requests end.
     #[inline]
     fn first<P: Port>(&mut self, _engine: &mut Engine<P>) -> Option<RequestId> {
         None
@@ -281,8 +283,8 @@ pub(crate) trait Awaiting: Lent {
         false
     }
 
-    /// Returns any other request that has ended, which ends the wait too. Called once per burst of polls. `None` if no
-    /// request has ended, or the caller waits for one request only.
+    /// Returns any request that has ended; the wait then ends with it. Called once per burst of polls, because it may
+    /// look at many requests. Returns `None` if no request has ended, or if the caller waits for one request only.
     #[inline]
     fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
         None

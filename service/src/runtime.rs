@@ -55,18 +55,19 @@ pub(crate) struct Runtime<P> {
     linger: Duration,
     /// True if this host has fewer cores than ranks.
     crowded: bool,
-    /// The number by which the lanes of all ranks are distributed over the cores of a host that has fewer.
+    /// The number of this lane among the lanes of all ranks, by which lanes are distributed over the cores. `None` if
+    /// the host has enough cores.
     deal: Option<usize>,
-    /// The descriptors to sleep on; `None` at the limit of open files.
+    /// The descriptors to sleep on. `None` if the process could not open them, because it has too many open files.
     watch: Option<Arc<Watch>>,
-    /// Notified for threads that wait while another sleeps.
+    /// The event for which threads wait while another thread sleeps on the descriptors.
     woken: Event,
-    /// The buffer of buffered sends that have none of their own. A call drives its own lane alone, so no lane waits for a
-    /// message in the buffer of another one.
+    /// The buffer of buffered sends whose handle has none. Each lane has one, because a call makes progress in its own
+    /// lane only: a full buffer that all lanes share could wait for messages of a lane that no thread uses.
     pub(crate) buffer: Arc<SendBuffer>,
     /// The checks of the program.
     pub(crate) checks: Checks,
-    /// What the program attaches to the world's communicator.
+    /// The name and the attributes that the program attaches to the world's communicator.
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
@@ -96,7 +97,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the rest of them after some time.
+    /// Returns the bounds that remain when the time `gone` has passed.
     fn after(&self, gone: Duration) -> Self {
         Self { timeout: self.timeout.map(|timeout| timeout.saturating_sub(gone)), ..self.clone() }
     }
@@ -266,7 +267,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Starts a call, which holds the lock until it is dropped. `None` if the runtime was closed, or belongs to another
-    /// process: then [`refused`](Self::refused) returns the error. (A result with the error would be moved in pieces.)
+    /// process: then [`refused`](Self::refused) returns the error. (An `Option` is returned because a `Result` with the
+    /// error would be copied in several pieces.)
     #[inline(always)]
     pub(crate) fn enter(&self, bounds: &Bounds) -> Option<Call<'_, P>> {
         let mut core = self.core.enter()?;
@@ -304,8 +306,8 @@ impl<P: Port> Runtime<P> {
         self.core.share().map_err(|refused| error_of(refused, Fate::NotDelivered))
     }
 
-    /// Has the partitions sent that were marked, without waiting for the lock: if another thread holds it, that thread
-    /// sends them when it releases the lock.
+    /// Makes the marked partitions be sent, without waiting for the lock: if another thread holds the lock, that thread
+    /// sends them when it releases it.
     pub(crate) fn harvest(&self) {
         self.core.ask();
     }
@@ -336,10 +338,11 @@ impl<P: Port> Runtime<P> {
         incarnations: &[(WorldRank, u32)],
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
-        // Nobody may have driven this lane since a rank was restarted. If the report of the end of the earlier
-        // incarnation came after this call, it would end the membership of the present one.
+        // If no thread has used this lane since a rank was restarted, the report of the end of its earlier incarnation
+        // may still be unread. Read it now: read after this call, it would end the membership of the present
+        // incarnation.
         core.ask = Time::ZERO;
-        // Another call returns an error again.
+        // An error is not returned here, since the next call returns it again.
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
             self.rouse(&mut core);
         }
@@ -349,7 +352,8 @@ impl<P: Port> Runtime<P> {
         core.engine.open_between(name, group.clone(), remote).map_err(Public::public)
     }
 
-    /// Calls `act` with the engine and the time. Does nothing if this rank was given up: it sends nothing any more.
+    /// Calls `act` with the engine and the time. Does nothing if this rank was given up, because it must not send any
+    /// more.
     pub(crate) fn act(&self, act: impl FnOnce(&mut Engine<P>, Time)) {
         let Ok(mut core) = self.lock() else { return };
         if core.condemned.is_none() {
@@ -360,8 +364,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Waits for a request to end. Returns `None` if the engine does not know it any more: then its lender knows the
-    /// result.
+    /// Waits for a request to end. Returns `None` if the engine has given the result to the lender of the buffer and
+    /// has forgotten the request.
     pub(crate) fn finish<L: Awaiting>(
         &self,
         id: RequestId,
@@ -408,7 +412,7 @@ impl<P: Port> Runtime<P> {
         self.lock().map(|core| look(&core.engine))
     }
 
-    /// Wakes this runtime when `cancel` is used, for a wait that it is to end.
+    /// Registers this runtime to be woken when `cancel` is used, so that the cancel can end a wait.
     pub(crate) fn heeds(&self, cancel: &Cancel) {
         if let Some(watch) = &self.watch {
             cancel.wakes(watch);
@@ -540,7 +544,8 @@ impl<P: Port> Runtime<P> {
         if rank != self.rank {
             self.look(|engine| engine.seek(rank))?;
             let mut core = self.lock()?;
-            // A peer that has called first was never asked for its address, and its successor may call another lane.
+            // If the peer made the first contact, this lane has not requested its address. The next incarnation may
+            // contact another lane first, so this lane must request the address to learn of it.
             if core.engine.incarnation(rank).is_none() {
                 core.directory.request_address(rank.0);
             }
@@ -565,7 +570,8 @@ impl<P: Port> Runtime<P> {
 
     #[inline(always)]
     fn lock(&self) -> Result<BiasedGuard<'_, Core<P>>, Error> {
-        // A panic leaves nothing in the engine half done: no input can cause one there.
+        // No input can cause a panic in the engine, so a thread that panicked with the lock has left the engine in a
+        // valid state.
         self.core.enter().ok_or_else(|| self.refused())
     }
 
@@ -581,7 +587,7 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// A call that may leave work, which is handed over at its end.
+/// A call that holds the lock. Dropping it hands the work that the call has left over to a waiting thread.
 pub(crate) struct Call<'a, P: Port> {
     runtime: &'a Runtime<P>,
     core: BiasedGuard<'a, Core<P>>,
@@ -615,7 +621,7 @@ fn error_of(refused: Refused, fate: Fate) -> Error {
     }
 }
 
-/// Returns the result of a request of which nothing more can be known.
+/// Returns the result of a request whose real result cannot be learned any more.
 #[cold]
 fn unfinished(refused: Refused) -> Completion {
     Completion { result: Err(error_of(refused, Fate::Unknown)), memory: None }

@@ -75,7 +75,7 @@ pub struct Scope<'scope, 'env> {
 #[derive(Debug)]
 pub struct Pending<'scope>(Kind, Brand<'scope>);
 
-/// Invariant: no lifetime can stand for another.
+/// This type makes `'scope` invariant, so the compiler accepts no longer or shorter lifetime for it.
 type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
 
 #[derive(Debug)]
@@ -85,17 +85,17 @@ enum Kind {
         request: RequestId,
         place: u32,
     },
-    /// A test has returned the error.
+    /// The operation has failed, and a test has returned its error.
     Failed,
 }
 
-/// The loans of a scope, and which of them the current wait is for.
+/// The lent buffers of a scope, and the operations whose end the current wait awaits.
 #[derive(Debug, Default)]
 struct Loans<'env> {
     /// The loans by place.
     all: Slab<Loan<'env>>,
     sets: Vec<Ends>,
-    /// The set of a place, and the key there, if a set was made.
+    /// For each place, the set that contains its operation and the key in that set. Empty if the scope has no set.
     members: Vec<Option<(usize, u32)>>,
     awaited: Awaited,
     /// The place or the key of the operation with which the wait ended.
@@ -110,7 +110,7 @@ struct Ends {
     ended: VecDeque<(RequestId, u32)>,
 }
 
-/// The operations of which one ends a wait.
+/// The operations that a wait is for: the end of one of them ends the wait.
 #[derive(Clone, Copy, Debug, Default)]
 enum Awaited {
     #[default]
@@ -122,7 +122,7 @@ enum Awaited {
 #[derive(Debug)]
 enum Loan<'env> {
     Send(RequestId, Readable<'env>),
-    /// With the bytes of an element.
+    /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
     /// was lent.
@@ -328,8 +328,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm.told("Scope::wait", result)
     }
 
-    /// Waits for a request, or for another one of those that are `awaited`. `found` is the place or the key of the
-    /// request, and that of the request that ended afterwards.
+    /// Waits until `request` or another of the `awaited` operations ends. `found` is the place or the key of `request`;
+    /// afterwards `Loans::found` has that of the operation that has ended.
     fn finish(&mut self, request: RequestId, awaited: Awaited, found: usize) -> Option<Completion> {
         (self.loans.awaited, self.loans.found) = (awaited, found);
         let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
@@ -378,7 +378,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still returns each result.
     pub(crate) fn wait_rest(&mut self) -> Result<(), Error> {
         for place in 0..self.loans.all.capacity() {
-            // A request of this place ends in each round.
+            // Each turn of the loop ends the request of this place.
             while let Some(request) = self.loans.all.get(place).and_then(Loan::under_way) {
                 let completion = self.finish(request, Awaited::All, place);
                 let noted = self.loans.note(self.loans.found, completion);
@@ -432,8 +432,8 @@ impl<'env> Loans<'env> {
         }
     }
 
-    /// Notes the end of an operation as [`end`](Self::end) does, and keeps the place for a later question about the
-    /// result.
+    /// Notes the end of an operation as [`end`](Self::end) does, but keeps the place, so that a later call can still
+    /// return the result.
     fn note(&mut self, place: usize, told: Option<Completion>) -> Result<(), Error> {
         let Some(loan) = self.all.get_mut(place) else { return Err(Error::NoSuchRequest) };
         let (status, element) = match (&*loan, told) {

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// The number of a process in its job, counted from 0.
+/// The number of a process in a communicator, counted from 0. In the world's communicator it is the number in the job.
 ///
-/// Ranks and tags are numbers both. Since ranks have a type of their own, the compiler refuses a call that names them in the
+/// Ranks and tags are both numbers. Ranks have a separate type, so the compiler refuses a call that has the two in the
 /// wrong order:
 ///
 /// ```
@@ -143,7 +143,8 @@ impl From<Rank> for Source {
     }
 }
 
-/// `None` is an absent source, from which nothing comes; any source is [`Source::ANY`].
+/// `None` stands for an absent source, from which nothing arrives. It does not mean any source: that is
+/// [`Source::ANY`].
 impl From<Option<Rank>> for Source {
     fn from(rank: Option<Rank>) -> Self {
         Self(rank.map_or(Accepted::Absent, Accepted::Rank))

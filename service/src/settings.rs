@@ -85,11 +85,11 @@ setters! {
     set_lanes(lanes: usize) = "lanes", lanes.to_string();
     /// Selects the checks of the program: see [`Check`].
     set_check(checks: &[Check]) = "check", names(checks);
-    /// Sets the number of ranks that a rank reaches by shared memory at a time.
+    /// Sets the largest number of ranks with which this rank can communicate by shared memory at the same time.
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
     set_shm_ring_bytes(bytes: usize) = "shm_ring_bytes", bytes.to_string();
-    /// Sets the size of the shared memory that a sender gets whose own is often full: a power of two.
+    /// Sets the size of the larger shared memory that a sender gets if its first one is often full: a power of two.
     set_shm_ring_bytes_max(bytes: usize) = "shm_ring_bytes_max", bytes.to_string();
     /// Sets the size of the small shared memory that a sender uses while this rank keeps up with it: a power of two.
     set_shm_ring_bytes_min(bytes: usize) = "shm_ring_bytes_min", bytes.to_string();
@@ -99,8 +99,8 @@ setters! {
     set_eager_max(bytes: usize) = "eager_max", bytes.to_string();
     /// Sets the length of the longest message whose bytes follow its envelope at once.
     set_stream_max(bytes: usize) = "stream_max", bytes.to_string();
-    /// Sets the budget for short messages whose sends return before the messages are sent. It is 0 by default: no send
-    /// does.
+    /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. It is 0 by
+    /// default, and then no send returns before its message is sent: see [`Comm::send`](crate::Comm::send).
     set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).
@@ -127,8 +127,8 @@ setters! {
     set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
 }
 
-/// A rule that a program is held to although the check takes time: for tests of programs ([`Settings::set_check`],
-/// `SAMITE_CHECK`).
+/// A rule of MPI that Samite checks only on request, because the check takes time. It is for tests of programs
+/// ([`Settings::set_check`], `SAMITE_CHECK`).
 ///
 /// ```
 /// let mut settings = samite::Settings::default();

@@ -1,8 +1,8 @@
 //! Ranks in a simulated network, for Samite's own tests: without a stable interface.
 //!
-//! Each rank is a thread, and one of them runs at a time: see `Stage`. Time is virtual. So the interleaving of the
-//! ranks, the network and its faults follow from a seed, if `body` does not read a clock, start threads or wait for
-//! anything but Samite's calls.
+//! Each rank is a thread, and only one of them runs at a time: see `Stage`. Time is virtual. So a seed determines the
+//! interleaving of the ranks, the network and its faults, if the program reads no clock, starts no threads and waits
+//! only in Samite's calls.
 
 mod stage;
 mod transport;
@@ -41,7 +41,7 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
-    // A rank that shares its core would yield it to threads that have no turn.
+    // The place has one rank, so that ranks do not yield their core: only one thread can run anyway.
     let results = run(vec![ports], &settings, &Place::ALONE, |world: World| {
         let _turn = Turn::await_first(&stage, world.comm().rank().0);
         body(world)
@@ -50,7 +50,7 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
 }
 
 /// Ends the calling rank's port as SIGKILL does: its last messages may be lost. The rank panics next. Returns false in
-/// a thread that is no simulated rank.
+/// a thread that is not a simulated rank.
 pub fn kill() -> bool {
     with_turn(|turn| turn.stage.kill(turn.rank)).is_some()
 }
@@ -65,7 +65,8 @@ pub(crate) fn sleep(time: Duration) -> bool {
     with_turn(|turn| turn.stage.sleep(turn.rank, time.as_nanos() as u64)).is_some()
 }
 
-/// Returns the limits of all engines. Those of envelopes stay: at these a send fails.
+/// Returns random limits for all engines. The limit for envelopes keeps its default, because a send fails when it is
+/// reached.
 fn engine_config(rng: &mut SplitMix64, packet_max: usize) -> Config {
     let mut pick = |choices: &[usize]| choices[rng.below(choices.len() as u64) as usize];
     let mut config = Config::default();

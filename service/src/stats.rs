@@ -35,14 +35,14 @@ pub struct Stats {
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Cost in bytes of the messages that wait in this process although their sends have returned: see
-    /// [`Comm::send`](crate::Comm::send).
+    /// Memory in bytes of the messages that wait to be sent although their sends have returned: those in the outbox
+    /// ([`Comm::send`](crate::Comm::send)) and in the buffers of buffered sends.
     pub outbox_bytes: u64,
     /// Messages that wait for their receive now.
     pub unexpected_messages: usize,
     /// The largest number of messages that waited for their receive at a time.
     pub unexpected_max: u64,
-    /// Cost in bytes of the messages that wait for their receive now.
+    /// Memory in bytes of the messages that wait for their receive now.
     pub unexpected_bytes: u64,
     /// Time spent waiting in calls without progress, nanoseconds, over all threads. Waits of some
     /// microseconds are not measured.

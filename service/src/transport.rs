@@ -10,7 +10,7 @@ use samite_fabric::ofi::{OfiConfig, OfiPort};
 use samite_fabric::route::Ports;
 use samite_fabric::shm::{self, Shm};
 
-/// The port of each peer is chosen separately.
+/// A port that chooses the way to each peer separately.
 #[cfg(not(feature = "simulated"))]
 pub(crate) type Transport = samite_fabric::route::Route;
 #[cfg(feature = "simulated")]
@@ -27,12 +27,12 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
         Some(provider) => open_provider(provider, settings, place, &mut ports)?,
         None if place.hosts > 1 => {
             open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
-            // Without shared memory, neighbours are reached like all others.
+            // If shared memory cannot be opened, ranks of this host are reached through libfabric, like all others.
             ports.shm = open_shm(settings, place, size).ok();
         }
         None => match open_shm(settings, place, size) {
             Ok(shm) => ports.shm = Some(shm),
-            // The reason counts if there is no other port either.
+            // Keep the reason: it is the error to return if no other port can be opened either.
             Err(reason) => {
                 open_provider(DEFAULT_PROVIDER, settings, place, &mut ports).map_err(|_| reason)?
             }
@@ -53,7 +53,7 @@ const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
 
 fn open_shm(settings: &Settings, place: &Place, size: u32) -> Result<Shm, PortError> {
     let shm::Config { ring_bytes_min, ring_bytes, ring_bytes_max, .. } = settings.shm;
-    // With several hosts, the number of ranks on each is unknown.
+    // The number of ranks on this host is not known in a job of several hosts, so assume the size of the job.
     let peers = size as usize;
     let for_job = (peers + peers / 4).clamp(shm::Config::default().peers_max, shm::Config::PEERS_MAX);
     let config = shm::Config {

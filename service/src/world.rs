@@ -17,8 +17,9 @@ use crate::{Comm, Error};
 /// A `World` is not a `Comm`, and does not dereference to one: it exists once and ends the rank's part in the job, while a
 /// `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it concerns.
 ///
-/// A rank leaves the job by [`leave`](Self::leave), or when this is dropped. Both say goodbye, and wait a limited time
-/// (`SAMITE_LINGER_US`) for the others to take the messages sent to them. The report to the others depends on the way:
+/// A rank leaves the job by [`leave`](Self::leave), or when this is dropped. In both cases it says goodbye to its
+/// peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. The two differ in
+/// the report to the other ranks:
 ///
 /// * After `leave` the rank has left in good order, whatever its process does then.
 /// * After a drop, `samite run` waits for the process to end. Exit code 0: the rank has left in good order. Any other code or a
@@ -50,9 +51,9 @@ impl World {
         &self.comm
     }
 
-    /// Leaves the job in good order, and finally: whatever this process does afterwards is no failure for the others,
-    /// and the rank is not restarted. Its exit code still counts for `samite run`, which ends the job for a code other
-    /// than 0 unless it was started with `--on-failure continue` or `restart`.
+    /// Leaves the job in good order. This is final: the others see no failure even if the process then ends with an
+    /// error or a signal, and the rank is not restarted. Its exit code still counts for `samite run`, which ends the
+    /// job for a code other than 0 unless it was started with `--on-failure continue` or `restart`.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if a rank has not taken the messages sent to it within `SAMITE_LINGER_US`; this rank has
@@ -67,7 +68,7 @@ impl Drop for World {
         if std::thread::panicking() {
             self.lanes.abandon();
         } else {
-            // Errors show in the others' operations, and a drop cannot return one.
+            // A drop cannot return an error. The other ranks see the failure in their operations.
             let _ = self.lanes.say_goodbye(|directory| directory.close());
         }
     }

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bind {
-    /// None: the system may move a rank between cores. Two jobs that share a host do not disturb each
-    /// other.
+    /// Ranks are not bound: the system may move a rank between cores. So two jobs that share a host are not confined to
+    /// the same cores.
     #[default]
     None,
-    /// A core of its own, neighbouring ranks to neighbouring cores.
+    /// Each rank is bound to a core that no other rank has. Ranks with consecutive numbers get neighbouring cores.
     Core,
-    /// All cores of a NUMA node; the nodes get equal shares of the ranks, neighbours together.
+    /// Each rank is bound to all cores of one NUMA node. Each node gets the same number of ranks, with consecutive
+    /// numbers.
     Numa,
 }
 

@@ -29,7 +29,7 @@ pub struct Channel {
     line_bytes_max: usize,
     /// Bytes that this turn may still read.
     allowance: usize,
-    /// True if the last turn ended at that limit.
+    /// True if the last turn ended because it had read `TURN_BYTES`.
     has_more: bool,
     /// The reason why nothing can be sent any more, until [`Channel::receive`] has returned it.
     broken: Option<Errno>,
@@ -40,8 +40,8 @@ pub struct Channel {
 pub enum Incoming<M> {
     /// A message.
     Message(M),
-    /// No whole message has arrived yet, or this turn has read its share. No whole line is kept back, so the
-    /// socket is readable if there is more.
+    /// No whole message has arrived yet, or this turn has read as much as it may. All whole lines that were read have
+    /// been returned, so the socket is readable if more has arrived.
     Nothing,
     /// The other end is closed, and everything that it sent has been received.
     Closed,
@@ -91,7 +91,7 @@ impl Channel {
         self.receive_line(true)
     }
 
-    /// Receives the first message of a connection that any process may have made. A heartbeat before it is an error.
+    /// Receives the first message of an unauthenticated connection. A heartbeat before that message is an error.
     pub fn receive_first<M: DeserializeOwned>(&mut self) -> Result<Incoming<M>, ChannelError> {
         self.receive_line(false)
     }

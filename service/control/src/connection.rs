@@ -33,7 +33,7 @@ pub enum Notice {
     Address {
         /// The requested rank.
         rank: u32,
-        /// The bytes that it published.
+        /// The bytes that the requested rank has published.
         address: Vec<u8>,
         /// The incarnation of that rank that published them, from 1.
         incarnation: u32,
@@ -76,13 +76,13 @@ pub enum Notice {
         /// True if the answer is due when the rank leaves, with its peers; otherwise now, without them.
         at_end: bool,
     },
-    /// The others have given up this rank: they take it for dead, or soon will, and its process is about to be killed.
-    /// This process must not write any more to anything that the others rely on.
+    /// The other ranks have given up this rank: they treat it as failed, or soon will, and its process is about to be
+    /// killed. This process must write no more results on which the others rely.
     Condemned {
         /// The event, as a sentence.
         why: String,
     },
-    /// The agent is gone, and with it every later notice. Reported once; this process is about to be killed.
+    /// The agent is gone, so no further notice will come. Reported once. This process is about to be killed.
     LauncherGone,
 }
 

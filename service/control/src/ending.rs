@@ -30,7 +30,7 @@ pub enum Ending {
     },
     /// The rank's connection to the rendezvous closed without a message, as happens when its process ends.
     Gone,
-    /// The rank's host, or the agent there, is unreachable. The rank is taken for dead, and is killed if it is alive.
+    /// The rank's host, or the agent there, is unreachable. The rank counts as failed, and is killed if it still runs.
     Lost {
         /// The name that the user gave the host.
         host: String,

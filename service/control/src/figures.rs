@@ -59,12 +59,12 @@ pub struct Awaits {
     /// For a receive without its message: number of waiting messages from the peer with other tags.
     #[serde(default)]
     pub other_tags: usize,
-    /// The tag of the first of those.
+    /// The tag of the first of those messages.
     #[serde(default)]
     pub other_tag: Option<u64>,
 }
 
-/// The mask of an exact tag, which also holds for reports without a mask.
+/// Returns the mask of an exact tag, which is also the default for reports without a mask.
 const fn all_bits() -> u64 {
     u64::MAX
 }

@@ -11,9 +11,9 @@
 //! ```
 //! A proof is HMAC-SHA-256 (RFC 2104), with the secret as its key, of both nonces, the host, and the address to which
 //! the supervisor connected. So no secret is sent, no proof is valid a second time, and neither side believes a message
-//! before it has the other's proof. Because of the address, a process that listens at a wrong address cannot relay the
-//! messages to the coordinator and then take the agent's place. A process that changes packets on their way can:
-//! nothing is encrypted.
+//! before it has the other's proof. Because a proof contains the address, a process that listens at a wrong address
+//! cannot relay the messages to the coordinator and then take the agent's place. A process that can change packets in
+//! transit can do so, since nothing is encrypted.
 
 use std::net::IpAddr;
 
@@ -72,7 +72,8 @@ pub struct Proof([u8; 32]);
 pub struct Transcript {
     /// The host's index.
     pub host: u32,
-    /// The coordinator's address on this connection: to which the supervisor connected, and at which it was accepted.
+    /// The coordinator's address on this connection: for the supervisor the address to which it connected, for the
+    /// coordinator the address at which it accepted the connection.
     pub coordinator: IpAddr,
     /// The coordinator's nonce.
     pub coordinator_nonce: Nonce,

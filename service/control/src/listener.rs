@@ -4,7 +4,7 @@
 //! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
 //! The first line must be the hello; anything else closes the connection. At the limit, the oldest connection from the
 //! host with the most is closed. A hello may take a round trip, in which an unauthenticated client can make hundreds of
-//! connections; at the limit those of its own host are closed.
+//! connections. Because of this rule, the client then loses its own connections and those of its host, and no others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Channel, Incoming};
 
-/// A listening socket, and the connections that have not sent their hello. The caller keeps a `C` for each
-/// until then.
+/// A listening socket, and the connections that have not sent their hello. Each of them has a value of type `C` of the
+/// caller.
 #[derive(Debug)]
 pub struct Listener<C> {
     socket: TcpListener,
@@ -101,7 +101,8 @@ impl<C> Listener<C> {
                 Err(_) if !self.has_waiting() => break,
                 // For example, the process has no descriptor left.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
-                // Nothing reports when a descriptor is free again, and until then the socket stays readable.
+                // Accept nothing for a while: nothing reports when a descriptor is free again, and until then the
+                // socket stays readable, which would keep this process busy.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }
@@ -168,8 +169,8 @@ impl<C> Unidentified<C> {
     }
 }
 
-/// Returns the host of an address, as far as the address shows it: any user of this host can connect from any of its
-/// loopback addresses, and a host in an IPv6 network has any number of addresses there (RFC 7934).
+/// Returns one address for all addresses that a single host can use. Any user of this host can connect from any of its
+/// loopback addresses, and a host in an IPv6 network can have any number of addresses in that network (RFC 7934).
 fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv6Addr::LOCALHOST.into(),

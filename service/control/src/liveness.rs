@@ -1,10 +1,10 @@
 //! Detection of lost connections over a network.
 //!
 //! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: the other side's *kernel*
-//! acknowledges, so a busy or stopped process is not taken for dead. The kernel repeats unacknowledged bytes, ever less
-//! often, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side does so for itself: a host that is cut off for the
-//! detection time is given up, also if only one direction fails. A cut of less than a quarter of that time is survived,
-//! since one of the repetitions comes after it.
+//! acknowledges, so a busy or stopped process does not count as failed. The sender's kernel repeats unacknowledged
+//! bytes at growing intervals, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side detects a loss by itself, so a
+//! host that is cut off for the detection time is given up even if only one direction fails. The connection survives an
+//! interruption of less than a quarter of that time, since the kernel repeats the bytes at least once after it.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
 //! and stop while bytes are under way.
@@ -50,8 +50,8 @@ pub fn beat_interval(detection: Duration) -> Duration {
     (detection / 4).min(Duration::from_millis(500))
 }
 
-/// Returns the rest of the detection time after a cut has lasted until the next heartbeat, and that until its
-/// repetition.
+/// Returns the value for TCP_USER_TIMEOUT: the detection time, less the longest time from an interruption to the next
+/// heartbeat, and less the time until the kernel first repeats that heartbeat.
 fn user_timeout(detection: Duration) -> Duration {
     detection.saturating_sub(beat_interval(detection) + FIRST_REPETITION).max(Duration::from_millis(50))
 }

@@ -46,7 +46,7 @@ pub enum ToAgent {
 }
 
 impl ToAgent {
-    /// Returns true if the message comes from ranks of other hosts, or concerns them.
+    /// Returns true if the message comes from ranks of other hosts, or is about them.
     pub fn concerns_other_hosts(&self) -> bool {
         match self {
             ToAgent::Question { .. }
@@ -69,11 +69,11 @@ pub enum FromAgent {
     NotStarted { rank: u32, errno: i32 },
     /// The ranks of this agent cannot be bound as requested; none was started.
     NotBound { why: String },
-    /// This rank's process has ended, and is restarted after this time, or not.
+    /// This rank's process has ended. `again` is the time after which the rank is restarted, or `None` if it is not.
     Exited { rank: u32, ending: Ending, again: Option<Duration> },
     /// This rank violated the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
-    /// The address of this rank of another agent is needed. Asked once.
+    /// A rank of this agent needs the address of this rank of another agent. The agent asks once for each rank.
     Question { rank: u32 },
     /// The answer to [`ToAgent::Question`].
     Answer { host: u32, whereabouts: Whereabouts },
@@ -248,7 +248,7 @@ pub enum ToRank {
     GaveUp(GivenUp),
     /// Report your activity: now, or when you leave and with your peers.
     Asked { at_end: bool },
-    /// The other ranks take you for dead, and your process will be killed.
+    /// The other ranks treat you as failed, and your process will be killed.
     Condemned { why: String },
 }
 
@@ -290,8 +290,9 @@ impl TryFrom<String> for JobId {
 pub struct Secret(pub [u8; 16]);
 
 impl Secret {
-    /// The first incarnation of a rank, from which the next ones are counted. A packet must carry it, besides its place
-    /// in the sequence, to be taken for that rank's, so no unauthenticated process may guess it.
+    /// Returns the number of a rank's first incarnation, from which later ones are counted. A packet is accepted as a
+    /// rank's only if it carries the rank's incarnation and the next sequence number, so an unauthenticated process
+    /// must not be able to guess the incarnation.
     pub fn first_incarnation(&self, rank: u32) -> u32 {
         let half = |from: usize| {
             self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))

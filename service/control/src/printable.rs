@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-/// Replaces the characters that do something to a terminal, or that change how other text reads, by their number, as in
-/// `\u{1b}`. Ends of lines stay.
+/// Replaces control characters, and characters that reorder or hide other text, by their numbers, as in `\u{1b}`. Ends
+/// of lines stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replaced(text, |character| character != '\n' && is_effective(character))
 }
 
-/// The same, and ends of lines are replaced too: for text that is a part of a message.
+/// Replaces the characters that [`printable`] replaces, and ends of lines too. Use it for text that is a part of a
+/// message.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_effective)
 }

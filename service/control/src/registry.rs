@@ -4,8 +4,8 @@
 //!  rank ── Request ──▶ registry ── Question, once ──▶ coordinator ── Question ──▶ the agent of that rank
 //!       ◀─ Address ───          ◀─── Address ────────             ◀─── Answer ───
 //! ```
-//! A rank costs one publication, and for each partner one question and one answer. The end of a rank is reported
-//! to all ranks; ends without a failure are reported together.
+//! Each rank sends one publication, and for each partner one question, which gets one answer. The end of a rank is
+//! reported to all ranks; ends without a failure are reported together.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -97,7 +97,8 @@ impl Registry {
                 self.outbox.push(Post::Coordinator(FromAgent::Peers { rank, peers }));
                 Ok(())
             }
-            // The agent, which sees the process, handles Closed itself.
+            // The agent handles `Closed` itself, because it sees the process. So here, at a rendezvous, `Closed` means
+            // that the rank has left.
             FromRank::Leave | FromRank::Closed => {
                 self.end(rank, Ending::Left, false);
                 self.members[rank as usize].has_left = true;
@@ -110,7 +111,7 @@ impl Registry {
         }
     }
 
-    /// Handles a question of the agent of `host` for a rank of this one.
+    /// Handles a question of the agent of `host` for the address of a rank of this agent.
     pub fn question(&mut self, host: u32, rank: u32) {
         // The coordinator asks only for existing ranks.
         let _ = self.request(Asker::Host(host), rank);
@@ -156,7 +157,8 @@ impl Registry {
     }
 
     /// Notes that a rank of this agent has ended, and is restarted or not. Only the first end of an incarnation counts,
-    /// except that a failure counts after a leaving that the rank did not announce.
+    /// with one exception: a failure also counts if the rank was reported as left without having announced that it
+    /// leaves.
     pub fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
         let member = &self.members[rank as usize];
         if !member.has_left {
@@ -230,7 +232,7 @@ impl Registry {
         self.members[rank as usize].ended == Some(Ending::Panicked)
     }
 
-    /// Returns the urgency of unreported ends, or `None` if there are none.
+    /// Tells if unreported ends are urgent. Returns `None` if there are no such ends.
     pub fn untold(&self) -> Option<Urgent> {
         (!self.untold.is_empty()).then_some(Urgent(self.urgent))
     }
@@ -315,9 +317,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Handles a verdict of a rank of this agent on another rank. An honest rank gives up each incarnation once, and
-    /// knows none that was not started. Others are refused or ignored, so a hostile rank cannot fill the connections of
-    /// others.
+    /// Handles a verdict of a rank of this agent on another rank. A correct rank gives up each incarnation once, and
+    /// only incarnations that were started. All other verdicts are refused or ignored, so a hostile rank cannot fill
+    /// the connections of other ranks.
     fn give_up_peer(&mut self, by: u32, rank: u32, incarnation: u32, why: String) -> Result<(), String> {
         let size = self.members.len();
         let Some(member) = self.members.get(rank as usize).filter(|_| rank != by) else {
@@ -326,7 +328,7 @@ impl Registry {
         if why.len() > WHY_BYTES_MAX {
             return Err(format!("it gave up rank {rank} for a reason of {} bytes", why.len()));
         }
-        // A rank of another host may have met an incarnation that this agent does not know yet.
+        // A rank may have communicated with an incarnation on another host that this agent does not know yet.
         if incarnation.wrapping_sub(member.incarnation) > INCARNATIONS_AHEAD {
             return Ok(());
         }
@@ -350,7 +352,7 @@ impl Registry {
         let Some(member) = self.members.get_mut(wanted as usize) else {
             return Err(format!("it asked for rank {wanted} of a job of {size}"));
         };
-        // An asker for a rank that has ended gets the report of its end.
+        // If the rank has ended, no answer is needed: all ranks get the report of its end.
         if member.ended.is_some() || member.waiting.contains(&asker) {
             return Ok(());
         }

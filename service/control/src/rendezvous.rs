@@ -27,7 +27,7 @@ pub struct Join {
     pub protocol: u32,
     /// The process's rank.
     pub rank: u32,
-    /// The number of ranks, as the process was started with.
+    /// The number of ranks with which the process was started.
     pub size: u32,
     /// The process's host: equal for ranks that share a kernel, process ids and interfaces.
     pub host: String,
@@ -176,8 +176,8 @@ impl Server {
     }
 
     /// Returns the time by which all ranks must have joined: that of the rank that has waited longest. A connection
-    /// that joined and left does not count. Otherwise one connection of any process would end the rendezvous before
-    /// the job.
+    /// that has joined and left does not count. Otherwise a process that joins once and leaves would make the
+    /// rendezvous time out before the job starts.
     fn closes_at(&self) -> Option<Instant> {
         self.members.values().map(|member| member.until).min()
     }
@@ -261,7 +261,7 @@ impl Server {
                 place,
             };
             if let Some(channel) = &mut member.channel {
-                // If it fails, the next look at the connection reports that.
+                // An error is ignored here, since the next look at the connection reports it.
                 let _ = channel.send(&Reception::Welcome { ticket, is_hosted: self.is_hosted });
             }
         }
@@ -279,8 +279,8 @@ impl Server {
                     Ok(()) => continue,
                     Err(_) => Ending::Gone,
                 },
-                // A rank that sends before the start, or has left before all have joined: another process may take
-                // its place.
+                // The rank has sent a message before the start of the job, or has left before all have joined. Forget
+                // its connection, so that another process can join in its place.
                 (_, None) => {
                     self.members.remove(&rank);
                     return;
@@ -291,14 +291,14 @@ impl Server {
                 (Ok(Incoming::Closed) | Err(_), Some(_)) => Ending::Gone,
             };
             *slot = None;
-            // If it has left, that stands.
+            // If the rank has left in good order, this later end is ignored.
             self.registry.iter_mut().for_each(|registry| registry.end(rank, ending.clone(), false));
             return;
         }
     }
 
-    /// Sends the pending messages to the ranks. Leavings that are no failures are reported together, so that the
-    /// end of a job of many ranks does not cost a message for each pair.
+    /// Sends the pending messages to the ranks. Ranks that left in good order are reported together, so that the end of
+    /// a job of many ranks does not take a message for each pair of ranks.
     fn deliver(&mut self) {
         let Some(registry) = &mut self.registry else { return };
         let now = now();
@@ -309,7 +309,7 @@ impl Server {
             if let Post::Rank(to, message) = post
                 && let Some(Member { channel: Some(channel), .. }) = self.members.get_mut(&to)
             {
-                // As above.
+                // As in `begin`, the next look at the connection reports an error.
                 let _ = channel.send(&message);
             }
         }

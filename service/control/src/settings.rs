@@ -18,7 +18,7 @@ pub struct Settings {
     pub engine: Config,
     /// Sizes of shared memory.
     pub shm: shm::Config,
-    /// Replaces the value in `shm`.
+    /// The largest number of peers by shared memory, if it was set. It then takes the place of the value in `shm`.
     pub shm_peers_max: Option<usize>,
     /// The selected transport, if any.
     pub transport: Option<String>,
@@ -38,10 +38,10 @@ pub struct Settings {
     origins: HashMap<&'static str, Origin>,
 }
 
-/// The rules that programs are held to although a check of them takes time.
+/// The rules of MPI that are checked only on request, because the checks take time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// The receives of ready sends must have been posted.
+    /// True if ready sends are checked: the receive must have been posted before.
     pub modes: bool,
 }
 
@@ -469,10 +469,10 @@ pub const LANES_MAX: usize = 64;
 /// The default remote shell.
 pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
 
-/// Longer than a container takes to be fetched to the last host.
+/// The default is longer than it takes to fetch a container to the last host of a job.
 const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-/// The text that leaves a choice to the library.
+/// The value by which a user leaves a choice to the library.
 const AUTOMATIC: &str = "auto";
 
 fn name(text: &str) -> Option<Option<String>> {

@@ -53,7 +53,7 @@ pub struct Place {
     pub hosts: u32,
     /// The number of ranks that share the processors of this one: all on this host, unless they are bound.
     pub neighbours: u32,
-    /// This host's address towards the launcher, if that is on another host.
+    /// The address of this host on the connection to the launcher, if the launcher is on another host.
     pub address: Option<IpAddr>,
 }
 

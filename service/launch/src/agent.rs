@@ -29,20 +29,23 @@ use crate::topology::{Slot, Topology, TopologyError};
 /// The longest message from the coordinator: it holds the program's arguments.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// A rank whose process still runs this long after it has closed its world, or its connection without a message, has
-/// left. A process whose main function returns an error closes its world first, and ends within milliseconds unless it
-/// has much memory to free; a dying process closes its descriptors before its status can be waited for. The others wait
-/// for this time only if all ranks from which they can receive have left. A later failure of the process is reported
-/// too.
+/// The time after which a rank counts as left if its process still runs. It begins when the rank has closed its world,
+/// or when its connection has ended without a message. Before that it is not known if the rank has failed: a process
+/// whose main function returns an error closes its world first, and ends some milliseconds later, or more if it has
+/// much memory to free; and a dying process closes its descriptors before its exit status is available. Other ranks
+/// wait for this time only if all ranks from which they can receive have left. If the process fails later, that is
+/// reported too.
 const CLOSED_MEANS_LEFT: Duration = Duration::from_secs(1);
 
-/// The pause before the second restart of a rank, which doubles each further time up to the longest. The first restart
-/// is immediate. Without pauses, ranks that fail because others fail would use up their restarts within milliseconds.
+/// The pause before the second restart of a rank. It doubles with each further restart, up to `RESTART_PAUSE_MAX`. The
+/// first restart is immediate. Without pauses, ranks that fail as a result of other failures would use up their
+/// restarts within milliseconds.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The pause after reporting ranks that left, for each informed rank: at the end of a job, when all
-/// leave one after the other, the number of messages is that of the ranks, not of their pairs.
+/// The pause after a report of ranks that have left, for each informed rank. At the end of a job all ranks leave one
+/// after the other. Because of the pause, one report names many of them, so the number of messages grows with the
+/// number of ranks and not with the number of pairs of ranks.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 /// Serves as an agent until the job has ended. `fd` is the inherited connection to the coordinator.
@@ -59,7 +62,7 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 struct Agent {
     coordinator: CoordinatorLink,
     signals: SignalFd,
-    /// The first of the ranks below, which are consecutive.
+    /// The number of the first rank in `ranks`, which has consecutive ranks.
     first: u32,
     ranks: Vec<Rank>,
     registry: Registry,
@@ -67,7 +70,8 @@ struct Agent {
     place: Place,
     /// The cores of each rank, if ranks are bound.
     slots: Vec<Slot>,
-    /// Each is closed when all output of some ranks has been forwarded, and then removed.
+    /// The streams of the output forwarders. A forwarder closes its stream when it has forwarded all output, and the
+    /// stream is then removed here.
     outputs: Vec<UnixStream>,
     /// The time at which ranks that have not followed SIGTERM are killed.
     kill_at: Option<Instant>,
@@ -75,7 +79,7 @@ struct Agent {
     tell_at: Instant,
     /// The time at which output without a reader is given up.
     give_up_at: Option<Instant>,
-    /// The user has sent a signal to end the job: unread output does not delay the end for long.
+    /// True if the user has sent a signal to end the job. Then output that nobody reads delays the end only briefly.
     was_signalled: bool,
 }
 
@@ -133,7 +137,7 @@ impl Agent {
     ) -> Result<Option<Agent>, LaunchError> {
         let neighbours = plan.ranks.len() as u32;
         if is_crowded(neighbours) && std::env::var_os(TUNABLES).is_none() {
-            // First in the list, so that the user's own settings override it.
+            // The variable comes first in the list, so that a setting of the user overrides it.
             plan.env.insert(0, (TUNABLES.into(), SWIFT_TO_SWITCH.into()));
         }
         let place = Place { host: plan.host, hosts: plan.hosts, neighbours, address };
@@ -213,12 +217,13 @@ impl Agent {
         }
     }
 
-    /// Waits for events. Ranks come first: messages that a rank sent before it died count.
+    /// Waits for events. Events of ranks come before ends of processes, so that messages that a rank sent before its
+    /// end are read.
     fn wait(&self) -> io::Result<Vec<Event>> {
         let mut interests = Vec::with_capacity(self.ranks.len() + 3);
         for (number, rank) in (self.first..).zip(&self.ranks) {
             match &rank.channel {
-                // A rank that does not take its answers is not read until it does.
+                // If a rank does not take the answers sent to it, its messages are not read until it does.
                 Some(channel) if channel.is_backed_up() => {
                     interests.push(Interest::write(Event::Rank(number), channel))
                 }
@@ -227,7 +232,7 @@ impl Agent {
             }
         }
         interests.push(Interest::read(Event::Signals, &self.signals));
-        // Last first, since ended outputs are removed.
+        // The last output comes first, because serving one may remove it, which changes the indices of those behind it.
         let outputs = self.outputs.iter().enumerate().rev();
         interests.extend(outputs.map(|(index, output)| Interest::read(Event::Output(index), output)));
         if let Some(channel) = &self.coordinator.channel {
@@ -260,7 +265,7 @@ impl Agent {
                 Ok(Incoming::Message(FromRank::Panicked)) => {
                     let rank = self.rank(number);
                     rank.channel = None;
-                    // The rank is restarted when its process has ended.
+                    // A rank that may be restarted returns once its process has ended.
                     let returns = rank.restarts > 0;
                     self.registry.end(number, Ending::Panicked, returns);
                     return Ok(());
@@ -309,12 +314,13 @@ impl Agent {
     }
 
     fn collect_children(&mut self) -> Result<(), LaunchError> {
-        // Includes stops, because the other ranks must be informed of a stopped one.
+        // Stops and continuations are reported too, because the other ranks must be informed of a stopped rank.
         let changes = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         while let Ok(Some((process, status))) = wait_for_child(changes) {
             let mut ranks = (self.first..).zip(&self.ranks);
             let Some((number, _)) = ranks.find(|(_, rank)| rank.process == Some(process)) else {
-                // A process that a rank had started and left to this one.
+                // The process is not a rank: a rank had started it, and it became a child of the agent when the rank
+                // ended.
                 continue;
             };
             if status.stopped() || status.continued() {
@@ -328,8 +334,8 @@ impl Agent {
                 }
             }
             let ending = match Ending::from(ExitStatus::from_raw(status.as_raw())) {
-                // The process has caught the panic. The other ranks know that the rank failed, so the job's result says
-                // the same.
+                // The process has caught the panic and exited with code 0. The other ranks know that the rank failed,
+                // so the job's result counts it as failed too.
                 Ending::Left if self.registry.has_panicked(number) => Ending::Panicked,
                 ending => ending,
             };
@@ -338,7 +344,7 @@ impl Agent {
             let pause = returns.then(|| pause_before(self.plan.restarts - restarts));
             self.registry.end(number, ending.clone(), returns);
             if !returns {
-                // A restart may have been announced for a rank that panicked.
+                // The rank may have panicked, and its restart may have been announced then. Take that back.
                 self.registry.give_up(number);
             }
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
@@ -404,7 +410,7 @@ impl Agent {
                 if signal.is_some_and(|signal| ENDING_SIGNALS.contains(&signal)) {
                     self.was_signalled = true;
                     self.cancel_restarts();
-                    // A stopped process handles the signal only when it continues.
+                    // A stopped process handles a signal only when it continues, so continue it.
                     self.signal_ranks([Signal::CONT]);
                 }
             }
@@ -422,7 +428,7 @@ impl Agent {
         }
     }
 
-    /// Informs the ranks of this agent that all others take them for dead or soon will, and ends them.
+    /// Informs the ranks of this agent that the ranks of other hosts treat them as failed, or soon will, and ends them.
     fn condemn(&mut self, why: &str) {
         for rank in &mut self.ranks {
             if let Some(channel) = &mut rank.channel {
@@ -448,7 +454,7 @@ impl Agent {
 
     fn end_ranks(&mut self) {
         self.cancel_restarts();
-        // A stopped process handles SIGTERM only when it continues.
+        // A stopped process handles SIGTERM only when it continues, so continue it.
         self.signal_ranks([Signal::TERM, Signal::CONT]);
         self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
     }
@@ -483,7 +489,8 @@ impl Agent {
         }
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             if rank.closed_at.is_some_and(|closed_at| closed_at + CLOSED_MEANS_LEFT <= now) {
-                // On a busy machine the kernel may still be removing the process: its status is to come.
+                // On a busy machine the kernel may still be removing the process. Then its exit status will be
+                // available soon.
                 let is_dying =
                     rank.process.is_some_and(|pid| is_exiting(pid.as_raw_pid() as u32).unwrap_or(false));
                 rank.closed_at = is_dying.then_some(now);
@@ -544,7 +551,7 @@ impl CoordinatorLink {
     }
 }
 
-/// Returns the pause before the next restart of a rank that was restarted so many times.
+/// Returns the pause before the next restart of a rank that was restarted `restarts` times.
 fn pause_before(restarts: u32) -> Duration {
     match restarts.checked_sub(1) {
         None => Duration::ZERO,
@@ -571,9 +578,9 @@ fn address(connection: &OwnedFd) -> Option<IpAddr> {
 }
 
 /// The variable that tunes glibc. If ranks share a core, restartable sequences are disabled, which the kernel updates
-/// each time that it switches processes. They took 5 to 7 % of an exchange of 8 or 16 ranks on 2 cores. Without them
-/// sched_getcpu(3), for which glibc uses them, still works. (The GNU C Library Reference Manual, "POSIX Thread
-/// Tunables"; they came with 2.35.)
+/// each time that it switches processes. The updates took 5 to 7 % of the time of an exchange of 8 or 16 ranks on 2
+/// cores. glibc uses restartable sequences only for sched_getcpu(3), which works without them too. (The GNU C Library
+/// Reference Manual, "POSIX Thread Tunables"; the tunable exists since version 2.35.)
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const SWIFT_TO_SWITCH: &str = "glibc.pthread.rseq=0";
 

@@ -1,4 +1,4 @@
-//! The coordinator's handle of an agent: the process that leads to it, and the connection.
+//! The coordinator's handle of an agent: its process, or the remote shell that starts it, and the connection to it.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
@@ -122,8 +122,9 @@ impl AgentHandle {
         }
     }
 
-    /// Sends a message, if the connection is there. For an agent that has not connected, questions and reports are
-    /// kept: they are sent once, and ranks of other hosts may run for long before it connects.
+    /// Sends a message, if the agent is connected. For an agent that has not connected yet, questions and reports are
+    /// kept until it does, because nothing sends them a second time, and ranks of other hosts may run for long before
+    /// it connects.
     pub(super) fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
         match &mut self.link {
             Link::Up { channel, .. } => Ok(channel.send(message)?),
@@ -178,7 +179,8 @@ fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
     command.spawn()
 }
 
-/// Returns the addresses at which a host can probably reach this one: those from which the system would send to it.
+/// Returns the addresses at which `host` can probably reach this host: those that the system would use as the source of
+/// packets to `host`.
 pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
     let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
     let targets = (name, DISCARD).to_socket_addrs().into_iter().flatten();
@@ -197,7 +199,7 @@ pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
 const DISCARD: u16 = 9;
 
 /// Quotes a word for the shell on the other side, which reads one line. Leaves words without special characters
-/// unchanged, so that a command that runs the line without a shell can stand in.
+/// unchanged, so that a command which runs the line without a shell can take the place of the remote shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

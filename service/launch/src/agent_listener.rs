@@ -75,7 +75,8 @@ impl AgentListener {
         identified.into_iter().filter_map(|identified| self.recognize(identified)).collect()
     }
 
-    /// Answers a hello if its proof is right.
+    /// Returns the index of the host whose agent has sent this hello, and the connection, after answering the hello.
+    /// Returns `None` if the proof in the hello is wrong.
     fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
         let Identified { mut channel, context: coordinator_nonce, hello } = identified;
         let keys = self.keys.get(hello.host as usize)?;
@@ -133,7 +134,7 @@ pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, L
 fn listen(address: Option<IpAddr>) -> io::Result<Listener<Nonce>> {
     let listener = match address {
         Some(address) => TcpListener::bind((address, 0)),
-        // Accepts IPv4 too. Fails only if the system has no IPv6.
+        // This address accepts IPv4 too. Opening it fails only if the system has no IPv6.
         None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
     }?;

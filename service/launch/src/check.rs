@@ -19,7 +19,8 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.chain(options.env.iter().map(|(name, _)| name.clone())) {
         if let Some(meant) = meant(&name) {
-            // No signal is blocked yet, so an interrupt ends this process if the message is not read.
+            // Waiting for the reader of this message is safe here: no signal is blocked yet, so an interrupt ends this
+            // process.
             say_to_the_end(
                 "run",
                 &format!(
@@ -37,7 +38,8 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     }
 }
 
-/// Transports that always exist with Samite. If libfabric is missing, a rank's own report suffices.
+/// Transports that are not checked, because they always exist where Samite is installed. If libfabric is missing, a
+/// rank reports that itself.
 const SURE: [&str; 2] = ["samite-shm", "tcp;ofi_rxm"];
 
 /// Returns the variable of Samite's that a misspelt name probably means.
@@ -68,8 +70,9 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     use samite_fabric::ofi::survey::survey;
     use samite_os::signal::SignalFd;
 
-    // In its own thread, since a provider may hang, and an interrupt must end the process then. The thread blocks all
-    // signals, as do threads that a provider starts in it: signals are for the coordinator's descriptor.
+    // A separate thread asks libfabric, since a provider may hang, and an interrupt must still end this process. The
+    // thread blocks the coordinator's signals, and threads that a provider starts inherit that, because the coordinator
+    // reads these signals from a descriptor.
     let (told, found) = sync_channel(1);
     let started = std::thread::Builder::new().name("providers".to_owned()).spawn(move || {
         let blocked = SignalFd::block(&super::coordinator::SIGNALS);

@@ -32,20 +32,20 @@ use super::{
     LaunchError, OnFailure, Options, RANKS_MAX, Stats, descendants, random, waits,
 };
 
-/// Descriptors of the agent for itself, and for each rank: connection, stdout, stderr.
+/// The number of descriptors that an agent needs for itself, and the number for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
 
 /// Runs a job to its end and returns the exit code for `samite run`: by default that of the first rank that failed (128
 /// + signal if it was killed), or 0 if none failed; 124 after a timeout.
 ///
-/// If no rank failed but their output could not be written, it is 1.
+/// The code is 1 if no rank failed but the output of the ranks could not be written.
 ///
 /// Call it from the only thread of a process without other children, since it waits for all children and kills
 /// them. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and for other
 /// hosts [`SUPERVISOR_COMMAND`](super::SUPERVISOR_COMMAND).
 ///
 /// # Errors
-/// [`LaunchError`]: nothing is left running.
+/// [`LaunchError`]. No process of the job is left then.
 pub fn run(options: Options) -> Result<u8, LaunchError> {
     check(&options)?;
     let mut started = Coordinator::start(options);
@@ -64,7 +64,7 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     Ok(code)
 }
 
-/// Returns the number of descriptors needed to start so many ranks on one host.
+/// Returns the number of descriptors that are needed to start `ranks` ranks on one host.
 #[must_use]
 pub fn descriptors_for(ranks: u32) -> u64 {
     let (fixed, each) = DESCRIPTORS;
@@ -86,13 +86,13 @@ fn check(options: &Options) -> Result<(), LaunchError> {
 
 struct Coordinator {
     agents: Vec<AgentHandle>,
-    /// While agents of other hosts have not connected.
+    /// The listener for agents of other hosts, until all have connected.
     listener: Option<AgentListener>,
     signals: SignalFd,
     options: Options,
     plan: Plan,
     ranks: Vec<Standing>,
-    /// The latest incarnation of each.
+    /// The latest incarnation of each rank.
     incarnations: Vec<u32>,
     status: JobStatus,
     matrix: Matrix,
@@ -102,7 +102,7 @@ struct Coordinator {
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
     failures: Failures,
-    /// While the ranks are asked for their waits, before the job ends.
+    /// The question to the ranks for their waits, while it is under way before the job ends.
     inquiry: Option<Inquiry>,
     /// The time at which the job ends because of a failure that the survivors know by now.
     ends_at: Option<Instant>,
@@ -132,7 +132,8 @@ enum Standing {
     Over,
 }
 
-/// The ranks are asked for their waits; `then` follows when they have answered, or time is over.
+/// A question to all ranks for the operations that they wait for. When they have answered, or the time for it is over,
+/// `then` is done.
 struct Inquiry {
     asked: Instant,
     then: Then,
@@ -156,7 +157,8 @@ enum Event {
 impl Coordinator {
     fn start(options: Options) -> Result<Coordinator, LaunchError> {
         let system = LaunchError::system;
-        // A lookup of names may take many seconds; meanwhile a signal has its usual effect.
+        // Look up host names before signals are blocked: a lookup may take many seconds, and meanwhile a signal should
+        // end this process.
         let routes =
             options.remote.as_ref().map(|remote| agent_listener::routes(remote, &options)).transpose()?;
         let signals = SignalFd::block(&SIGNALS).map_err(system("blocking signals"))?;
@@ -358,12 +360,13 @@ impl Coordinator {
         others.try_for_each(|(_, agent)| agent.send(message))
     }
 
-    /// Handles a broken connection to an agent: its ranks have failed for the others, even if they run.
+    /// Handles a broken connection to an agent: the ranks of that agent count as failed for the other ranks, even if
+    /// they still run.
     fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
         let agent = &mut self.agents[index];
         agent.link = Link::Lost;
         agent.hang_up();
-        // If the agent is a child, its exit will tell more.
+        // An agent on this host is a child of this process, and its exit status will give a more precise reason.
         let Some(host) = agent.host.clone() else { return Ok(()) };
         let ending = Ending::Lost { host, how };
         let mut exits = Vec::new();
@@ -414,8 +417,8 @@ impl Coordinator {
         }
     }
 
-    /// Reports that a rank has given up another one, unless the job ends or the other one has ended: then the end is
-    /// the cause, and is reported itself.
+    /// Reports that a rank has given up another rank. Reports nothing if the job ends or if the other rank has ended,
+    /// because that end is the cause, and is reported anyway.
     fn report_verdict(&mut self, given_up: &GivenUp) {
         let GivenUp { by, rank, incarnation, ref why, .. } = *given_up;
         let is_over = self.is_ending || self.ends_at.is_some() || self.was_signalled;
@@ -490,8 +493,8 @@ impl Coordinator {
         }
     }
 
-    /// Prints the sum of the failures, and the ranks' activity if requested. These may be long, so their reader has any
-    /// time that it needs, unless the job was to end.
+    /// Prints the totals of the failures, and the ranks' activity if requested. These texts may be long, so the reader
+    /// of the output may take as long as it needs, unless a signal or a time-out has ended the job.
     fn tell_of_the_end(&self) {
         let tell = if self.was_signalled { say } else { say_to_the_end };
         for sum in self.failures.sum_of_verdicts().into_iter().chain(self.failures.sum()) {
@@ -562,8 +565,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks the ranks for their waits, which are printed before `then`. If they are being asked already, a further
-    /// signal asks no further question.
+    /// Asks the ranks for the operations that they wait for, prints the answers, and then does `then`. Does not ask
+    /// again if the question of an earlier signal is still under way.
     fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
         if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
             return self.tell_all(&ToAgent::Signal(signal.as_raw()));
@@ -656,7 +659,8 @@ fn open_status_server(job: JobId) -> Option<StatusServer> {
 fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
     let mut env = options.env.clone();
     if options.remote.is_some() {
-        // A local agent inherits the variables that are set here.
+        // The agent on this host inherits the environment of this process, so only agents of other hosts need these
+        // variables in the plan.
         let ours = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let forwarded = ours.filter(|(name, _)| name.starts_with("SAMITE_") || name.starts_with("FI_"));
@@ -691,7 +695,8 @@ fn transport(options: &Options) -> Option<String> {
     options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
 }
 
-/// The greatest age of the last figures of a rank that is killed while it waits.
+/// The interval at which ranks are asked for figures. The last figures of a rank that is killed while it waits are no
+/// older than that.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The time for which a job that is to end is kept so that its ranks can report their waits. Waiting ranks answer

@@ -72,7 +72,7 @@ pub const AGENT_COMMAND: &str = "agent";
 /// The subcommand that makes `samite` the supervisor of a host.
 pub const SUPERVISOR_COMMAND: &str = "supervisor";
 
-/// The exit code of `samite run` after a timeout, as of timeout(1).
+/// The exit code of `samite run` after a timeout. It is the one of timeout(1).
 const EXIT_TIMED_OUT: u8 = 124;
 
 /// The exit code if the job's output could not be written, for example on a full disk.
@@ -97,8 +97,9 @@ pub struct Options {
     pub ranks: u32,
     /// The hosts to start them on, if not all on this host.
     pub remote: Option<Remote>,
-    /// The time within which a crashed or unreachable host is detected: a cut of this length is always detected,
-    /// and one of less than a quarter of it never. At least [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
+    /// The time within which a crashed or unreachable host is detected: An interruption of the network of this length
+    /// is always detected, and one of less than a quarter of it never. At least
+    /// [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
     pub detection: Duration,
     /// The part of a host to which each rank is bound.
     pub bind: Bind,
@@ -143,7 +144,7 @@ impl Options {
     }
 }
 
-/// Hosts to start ranks on, with the way to reach them.
+/// The hosts on which ranks are started, and how to reach them.
 #[derive(Debug, Clone)]
 pub struct Remote {
     /// The hosts, each once. On each, this process's program must be at the same path, and
@@ -174,8 +175,9 @@ pub enum OnFailure {
     /// Let the survivors go on.
     Continue,
     /// Restart the rank on the same host: a new process, to which the survivors can send after the report of the old
-    /// one's failure. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. The survivors go on
-    /// without ranks that fail more often, and without those of a lost host.
+    /// one's failure. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. A rank that fails more
+    /// often than `max` times is not restarted again, and neither are the ranks of a lost host. The survivors go on
+    /// without them.
     Restart {
         /// Number of restarts of each rank.
         max: u32,

@@ -1,8 +1,9 @@
 //! Observation of a running job: the reports of its ranks, and the socket at which to ask for them.
 //!
-//! The coordinator of each job listens at a socket of its user's. A connection makes it ask the ranks for their
-//! activity, and gets one line of JSON, a [`Snapshot`]. A rank answers when it next waits or polls; the last reports of
-//! the others are included with their age.
+//! The coordinator of each job listens at a socket of its user's. When an observer connects, the coordinator asks the
+//! ranks for their activity, and sends the observer one line of JSON, a [`Snapshot`]. A rank answers when it next waits
+//! or polls. For a rank that has not answered in time, the snapshot contains its last report and the age of that
+//! report.
 
 use std::borrow::Cow;
 use std::fs;
@@ -56,7 +57,8 @@ pub struct RankView {
     pub ending: Option<Ending>,
     /// The rank's last report; `None` if it has not reported.
     pub figures: Option<Figures>,
-    /// True if the figures are its answer to this request. Otherwise it makes no calls, or has ended.
+    /// True if the figures are the rank's answer to this request. Otherwise they are older, because the rank makes no
+    /// calls or has ended.
     pub is_answer: bool,
     /// The age of the figures, milliseconds; for a rank that ended, at its end.
     pub figures_age_ms: u64,
@@ -144,8 +146,8 @@ impl RunningJob {
         }
     }
 
-    /// Returns its present state. `None` if it has ended meanwhile. In all text, control characters for terminals are
-    /// escaped, as in `\u{1b}`.
+    /// Returns the present state of the job, or `None` if the job has ended meanwhile. In all text, control characters
+    /// for terminals are escaped, as in `\u{1b}`.
     ///
     /// # Errors
     /// [`ObserveError`].
@@ -203,7 +205,7 @@ fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
 }
 
 impl Snapshot {
-    /// Returns the same with all text escaped for a terminal.
+    /// Returns the same snapshot with control characters for terminals escaped in all text.
     fn printable(mut self) -> Snapshot {
         let replace = |text: &mut String| {
             if let Cow::Owned(replaced) = one_line(text) {
@@ -289,7 +291,7 @@ impl StatusServer {
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let before = self.visitors.len();
         self.shut_until = self.shut_until.filter(|&until| now < until);
-        // A bounded number at a time, since more can come while these are accepted.
+        // Accept a bounded number in one turn, since others may connect as fast as connections are accepted.
         for _ in 0..VISITORS_MAX {
             if self.shut_until.is_some() {
                 break;
@@ -402,8 +404,8 @@ impl JobStatus {
         }
     }
 
-    /// Notes the end of a rank. The first report counts, unless it was that the rank left, after which another may
-    /// follow.
+    /// Notes the end of a rank. Only the first report counts, unless it said that the rank has left: then a later
+    /// report of a failure replaces it.
     pub(super) fn end(&mut self, rank: u32, ending: Ending) {
         if let Some(entry) = self.ranks.get_mut(rank as usize)
             && entry.ending.as_ref().is_none_or(|ending| *ending == Ending::Left)
@@ -425,7 +427,7 @@ impl JobStatus {
         self.ranks.get(rank as usize).map_or(0, |entry| entry.incarnation - 1)
     }
 
-    /// Returns true if all ranks that can answer have done so since then.
+    /// Returns true if all ranks that can answer have done so since `since`.
     pub(super) fn is_complete(&self, since: Instant) -> bool {
         self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
     }

@@ -67,9 +67,11 @@ fn forward_until_end<W: Write + AsFd>(
 ) -> io::Result<bool> {
     let mut readers: Vec<Reader> = sources.into_iter().map(|source| Reader::new(source, prefix)).collect();
     let mut turn = vec![0; TURN_BYTES];
-    // If the reader is gone, the ranks find their pipes closed, as they would without a launcher between.
+    // If the reader of the output is gone, stop reading too. The ranks then find their pipes closed, as they would if
+    // they wrote to that reader directly.
     while !readers.is_empty() && !sink.is_closed {
-        // While others wait for the end of an open line, only the rank that prints it is read.
+        // A line is open, and other ranks have output that waits for its end. Read only the rank that prints the open
+        // line.
         let only = sink.open.filter(|open| open.contended.is_some());
         let interests = readers
             .iter()
@@ -173,13 +175,13 @@ impl Reader {
 /// The launcher's own stdout or stderr: whole lines, many to a write.
 struct Sink<W> {
     out: W,
-    /// True if other processes write to it too.
+    /// True if other processes write to the same output.
     is_shared: bool,
     chunk: Vec<u8>,
     /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the others
     /// waits, for [`OPEN_MAX`] at most.
     open: Option<Open>,
-    /// With a prefix: the last line has no end, and gets one when a line of another rank follows.
+    /// With a prefix: true if the last line has no newline yet. It gets one if a line of another rank follows.
     owes_newline: bool,
     /// True if the reader of the output is gone, or it cannot be written.
     is_closed: bool,

@@ -26,11 +26,11 @@ pub(super) struct Rank {
     /// True if the rank has been asked for its activity and has not answered. A computing rank is not asked twice.
     pub(super) is_asked: bool,
     /// The time at which the rank reported that it closed its world, or at which its connection ended without a report.
-    /// Its process then shows if the rank has left or failed.
+    /// The end of its process then decides if the rank has left or failed.
     pub(super) closed_at: Option<Instant>,
     /// Number of restarts that are left.
     pub(super) restarts: u32,
-    /// The time of its restart, and the end of its last process.
+    /// The time at which the rank is to be restarted, and how its last process ended.
     pub(super) again: Option<(Instant, Ending)>,
 }
 
@@ -52,8 +52,8 @@ impl Rank {
         let (ours, theirs) = UnixStream::pair()?;
         let mut channel = Channel::new(ours);
         if plan.stats {
-            // Before its start, so that the message is there however soon it ends. If the connection fails here, it
-            // fails later too.
+            // Ask before the rank starts, so that it finds the question even if it ends at once. An error is ignored,
+            // because a failed connection is found when it is served.
             let _ = channel.send(&ToRank::Asked { at_end: true });
         }
         let ticket = Ticket {
@@ -102,7 +102,7 @@ impl Rank {
         Ok((rank, stdout, stderr))
     }
 
-    /// Asks it for its activity.
+    /// Asks the rank for its activity.
     pub(super) fn ask(&mut self) {
         if let Some(channel) = &mut self.channel
             && !std::mem::replace(&mut self.is_asked, true)
@@ -126,7 +126,7 @@ impl Rank {
 fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut slot = CpuSet::new();
     for &processor in processors {
-        // The set has room for 1024, as the kernel's basic calls have.
+        // The set has room for 1024 processors, like the set of the kernel's basic calls.
         if (processor as usize) < CpuSet::MAX_CPU {
             slot.set(processor as usize);
         }

@@ -15,8 +15,8 @@ use samite_control::printable::printable;
 /// for it would neither notice failures nor obey signals. A message that is not read in time is printed when it is
 /// read. If there are many such messages, later ones are dropped.
 ///
-/// The caller must have blocked the signals that it reads from a descriptor: the thread inherits that, and takes none
-/// of them.
+/// The caller must have blocked the signals that it reads from a descriptor. The thread inherits the blocked signals,
+/// and so takes none of them away from the descriptor.
 pub(super) fn say(who: &str, text: &str) {
     static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
     let message = format!("samite {who}: {}\n", printable(text));
@@ -33,7 +33,8 @@ pub(super) fn say(who: &str, text: &str) {
         let _ = done.send(());
     });
     match writer {
-        // After an unread message this one is not read either.
+        // Wait for the reader only if no earlier message is unread: if one is, this message will not be read soon
+        // either.
         Ok(_) if before == 0 => {
             let _ = finished.recv_timeout(SAY_MAX);
         }

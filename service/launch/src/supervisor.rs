@@ -1,6 +1,6 @@
 //! The remote supervisor: the process that the remote shell starts on a host. It connects to the coordinator and starts
-//! the agent. On its own host it does the coordinator's work of cleaning up: if the supervisor or the agent is killed,
-//! the other leaves no process behind.
+//! the agent. Supervisor and agent watch each other, as coordinator and agent do on the coordinator's host: if one of
+//! them is killed, the other ends all processes that are left.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, TcpStream};
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use super::wait::{Interest, wait};
 use super::{AGENT_COMMAND, LaunchError, descendants, random};
 
-/// More than any invitation has.
+/// A limit that no valid invitation reaches.
 const INVITATION_BYTES_MAX: usize = 64 << 10;
 
 /// Serves as the supervisor of a host until its agent has ended, and returns the agent's exit code. The invitation is
@@ -111,7 +111,7 @@ fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
             let tried = tried.collect::<Vec<_>>().join("; ");
             return Err(LaunchError::Unreachable { host: invitation.name.clone(), tried });
         }
-        // Nothing signals when the launcher has fewer connections.
+        // Wait before the next attempt, because nothing signals when the launcher has fewer connections.
         wait(Vec::<Interest<'_, ()>>::new(), Some(AGAIN_EVERY)).map_err(LaunchError::system("waiting"))?;
     }
 }
@@ -198,8 +198,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which the launcher must prove its identity.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which a process that closes the connection is retried. The launcher also closes it after a wrong proof,
-/// for example because addresses are translated between the hosts. So this delays an error message too.
+/// The time for which the supervisor retries an address whose process closes the connection. The launcher also closes
+/// the connection after a wrong proof, for example because addresses are translated between the hosts. In that case the
+/// retries only delay the error message.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
 
 /// The pause before each retry.

@@ -24,7 +24,8 @@ pub(super) fn copy_input(input: &mut impl Write) -> io::Result<()> {
 
 fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
     let stdin = io::stdin();
-    // If the launcher goes to the background after the check, the read fails; without this it would be stopped.
+    // Block SIGTTIN. If the launcher goes to the background after the check below, the read then fails, and the
+    // launcher is not stopped.
     let _blocked = SignalFd::block(&[Signal::TTIN])?;
     let mut typed = [0; 4096];
     loop {
@@ -40,8 +41,8 @@ fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
             Ok(0) => return Ok(()),
             Ok(count) => input.write_all(&typed[..count])?,
             Err(Errno::INTR) => {}
-            // EIO: the launcher is in the background by now; or the terminal is gone, which has no foreground process
-            // then.
+            // EIO: the launcher has gone to the background, so wait. If the terminal is gone, it has no foreground
+            // process group, and the error is returned below.
             Err(_) if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) => pause(),
             Err(error) => return Err(error.into()),
         }

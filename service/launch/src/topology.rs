@@ -105,7 +105,7 @@ impl Topology {
         }
     }
 
-    /// Returns the part of it with the processors that may be used.
+    /// Returns the part of the topology that contains only processors for which `may_use` is true.
     pub(crate) fn within(mut self, may_use: impl Fn(u32) -> bool) -> Topology {
         for core in &mut self.cores {
             core.processors.retain(|&processor| may_use(processor));
@@ -114,7 +114,8 @@ impl Topology {
         self
     }
 
-    /// Returns the place of each of `ranks`, the only ones of this host; an empty list if they are not bound.
+    /// Returns the place of each of the `ranks` ranks, which must be all ranks of the job on this host. Returns an
+    /// empty list if they are not bound.
     pub(crate) fn slots(&self, ranks: u32, bind: Bind) -> Result<Vec<Slot>, TopologyError> {
         let cores = self.cores.len();
         match bind {
@@ -125,7 +126,8 @@ impl Topology {
                 .map(|core| Slot { processors: core.processors.clone(), sharers: 1 })
                 .collect()),
             Bind::Numa => {
-                // Assign nodes as if the ranks were spread over the cores, and each then got all of its core's node.
+                // Choose the node of a rank in two steps: spread the ranks over the cores, then take the node of the
+                // chosen core.
                 let node_of = |rank: u32| {
                     self.cores[(u64::from(rank) * cores as u64 / u64::from(ranks)) as usize].numa_node
                 };
@@ -154,8 +156,8 @@ fn ancestor<'a, 'i>(node: Node<'a, 'i>, kind: &str) -> Option<Node<'a, 'i>> {
     node.ancestors().skip(1).find(|&node| is(node, kind))
 }
 
-/// Returns the NUMA nodes of everything below an object: they are its children, or children of a memory-side cache that
-/// is.
+/// Returns the NUMA nodes of an object. They are children of the object, or children of a memory-side cache that is a
+/// child of the object.
 fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
     let behind = |node: Node<'a, 'i>| match is(node, "MemCache") {
         true => node.descendants().find(|&node| is(node, "NUMANode")),

@@ -23,7 +23,8 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
         if cycle.len() > NAMES_MAX {
             names.push(format!("… ({} ranks)", cycle.len()));
         }
-        // Ranks that exchange messages can form a cycle for an instant: the time shows if this one lasts.
+        // Ranks that exchange messages can form a cycle for an instant. Print how long the ranks have waited, which
+        // shows if the cycle lasts.
         let ages = cycle.iter().map(|rank| waiting[rank].age_ns);
         let seconds = ages.min().unwrap_or(0) as f64 / 1e9;
         let _ = write!(
@@ -86,7 +87,7 @@ fn cycles(waiting: &BTreeMap<u32, &Awaits>) -> Vec<Vec<u32>> {
             walk.push(at);
             next = waiting.get(&at).and_then(|awaits| awaits.peer);
         }
-        // If the walk has come to one of its own ranks, the ranks from there on are a cycle.
+        // If the walk reaches a rank that it has visited before, the ranks from there on form a cycle.
         if let Some(first) = walk.iter().position(|&rank| Some(rank) == next) {
             cycles.push(walk.split_off(first));
         }

@@ -36,7 +36,8 @@ impl Detected {
     pub(crate) fn from_variables(env: &impl Fn(&str) -> Option<OsString>) -> Result<Detected, Refusal> {
         let asked: Option<Choice> = parse(env, LAUNCHER, "`pmi`, `pmix`, `rendezvous` or `none`", BY_USER)?;
         let has = |name| env(name).is_some();
-        // With a rendezvous, the rank and the number of ranks come from SAMITE_* too.
+        // SAMITE_RANK and SAMITE_SIZE may also be set for a rendezvous. Then they do not mean that `samite run` started
+        // this process.
         let meets = has(RENDEZVOUS) && !has(CONTROL);
         if let Some(present) = [CONTROL, RANK, SIZE, JOB].into_iter().find(|name| has(name) && !meets) {
             return Invitation::detect(env, present).map(Detected::Invited);
@@ -97,8 +98,8 @@ fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result
     let fd = number(PMI_FD, "the number of a descriptor")?;
     let (rank, size) = (number(PMI_RANK, "a rank")?, number(PMI_SIZE, "the number of ranks")?);
     in_range(rank, size, PMI_RANK, PMI_SIZE)?;
-    // Hydra speaks both versions; Slurm's plugin for PMI-2 speaks the second better. srun may have started Hydra
-    // itself.
+    // Hydra speaks both versions of PMI, and Slurm's plugin is more complete in PMI-2. SLURM_STEP_ID does not tell
+    // which of the two started this process, since srun may have started Hydra; PMI-2 works with both.
     let wire = if env("SLURM_STEP_ID").is_some() { Wire::Two } else { Wire::One };
     Ok(PmiJob { fd, rank, size, wire })
 }
@@ -224,7 +225,7 @@ const RANKS: [&str; 4] = [RANK, "RANK", "JOB_COMPLETION_INDEX", "SLURM_PROCID"];
 /// The same for the number of ranks, which Kubernetes does not set.
 const SIZES: [&str; 3] = [SIZE, "WORLD_SIZE", "SLURM_NTASKS"];
 
-/// The fixes for a wrong or missing variable, by what sets it.
+/// The fixes for a wrong or missing variable, by the program or person that sets it.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
                              variable";
 const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
@@ -246,7 +247,7 @@ struct Foreign {
 enum Sign {
     /// The variable is set, to any value.
     Set,
-    /// The variable is set to another value than 1, and so is this other variable.
+    /// The variable is set to another value than 1, and this other variable is set to any value.
     SeveralWith(&'static str),
 }
 
@@ -272,7 +273,8 @@ const SRUN: &str = "start the program with `srun --mpi=pmix` or `--mpi=pmi2`, or
 const MEET: &str = "set SAMITE_RENDEZVOUS to a port of rank 0's host, as in `node1:7000`, and SAMITE_SIZE to the number \
                     of ranks";
 
-/// From each launcher's documentation; the specific ones first, since several set the general ones too.
+/// The variables are from each launcher's documentation. Those of one launcher alone come first, because several
+/// launchers set the general ones too.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec without PMIx", Sign::Set, SAMITE_RUN),
     Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),
@@ -284,7 +286,8 @@ const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("PMI_PORT", "a PMI launcher that listens on a port", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_RANK", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
     Foreign::new("PMI_SIZE", "a PMI launcher without a PMI_FD", Sign::Set, SAMITE_RUN),
-    // A batch script has the number of tasks and a rank too, but is one process; only a step has a number.
+    // In a batch script, which is one process, Slurm also sets the number of tasks and a rank. Only a process of a
+    // step, which srun starts, has SLURM_STEP_ID.
     Foreign::new("SLURM_NTASKS", "Slurm (srun without --mpi)", Sign::SeveralWith("SLURM_STEP_ID"), SRUN),
     Foreign::new(
         "WORLD_SIZE",

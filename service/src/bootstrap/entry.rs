@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) address: Vec<u8>,
 }
 
-/// The text is no entry.
+/// The error of a text that is not a valid entry.
 #[derive(Debug)]
 pub(crate) struct NoEntry;
 

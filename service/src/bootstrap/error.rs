@@ -117,9 +117,9 @@ pub(crate) enum Refusal {
          process: set SAMITE_LAUNCHER to `pmi` or `pmix`, or unset the variables of the other one"
     )]
     SeveralLaunchers {
-        /// A variable of the one.
+        /// A variable of the first launcher.
         first: &'static str,
-        /// A variable of the other.
+        /// A variable of the second launcher.
         second: &'static str,
     },
     /// The launcher's PMIx server cannot be used.
@@ -176,7 +176,7 @@ pub(crate) enum Refusal {
         /// The number in `PMI_FD`.
         fd: u32,
     },
-    /// The PMI launcher does not give this rank its place.
+    /// The PMI launcher did not tell this process its rank, the number of ranks or their hosts.
     #[error("joining the job over PMI failed: {0} (or start it with `samite run -n N -- program`)")]
     Pmi(#[source] Source),
     /// The ranks cannot exchange their addresses.
@@ -267,7 +267,7 @@ pub(crate) enum Refusal {
     System(#[from] io::Error),
 }
 
-// Not by `From`, since users need not see the types of the layers below.
+// These are functions and not implementations of `From`, which would show users the types of the layers below.
 impl Refusal {
     pub(crate) fn pmi(error: impl Into<Source>) -> Self {
         Self::Pmi(error.into())

@@ -12,8 +12,8 @@ impl Invitation {
     /// process dies when the launcher does.
     ///
     /// # Errors
-    /// [`Refusal`] if the launcher's connection is missing, if another process has it, or if the two do not
-    /// agree.
+    /// [`Refusal`] if the launcher's connection is missing, if another process has taken it, or if the launcher and the
+    /// environment name different ranks, sizes or jobs.
     pub(crate) fn accept(self) -> Result<(Ticket, Connection), Refusal> {
         let no_connection = || Refusal::NoConnection { fd: self.fd };
         let inherited = inherited_fd(self.fd).map_err(|_| no_connection())?;

@@ -33,7 +33,7 @@ pub(crate) trait KeyValues: Send {
     /// Returns the entry of a rank, after the exchange.
     fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError>;
 
-    /// Readable when the connection to the launcher is closed.
+    /// Returns a descriptor that reports the end of the connection to the launcher, if there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Reports to the launcher that this process ends in good order.
@@ -83,8 +83,8 @@ impl Candidate {
 }
 
 /// A directory of the other ranks. Addresses come from the launcher. The kernel reports the end of a rank's process if
-/// its address was requested and it runs on this host, in the same pid namespace. The ends of others show only if the
-/// transport notices them, or because the launcher ends the job.
+/// this rank has requested that rank's address and the process runs on this host, in the same pid namespace. The end of
+/// another process is noticed only by the transport, or because the launcher ends the job.
 pub(crate) struct KeyValuesDirectory {
     /// `None` when this rank has left, or the launcher is gone.
     clerk: Option<Clerk>,
@@ -104,7 +104,7 @@ impl KeyValuesDirectory {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let line = values.descriptor().map(|line| line.try_clone_to_owned()).transpose()?;
         if let Some(line) = &line {
-            // The clerk thread reads the connection; this only detects its end.
+            // The clerk thread reads the connection. This registration only detects the end of the connection.
             epoll::add(&watch, line, epoll::EventData::new_u64(LAUNCHER), epoll::EventFlags::RDHUP)?;
         }
         let clerk = Clerk::start(values)?;
@@ -208,12 +208,13 @@ impl Directory for KeyValuesDirectory {
     }
 
     fn panicked(&mut self) {
-        // The launcher ends the job when this process ends without having left.
+        // Leaving is skipped on purpose: the launcher then ends the job when this process ends.
         (self.line, self.clerk) = (None, None);
     }
 }
 
-/// The thread that asks the launcher, since its answers may take long and operations have deadlines.
+/// The thread that asks the launcher for entries and waits for the answers. An answer may take long, and an operation
+/// that needs it must still end at its deadline.
 struct Clerk {
     questions: mpsc::Sender<u32>,
     answers: mpsc::Receiver<(u32, Result<Entry, String>)>,
@@ -250,7 +251,7 @@ impl Clerk {
     }
 
     fn answers(&self) -> impl Iterator<Item = (u32, Result<Entry, String>)> {
-        // First: later answers ring again.
+        // The bell is reset before the answers are taken, so that an answer which arrives in between rings it again.
         self.bell.silence();
         self.answers.try_iter()
     }
@@ -262,6 +263,6 @@ impl Clerk {
     }
 }
 
-/// A value that is no rank.
+/// The epoll number of the connection to the launcher. No rank has this number.
 const LAUNCHER: u64 = u64::MAX;
 const CLERK: u64 = u64::MAX - 1;

@@ -2,8 +2,8 @@
 //! PMI-2 as in Slurm.
 //!
 //! PMI-1.1 in an order that all of them accept: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one `barrier_in`,
-//! then a `get` before the first message to each rank, and `finalize`. The wrong name of a key-value space ends the
-//! job, so the name is requested and returned unchanged.
+//! then a `get` before the first message to each rank, and `finalize`. A launcher ends the job if a command names
+//! another key-value space, so this code asks for the name and repeats it unchanged.
 
 mod mapping;
 mod wire;
@@ -62,7 +62,7 @@ impl PmiJob {
             Wire::Two => pmi.begin_2(rank, size)?,
         };
         let place = mapping.and_then(|mapping| mapping::place(&mapping, rank, size));
-        // If it is unknown, the ranks may be on as many hosts.
+        // If the mapping is unknown, assume the most hosts possible, one for each rank.
         let place = place.unwrap_or(Place { host: 0, hosts: size, neighbours: size, address: None });
         Ok(Candidate { rank, size, place, values: Box::new(pmi) })
     }
@@ -155,7 +155,7 @@ impl Pmi {
     }
 
     fn begin_2(&mut self, rank: u32, size: u32) -> Result<Option<String>, PmiError> {
-        // The version is negotiated in the notation of the first.
+        // Both versions begin with a command in the notation of PMI-1, which selects the version.
         self.wire = Wire::One;
         let agreed =
             self.ask("init", &[("pmi_version", "2"), ("pmi_subversion", "0")], "response_to_init")?;
@@ -243,7 +243,7 @@ impl Pmi {
         if answer.command() != expected {
             return Err(unexpected(command, &answer));
         }
-        // Not all report success explicitly.
+        // Some launchers omit the return code of a command that succeeded.
         match answer.get("rc").unwrap_or("0") {
             "0" => Ok(answer),
             code => {
@@ -309,7 +309,8 @@ fn unexpected(command: &'static str, got: &Words) -> PmiError {
 /// The attribute with the ranks of each host.
 const MAPPING: &str = "PMI_process_mapping";
 
-/// Longest value with its terminator, for launchers that have no command for it (PMI2_MAX_VALLEN).
+/// The longest value with its terminator, for launchers that have no command to ask for the limit (Slurm's
+/// PMI2_MAX_VALLEN).
 const VALUE_MAX_OF_PMI_2: usize = 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! PMIx, through the launcher's client library. An entry is a rank's value of one key. The common fence
-//! collects nothing: servers fetch an entry from its host at the first request.
+//! PMIx, through the launcher's client library. An entry is a rank's value of one key. The fence that all ranks
+//! complete collects no values: a server fetches an entry from the entry's host at the first request for it.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,8 @@ impl PmixJob {
             return Err(Refusal::JoinedBefore);
         }
         let client = connect(patience).map_err(|error| {
-            // A late answer may still come, to the thread that waits for it.
+            // After a time-out the connecting thread still waits, and a late answer would make this process a client.
+            // So only that error prevents another attempt.
             JOINED.store(matches!(error, PmixError::NoAnswer(_)), Ordering::Relaxed);
             Refusal::pmix(error)
         })?;
@@ -40,7 +41,7 @@ impl PmixJob {
         if rank != self.rank || rank >= size {
             return Err(Refusal::PmixRank { variable: self.rank, rank, size });
         }
-        // If it is unknown, the ranks may be on as many hosts.
+        // If the number of hosts is unknown, assume the most possible, one for each rank.
         let hosts = client.fact(Fact::Hosts).unwrap_or(size);
         let place = Place {
             host: client.fact(Fact::Host).unwrap_or(0),

@@ -67,7 +67,8 @@ impl Rendezvous {
             channel
                 .send(&Join { protocol: PROTOCOL, rank: self.rank, size: self.size, host: host_name() })
                 .map_err(Refusal::control)?;
-            // The server names the missing ranks when its own patience has ended.
+            // The server has a time limit of its own, after which its answer names the missing ranks. So wait a little
+            // longer than that.
             match answer(&mut channel, deadline + ANSWER_WITHIN) {
                 Ok(Reception::Welcome { mut ticket, is_hosted }) => {
                     if ticket.protocol != PROTOCOL {
@@ -84,18 +85,20 @@ impl Rendezvous {
                     let why = one_line(&why).into_owned();
                     return Err(Refusal::RefusedByRendezvous { address: self.address, why });
                 }
-                // The server may be starting, and another process may have answered before.
+                // No valid answer came. The server may still be starting, and the answer may be from another program
+                // that listened at the address before. Try again.
                 Err(_) if now() < deadline => pause(deadline),
                 Err(why) => return Err(failed(why)),
             }
         }
     }
 
-    /// Opens a server in this process: for this host only if the address belongs to this host alone.
+    /// Opens a server in this process. If the address is a loopback address, only processes
+    /// of this host can connect.
     fn open(&self, detection: Duration, patience: Duration) -> io::Result<Host> {
         let port = self.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let port: u16 = port.ok_or(io::ErrorKind::InvalidInput)?;
-        // The address may not resolve yet: then the server listens at all addresses.
+        // The address may not be resolvable yet. Then the server listens at all addresses.
         let known = self.address.to_socket_addrs().ok().and_then(|mut known| known.next());
         let ip = match known.map(|address| address.ip()) {
             Some(ip) if ip.is_loopback() => ip,
@@ -146,7 +149,7 @@ fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String>
         if left.is_zero() {
             return Err("the service there does not answer".to_owned());
         }
-        // The loop reads the event.
+        // An error of `poll` is ignored: the loop reads the channel anyway.
         let _ = poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timespec(left)));
     }
 }
@@ -164,14 +167,14 @@ impl Host {
         let (leash, theirs) = UnixStream::pair()?;
         let job = server.job();
         let thread = std::thread::Builder::new().name("rendezvous".to_owned());
-        // The ranks that have joined learn of any error.
+        // An error of the server is ignored here: it closes the connections of the ranks, which report the loss.
         let thread = thread.spawn(move || drop(server.run(Some(theirs.into()))))?;
         Ok(Host { job, thread, _leash: leash })
     }
 
     /// Waits until all ranks have ended.
     fn see_off(self) {
-        // A panic there has disconnected the remaining ranks.
+        // If the server thread has panicked, the remaining ranks are disconnected already, and nothing is left to do.
         let _ = self.thread.join();
     }
 }
@@ -184,7 +187,7 @@ fn host_name() -> String {
         (Ok(process::Place { boot, pid_namespace }), Ok(network)) => {
             format!("{:032x}.{pid_namespace:x}.{network:x}", u128::from_be_bytes(boot))
         }
-        // The process then shares a host with no other process.
+        // A random name equals that of no other process, so the process counts as alone on its host.
         _ => format!("{:016x}", SplitMix64::from_entropy().next_u64()),
     }
 }

@@ -73,7 +73,7 @@ struct Value {
 
 impl Attached {
     fn parts(&self) -> MutexGuard<'_, Parts> {
-        // The program's code never runs under this lock, so it cannot deadlock or panic there.
+        // No code of the program runs while this lock is held, so the program cannot cause a deadlock or a panic here.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

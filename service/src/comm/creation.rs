@@ -15,19 +15,20 @@ impl Comm {
     /// The duplicate gets the attributes whose [`Attribute::duplicate`](crate::Attribute::duplicate) returns a value.
     ///
     /// All ranks of this communicator call it, those of both groups if it is an intercommunicator. All ranks must call
-    /// `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a time. The new `Comm` has the bounds of this handle. Dropping its last
-    /// handle drops the messages in it that were not received; a message that comes later is dropped too, and for its
-    /// sender received.
+    /// `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a time.
+    /// The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the messages in
+    /// it that were not received, and those that arrive later. Their senders see them as received.
     ///
     /// Its members are the processes that create it. A rank that is started again later
     /// ([`incarnation`](Self::incarnation)) is no member of it: operations with it end with [`Error::PeerFailed`] and
     /// the cause [`Cause::Restarted`](crate::Cause::Restarted).
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank fails or leaves meanwhile, or gives up
-    /// ([`Cause::LeftComm`](crate::Cause::LeftComm)), at all ranks that live; [`Error::TimedOut`],
-    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]. [`Error::Exhausted`] if 2^31 communicators exist. If a rank fails at the very end, some ranks
-    /// may have the communicator, and their operations in it end with an error.
+    /// [`Error::PeerFailed`], at all ranks that live, if a rank fails or leaves meanwhile, or gives up the creation
+    /// ([`Cause::LeftComm`](crate::Cause::LeftComm)); [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
+    /// [`Error::Forked`]. [`Error::Exhausted`] if 2^31 communicators exist. If a rank fails while the creation ends,
+    /// the creation may succeed at some ranks and fail at others. Operations in the communicator with the ranks at
+    /// which it failed end with an error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -80,10 +81,11 @@ impl Comm {
         })
     }
 
-    /// Creates a communicator for each colour, of the ranks that chose it (`MPI_Comm_split`). They are ordered by key,
-    /// and those with the same key as in this communicator. A rank without a colour gets none.
+    /// Creates one communicator for each colour, whose members are the ranks that chose that colour (`MPI_Comm_split`).
+    /// The members are ordered by key; members with equal keys keep their order in this communicator. A rank without a
+    /// colour gets `None`.
     ///
-    /// All ranks of this communicator call it, as [`dup`](Self::dup).
+    /// All ranks of this communicator call it, under the rules of [`dup`](Self::dup).
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup); [`Error::NeedsOneGroup`].
@@ -119,10 +121,10 @@ impl Comm {
     }
 
     /// Creates the communicator of a group (`MPI_Comm_create_group`). Only the members of the group call it, all with
-    /// the same group and tag. They are ranks of this communicator.
+    /// the same group and tag. Each member must be a rank of this communicator.
     ///
-    /// The tag tells apart creations that go on at the same time between the same ranks, in several threads. After one
-    /// that failed, use another tag.
+    /// If several threads create communicators of the same ranks at the same time, the tag says which calls belong
+    /// together. After a creation that failed, use another tag.
     ///
     /// # Errors
     /// [`Error::NotAMember`], [`Error::NeedsOneGroup`]; otherwise the errors of [`dup`](Self::dup).
@@ -156,7 +158,8 @@ impl Comm {
     fn begin_create(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.check_one_group()?;
         let (group, members) = (&group.0, self.members());
-        // There are more ranks than members only if one of the first of them is no member.
+        // A group has no rank twice, so if it has more ranks than the communicator, one of its first ranks is not a
+        // member. The search therefore ends within as many steps as there are members.
         if let Some(stranger) = group.iter().find(|rank| !members.contains(*rank)) {
             return Err(Error::NotAMember { world_rank: Rank(stranger.0) });
         }
@@ -211,11 +214,12 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
 }
 
 /// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate`]. Every call
-/// that waits or tests makes progress with all creations of the process, so they may cross. (Of several
-/// [lanes](Comm::lane), calls in the first one do.)
+/// that waits or tests makes progress with all creations of the process, so ranks may wait for several creations in
+/// different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this progress.
 ///
-/// Dropping it gives it up: the others get [`Error::PeerFailed`] with [`Cause::LeftComm`](crate::Cause::LeftComm), from
-/// the creation or, if that had succeeded, from their operations with this rank in the communicator.
+/// Dropping it gives the creation up. The other ranks get [`Error::PeerFailed`] with
+/// [`Cause::LeftComm`](crate::Cause::LeftComm) from the creation. If the creation has already succeeded for them, they
+/// get it from their operations with this rank in the communicator.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -257,7 +261,8 @@ impl<C> Creation<C> {
         let cancel = Bounds { timeout: None, cancel: self.parent.bounds.cancel.clone() };
         let mut seen = None;
         let end = loop {
-            // Each wait ends when the awaited rank changes, so that reports name the right rank.
+            // Each turn of the loop waits for one rank. It ends when the creation begins to wait for another one, so
+            // that reports name the right rank.
             let (rank, tag) = seen.unwrap_or((runtime.rank, 0));
             let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag, mask: !0 };
             let look = |engine: &mut Engine<_>| {
@@ -387,7 +392,7 @@ mod tests {
                     if comm.rank() == restarted {
                         comm.runtime.act(|engine, _| engine.expect_numbers());
                     }
-                    // The second waits until the first has learned the numbers.
+                    // The second creation cannot choose numbers before the first one has its own.
                     let (first, second) = (comm.idup()?, comm.idup()?);
                     second.wait()?;
                     first.wait()?;

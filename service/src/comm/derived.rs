@@ -96,7 +96,8 @@ impl Comm {
         Self { derived, context, ..self.clone() }
     }
 
-    /// Returns the runtime of the first lane. After the end of the World, one is like the other.
+    /// Returns the runtime of the first lane. After the end of the World every lane returns the same error, so the own
+    /// lane serves too.
     pub(super) fn first_lane(&self) -> Arc<Runtime<Transport>> {
         self.runtime.lane(0).unwrap_or_else(|_| Arc::clone(&self.runtime))
     }

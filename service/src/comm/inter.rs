@@ -13,10 +13,11 @@ impl Comm {
     /// (`MPI_Intercomm_create`). In it, destinations and sources are ranks of the *remote* group, and
     /// [`rank`](Self::rank), [`size`](Self::size) and [`group`](Self::group) are those of this rank's own group.
     ///
-    /// All ranks of both communicators call it, those of each with the same `leader`, a rank of their communicator. The
-    /// two leaders communicate in `bridge`, a communicator that contains both, where `remote_leader` is the other one's
-    /// rank. `bridge` and `remote_leader` matter at the leaders alone; other ranks may name any. The tag tells apart
-    /// creations that go on at the same time between the same leaders. After one that failed, use another tag.
+    /// All ranks of both communicators call it. `leader` is a rank of this communicator, and all its ranks pass the
+    /// same one. The two leaders communicate in `bridge`, a communicator that contains both of them; `remote_leader` is
+    /// the rank that the leader of the other group has in `bridge`. Only the values that the leaders pass for `bridge`
+    /// and `remote_leader` count; the other ranks may pass any. If several creations go on between the same leaders at
+    /// the same time, the tag says which calls belong together. After a creation that failed, use another tag.
     ///
     /// In each of the two communicators this is one of the creations that all ranks call in the same order (see
     /// [`dup`](Self::dup)). The new communicator has the bounds of this handle.
@@ -100,7 +101,8 @@ impl Comm {
         match other {
             Ok(other) => self.begin_creation(self.members(), None, choice(other), member),
             Err(error) => {
-                // The other ranks wait for this one, so it takes part and gives up.
+                // The other ranks of this group wait for this rank. So it takes part in the creation and gives it up at
+                // once, which ends their calls.
                 drop(self.begin_creation(self.members(), None, choice(None), member));
                 Err(error)
             }
@@ -133,7 +135,7 @@ impl Comm {
     /// that call it with `high` come behind those that do not, and each group keeps its order. All ranks of a group give
     /// the same value. If both groups give the same value, the group that contains the lowest rank of the job comes first.
     ///
-    /// All ranks of both groups call it, as [`dup`](Self::dup).
+    /// All ranks of both groups call it, under the rules of [`dup`](Self::dup).
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup); [`Error::NeedsTwoGroups`].

@@ -19,16 +19,18 @@ pub enum Mode {
     /// claimed meets its receive with [`Message::recv`](crate::Message::recv). A message that its receiver drops with the
     /// communicator counts as received.
     Synchronous,
-    /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a later
-    /// call on that lane, or while this rank leaves, if its receiver takes it within the parameter `linger_us`. [`Error::Exhausted`] if the buffer has no room. The buffer is that of
-    /// [`Comm::with_buffer`]; without one all communicators of a [lane](Comm::lane) share a buffer of `buffer_max` bytes,
-    /// 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`].
-    /// While the receiver has no room for a copied message, later messages to that rank wait behind it, and a standard
-    /// send ends with [`Error::TimedOut`] if it has a time-out.
+    /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a
+    /// later call on that lane, or while this rank leaves, if its receiver takes it within the parameter `linger_us`.
+    /// The send ends with [`Error::Exhausted`] if the buffer has no room. The buffer is the one of
+    /// [`Comm::with_buffer`]; handles without one share the buffer of their [lane](Comm::lane), which has `buffer_max`
+    /// bytes, 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of
+    /// [`Comm::send`]. While the receiver has no room for a copied message, later messages to that rank wait behind it,
+    /// and a standard send ends with [`Error::TimedOut`] if it has a time-out.
     Buffered,
-    /// The program promises that the receive was posted before (`MPI_Rsend`). Then the send is a standard one. Under the
-    /// check `modes` ([`Settings::set_check`](crate::Settings::set_check)) the send waits for the receiver's answer. If
-    /// no receive was posted the message is dropped, and the send ends with [`Error::NotPosted`].
+    /// The program promises that the receive was posted before (`MPI_Rsend`). By default the promise is not checked,
+    /// and the send is a standard one. Under the check `modes` ([`Settings::set_check`](crate::Settings::set_check))
+    /// the send waits for the receiver's answer: if no receive was posted, the message is dropped, and the send ends
+    /// with [`Error::NotPosted`].
     Ready,
 }
 
@@ -59,11 +61,10 @@ impl Comm {
         Self { mode, ..self.clone() }
     }
 
-    /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends
-    /// (`MPI_Comm_attach_buffer`): see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more.
-    /// Clones of the handle share the buffer; its handle on another [lane](Self::lane) has one of the same size. The
-    /// memory is allocated for each message, and the buffer ends with the last handle; the messages in it are sent all
-    /// the same.
+    /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends (`MPI_Comm_attach_buffer`):
+    /// see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more. Clones of the handle share
+    /// the buffer; its handle on another [lane](Self::lane) has one of the same size. Memory is allocated for each
+    /// message and not in advance. The buffer ends with its last handle, but the messages in it are still sent.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -88,8 +89,9 @@ impl Comm {
 
     /// Waits until all messages in the buffer of this handle have been sent, within the bounds of the handle: in the
     /// buffer of [`with_buffer`](Self::with_buffer) (`MPI_Comm_flush_buffer`), otherwise in that of the process
-    /// (`MPI_Session_flush_buffer`). Afterwards the buffer is empty, unless another thread has sent meanwhile. A message
-    /// to a rank that has failed leaves the buffer unsent: see [`Stats::lost`](crate::Stats::lost).
+    /// (`MPI_Session_flush_buffer`). Afterwards the buffer is empty, unless another thread has sent meanwhile. If a
+    /// rank has failed, a message to it is removed from the buffer without being sent: see
+    /// [`Stats::lost`](crate::Stats::lost).
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`], [`Error::Condemned`].

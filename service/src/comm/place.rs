@@ -9,7 +9,7 @@ use samite_p2p::Choice;
 use super::Comm;
 use crate::error::Error;
 
-/// What the ranks of a communicator share that [`Comm::split_by`] creates.
+/// The part of a machine that the ranks of a new communicator share: see [`Comm::split_by`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -23,10 +23,10 @@ pub enum Kind {
 
 impl Comm {
     /// Creates a communicator of the ranks that share a host, a NUMA node or a core (`MPI_Comm_split_type`). Ranks are
-    /// ordered by key, and those with the same key as in this communicator. A rank that the system may run in several
-    /// NUMA nodes or cores gets none of that kind.
+    /// ordered by key; ranks with equal keys keep their order in this communicator. A rank that is not bound to one
+    /// NUMA node or core gets `None` for that kind.
     ///
-    /// All ranks of this communicator call it, with the same kind, as [`split`](Self::split).
+    /// All ranks of this communicator call it, with the same kind and under the rules of [`dup`](Self::dup).
     ///
     /// # Errors
     /// Returns the errors of [`split`](Self::split); [`Error::Exhausted`] if the system does not identify its host, for

@@ -51,7 +51,7 @@ struct OfLane {
 
 struct Shared {
     directory: Box<dyn Directory>,
-    /// The shares of the lanes, by number.
+    /// The state that is kept for each lane, by its number.
     shares: Vec<Share>,
     /// The known addresses of ranks that take part, with their incarnations.
     known: HashMap<u32, (u32, Address)>,
@@ -81,7 +81,8 @@ impl Share {
     }
 
     fn post(&mut self, notice: Notice) {
-        // The launcher asks again and again, and the lane may have no thread that answers.
+        // The launcher asks for figures repeatedly. If no thread uses the lane, nobody answers, so one question is kept
+        // and the others are dropped.
         if matches!(notice, Notice::Asked { at_end: false })
             && self.news.iter().any(|news| matches!(news, Notice::Asked { at_end: false }))
         {
@@ -90,7 +91,8 @@ impl Share {
         if self.news.is_empty() {
             self.alarm.ring();
         }
-        // A process may be stopped and continued any number of times.
+        // Only the latest notice that a process was stopped or continued is kept, because there may be any number of
+        // them.
         if let Notice::Stopped { rank, incarnation, .. } = notice {
             self.news.retain(|news| {
                 !matches!(news, Notice::Stopped { rank: r, incarnation: i, .. } if (*r, *i) == (rank, incarnation))
@@ -120,7 +122,8 @@ impl Shared {
                 _ => {}
             }
             for share in &mut self.shares {
-                // The lane may know the rank by its call alone, and must know the next incarnation all the same.
+                // If the rank made the first contact with a lane, that lane has never requested its address. It needs
+                // the address of the next incarnation too, so the request is noted here.
                 if let Notice::Failed { rank, returns: true, .. } = notice {
                     share.requested.insert(rank);
                 }
@@ -252,7 +255,7 @@ impl Directory for OfLane {
         Some(self.watch.as_fd())
     }
 
-    /// Reports the sums over all lanes. A lane that no thread uses at the moment counts with its latest figures.
+    /// Reports the sums over all lanes. For a lane that no thread uses at the moment, the last reported figures count.
     fn tell(&mut self, figures: Figures, peers: &[PeerStats]) {
         let mut shared = self.shared();
         let share = &mut shared.shares[self.lane];

@@ -49,7 +49,7 @@ fn messages_of_lanes_are_apart_and_each_lane_has_its_order() {
                 }
             });
         } else {
-            // All of the last lane first.
+            // The messages of the last lane are received first.
             for (number, lane) in (0..3_u32).zip(&lanes).rev() {
                 for round in 0..100 {
                     let mut got = [0; 2];
@@ -166,7 +166,7 @@ fn a_waiting_lane_is_woken_for_a_notice_that_another_lane_takes() {
                         );
                     });
                 }
-                // The threads sleep by then, most of the time.
+                // After this time-out the threads are usually asleep.
                 comm.with_timeout(Duration::from_millis(20)).recv(&mut [0u8], Rank(0), 8).unwrap_err();
                 comm.lane(0).unwrap().send(&[1u8], Rank(1), 9).unwrap();
             });

@@ -214,7 +214,7 @@ impl<B: Buffer> Half<B> {
     }
 }
 
-/// Waits until one of two requests has ended, and knows which one.
+/// A wait for the end of one of two requests, which records which of them has ended.
 struct Either {
     ids: [Option<RequestId>; 2],
     ended: RequestId,

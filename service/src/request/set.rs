@@ -193,7 +193,8 @@ impl<B: Buffer> RequestSet<B> {
         }
     }
 
-    /// Cancels the requests whose cancel was used, and one of the set if that of the set was used.
+    /// Cancels the requests whose own cancel was used. If the cancel of the set was used, cancels one request of the
+    /// set.
     fn heed_cancels(&mut self) {
         let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
         let is_cancelled = self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
@@ -211,7 +212,8 @@ impl<B: Buffer> RequestSet<B> {
         Some(self.end(call, key, Some(Completion { result: Err(error), memory: None })))
     }
 
-    /// Takes a request out that has ended already. May wait for the cause of a failure if `explains`.
+    /// Takes out a request that has ended already. If `explains` is true, it may wait for the launcher's report of why
+    /// a peer failed.
     fn take(&mut self, call: &'static str, explains: bool) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
             return Some(self.end(call, key, None));
@@ -278,8 +280,8 @@ struct UnderWay {
     extras: Option<Arc<Extras>>,
 }
 
-/// The different cancels of a set's requests, each with the number of requests, and false once it has cancelled them.
-/// A wait looks at each of them, and not at each request.
+/// The different cancels of a set's requests, each with the number of its requests, and a flag that is true until the
+/// cancel has cancelled them. So a wait looks at each cancel, and not at each request.
 #[derive(Debug, Default)]
 struct Cancels(Vec<(Cancel, usize, bool)>);
 
@@ -318,7 +320,7 @@ fn used_by(members: &Members<UnderWay, ()>, cancel: &Cancel) -> Vec<RequestId> {
     used.map(|member| member.id).collect()
 }
 
-/// A wait for the request of a watcher that ends first.
+/// A wait for the first request to end among those of a watcher.
 struct Watched<'a> {
     watcher: u32,
     /// The key of the awaited request.

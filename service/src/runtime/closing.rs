@@ -25,7 +25,7 @@ impl<P: Port> Runtime<P> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start = self.clock.now();
         core.ask = Time::ZERO;
-        // A rank that was given up is dead for the others, and has not left in good order.
+        // If the other ranks have given up this rank, it has failed for them, and cannot leave in good order.
         core.attend(start).map_err(Public::public)?;
         let mut goodbye = Goodbye { runtime: self, core, was_alone, start, is_said: false, awaits: None };
         goodbye.say(start, false);
@@ -59,7 +59,8 @@ impl<P: Port> Runtime<P> {
     /// Takes the engine out of the lock, and wakes the waiting threads. The flag is true if none of them slept.
     fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
-            // This must precede the wake-up: a woken caller returns, and its borrowed buffer can be reused.
+            // Abandon the lent requests before the wake-up: a woken caller returns, and its borrowed buffer can then be
+            // reused.
             core.now = self.clock.now();
             core.forget_lent();
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
@@ -104,8 +105,9 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
                 let time = core.time_to_sleep(nap_time, until);
                 let Some(time) = core.arm(nap_time, time) else { continue };
                 match &runtime.watch {
-                    // A thread that was woken may not have reset the alarm, so the sleep would end at once. And events
-                    // of other lanes do not wake a sleep on this lane's descriptors.
+                    // Sleep on the descriptors only if no other thread slept there and there is no other lane. A thread
+                    // that was woken may not have reset the alarm, which would end this sleep at once; and events of
+                    // other lanes do not wake a sleep on this lane's descriptors.
                     Some(watch) if *was_alone && is_only => watch.sleep(time),
                     _ => nap(nap_time.min(time)),
                 }
@@ -131,12 +133,12 @@ pub(crate) struct Goodbye<'a, P> {
     was_alone: bool,
     start: Time,
     is_said: bool,
-    /// The receiver of the first message that is sent before the goodbye.
+    /// The receiver of a message of an agreement that is not sent yet and must be sent before the goodbye.
     awaits: Option<WorldRank>,
 }
 
 impl<P: Port> Goodbye<'_, P> {
-    /// Says goodbye once the messages of agreements are sent, or at once if it is `late`.
+    /// Says goodbye once the messages of agreements are sent, or at once if `is_late`.
     fn say(&mut self, now: Time, is_late: bool) {
         self.awaits = self.core.engine.unsent_answer().filter(|_| !is_late);
         if !self.is_said && self.awaits.is_none() {

@@ -13,7 +13,7 @@ pub(crate) trait Directory: Send {
     /// Returns the next notice.
     fn poll(&mut self) -> Option<Notice>;
 
-    /// Readable when there may be a notice.
+    /// Returns a descriptor that is readable when there may be a notice, if there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Answers [`Notice::Asked`]. The default does nothing, for directories that never ask.
@@ -23,7 +23,8 @@ pub(crate) trait Directory: Send {
     /// launchers that speak PMI or PMIx, where no connection leads to the other ranks.
     fn give_up(&mut self, _rank: u32, _incarnation: u32, _why: String) {}
 
-    /// Returns true if the end of every rank is reported, and how its process ended. Then a goodbye is not final.
+    /// Returns true if this directory reports the end of every rank and how its process ended. Then a goodbye is not
+    /// final.
     fn tells_ends(&self) -> bool {
         false
     }
@@ -31,8 +32,8 @@ pub(crate) trait Directory: Send {
     /// Reports that this rank has finished, so that a later failure of its process is not reported to the others.
     fn leave(&mut self);
 
-    /// Reports that this rank has closed its world. The end of its process shows if it has left in good order, if that
-    /// end is observed.
+    /// Reports that this rank has closed its world. Where a launcher observes the end of the process, that end decides
+    /// if the rank has left in good order.
     fn close(&mut self) {
         self.leave();
     }
@@ -74,7 +75,7 @@ pub(crate) enum Notice {
         verdict_on: u32,
         why: String,
     },
-    /// The launcher asks for this rank's activity: now, or at its end and with its peers.
+    /// The launcher asks for a report of this rank's activity: at once, or when the rank ends and then for each peer.
     Asked {
         at_end: bool,
     },

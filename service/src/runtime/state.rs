@@ -21,7 +21,7 @@ use crate::lanes::{Addresses, Lane};
 use crate::patience::Burst;
 use crate::watch::Watch;
 
-/// The engine with its driver's state.
+/// The engine, with the state that the runtime needs to drive it.
 pub(super) struct Core<P> {
     pub(super) engine: Engine<P>,
     pub(super) directory: Box<dyn Directory>,
@@ -32,15 +32,15 @@ pub(super) struct Core<P> {
     pub(super) now: Time,
     /// The time of the next poll of the directory.
     pub(super) ask: Time,
-    /// Addresses that were requested and have not come.
+    /// The number of addresses that were requested and have not arrived.
     pub(super) awaited: usize,
     /// True if the launcher wants a report of this rank's activity at the end.
     pub(super) tells_at_end: bool,
     /// Time spent waiting, over all threads.
     pub(super) waited_ns: u64,
-    /// The message that a thread without a request waits for.
+    /// The message that a thread waits for without a request, in a probe for example.
     pub(super) sought: Option<Report>,
-    /// The reason why this rank was given up, if it was: it takes no further action then.
+    /// The reason why the other ranks gave up this rank, if they did. It takes no further action then.
     pub(super) condemned: Option<String>,
     pub(super) burst: Burst,
     /// Number of times that the core was yielded.
@@ -67,11 +67,12 @@ impl<P: Port> Core<P> {
     /// Polls the engine.
     ///
     /// # Errors
-    /// Returns those of [`Engine::poll`]. They are boxed, so that the result fits in registers: as a whole it would be
-    /// copied in pieces of 16 bytes, which wait for the stores of its parts (a fifth of the time of an idle poll).
+    /// Returns those of [`Engine::poll`]. The error is boxed, so that the result fits in registers. An unboxed result
+    /// would be copied in pieces of 16 bytes, and each copy would wait for the stores of its smaller parts (a fifth of
+    /// the time of an idle poll).
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let polled = self.engine.poll(self.now, lent).map_err(Box::new);
-        // At once: the caller may wait for nothing after this call.
+        // The peer is informed now, because the caller may make no further call.
         if self.engine.has_given_up() {
             self.tell_given_up();
         }
@@ -88,7 +89,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Wakes the sleeping thread, if there is work for which it would wake too late.
+    /// Wakes the sleeping thread if there is work that is due before that thread would wake.
     #[cold]
     pub(super) fn wake_if_due(&mut self) {
         let are_ready = self.tasks.are_ready(&self.engine);
@@ -105,8 +106,8 @@ impl<P: Port> Core<P> {
             return;
         }
         let Harvest { must_poll, has_ends } = self.engine.harvest();
-        // No thread need be inside: then this is the look for the packet. An error of the port comes again at the next
-        // poll of a call that can return it.
+        // A packet may have arrived while no thread was in a call, so this function must poll for it. An error of the
+        // port is ignored, because the next poll by a call that can return the error meets it again.
         let has_events = must_poll && matches!(self.poll(&mut ()), Ok(1..));
         match has_ends || has_events {
             true => self.wake(),
@@ -114,14 +115,15 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Abandons a request. A rank that the others gave up does not report this to them: they take it for dead, and a
-    /// message from it would mislead them. But none of them may read a buffer that the caller gets back.
+    /// Abandons a request. If the others have given up this rank, nothing is sent to them: for them the rank is dead,
+    /// and a message from it would mislead them. But its buffers are concealed, because none of the others may read a
+    /// buffer that the caller gets back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
             None => self.engine.forget(id),
             Some(_) => {
                 self.engine.conceal();
-                // Its set has taken it out.
+                // The set that watched the request does not contain it any more.
                 self.engine.unwatch(id);
             }
         }
@@ -138,12 +140,12 @@ impl<P: Port> Core<P> {
         self.engine.outcome(id)
     }
 
-    /// Ends a receive that is to report a failure, with the failure as its result: a call that returns cannot leave the
-    /// receive posted. Returns `None` if there is no failure to report.
+    /// Ends a receive that must report a failure, with the failure as its result. A blocking call returns then, so it
+    /// cannot leave the receive posted. Returns `None` if there is no failure to report.
     #[cold]
     pub(super) fn end_by_failure<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let error = self.engine.failure_pending(id)?;
-        // The request has matched no message, so it ends here, and its owner gets the buffer.
+        // The receive has matched no message, so the cancel ends it at once, and its owner gets the buffer.
         self.engine.cancel(id);
         let memory = self.engine.collect(id, lent).and_then(|ended| ended.memory);
         Some(Completion { result: Err(error.public()), memory })
@@ -185,11 +187,11 @@ impl<P: Port> Core<P> {
         Ok(self.poll(lent)? + usize::from(news))
     }
 
-    /// Returns the longest sleep until work is due; `nap` if nothing would wake the thread.
+    /// Returns the longest time to sleep before work is due, or `nap_time` if nothing would wake the thread.
     pub(super) fn time_to_sleep(&self, nap_time: Duration, until: Time) -> Duration {
         let due = self.engine.due().min(until);
         let until_due = Duration::from_nanos(due.since(self.now)).min(SLEEP_MAX);
-        // The port has refused work that is due, and nothing signals that it has room.
+        // Work is due, but the port has refused it for lack of room, and does not signal when it has room again.
         if until_due.is_zero() { nap_time } else { until_due }
     }
 
@@ -285,15 +287,16 @@ impl<P: Port> Core<P> {
         figures_of(&mut self.engine, self.now, self.waited_ns, self.sought)
     }
 
-    /// Messages that a rank sent before its end come first, as far as they have arrived.
+    /// Polls until nothing more arrives. Called before the end of a rank is recorded, so that the messages that it sent
+    /// before are received first.
     pub(super) fn receive_all(&mut self) -> Result<(), Box<Error>> {
         while self.poll(&mut ())? > 0 {}
         Ok(())
     }
 }
 
-/// The interval of polls of the directory while a thread waits: well under the time in which a death
-/// should be known.
+/// The time between two polls of the directory while a thread waits. It is well below the time within which the end of
+/// a rank should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
 /// The longest sleep without an event: for notices that the launcher's connection could not accept, and for

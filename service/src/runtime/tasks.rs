@@ -27,7 +27,7 @@ use crate::patience::{Patience, Rest};
 /// The futures that wait for an engine.
 #[derive(Default)]
 pub(super) struct Tasks {
-    /// The engine's watcher of all requests that futures await. `None` before the first such future.
+    /// The engine's watcher that gets the ends of all requests that futures await. `None` before the first such future.
     watcher: Option<u32>,
     /// Futures of requests, by the watcher's key.
     requests: Slab<Task>,
@@ -104,7 +104,7 @@ impl Tasks {
         (watcher, self.requests.insert(task))
     }
 
-    /// Returns true if a request may have ended whose future was not woken yet.
+    /// Returns true if there may be a request that has ended and whose future was not woken yet.
     pub(super) fn are_ready<P: Port>(&self, engine: &Engine<P>) -> bool {
         self.watcher.is_some_and(|watcher| engine.has_ends(watcher))
     }
@@ -134,7 +134,8 @@ impl Tasks {
     fn take_ready<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, ready: &mut Vec<Waker>) -> Time {
         if let Some(watcher) = self.watcher {
             while let Some((id, key)) = engine.take_end(watcher) {
-                // Otherwise the engine would return a receive without possible senders at each step.
+                // Stop watching the request. Otherwise the engine would return it at each step, if it is a receive that
+                // no rank can serve any more.
                 engine.unwatch(id);
                 ready.extend(self.requests.get_mut(key as usize).and_then(|task| task.waker.take()));
             }
@@ -172,14 +173,14 @@ where
         bounds: &Bounds,
         waker: &Waker,
     ) -> Poll<Option<Completion>> {
-        // An executor's code runs here, so the lock is taken later.
+        // Cloning a waker runs the executor's code, which may call the library. So the lock is taken only afterwards.
         let waker = waker.clone();
         let mut core = match self.core.lock() {
             Ok(core) => core,
             Err(refused) => return Poll::Ready(Some(unfinished(refused))),
         };
         let old = core.tasks.remove(entry);
-        // If the request has ended, the clock and the directory need not be read.
+        // Poll once without reading the clock and the directory, which is enough if the request has ended.
         let mut end = core.poll(&mut ()).map(|events| (events, core.take_ended(id)));
         if let Ok((_, None)) = end {
             let cancel = bounds.cancel.as_ref();
@@ -195,7 +196,8 @@ where
             let news = core.attend(self.clock.now());
             end = news.map(|news| (events + usize::from(news), core.take_ended(id)));
             if let Ok((_, None)) = end {
-                // A matched receive continues after a cancel, which must not wake the future again.
+                // A matched receive continues after a cancel. Leave the cancel out, so that it does not wake the future
+                // again.
                 let task = Task::new(waker, cancel.filter(|_| !is_cancelled));
                 let pending = match self.start_driver(&mut core) {
                     Ok(()) => {
@@ -239,7 +241,8 @@ where
         waker: &Waker,
         look: impl FnOnce(&mut Engine<P>) -> Result<Option<R>, samite_p2p::Error>,
     ) -> Poll<Result<R, Error>> {
-        // An executor's code runs here, so the lock is taken later. What is left of the waker is dropped without the lock.
+        // Cloning and dropping a waker run the executor's code, which may call the library. So both happen without the
+        // lock.
         let mut waker = Some(waker.clone());
         let mut core = match self.core.lock() {
             Ok(core) => core,
@@ -420,7 +423,8 @@ pub(crate) fn contain(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call))
         && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {
-        // A payload that panics when it is dropped, whose own payload may do the same.
+        // The payload of the panic has panicked when it was dropped. The payload of that second panic may do the same,
+        // so it is leaked.
         std::mem::forget(again);
     }
 }

@@ -13,7 +13,7 @@ use super::state::Sleeper;
 use super::*;
 use crate::lanes::Addresses;
 
-/// Gives the notices that are put into it.
+/// A directory whose notices the test provides.
 #[derive(Clone, Default)]
 struct Notices(Arc<Mutex<VecDeque<Notice>>>);
 
@@ -29,7 +29,7 @@ impl Directory for Notices {
     fn panicked(&mut self) {}
 }
 
-/// Returns the runtime of the first rank of a job, which knows itself.
+/// Returns the runtime of the first rank of a job. It knows no other rank.
 fn runtime(size: u32, hub: &Hub, notices: Notices) -> Runtime<impl Port + use<>> {
     let identity = Identity { rank: WorldRank(0), size, incarnation: 7, secret: [9; 16] };
     let mut engine = Engine::new(hub.port(), identity.clone(), Config::default());
@@ -78,7 +78,7 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
     runtime.abandon();
 }
 
-/// The first lane creates communicators, and nobody may use the others meanwhile.
+/// The first lane creates communicators, while no thread may use the other lanes.
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     let notices = Notices::default();
@@ -100,7 +100,8 @@ fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     assert!(matches!(found, Ok(None)), "{found:?}");
 }
 
-/// A lane that a rank has called first is not told the addresses of its later incarnations.
+/// If a rank made the first contact with a lane, that lane is not told the addresses of the rank's later incarnations
+/// unless it asks.
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_know_only_its_end() {
     let notices = Notices::default();
@@ -129,7 +130,7 @@ impl std::task::Wake for Told {
     }
 }
 
-/// A future that is not polled again would let the driver find the same error for ever.
+/// If a future were not polled again, the driver would find the same error forever.
 #[test]
 fn the_driver_ends_with_an_error_that_lasts() {
     let notices = Notices::default();
@@ -143,7 +144,7 @@ fn the_driver_ends_with_an_error_that_lasts() {
     assert!(runtime.poll_end(awaited, &mut entry, &bounds, &Arc::new(Told(sender)).into()).is_pending());
     notices.0.lock().unwrap().push_back(Notice::Condemned { why: "its host was lost".to_owned() });
     told.recv().unwrap();
-    // The driver has the other reference.
+    // The driver thread holds the second reference until it ends.
     while Arc::strong_count(&runtime) > 1 {
         std::thread::yield_now();
     }

@@ -188,15 +188,15 @@ impl<P: Port> Runtime<P> {
         });
         match end.map_err(|refused| error_of(refused, Fate::NotDelivered))? {
             Ok(found) => Ok(found),
-            // An error of the search itself is explained within the rest of the bounds.
+            // For an error of `look`, wait for the launcher's report of the cause within the rest of the bounds.
             Err((error, Some(age))) => Err(self.explain(error, &bounds.after(age))),
             Err((error, None)) => Err(error),
         }
     }
 
-    /// Completes the cause of a failure. A lost connection and a goodbye are known before the launcher's report of how
-    /// the process ended, which helps the user more. This waits a moment for the report, within the bounds of
-    /// the operation.
+    /// Completes the cause of a failure. A lost connection or a goodbye becomes known before the launcher reports how
+    /// the process ended, and that report is more useful. This waits a moment for the report, within the bounds of the
+    /// operation.
     #[cold]
     pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
         let age = match &error {
@@ -213,8 +213,8 @@ impl<P: Port> Runtime<P> {
                     *cause = known;
                 }
             }
-            // Calls that end at once do not poll the directory. A program that repeats such a call must learn of a
-            // failure all the same.
+            // A call that ends at once does not poll the directory. Poll it here, so that a program that only repeats
+            // such a call learns of failures and restarts too.
             Error::PeerFailed { .. } | Error::FailurePending { .. } | Error::Deserted => self.hear(),
             _ => {}
         }
@@ -371,19 +371,20 @@ pub(super) fn deadline_after(begun: Time, time: Duration) -> Time {
 /// closes its connections before its status is available.
 const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 
-/// The same after a goodbye: the process closes its ports before it exits, which takes some 100 ms over
-/// tcp; if it runs on, the agent reports after a second that it has left.
+/// The time for which the launcher's report may come after a goodbye. The process closes its ports before it exits,
+/// which takes some 100 ms over tcp. If it continues to run, the agent reports after a second that the rank has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// The longest delay of a search's end while polls have events: one poll takes a limited number of packets.
+/// The time by which a search may exceed its deadline while polls have events: a poll takes a limited number of
+/// packets, so the awaited message may be behind them.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
-/// Number of yields before the next poll. A rank that shares its core polls twice before it reads
-/// the clock and polls the directory, which take as long as a message. So many turns of the others may pass until a
-/// deadline or a death is noticed.
+/// Number of yields before the next poll. A rank that shares its core polls twice before it reads the clock and polls
+/// the directory, because these take as long as a message. So a deadline or the end of a rank may be noticed only after
+/// this many turns of the other ranks.
 const TURNS: u32 = 4;
 
-/// Number of yields before a rank moves to its core: some 10 ms, so that all ranks have started. It moves once: if the
-/// system moves it again, it has a reason. Beside a process that kept one of two cores busy, ranks that always went
-/// back took 2.7 times as long, and ranks bound to their cores 165 times.
+/// Number of yields before a rank moves to its core. They take some 10 ms, in which all ranks have started. A rank
+/// moves only once, because the system may have a reason to move it again. Beside a process that kept one of two cores
+/// busy, ranks that always went back took 2.7 times as long, and ranks bound to their cores 165 times.
 const DEAL_AFTER: u32 = 512;

@@ -36,7 +36,7 @@ use crate::{Cancel, Error, Status};
 /// ```
 #[derive(Debug, Default)]
 pub struct PendingSet<'scope> {
-    /// The set's number in the scope, once there was a wait.
+    /// The set's number in the scope. `None` before the first wait or test.
     number: Option<usize>,
     members: Members<Pending<'scope>, Result<Status, Error>>,
     /// Keys of operations whose ends are not reported to the set yet.
@@ -219,7 +219,8 @@ impl<'scope> Scope<'scope, '_> {
         number
     }
 
-    /// Takes an operation out of a set that has ended already. May wait for the cause of a failure if `explains`.
+    /// Takes out an operation of a set that has ended already. If `explains` is true, it may wait for the launcher's
+    /// report of why a peer failed.
     fn take_ended(
         &mut self,
         call: &'static str,
@@ -239,7 +240,7 @@ impl<'scope> Scope<'scope, '_> {
         Some(self.take_out(call, set, key as usize, completion))
     }
 
-    /// Takes out an operation that has ended, with its result unless its loan has it.
+    /// Takes out an operation that has ended. `completion` is its result, or `None` if the result is in the loan.
     fn take_out(
         &mut self,
         call: &'static str,

@@ -34,7 +34,7 @@ enum Does {
     Run,
     /// Waits until its port has events, at most until a time.
     Doze(u64),
-    /// Waits until a time, as a rank that computes.
+    /// Waits until a time, which simulates a rank that computes.
     Compute(u64),
     /// Has ended.
     Nothing,
@@ -74,8 +74,8 @@ impl Stage {
         self.await_turn(rank);
     }
 
-    /// Takes the time of a poll, and may pass the turn on. A poll without events takes as long as there are none, up to
-    /// a limit: a wait in real time would poll again and again meanwhile.
+    /// Advances the virtual time by a poll, and may pass the turn on. A poll without events takes until the next event,
+    /// up to a limit, and stands for the many polls that a real wait would make in that time.
     pub(super) fn polled(&self, rank: u32, came: bool) {
         let mut state = self.state();
         let now_ns = self.now_ns() + POLL_NS;
@@ -125,7 +125,8 @@ impl Stage {
         };
         state.actors[next].does = Does::Run;
         let thread = state.actors[next].thread.clone();
-        // Under the lock: a rank that enters later finds its turn, and one that has entered is woken.
+        // Store the turn while the lock is held. A rank that enters later then finds its turn, and a rank that waits
+        // already is woken.
         self.turn.store(next as u32, Ordering::Release);
         drop(state);
         if next as u32 != rank
@@ -150,6 +151,6 @@ impl Stage {
 const POLL_NS: u64 = 100;
 /// The longest poll without events. Well below the time after which a waiter sleeps.
 const IDLE_NS_MAX: u64 = 1_000_000;
-/// How often a rank computes for a while, so that messages to it wait.
+/// How often, in a million polls, a rank computes for a while, so that messages to it wait.
 const COMPUTES_PER_MILLION: u32 = 10_000;
 const COMPUTE_NS_MAX: u64 = 5_000_000;

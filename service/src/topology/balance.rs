@@ -21,8 +21,8 @@ use super::TopologyError;
 /// ```
 ///
 /// # Errors
-/// [`TopologyError::ZeroDimension`] for a fixed size of 0, and [`TopologyError::Indivisible`] if `ranks` is 0, is no
-/// multiple of the product of the fixed sizes, or differs from it and no size is free.
+/// [`TopologyError::ZeroDimension`] for a fixed size of 0, and [`TopologyError::Indivisible`] if `ranks` is 0 or is not
+/// a multiple of the product of the fixed sizes, or if no size is free and `ranks` differs from that product.
 pub fn balanced(ranks: u32, sizes: &[Option<u32>]) -> Result<Vec<u32>, TopologyError> {
     if let Some(dimension) = sizes.iter().position(|size| *size == Some(0)) {
         return Err(TopologyError::ZeroDimension { dimension });
@@ -50,8 +50,9 @@ fn factors(number: u32, count: usize) -> Vec<u32> {
     for &largest in divisors.iter().filter(|&&largest| at_least(largest, count, number)) {
         let rest = number / largest;
         let difference = best.as_ref().map(|best| best[0] - best[best.len() - 1]);
-        // The smallest factor is at most the root of `rest`, so the difference is least for the first divisor. It grows
-        // with `largest`, so that a difference that is not smaller ends the search.
+        // The smallest factor is at most the root of `rest`. So the largest divisor up to that root gives the smallest
+        // difference for this `largest`. The difference grows with `largest`, so the search ends when the difference is
+        // not smaller than the best one.
         let smallest = divisors.iter().rev().filter(|&&smallest| at_most(smallest, count - 1, rest));
         let mut smallest =
             smallest.take_while(|&&smallest| difference.is_none_or(|best| largest - smallest < best));

@@ -7,12 +7,14 @@ use super::{Cartesian, TopologyError};
 use crate::select::Rank;
 
 impl Cartesian {
-    /// Returns an order of the ranks in which fewer neighbours are on different hosts: the rank at index `i` is to take
-    /// the place `i` of the grid. `hosts` has the host of each rank. Ranks from [`Cartesian::size`] on are left out.
+    /// Returns an order of the ranks that puts fewer neighbours on different hosts: the rank at index `i` should take
+    /// the place `i` of the grid. `hosts` contains the host of each rank. If there are more ranks than places, the
+    /// ranks from [`Cartesian::size`] on are left out.
     ///
     /// The grid is cut into blocks that have as many places as a host has ranks, if sizes permit, and successive blocks
-    /// are given to each host. The order is never worse by [`Cartesian::edges_between_hosts`] than that of `0..size`,
-    /// which is returned if no better one is found. All ranks that pass the same hosts get the same order.
+    /// are given to each host. The result never has more [edges between hosts](Cartesian::edges_between_hosts) than the
+    /// order `0..size`, which is returned if no better one is found. All ranks that pass the same hosts get the same
+    /// order.
     ///
     /// ```
     /// use samite::{Cartesian, Dimension, Rank};
@@ -104,8 +106,8 @@ impl Cartesian {
                 .flat_map(|block| sizes.iter().map(move |size| [&block[..], &[*size]].concat()))
                 .filter(|block| block.iter().map(|size| u64::from(*size)).product::<u64>() <= ranks)
                 .collect();
-            // Many dimensions have more blocks than can be listed. Large ones are kept, which use the later dimensions
-            // less.
+            // A grid of many dimensions has more blocks than can be listed. Only large ones are kept here, so that the
+            // later dimensions need to contribute less.
             if blocks.len() > LISTED_MAX {
                 blocks.sort_by_key(|block| {
                     std::cmp::Reverse(block.iter().map(|size| u64::from(*size)).product::<u64>())
@@ -150,7 +152,8 @@ impl Cartesian {
     }
 }
 
-/// Blocks that are listed at most, the blocks that are tried, and the places that all trials together visit.
+/// Limits of the search: the number of blocks that are listed, the number of blocks that are tried, and the number of
+/// places that all trials together visit.
 const LISTED_MAX: usize = 4096;
 const TRIED_MIN: usize = 4;
 const TRIED_MAX: usize = 64;

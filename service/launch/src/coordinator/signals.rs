@@ -45,7 +45,8 @@ impl Coordinator {
                 _ => {
                     self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
                     if signal == Signal::TSTP {
-                        // The ranks have their own process groups, so the terminal has stopped no process of the job.
+                        // The terminal stops only the process group of the coordinator. The ranks have their own
+                        // process groups and were stopped by the forwarded signal; now stop this process too.
                         let _ = kill_process(getpid(), Signal::STOP);
                     }
                 }
@@ -65,8 +66,8 @@ impl Coordinator {
         self.listener.is_none() && self.agents.iter().any(|agent| agent.channel().is_some())
     }
 
-    /// Ends a job that has not started on all hosts, or of which only remote shells are left: a forwarded signal
-    /// would reach a part of its ranks, or none.
+    /// Ends a job that has not started on all hosts, or of which only remote shells are left. In such a job a forwarded
+    /// signal would reach only a part of the ranks, or none.
     fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
         let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
         let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.as_deref()).collect();

@@ -236,7 +236,7 @@ fn the_end_of_a_process_of_this_host_is_reported() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
-        // A further request returns that it has ended.
+        // A second request for the address of the ended rank also returns that it has ended.
         directory.request_address(1);
         assert!(matches!(next(&mut directory), Notice::Failed { rank: 1, .. }));
         assert!(directory.poll().is_none());
@@ -319,7 +319,7 @@ fn a_launcher_that_does_not_answer_is_given_up() {
     assert!(matches!(error, PmiError::NoAnswer("init")), "{error}");
 }
 
-/// A launcher whose answer comes too late: the next question must not take it for its own.
+/// The launcher answers after the time limit. The next command must not take that answer for its own.
 #[test]
 fn after_a_missing_answer_nothing_is_asked_any_more() {
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -12,15 +12,15 @@ use crate::runtime::{Directory, Notice};
 /// A directory that gets the addresses and ends of the other ranks from the rendezvous.
 ///
 /// If the rendezvous closes the connection, its process has ended. The job continues, and from then on the end of a
-/// rank shows only if the transport notices it. If the rendezvous becomes unreachable, the others may have given this
-/// rank up, and it gives itself up.
+/// rank shows only if the transport notices it. If the host of the rendezvous becomes unreachable, the rendezvous may
+/// have told the other ranks that this rank has failed. So this rank takes itself for given up.
 pub(crate) struct Guest {
     /// `None` when this rank has left, or the rendezvous is gone.
     connection: Option<Connection>,
     secret: Secret,
     /// True if rank 0 runs the rendezvous.
     is_hosted: bool,
-    /// The server, if this is that rank.
+    /// The server, if this rank is rank 0 and runs the rendezvous.
     host: Option<Host>,
     news: VecDeque<Notice>,
 }
@@ -88,7 +88,7 @@ impl Directory for Guest {
 
     fn leave(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // If it fails, the rendezvous is gone, or sees a closed connection.
+            // If the message cannot be sent, the rendezvous is gone, or it sees the closed connection instead.
             let _ = connection.leave();
         }
         if let Some(host) = self.host.take() {
@@ -98,7 +98,7 @@ impl Directory for Guest {
 
     fn panicked(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // As above.
+            // As in `leave`, a message that cannot be sent needs no further action.
             let _ = connection.panicked();
         }
     }

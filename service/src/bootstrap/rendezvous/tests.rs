@@ -13,7 +13,7 @@ use crate::runtime::{Directory, Notice};
 
 const DETECTION: Duration = Duration::from_secs(10);
 
-/// Long enough never to pass, and short enough to fail a test that would hang.
+/// A time limit that a test reaches only if it would wait forever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a port that no other test has: on an address of this process, and of one test in it.
