@@ -42,7 +42,7 @@ pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
 /// Copies bytes from shared words, from byte `offset` on.
 ///
 /// # Panics
-/// If there are not enough.
+/// If there are fewer bytes.
 pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     let end = offset.checked_add(into.len());
     assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
@@ -57,7 +57,7 @@ pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 /// of an old and a new value.
 ///
 /// # Panics
-/// If there are not enough.
+/// If there are fewer bytes.
 pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     const WORD: usize = size_of::<AtomicU64>();
     let end = offset.checked_add(into.len());

@@ -103,7 +103,8 @@ impl Form {
         let mut list = Self::block(0)?;
         let mut parts = node::Parts::default();
         let (mut depth, mut is_first, mut count) = (0, true, 0);
-        // The end of the items, while each lies behind the one before it.
+        // The end of the last item, as long as no byte can occur twice: each item is disjoint in itself, and lies
+        // behind the one before it. `None` as soon as that does not hold.
         let mut end = Some(isize::MIN);
         for (at, item) in items {
             let bounds = shifted(item.bounds, at)?;
@@ -199,7 +200,7 @@ impl Form {
         (end <= len).then_some([first, end])
     }
 
-    /// Binds it to bytes to send. Returns `None` if it leaves them.
+    /// Binds the form to bytes to send. Returns `None` if the form does not lie within them.
     #[must_use]
     pub fn read<'a>(&'a self, bytes: &'a [u8]) -> Option<Readable<'a>> {
         let [first, end] = self.span(bytes.len())?;
@@ -209,8 +210,9 @@ impl Form {
         })
     }
 
-    /// Binds it to bytes to receive into. Returns `None` if it leaves them. If a byte of memory is several times in the
-    /// message, a receive leaves one of the values there. Use [`Form::is_disjoint`] to exclude that.
+    /// Binds the form to bytes to receive into. Returns `None` if the form does not lie within them. If a byte of
+    /// memory is several times in the message, a receive leaves one of the values there. Use [`Form::is_disjoint`] to
+    /// exclude that.
     #[must_use]
     pub fn write<'a>(&'a self, bytes: &'a mut [u8]) -> Option<Writable<'a>> {
         let [first, end] = self.span(bytes.len())?;
@@ -399,7 +401,7 @@ pub trait Room {
     /// Writes bytes from the offset `at` of the message on.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     fn put(&mut self, at: usize, body: &(impl Body + ?Sized));
 
     /// Lends the same bytes again, for a shorter time.

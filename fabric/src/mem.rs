@@ -568,7 +568,7 @@ impl Region {
     /// [`PortError::OutOfBounds`] if they leave the region.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes do not lie in the segment.
     pub(crate) fn copy_from_mapped(
         &self,
         offset: usize,
@@ -640,8 +640,8 @@ impl Region {
         self.span(span.start, len.ok_or(outside)?).map(|_| ())
     }
 
-    /// Checks that a span may be registered for an access. For ports: a port writes only with an access that this
-    /// permitted.
+    /// Checks that a span may be registered for an access. Ports call this before they register a span, so that they
+    /// never write to memory that must not be written.
     pub(crate) fn check_access(&self, span: &Range<usize>, access: Access) -> Result<(), PortError> {
         if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
             self.span_to_write(0, 0)?;

@@ -336,7 +336,7 @@ pub trait Body {
     /// in their order; all but the last are whole lines of 64 bytes.
     ///
     /// # Panics
-    /// If there are not enough.
+    /// If fewer bytes are left.
     fn copy_part(&self, at: usize, into: &mut [u8]);
 
     /// Returns the bytes if they are contiguous, and nothing else can change them.

@@ -22,7 +22,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns the place in the region of `len` registered bytes from `offset` on, if there are so many.
+    /// Returns the place in the region of `len` bytes from the offset `offset` of the registered span. Returns `None`
+    /// if the span has fewer bytes.
     fn place(&self, offset: usize, len: usize) -> Option<usize> {
         let end = offset.checked_add(len)?;
         (end <= self.span.len()).then_some(self.span.start + offset)

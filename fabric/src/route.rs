@@ -191,7 +191,8 @@ impl Route {
         None
     }
 
-    /// Returns the path to a peer, its name there, and the port's name of a span of memory, if it is registered there.
+    /// Returns the path to a peer, and the names that the port of that path has for the peer and for a span of local
+    /// memory. Returns an error if the memory is not registered on that path.
     fn with_local(&self, to: PeerId, local: Local) -> Result<(Path, PeerId, Local), PortError> {
         let (path, inner) = self.peer(to)?;
         match inner_registration(local.registration) {
@@ -450,7 +451,7 @@ impl Port for Route {
         }
     }
 
-    /// Disconnects the peer on all paths: the peer may send to this side on another path than this side's.
+    /// Disconnects the peer on all paths, because the peer may send to this side on another path than this side uses.
     fn fence_peer(&mut self, peer: PeerId) {
         let Some(Peer { path: chosen, inner, addresses, .. }) = self.peers.get(peer.0 as usize) else {
             return;

@@ -38,10 +38,11 @@ pub struct Header {
     /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0,
     /// wrapping. A gap is a failure of the peer.
     pub sequence: U32,
-    /// Cumulative: the sequence number that the sender of this packet expects next from its receiver.
+    /// The acknowledgement, which is cumulative: the sequence number that the sender of this packet expects next from
+    /// the receiver.
     pub ack: U32,
-    /// Cumulative and wrapping: bytes of eager data (samite-p2p defines which bytes count) that the receiver of
-    /// this packet may have sent in all.
+    /// Credit, cumulative and wrapping: the total number of bytes of eager data that the receiver of this packet may
+    /// have sent to its sender since the first contact. (samite-p2p defines which bytes count.)
     pub grant: U32,
     /// Zero; receivers ignore it.
     reserved: U16,

@@ -303,7 +303,8 @@ impl Span {
         rank >> self.bits
     }
 
-    /// Returns c3, c2 and c1. Ranks above the expected ones have a larger c3.
+    /// Returns the coordinates c3, c2 and c1 of a rank. Ranks above the configured number are valid too: their c3 may
+    /// exceed the span.
     const fn coordinates(self, rank: u32) -> [u32; 3] {
         let mask = self.len() as u32 - 1;
         [(rank >> (2 * self.bits)) >> self.bits, rank >> (2 * self.bits) & mask, rank >> self.bits & mask]

@@ -60,7 +60,7 @@ pub struct Stats {
     pub posted: SearchStats,
     /// Statistics of searches of the unexpected messages.
     pub unexpected: SearchStats,
-    /// Bytes in use, averaged over insertions and removals (as the thesis averages, section 4.6.1).
+    /// Bytes in use, averaged over all insertions and removals, as in (Zounmevo 2014, section 4.6.1).
     pub memory_average: f64,
 }
 

@@ -306,7 +306,7 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut pool = Pool::new();
         let mut slots = insert(&mut pool, MANY);
-        // First an entry in the middle, then the first one.
+        // Retires the slot of an entry in the middle first, and then that of the first one.
         for at in [1, 0] {
             let used_up = slots.remove(at);
             pool[used_up].generation = LAST;

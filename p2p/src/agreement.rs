@@ -733,8 +733,8 @@ impl Agreement {
         }
     }
 
-    /// At the root: gives the agreement up if so many names were tried that every number has come twice, and none of
-    /// them was free at all ranks.
+    /// At the root: gives the agreement up if the names that were tried include every number of contexts twice, because
+    /// then no number was free at all ranks.
     fn limit<P: Port>(&mut self, engine: &Engine<P>) {
         let first = *self.first.get_or_insert(self.answer.next);
         if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {

@@ -662,7 +662,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
     ///
     /// # Panics
-    /// If there cannot be so many equal partitions.
+    /// If `bytes` cannot be divided into that many equal partitions.
     pub fn psend_init(
         &mut self,
         now: Time,

@@ -14,7 +14,7 @@ use samite_fabric::link::{Cause, Error, WorldRank};
 pub(crate) struct Failures {
     /// The failures in the order in which they became known.
     known: Vec<Failure>,
-    /// The number of failures that were reported in each context.
+    /// For each context, the number of failures that need no further report there: they are the first ones in `known`.
     told: HashMap<u32, u32>,
 }
 

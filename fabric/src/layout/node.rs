@@ -111,7 +111,8 @@ impl Node {
         blocks.array_windows().all(|[(at, len), (next, _)]| next.abs_diff(*at) >= *len)
     }
 
-    /// Adds the blocks. Offsets wrap, since the origin of an inner node may lie outside of the addresses.
+    /// Appends the place and length of each block of this node to `into`. Offsets are added with wrapping, since the
+    /// origin of an inner node may lie outside of the address space even if its bytes do not.
     fn blocks(&self, base: isize, into: &mut Vec<(isize, usize)>) {
         match self {
             Self::Block(len) => into.push((base, *len)),
@@ -128,8 +129,9 @@ impl Node {
         }
     }
 
-    /// Copies the bytes of the message from the offset `skip` on, as many as the copier has. `base` is the place of the
-    /// origin. Offsets wrap, since an origin may lie before the slice.
+    /// Copies bytes of the message from the offset `skip` on, until the copier has no more to copy. `base` is the place
+    /// of the origin in the slice. Offsets are added with wrapping, since an origin may lie before the start of the
+    /// slice.
     pub(super) fn copy<C: Copier>(&self, copier: &mut C, base: usize, skip: usize) {
         match self {
             Self::Block(len) => copier.block(base.wrapping_add(skip), len - skip),

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A form as its maker described it, and the oracle's list of the places of its bytes.
+/// A form that was made from a generated description, and the places of its bytes as the oracle computes them from the
+/// same description.
 #[derive(Clone, Debug)]
 struct Case {
     form: Form,

@@ -129,7 +129,7 @@ impl Grant {
         given
     }
 
-    /// Sets the credit that the peer may hold unused.
+    /// Sets the most credit that the peer may hold unused.
     pub(super) fn set_window(&mut self, bytes: u32) {
         self.window = bytes;
     }

@@ -1,4 +1,4 @@
-//! The order of packets to a peer, and the credit that limits them.
+//! Sending: the order of the packets to a peer, the hellos, and the grants of credit.
 
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;

@@ -146,7 +146,7 @@ impl Partitioned {
     /// Returns the elements of the partitions `parts` if all of them are marked.
     ///
     /// # Panics
-    /// If there are no such partitions, or the vector was one of another type.
+    /// If these partitions do not exist, or the vector had elements of another type.
     #[must_use]
     pub fn read<T: Element>(&self, parts: Range<usize>) -> Option<&[T]> {
         assert!(self.0.element == TypeId::of::<T>(), "the vector has elements of another type");
@@ -164,7 +164,7 @@ impl Partitioned {
     /// Returns true if all of the partitions `parts` are marked.
     ///
     /// # Panics
-    /// If there are no such partitions.
+    /// If these partitions do not exist.
     #[must_use]
     pub fn are_marked(&self, parts: Range<usize>) -> bool {
         self.0.span_of(&parts);
@@ -174,7 +174,7 @@ impl Partitioned {
     /// Returns all elements, or `None` while a part or the engine may access the memory.
     ///
     /// # Panics
-    /// If the vector was one of another type.
+    /// If the vector had elements of another type.
     #[must_use]
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         assert!(self.0.element == TypeId::of::<T>(), "the vector has elements of another type");
@@ -208,7 +208,7 @@ impl Shared {
     /// Returns the span of bytes of the partitions `parts`.
     ///
     /// # Panics
-    /// If there are no such partitions.
+    /// If these partitions do not exist.
     fn span_of(&self, parts: &Range<usize>) -> Range<usize> {
         assert!(
             parts.start <= parts.end && parts.end <= self.marks.len(),
@@ -265,7 +265,7 @@ impl PartitionsMut {
     /// Returns the elements of all these partitions for writing. `None` if one of them is marked.
     ///
     /// # Panics
-    /// If the vector was one of another type.
+    /// If the vector had elements of another type.
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");
         let span = self.shared.span_of(&self.parts);
@@ -278,7 +278,7 @@ impl PartitionsMut {
     /// Returns the elements of all these partitions. `None` if one of them is marked.
     ///
     /// # Panics
-    /// If the vector was one of another type.
+    /// If the vector had elements of another type.
     #[must_use]
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         assert!(self.shared.element == TypeId::of::<T>(), "the vector has elements of another type");

@@ -183,7 +183,7 @@ impl Mapped {
     /// Copies bytes in, from `offset` on. They become visible after the bytes of earlier copies.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes do not lie in the segment.
     #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         // SAFETY: a slice can be read for its length.
@@ -193,7 +193,7 @@ impl Mapped {
     /// Writes `len` bytes from `from`, as [`Mapped::write`] does.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes do not lie in the segment.
     ///
     /// # Safety
     /// `len` bytes can be read at `from`.
@@ -224,7 +224,7 @@ impl Mapped {
     /// Copies `into.len()` bytes out, from `offset` on, to where `into` points.
     ///
     /// # Panics
-    /// If they leave the segment.
+    /// If the bytes do not lie in the segment.
     ///
     /// # Safety
     /// `len` bytes can be written at `into`.
@@ -242,7 +242,7 @@ impl Mapped {
     /// that sees the change sees earlier writes too.
     ///
     /// # Panics
-    /// If it is not aligned, or leaves the segment.
+    /// If the word is not aligned, or does not lie in the segment.
     #[inline]
     pub(crate) fn change(&self, offset: usize, how: Change) -> u64 {
         const ORDER: Ordering = Ordering::SeqCst;
@@ -268,7 +268,7 @@ impl Mapped {
     /// Returns the word at `offset`, a multiple of 8.
     ///
     /// # Panics
-    /// If it is not aligned, or leaves the segment.
+    /// If the word is not aligned, or does not lie in the segment.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         let inside = offset.checked_add(WORD).is_some_and(|end| end <= self.len);

@@ -20,7 +20,7 @@ enum Connection {
     Absent,
 }
 
-/// Number of posts by which a fence probes a connection; each also makes progress.
+/// The largest number of posts by which a fence probes a connection. Each post also drives the provider's progress.
 const PROBES_MAX: usize = 64;
 
 impl OfiPort {

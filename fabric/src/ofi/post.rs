@@ -1,4 +1,4 @@
-//! Posting: the handling of a call's result, and writes in one part or two.
+//! Posting of operations: the handling of the result of a libfabric call, and puts, which are one write or two.
 
 use std::ptr::null_mut;
 

@@ -58,7 +58,8 @@ pub fn survey() -> Result<Vec<Found>, PortError> {
             address: info::source(entry),
             caps: offer.plan(&OfiConfig::default(), closes_connections).map(|plan| plan.caps),
         };
-        // Providers offer an interface several times, with other details; usable offers come first.
+        // Providers offer an interface several times with different details. Only one offer of each is returned, and a
+        // usable one is preferred.
         let same = |other: &&mut Found| {
             (&other.provider, &other.interface, &other.address)
                 == (&found.provider, &found.interface, &found.address)

@@ -33,7 +33,8 @@ impl<W: Default> Default for Bell<W> {
 }
 
 impl<W: Word> Bell<W> {
-    /// Calls the owner to `slot`. The owner will see everything written before.
+    /// Marks `slot` and increments the count, so that the owner visits the slot. The owner then sees everything that
+    /// this sender has written before.
     pub(super) fn ring(&self, slot: usize) {
         if self.mark(slot) {
             self.call();

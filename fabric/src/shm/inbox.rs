@@ -23,7 +23,7 @@ use samite_os::alarm::Alarm;
 
 pub(super) struct Inbox {
     mailbox: Mailbox,
-    /// The rings by slot: as many entries as slots have been in use.
+    /// The rings by slot. It has entries up to the highest slot that has been in use.
     rings: Vec<Option<Incoming>>,
     /// Slots of the rings that each poll reads.
     active: Vec<usize>,

@@ -427,7 +427,7 @@ fn whole(ring: &View<Line>) -> View<Line> {
     ring.part(0..ring.len())
 }
 
-/// The ring in which a sender begins: it stays in the first cache.
+/// The ring in which a sender begins. It is so small that it stays in the first-level cache.
 pub(super) const SMALL: usize = 0;
 /// The second ring of a sender, for longer packets and when the small one is full.
 pub(super) const LARGE: usize = 1;
@@ -583,8 +583,9 @@ const REFUSED: u64 = 2;
 /// The version of the layout of header, slots and rings.
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 
-/// The smallest large ring carries packets of 1792 bytes. In the largest one, the longest packet is still below the
-/// values that replace a length. The smallest small ring carries packets of 896 bytes.
+/// The limits of the numbers of lines. A small ring carries packets of at least 896 bytes, and a large ring packets of
+/// at least 1792 bytes. The longest packet of the largest large ring is shorter than the values that have another
+/// meaning in place of a length.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;

@@ -137,6 +137,6 @@ const PATIENCE: u32 = 64;
 /// core: then each return to the small ring, which is soon full, costs a switch between the processes.
 const STAY_MAX: u64 = 1 << 16;
 
-/// A grown ring is requested after so many laps with a full large ring. A burst or two, or a receiver
-/// that was away for a moment, do not suffice.
+/// The number of laps of the large ring in which it must have been full before a grown ring is requested. It is large
+/// enough that one or two bursts, or a short pause of the receiver, are not a reason.
 const LAPS_FULL: u32 = 4;

@@ -167,7 +167,8 @@ impl Written {
 }
 
 impl<P: Place> Producer<P> {
-    /// Returns a producer at the first ring of a place through which nothing was sent.
+    /// Returns a producer, whose current ring is the first one. Nothing may have been sent through the rings of `place`
+    /// before.
     pub(super) fn new(place: P) -> Self {
         let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
         Self { place, ring: 0, at: parked[0], parked, check_at: u64::MAX }
@@ -213,8 +214,8 @@ impl<P: Place> Producer<P> {
         self.at.position < self.at.room || self.find_room(self.at.position + 1).is_none()
     }
 
-    /// Sends a number instead of a packet, which announces bytes written elsewhere. A receiver that has read the number
-    /// sees those bytes. There must be room.
+    /// Sends a number instead of a packet, to announce bytes that were written elsewhere. When the receiver has read
+    /// the number, it sees those bytes. The caller has checked that there is room.
     pub(super) fn notify(&mut self, number: u64) {
         self.write_number(number);
         self.publish(self.at.position + 1, NOTICE);
@@ -539,7 +540,8 @@ impl<P: Place> Consumer<P> {
         if !sound {
             return Pop::Garbled;
         }
-        // Starts to fetch these before the first is copied; for writing, since they will be cleared.
+        // Prefetches the first lines of the body before any of them is copied. It fetches them for writing, since they
+        // will be cleared.
         for position in (1..=FETCHED.min(body.div_ceil(LINE) as u64)).map(|n| self.at.position + n) {
             prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
         }
@@ -667,7 +669,7 @@ pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
     vec![[0; CELLS]; lines / 2].into()
 }
 
-/// Moves bytes from the start of `from` to that of `into`, as many as both have; returns the rest of
+/// Moves bytes from the start of `from` to the start of `into`, until one of them is used up. Returns the rest of
 /// `into`.
 fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
     let (taken, left) = from.split_at(from.len().min(into.len()));
@@ -677,7 +679,7 @@ fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
     rest
 }
 
-/// The number of lines, a power of two, and arithmetic on positions.
+/// The number of lines of a ring, which is a power of two, with arithmetic on positions in the ring.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     lines: u64,
@@ -695,7 +697,7 @@ impl Size {
         self.lines - 1
     }
 
-    /// Returns true if a packet may take so many lines.
+    /// Returns true if a packet may take `lines` lines of this ring.
     #[inline(always)]
     fn holds(self, lines: u64) -> bool {
         lines <= self.lines / 2
@@ -720,8 +722,8 @@ fn lines_for_long(body: usize) -> u64 {
 const CELLS: usize = 7;
 const PAYLOAD: usize = size_of::<Payload>();
 
-/// A packet is long if its body has so many bytes and its head fits beside the lengths. For shorter bodies the start of
-/// a plain copy costs more than it saves.
+/// A packet is long if its body has at least this number of bytes, and if its head fits in one line together with the
+/// lengths. For shorter bodies, to start a plain copy takes more time than it saves.
 const BODY_MIN: usize = if cfg!(loom) { 56 } else { 512 };
 const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 

@@ -360,7 +360,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     });
     let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
-    // Grown rings take more at once, the other one does not.
+    // A sender with a grown ring can send more packets before the receiver reads any; the sender without one cannot.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
         let to = sender.resolve(&receiver.address()).unwrap();
         let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();

@@ -170,7 +170,8 @@ impl<P: Port> Ends<P> {
         panic!("there is no room");
     }
 
-    /// Performs `call` between `ours`, from `offset` on, and a place. After a get the bytes are in `ours`.
+    /// Starts `call` between `len` bytes of `ours`, from `offset` on, and a place at the target. After a get the bytes
+    /// are in `ours`.
     fn begin(
         &mut self,
         call: Call,
@@ -221,7 +222,7 @@ impl<P: Port> Ends<P> {
         })
     }
 
-    /// Polls until the target was told so many times in all.
+    /// Polls until the target has received `count` notifications since the start.
     fn hear_notes(&mut self, count: usize) {
         assert!((0..POLLS_MAX).any(|_| {
             self.poll();

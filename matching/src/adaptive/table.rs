@@ -63,7 +63,8 @@ impl Table {
             if cell.value == VACANT.value {
                 break;
             }
-            // A cell may move into the gap unless its home lies behind the gap.
+            // A cell may move into the gap, unless the place where the search for it begins (its home) lies behind the
+            // gap.
             let mask = self.cells.len() - 1;
             if at.wrapping_sub(self.home(cell.context)) & mask >= at.wrapping_sub(gap) & mask {
                 self.cells[gap] = cell;

@@ -57,8 +57,8 @@ impl Lane {
         Self { place: (context as u64) << 32 | source as u64, tag: tag & mask, mask }
     }
 
-    /// Hashes a lane. Neighbouring tags have neighbouring buckets, in groups of 64; a folded multiplication scatters
-    /// the groups.
+    /// Hashes a lane. 64 neighbouring tags have neighbouring buckets, which is good for the cache; the groups of 64 are
+    /// distributed over all buckets by a folded multiplication.
     #[inline]
     fn bucket(&self, buckets: usize) -> usize {
         let a = self.place ^ 0x9e37_79b9_7f4a_7c15;

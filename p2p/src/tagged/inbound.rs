@@ -72,7 +72,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Handles a message whose bytes are all in its packet, and whose sender awaits the match.
+    /// Handles a message of a synchronous or ready send whose bytes are all in its packet.
     pub(super) fn synchronous<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -120,7 +120,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Drops the message of a ready send, which arrived before its receive, and tells the sender.
+    /// Drops the message of a ready send for which no receive was posted, and informs the sender.
     fn drop_unposted(&mut self, link: &mut Link, peer: Peer, unexpected: UnexpectedId, send: u64) {
         if let Some((_, Unexpected::Synchronous(waiting))) = self.matcher.remove(unexpected) {
             self.store.release(waiting.1);

@@ -119,7 +119,8 @@ impl Arena {
         Some((unsafe { self.mapping.origin().add(granule * GRANULE) }, is_zero))
     }
 
-    /// Makes more of the file usable: as much as a block of this class needs, and at least as much as there was.
+    /// Makes more of the file usable: the next power of two that is enough for a block of this class, or the whole
+    /// file.
     #[cold]
     fn extend(&self, blocks: &mut Blocks, class: Class) -> Option<()> {
         let needed = blocks.needed_for(class).checked_mul(GRANULE)?;

@@ -38,8 +38,9 @@ struct Lists {
 }
 
 impl Blocks {
-    /// Returns the blocks of an arena of at most `most` granules, of which none is usable yet, and the first
-    /// `reserved`, at least one, never. Returns `None` without memory for the bookkeeping.
+    /// Returns the blocks of an arena of at most `most` granules. None of them is usable before
+    /// [`extend`](Self::extend). The first `reserved` granules, at least one, are never in a block. Returns `None` if
+    /// there is no memory for the bookkeeping.
     pub(super) fn new(most: usize, reserved: usize) -> Option<Self> {
         assert!(reserved > 0 && u32::try_from(most).is_ok());
         Some(Self {

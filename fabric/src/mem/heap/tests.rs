@@ -109,8 +109,8 @@ fn size(rng: &mut SplitMix64) -> usize {
     1 + rng.below(1 << shift) as usize
 }
 
-/// Blocks that threads allocate, resize, free and pass to one another keep their contents, and zeroed ones are
-/// zero. The arena is too small for all, so that they come from both allocators.
+/// Threads allocate blocks, resize them, free them and pass them to each other. Each block keeps its contents, and
+/// zeroed blocks are zero. The arena is too small for all blocks, so that both allocators are used.
 #[test]
 fn threads_keep_what_they_write() {
     for page in PAGES {

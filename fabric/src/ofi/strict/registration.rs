@@ -180,6 +180,7 @@ static OPS: sys::fi_ops = sys::fi_ops {
     ops_set: None,
 };
 
-/// The keys of providers that choose them: easy to guess.
+/// The next key, for imitated providers that choose the keys themselves. Such keys follow one another, so they are easy
+/// to guess.
 static KEYS: AtomicU64 = AtomicU64::new(KEY_STEP);
 const KEY_STEP: u64 = 0x100;

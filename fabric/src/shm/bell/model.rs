@@ -1,4 +1,4 @@
-//! A model of the bell under every interleaving: `ci/loom.sh`.
+//! A loom model of the bell, which `ci/loom.sh` runs under every interleaving of its threads.
 
 use super::*;
 use loom::sync::Arc;

@@ -1,7 +1,7 @@
-//! Models of the ring under every interleaving: `ci/loom.sh`.
+//! Loom models of the ring, which `ci/loom.sh` runs under every interleaving of their threads.
 //!
-//! If an order at the publishing word is weakened, they fail. They cannot judge the orders at the consumer's position:
-//! those keep loads before later stores, and loom never executes a load after a store that follows it.
+//! They fail if a memory order at the publishing word is weakened. They cannot detect a weakened order at the
+//! consumer's position: that order keeps loads before later stores, and loom never reorders these.
 
 use super::*;
 use loom::sync::Arc;

@@ -123,8 +123,8 @@ fn a_peer_that_is_reached_late_gets_its_credit() {
     assert!(engines[0].usage().credit_granted > 0);
 }
 
-/// The first answer, which reports that there is no credit, is lost. It is repeated although the peer does not ask
-/// again.
+/// The first answer to a hello reports that there is no credit, and is lost. The answer is repeated with the same
+/// report, although the peer does not ask again.
 #[test]
 fn a_repeated_hello_says_that_there_is_no_credit() {
     let config = Config { unexpected_max: 0, ..Config::default() };

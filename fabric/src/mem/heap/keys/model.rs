@@ -1,13 +1,13 @@
-//! A model of exposures under every interleaving: `ci/loom.sh`.
+//! A loom model of exposures, which `ci/loom.sh` runs under every interleaving of its threads.
 //!
-//! Leave out one of the three fences, or make a key's beginning relaxed, and it fails.
+//! It fails if one of the three fences is removed, or if the store in `Keys::begin` has relaxed order.
 
 use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 
-/// Bytes are exposed and written over, twice in the same slot. A reader that finds the key before and after its copy
-/// has the bytes that were exposed by that key.
+/// Bytes are exposed and then overwritten, twice, with keys in the same slot. If a reader finds its key both before and
+/// after its copy, it must have copied the bytes that were exposed with that key.
 #[test]
 fn a_successful_read_was_exposed_all_the_time() {
     struct Shared {

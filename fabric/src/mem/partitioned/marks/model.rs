@@ -1,5 +1,5 @@
-//! A model of writers that mark partitions, and a reader that looks for marks, under every interleaving. An access
-//! without an order is two accesses to one cell, which loom reports.
+//! A loom model of writers that mark partitions, and of a reader that looks for marks, run under every interleaving of
+//! their threads. If the marks do not order two accesses to the bytes of a partition, loom reports a data race.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
