@@ -45,7 +45,8 @@ pub enum MemoryKind {
 
 /// Element types of messages: plain bytes without padding, for which any pattern is a value.
 ///
-/// These are the numbers, arrays of them, and structs of them that derive zerocopy's traits by `samite::zerocopy`:
+/// The element types are the numbers, arrays of element types, and structs of element types that derive zerocopy's
+/// traits through `samite::zerocopy`:
 /// ```ignore
 /// use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 ///

@@ -18,7 +18,8 @@ pub(crate) fn for_writing<T>(line: &T) {
     let _ = line;
 }
 
-/// Starts to load a cache line, so that several lines come at the same time from the processors that wrote them.
+/// Starts to load a cache line. If several lines are prefetched before the first is used, they are transferred at the
+/// same time from the caches of the processors that wrote them.
 #[inline(always)]
 pub(crate) fn for_reading<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

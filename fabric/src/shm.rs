@@ -614,7 +614,7 @@ impl Peer {
         matches!(self.path, Path::Gone)
     }
 
-    /// Unmaps everything of the peer's, except the parts shared with the inbox.
+    /// Unmaps all memory of the peer, except the memory that the inbox uses too.
     fn cut_off(&mut self) {
         self.path = Path::Gone;
         self.segments = Segments::default();

@@ -197,8 +197,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Iterates over the payloads of all unexpected messages, in unspecified order. It is meant for checks: it may take
-    /// longer than their number suggests.
+    /// Iterates over the payloads of all unexpected messages, in unspecified order. Only for checks, because it visits
+    /// all slots, including free ones.
     pub fn unexpected_payloads(&self) -> impl Iterator<Item = &U> {
         self.unexpected.payloads()
     }

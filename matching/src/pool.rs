@@ -255,7 +255,7 @@ mod tests {
     use crate::key::{Envelope, Pattern};
     use crate::query::Exact;
 
-    /// Free cells take no extra space: the generation's niche marks them.
+    /// A cell needs no additional space to mark it as free, because an entry's generation is never zero.
     #[test]
     fn a_cell_is_as_large_as_its_entry() {
         assert_eq!(

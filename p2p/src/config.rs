@@ -110,8 +110,9 @@ impl Config {
     }
 }
 
-/// Packets that may wait for each message of a peer that is stopped: a request for its bytes and the end of its receive, if
-/// that gives up; and the withdrawal of a message to the peer.
+/// The number of answers that may wait to be sent to a stopped peer, for each message that is exchanged with it. At
+/// most two are for a message from the peer: a request for its bytes, and FIN if its receive gives up. One is for a
+/// message to the peer: its withdrawal.
 const ANSWERS_EACH: usize = 3;
 
 /// Number of answers that may wait for a peer, even if the budget for envelopes is small.

@@ -5,8 +5,8 @@
 //! behind a lock and drives it; tests drive the same code over a simulator.
 //!
 //! # Contract
-//! * Messages from one sender that match the same receive are taken in the order they were sent (MPI 4.1,
-//!   section 3.5), wildcards included.
+//! * If several messages from one sender match the same receive, the receive takes the one that was sent first (MPI
+//!   4.1, section 3.5), also if the receive has wildcards.
 //! * Every operation ends: with success, or with an [`Error`] that contains the known fate of the message
 //!   ([`Fate`]).
 //! * A request owns its buffer ([`Memory`](samite_fabric::Memory)), or the caller keeps the buffer and *lends* it to

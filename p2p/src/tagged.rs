@@ -691,7 +691,7 @@ impl Stack for Tagged {
             self.give_up(link, id, Error::Exhausted { what, hint: hint.to_owned().into() });
         }
         self.end_halves(link, peer, &Error::Exhausted { what, hint: hint.to_owned().into() });
-        // The messages in the outbox wait until a later operation finds a path.
+        // The messages in the outbox stay queued, and are sent when a later operation finds a path.
         let Self { requests, queues, .. } = self;
         if let Some(queues) = queues.get_mut(peer.index()) {
             queues.messages.retain(|id| requests.get(*id).is_some_and(|request| request.copied.is_kept()));

@@ -107,8 +107,8 @@ fn arena_for(size: usize) -> Option<&'static Arena> {
     if size < GRANULE { None } else { arena() }
 }
 
-/// Returns the arena, which the first large allocation creates. Earlier allocations come from [`System`], and are
-/// recognized by their address.
+/// Returns the arena. The first large allocation creates it. Blocks that were allocated before come from [`System`];
+/// when they are freed, they are recognized because their address is not in the arena.
 fn arena() -> Option<&'static Arena> {
     match ARENA.get() {
         Some(arena) => arena.as_ref(),

@@ -16,8 +16,8 @@ use crate::PortError;
 pub(super) struct Info(InfoList);
 
 impl Info {
-    /// Asks libfabric for interfaces, and takes the first that fits: the provider's own order, IPv4 before
-    /// IPv6.
+    /// Asks libfabric for interfaces, and chooses the first one that fits the configuration. The order is the
+    /// provider's, except that IPv4 comes before IPv6.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
         let list = ask(Some(&config.provider))?.ok_or_else(|| no_provider(config))?;
 

@@ -40,7 +40,7 @@ impl Mode {
     }
 }
 
-/// The registrations that a port's user holds, and ended ones that an operation still uses.
+/// The registrations that have not been ended, and those that have been ended but are still used by an operation.
 #[derive(Debug)]
 pub(super) struct Registrations {
     mode: Mode,

@@ -165,8 +165,8 @@ impl Offer {
         self.msg_order & sys::FI_ORDER_SAS != 0
     }
 
-    /// Returns true if the process crashes when it closes a connection, by a fence or at its end, over which the
-    /// answer to a read, or a write with immediate data, is arriving.
+    /// Returns true if the provider has a defect that crashes the process: it closes a connection, by a fence or at its
+    /// end, while the answer to a read, or a write with immediate data, is arriving over that connection.
     ///
     /// Over tcp it does (seen at 1.17.0, same code at 2.4). The function tcpx_ep_flush_all_queues completes the read
     /// twice, since the read is both in the queue of reads and the current transfer. It also completes the write,

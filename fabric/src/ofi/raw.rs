@@ -6,8 +6,8 @@
 //! message of any length is one `fi_send`, so above the provider's eager limit this measures the provider's own
 //! rendezvous.
 //!
-//! One side calls [`ping`](RawPair::ping), the other [`pong`](RawPair::pong); one
-//! [`stream`](RawPair::stream), the other [`sink`](RawPair::sink); with equal arguments.
+//! While one process calls [`ping`](RawPair::ping), the other calls [`pong`](RawPair::pong) with the same arguments. In
+//! the same way [`stream`](RawPair::stream) and [`sink`](RawPair::sink) belong together.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -44,7 +44,8 @@ pub struct RawPair {
     received: usize,
 }
 
-/// Empty reads of the completion queue in a row after which the peer is given up: a minute or more.
+/// The number of consecutive reads of the completion queue without a completion after which the peer is given up. They
+/// take a minute or more.
 const IDLE_READS_MAX: u64 = 100_000_000;
 
 /// The message by which a sink reports the arrival of a window.

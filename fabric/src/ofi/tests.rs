@@ -433,7 +433,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
             "never what was written after the fence"
         );
 
-        // The same address is another peer now, reached over a new connection.
+        // After the fence, the same address is resolved to another peer, which is reached over a new connection.
         let again = a.peer(&b);
         assert_ne!(again, to);
         let before = b.packets().len();

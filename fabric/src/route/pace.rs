@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Polls every time from now on: after a send, an answer may come.
+    /// Makes the next polls due every time, because an answer to a send may come soon.
     #[inline]
     pub(super) fn hasten(&mut self) {
         (self.countdown, self.interval, self.idle) = (1, 1, 0);
@@ -62,7 +62,7 @@ const PATIENCE: u32 = 1000;
 mod tests {
     use super::*;
 
-    /// Returns how many of `calls` calls lead to a poll, if none finds traffic.
+    /// Calls [`Pace::is_due`] `calls` times, and returns the number of polls. None of the polls finds traffic.
     fn polls(pace: &mut Pace, calls: u32) -> u32 {
         let mut polls = 0;
         for _ in 0..calls {

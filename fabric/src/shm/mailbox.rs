@@ -121,7 +121,7 @@ impl Mailbox {
         MappedRings::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Returns the bytes of each sender's rings, and of the grown one.
+    /// Returns two sizes in bytes: that of the small and the large ring of a sender together, and that of a grown ring.
     pub(super) fn ring_bytes(&self) -> [usize; 2] {
         [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
     }

@@ -209,7 +209,8 @@ impl Heap {
     }
 }
 
-/// The longest operation. A post takes as long as its copy, so it must end soon.
+/// The longest operation, in bytes. The call that posts an operation also performs its copy, so this limits the
+/// duration of the call.
 pub(super) const RMA_MAX: usize = 1 << 20;
 
 /// Largest number of operations whose end has not been reported.

@@ -735,7 +735,8 @@ pub(super) type Payload = [u64; CELLS];
 /// may be polling a line so near.
 const AHEAD: u64 = 4;
 
-/// Number of lines of a long packet that are fetched ahead. Copying the first ones fetches the others.
+/// The number of lines of a long packet that are prefetched. While the first lines are copied, the processor prefetches
+/// the others by itself.
 const FETCHED: u64 = 16;
 
 /// In place of a length, larger than that of any packet: the producer has continued in another ring, whose number

@@ -19,7 +19,7 @@ pub(super) struct Log {
     cells: Vec<Option<Slot>>,
     /// The first place in use.
     front: u32,
-    /// The place after the last one in use. Both wrap around.
+    /// The place after the last one in use. `front` and `back` wrap around.
     back: u32,
 }
 

@@ -156,7 +156,7 @@ impl Queue<'_> {
         query: &Q,
         meter: &mut M,
     ) -> Result<Option<Slot>, NotShort> {
-        // A list beside bins holds the receives from any source.
+        // If there are bins, the list has only the receives from any source, so only tags are compared.
         let found = match self.state.is_binned {
             true => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches_tag(entry)),
             false => scan(first, 0..SCAN_MAX, pool, meter, |entry| query.matches(entry)),

@@ -43,14 +43,16 @@ fn a_killed_peer_takes_nobody_with_it() {
     });
 }
 
-/// Talks to the peer, has it killed after some steps, and sees everything end.
+/// Exchanges packets and operations with the peer, lets it be killed after `steps` steps, and checks that all
+/// operations end.
 fn survive(node: &mut Node, stream: &UnixStream, round: usize, steps: usize, kill: impl FnOnce()) {
     let (ours, from) = node.region(pattern(LEN, round), ALL);
     let (to, into) = meet(node, stream, from);
     let first = 1_000_000 * round as u64;
     let (mut posted, mut step) = (first, 0);
     let mut kill = Some(kill);
-    // A failed operation reports the peer as lost. Afterwards the peer is fenced, even if no operation has failed.
+    // Waits until a failed operation reports the peer as lost, for a limited number of steps. The peer is fenced
+    // afterwards, even if no operation has failed.
     while !node.heard.0.contains(&Heard::Lost(to)) && step < steps + STEPS_AFTER {
         if step == steps {
             kill.take().expect("once")();

@@ -284,7 +284,7 @@ fn two_threads_exchange_packets_in_order() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..Default::default() })]
 
-    /// Compares with a queue: any writes to the rings and reads from them, in any order.
+    /// Writes to the rings and reads from them in random order, and compares the results with those of a queue.
     #[test]
     fn the_rings_are_a_queue(
         turns in prop::collection::vec(

@@ -194,8 +194,8 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     job.engines[1].check_invariants();
 }
 
-/// When a member leaves a context, operations that wait for it end in this context only. The same holds if it leaves
-/// before the other ranks have opened the context, or before the two ranks have met.
+/// When a member leaves a context, operations that wait for it end, but only in this context. This is so even if the
+/// member leaves before the other rank has opened the context, or before the two ranks had any contact.
 #[test]
 fn a_member_that_leaves_ends_what_waits_for_it_there() {
     for (has_met, is_early) in [(true, false), (true, true), (false, false), (false, true)] {
