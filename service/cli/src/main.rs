@@ -181,8 +181,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the arguments, with `-np` of `samite run` as `-n`, since people type it as for mpiexec. Arguments after the
-/// program's name are the program's.
+/// Returns the arguments. Replaces `-np` of `samite run` by `-n`, because users of mpiexec are used to `-np`. Arguments
+/// after the program's name belong to the program and are unchanged.
 fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut given: Vec<OsString> = given.collect();
     if given.get(1).is_none_or(|command| command != "run") || !given.iter().any(|argument| argument == "-np")

@@ -39,7 +39,8 @@ enum Verdict {
     Fail,
 }
 
-/// Returns true if jobs on this host alone need libfabric, which is so only if a setting selects it.
+/// Returns true if jobs on this host alone need libfabric: only if the settings select a transport other than
+/// `samite-shm`.
 fn is_libfabric_needed(asked: Option<&str>) -> bool {
     asked.is_some_and(|asked| asked != "samite-shm")
 }
@@ -76,7 +77,7 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     let asked = settings.as_ref().ok().and_then(|settings| settings.transport().map(str::to_owned));
     let mut findings = vec![launcher(), variables(settings.as_ref().err())];
     match host::without_proc() {
-        // No rank can start then, and the other checks would blame sound parts.
+        // Without /proc no rank can start, and the other checks would report faults of parts that work.
         Some(finding) => findings.push(finding),
         None => {
             let (found, providers) = network::all(asked.as_deref());
@@ -101,8 +102,8 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     printed.max((worst == Verdict::Fail).into())
 }
 
-/// The time within which the last self-test ends, so that even an idle host on which nothing works gets an answer in 5
-/// s.
+/// The time within which the last self-test ends, so that `samite doctor` answers within 5 s even on an idle host on
+/// which every self-test fails by a time-out.
 const WITHIN: Duration = Duration::from_millis(4300);
 
 fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {

@@ -195,7 +195,8 @@ fn paths(comm: &Comm) -> Result<Value, samite::Error> {
     exchange(0)?;
     let rows =
         others().map(|rank| json!({ "from": comm.rank(), "to": rank, "path": comm.explain(rank) })).collect();
-    // The path to a rank is forgotten when that rank leaves, so no rank leaves before all have asked.
+    // Samite forgets the path to a rank when that rank leaves. So this second exchange keeps every rank until all have
+    // looked up their paths.
     exchange(1)?;
     Ok(rows)
 }

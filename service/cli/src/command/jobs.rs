@@ -23,7 +23,7 @@ pub(crate) fn ps(what: &Ps) -> Result<u8, String> {
         let _ = writeln!(text, "{:<16} {:>8} {:>6} {:>9}  PROGRAM", "JOB", "PID", "RANKS", "SECONDS");
     }
     unsafe_places().iter().for_each(|place| complain(&place.to_string()));
-    // In parallel, since a job that does not answer costs a time-out.
+    // Ask all jobs in parallel, since a job that does not answer takes a whole time-out.
     let looks: Vec<_> = std::thread::scope(|scope| {
         let jobs = running_jobs().into_iter();
         let asked: Vec<_> = jobs.map(|job| scope.spawn(move || job.look())).collect();

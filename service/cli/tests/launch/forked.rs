@@ -1,4 +1,4 @@
-//! Ranks that fork: their children are no ranks, and change nothing of the parent's.
+//! Ranks that fork: a child is not a rank, and nothing that it does affects the parent.
 //!
 //! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 

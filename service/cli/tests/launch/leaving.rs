@@ -248,7 +248,7 @@ fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
 }
 
 /// Rank 1 fails, and rank 0 exits after that report; the user chooses which of the two exit codes counts. A rank that
-/// catches its panic and exits with 0 has failed all the same, since the others were told so.
+/// catches its panic and exits with code 0 still counts as failed, since the other ranks got the report of its failure.
 #[test]
 fn a_panic_that_is_caught_is_a_failure() {
     let name = "leaving::a_panic_that_is_caught_is_a_failure";

@@ -198,8 +198,8 @@ fn without_a_descriptor_left_the_launcher_sleeps_until_there_is_one() {
     let process = PathBuf::from(format!("/proc/{}", job.coordinator.id()));
     let descriptors = || fs::read_dir(process.join("fd")).unwrap().count();
     until(|| descriptors() >= DESCRIPTORS - 1);
-    // All that are accepted have their answers after 100 ms, and the others wait to be accepted. A process that spins
-    // never gives up the core of its own accord, so its count of sleeps stands still.
+    // Accepted observers have their answers after 100 ms, and the others wait to be accepted. A process that spins
+    // never goes to sleep, so its count of voluntary context switches does not change.
     let naps = || {
         let status = fs::read_to_string(process.join("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

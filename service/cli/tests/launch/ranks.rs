@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Job, text};
 
-/// Long enough never to pass, and short enough to fail a test that would hang.
+/// A time limit that a test reaches only if it would wait forever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const TRANSPORTS: [&str; 3] = ["", "--transport samite-shm", "--transport tcp;ofi_rxm"];

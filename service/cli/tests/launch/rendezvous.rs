@@ -48,7 +48,7 @@ fn without_a_descriptor_left_it_sleeps_until_there_is_one() {
     let version = version(&connect);
     let members: Vec<TcpStream> = (1..RANKS).map(|rank| join(connect(), &version, rank)).collect();
     until(|| (server.descriptors() == DESCRIPTORS).then_some(()));
-    // A process that spins never gives up the core of its own accord, so its count of sleeps stands still.
+    // A process that spins never goes to sleep, so its count of voluntary context switches does not change.
     let naps = server.naps();
     until(|| (server.naps() > naps + 2).then_some(()));
 

@@ -140,9 +140,9 @@ fn survivors_hear_of_one_that_left_without_a_word() {
     survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
 }
 
-/// Rank 0 receives from any source while all other ranks but the last die, at any point of its loop: while it waits,
-/// together with another rank's message, and while no receive is posted. The job is repeated for that reason.
-/// the message of another, and while no receive is posted at all. So the same job runs often.
+/// Rank 0 receives from any source while all other ranks but the last die. A death can come at any point of its loop:
+/// while it waits, together with another rank's message, or while no receive is posted. So the same job runs many
+/// times.
 #[test]
 fn who_receives_from_anybody_hears_of_every_death() {
     const RANKS: u32 = 6;

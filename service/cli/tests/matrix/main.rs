@@ -128,7 +128,8 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
             thread::yield_now();
         }
         event();
-        // A call that waits for the event is late only from now on: the threads take long to start on a busy machine.
+        // For calls that wait for the event, measure the time from here and not from the start of the threads, which
+        // takes long on a busy machine.
         let happened = now();
         let mut waiting: BTreeSet<_> = CALLS.iter().map(|call| call.name).collect();
         loop {
@@ -156,7 +157,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
     }
 }
 
-/// Starts the sends that will be claimed, then calls `end` when rank 0 says so.
+/// Starts the sends whose messages rank 0 claims, then calls `end` when rank 0 asks for it.
 fn play_peer(world: World, end: impl FnOnce(World)) {
     let patient = world.comm().with_timeout(PATIENCE);
     patient.send(&[getpid().as_raw_pid()], Rank(0), READY).unwrap();

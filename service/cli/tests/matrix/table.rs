@@ -41,7 +41,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Returns true if the call succeeds when nothing is wrong. One half of some exchanges never does.
+    /// Returns true if the call succeeds when nothing is wrong. In some exchanges one half has no partner, so they
+    /// never succeed.
     pub(crate) fn ends_well(&self) -> bool {
         !self.name.ends_with("itself")
     }
@@ -74,7 +75,8 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
-    /// The peer's part runs; also while another thread drives, in a scope, beside another World.
+    /// The peer does its part of the exchange. This situation also occurs while another thread drives the engine, in a
+    /// scope, and beside another World.
     Alive,
     Dead,
     Left,
@@ -92,7 +94,8 @@ impl Kind {
         use Situation as S;
         let is_peer = |rank: &Rank| *rank == PEER;
         let is_of_end = |cause: &Cause| match situation {
-            // A connection may end before the launcher's report, for which a call with a bound does not wait.
+            // The end of the connection may become known before the launcher's report, and a call with a bound does not
+            // wait for that report.
             S::Dead => matches!(cause, Cause::Died(_) | Cause::Lost),
             _ => matches!(cause, Cause::Left),
         };
@@ -103,7 +106,8 @@ impl Kind {
 
             (Self::Bounded, _, Err(Error::TimedOut { .. })) => true,
             (Self::Cancelled, _, Err(Error::Cancelled { .. })) => true,
-            // There the calls have a bound, which may pass before a thread among many runs.
+            // In this situation the calls have a time-out, and it may pass before the scheduler runs the thread, one of
+            // many.
             (Self::Cancelled, S::Stopped, Err(Error::TimedOut { .. })) => true,
             (Self::Bounded | Self::Cancelled, S::Alive | S::Stopped, _) => false,
             (_, S::Alive, end) => end.is_ok(),
@@ -342,7 +346,7 @@ calls! {
     "Comm::with_mode of a ready send", Waits, takes, |c| whole(c, |c| {
         c.with_mode(Mode::Ready).send(&long(), PEER, TAG)
     });
-    // Its result depends on the news that have come; it does not wait.
+    // The result of this call depends on the notices that have arrived. The call does not wait.
     "Comm::with_error_handler", Waits, takes, |c| whole(c, |c| {
         // The handler takes the engine's lock, which the failed call must not hold.
         let handled = c.with_error_handler(ErrorHandler::call(|raised| drop(raised.comm.stats())));

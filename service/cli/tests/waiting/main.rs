@@ -1,4 +1,4 @@
-//! Ranks that wait long: they leave their core to other processes, and still react at once.
+//! Ranks that wait for a long time: they leave their core to other processes, and still react at once.
 //!
 //! These tests are timed, so they are a binary of their own, beside which cargo runs no other, and run one at a time.
 

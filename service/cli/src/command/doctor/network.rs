@@ -11,7 +11,7 @@ use super::{Finding, is_libfabric_needed};
 /// Returns the findings and the usable providers.
 pub(super) fn all(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, providers) = libfabric(asked);
-    // Only now: libfabric must be set up before there is a second thread.
+    // Start this lookup, which makes a thread, only now: libfabric must be set up before there is a second thread.
     let name = ask_for_name();
     findings.extend([loopback(asked), names(name)]);
     (findings, providers)

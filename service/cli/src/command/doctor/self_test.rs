@@ -10,11 +10,10 @@ use super::Finding;
 /// The subcommand that makes the process a rank of a self-test.
 pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
-/// Tests the transport that jobs need first and alone, so that its verdict does not depend on the others. Several of
-/// the others run at the same time, since most of a rank's start is spent waiting in libraries that libfabric loads.
-/// They share the time left until `end`, if that is enough for a busy machine. A slow transport is excused as busy only
-/// if the host
-/// `carries` TCP over loopback.
+/// Tests transports. The transport that jobs need is tested first and alone, so that its result does not depend on the
+/// other tests. The others are tested several at a time, since a starting rank mostly waits in libraries that libfabric
+/// loads. They share the time left until `end`, if that is enough for a busy machine. A time-out is blamed on a busy
+/// machine only if `carries` is true, which means that the host transports TCP over loopback.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
 pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carries: bool) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];
@@ -31,7 +30,7 @@ pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carri
         for (transport, job) in jobs {
             let mut ended = job.and_then(Child::wait_with_output);
             if carries && ended.as_ref().is_ok_and(is_timed_out) && is_busy() {
-                // Other processes had the processors. Repeats the test alone, with a longer time-out.
+                // Other processes used the processors. Repeat the test alone, with a longer time-out.
                 ended = start(transport, TIMEOUT_BUSY).and_then(Child::wait_with_output);
             }
             findings.push(judge(transport, ended, number == 0));

@@ -85,7 +85,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen) {
     let columns =
         fitting(usize::from(area.width.saturating_sub(host_width.map_or(0, |width| width + 1))), *sorted_by);
 
-    // Rank, host if there are several, the other numbers, state.
+    // The cells of a line: the rank, the host if there are several, the other numbers, and the state.
     let line = |rank: String, host: &str, numbers: &mut dyn Iterator<Item = String>, state: String| {
         let right = |text: String| Text::from(text).right_aligned();
         let host = host_width.map(|_| Text::from(format!(" {host}")));

@@ -85,7 +85,8 @@ fn show(
     }
 }
 
-/// Sends updates of the job. Keys do not wait for them, since an answer can take a while.
+/// Sends updates of the job as events. They come from a thread of their own, since an answer can take a while and keys
+/// must not wait for it.
 fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
     spawn(move || {
         loop {
@@ -112,8 +113,8 @@ fn tell_of_keys(to: Sender<Event>) {
     });
 }
 
-/// Sends signals, and ends the process itself if that does not happen soon: drawing blocks on a terminal that accepts
-/// nothing, because its user has stopped it or its connection hangs.
+/// Sends signals as events. If the process does not end soon after a signal, this thread ends it: the thread that draws
+/// may be blocked by a terminal that accepts nothing, because its user has stopped it or its connection hangs.
 fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
     spawn(move || {
         loop {

@@ -91,9 +91,9 @@ impl Screen {
         ControlFlow::Continue(())
     }
 
-    /// Returns the selected rank, the rank that it waits for, the rank that this one waits for, and so on. Ends at a
-    /// rank that waits for no single other, or at one that is already in the chain: then the ranks between wait for
-    /// each other.
+    /// Returns the selected rank, the rank that it waits for, the rank that this one waits for, and so on. The chain
+    /// ends at a rank that does not wait for exactly one other rank, or at a rank that is already in the chain. In the
+    /// second case the ranks from its first occurrence on wait for each other.
     pub(super) fn chain(&self) -> Vec<usize> {
         let mut chain: Vec<usize> = self.selected.into_iter().collect();
         while let Some(next) = chain.last().and_then(|&rank| self.awaited_by(rank)) {
