@@ -91,7 +91,8 @@ struct Searches {
 struct Figures {
     /// The maximum length (MQL).
     longest: f64,
-    /// The length that searches find, averaged over each rank's searches and then over the ranks (AQL).
+    /// The average length of the queue when a search begins, averaged over each rank's searches and then over the ranks
+    /// (AQL).
     length: f64,
     /// The largest of the ranks' average numbers of entries compared by a search (MASL).
     worst_search: f64,

@@ -7,7 +7,8 @@ use samite_launch::{LaunchError, Options, Remote};
 use crate::loops::Messages;
 use crate::measure::EndError;
 
-/// The default transport between hosts. Another one would carry all messages.
+/// The default transport between hosts. If a user selects a transport, it carries all messages, and there is no shared
+/// memory beside it.
 pub(crate) const TRANSPORT: &str = "tcp;ofi_rxm";
 
 /// The tag of the message that ends the third rank.
@@ -34,13 +35,14 @@ impl Apart {
     /// Joins the measurement. Returns `None` in the third rank, after the others have measured.
     ///
     /// # Errors
-    /// The ranks do not reach each other, or use other transports.
+    /// Returns an error if the ranks do not reach each other, or if they use other transports than expected.
     pub(crate) fn new(world: World) -> Result<Option<Self>, EndError> {
         if world.comm().size() != 3 {
             return Err("this is measured between two ranks beside a third".into());
         }
         let rank = world.comm().rank();
-        // The third rank meets only the first: a connection to the second would be polled as well.
+        // The third rank exchanges a message only with the first. A connection to the second rank would be polled too,
+        // and change the measurement.
         for other in if rank == 0 { 1..3 } else { 0..1 } {
             world.comm().sendrecv(&[0_u8; 0], Rank(other), 0, &mut [0_u8; 0], Rank(other), 0)?;
         }

@@ -1,4 +1,4 @@
-//! Counts by valgrind's callgrind for a part of a process that this program starts.
+//! Counts instructions and other events with valgrind's callgrind, for a part of a process that this program starts.
 
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,8 @@
 //! Several implementations, measured in turns.
 //!
 //! The speed of a machine changes with its clock and its other load. So each run of a point measures every
-//! implementation once, starting with another one each time, and ratios compare medians of these interleaved runs.
+//! implementation once, one after the other, and the next run begins with another implementation. Ratios compare the
+//! medians of these interleaved runs.
 
 use crate::benchmark::{Benchmark, Point};
 use crate::implementation::{Implementation, RunError};

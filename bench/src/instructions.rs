@@ -1,8 +1,9 @@
 //! Instruction counts of hot operations, measured by callgrind and compared with a table in the repository.
 //!
-//! Times on a shared machine cannot show a change of a few instructions; counts are reproducible. Each scenario
-//! runs twice in a separate process under valgrind, with a different number of operations. The count is the
-//! difference per operation, so that start-up and first-time work, which are equal in both, cancel out.
+//! Times on a shared machine cannot show a change of a few instructions; counts are reproducible. Each scenario runs
+//! twice in a separate process under valgrind, with a different number of operations. The count of one operation is the
+//! difference of the two totals, divided by the difference of the numbers of operations. Start-up and first-time work
+//! are equal in both runs, so they cancel out.
 
 mod comms;
 mod matching;

@@ -210,8 +210,9 @@ struct Particle {
     energy: f64,
 }
 
-/// Returns the layout of the faces of a cube of `edge` elements in each dimension, with an element more around it: the
-/// outermost elements of the cube, or, if `around`, the ones next to them.
+/// Returns the layout of the six faces of a cube with `edge` elements in each dimension, which is stored with one more
+/// element on every side. The faces are the outermost elements of the cube, or, if `around` is true, the elements
+/// around the cube.
 fn faces(edge: usize, around: bool) -> Result<Layout<f64>, LayoutError> {
     let places = if around { [0, edge + 1] } else { [1, edge] };
     let faces = (0..3).flat_map(|dimension| places.map(|place| (dimension, place)));
@@ -250,7 +251,8 @@ fn exchange<T: Element>(
     let buffers = match kind {
         Kind::Borrowed => Buffers::Borrowed(vec![element; elements], vec![element; elements]),
         Kind::Owned => {
-            // Faces have edges in common, and elements overlap in shared memory alone.
+            // The faces of a cube share its edges, so elements of the layout overlap. Overlaps are allowed only in an
+            // `Arc`, which is shared memory.
             let shared = Arc::from(vec![element; elements]);
             Buffers::Owned(Some(out.of_owned(shared)?), Some(into.of_owned(vec![element; elements])?))
         }

@@ -122,7 +122,8 @@ impl<M: Messages> End for Loops<M> {
                     messages.send(other, CONTROL, &[])?;
                 }
                 (Benchmark::Depth, 0) => {
-                    // Only the receives count. When the last message has arrived, all earlier ones have arrived too.
+                    // Only the time of the receives counts. So first wait for the last message: when it has arrived,
+                    // all earlier messages have arrived too.
                     let filling = Instant::now();
                     messages.send(other, CONTROL, &[])?;
                     messages.recv(other, CONTROL, &mut [])?;

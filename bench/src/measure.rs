@@ -37,7 +37,7 @@ pub(crate) trait End {
     /// Sends a number from rank 0 to the others, and waits until they have it. Each rank returns the number.
     fn agree(&mut self, number: u64) -> Result<u64, EndError>;
 
-    /// Runs this side of the prepared loop, and returns its time; only rank 0's time counts.
+    /// Runs this rank's part of the prepared loop, and returns the time that it took. Only the time of rank 0 is used.
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError>;
 }
 

@@ -31,8 +31,8 @@ pub(crate) fn measure(
 const DATA: u64 = 0;
 const PEAK: u64 = 1;
 
-/// Returns the peak memory of this process since its program began: `VmHWM` of proc(5). The figure of getrusage(2) also
-/// includes the time before the process executed this program.
+/// Returns the peak memory of this process since its program began: `VmHWM` of proc(5). The figure of getrusage(2)
+/// would also include the memory of the process before it executed this program.
 fn peak_bytes() -> Result<u64, EndError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     parse_peak(&status).ok_or_else(|| "no VmHWM in /proc/self/status".into())

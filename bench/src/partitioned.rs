@@ -1,9 +1,9 @@
 //! Measures the time from the last partition that becomes ready to the end of the receive, compared with an ordinary
 //! message that is sent at that moment.
 //!
-//! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. The main
-//! thread waits for the end of the round meanwhile. Both ranks run on one machine, so their times are of the same
-//! clock.
+//! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. Meanwhile
+//! the main thread waits for the end of the round. Both ranks run on one machine, so their times are from the same
+//! clock and can be subtracted.
 
 use std::error::Error;
 use std::process::ExitCode;

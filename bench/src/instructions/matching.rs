@@ -93,7 +93,7 @@ fn post_any_source(operations: u64) {
 }
 
 /// Counts the posting of a receive from any source, with the tag of the last of 16 messages. The structure compares so
-/// few one by one.
+/// few messages one by one.
 fn post_any_source_few(operations: u64) {
     const WAITING: u32 = 15;
     let mut engine = engine();

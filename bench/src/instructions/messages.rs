@@ -259,7 +259,8 @@ fn end<P: Port>(pair: &mut Pair<P>, rank: usize, request: RequestId) -> Option<M
 
 fn settle<P: Port>(pair: &mut Pair<P>) {
     let mut idle = 0;
-    // Work that one poll leaves appears as an event of the other engine's next poll.
+    // Poll each engine a few times more: a packet that one engine's poll has sent appears as an event of the other
+    // engine's next poll.
     while idle < 4 {
         idle = if poll(pair) == 0 { idle + 1 } else { 0 };
     }

@@ -11,8 +11,8 @@ use super::workload::{Direction, Queue, Workload};
 use super::{Report, exactly};
 use crate::spread::Spread;
 
-/// The time for one side of a pair. On a shared machine everything may take 1.8 times as long, for milliseconds or
-/// minutes; both sides of a pair should be affected equally.
+/// The time for which one side of a pair is measured. On a shared machine everything may take 1.8 times as long, for
+/// milliseconds or minutes. The time is so short that such a phase usually affects both sides of a pair.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// The time for pairs in a run.
@@ -167,7 +167,7 @@ impl Bounds<'_> {
         (STRUCTURES[ADAPTIVE].time)(workload, usize::MAX, SLICE)
     }
 
-    /// Returns the ratio of two times: in each run the median of pairs.
+    /// Returns the ratio of two times. Each run of the benchmark contributes the median ratio of its pairs.
     fn ratio(&self, one: impl Fn() -> f64, other: impl Fn() -> f64) -> Spread {
         self.samples(|| {
             let (begin, mut ratios) = (Instant::now(), Vec::new());

@@ -15,8 +15,8 @@ const RANKS: [u32; 5] = [16, 256, 4096, 65_536, 1_048_576];
 /// Matches in each cell.
 const MATCHES: usize = 16;
 
-/// The modelled cache. It is so large that the lines of a match do not evict each other, except for a list, whose lines
-/// are touched once.
+/// The modelled cache. It is so large that the lines of a match do not evict each other. Only a list has more lines
+/// than that, but a match touches each of them once, so an eviction changes no count.
 const MODEL: [&str; 3] = ["--cache-sim=yes", "--D1=1048576,16,64", "--LL=8388608,16,64"];
 const CACHE_BYTES: usize = 1 << 20;
 const LINE_BYTES: usize = 64;

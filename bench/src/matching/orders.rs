@@ -14,7 +14,7 @@ use crate::spread::Spread;
 /// An access pattern of (Zounmevo 2014, section 4.2.3).
 #[derive(Clone, Copy, Debug)]
 enum Access {
-    /// Pattern 1: search the posted receives and delete, after as many receives were posted.
+    /// Pattern 1: post the receives; then messages search them, and each deletes the receive that it matches.
     Arrive,
     /// Pattern 3: search the unexpected messages and delete.
     Take,

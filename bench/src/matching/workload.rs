@@ -88,9 +88,10 @@ impl Workload {
     }
 
     /// Returns the nanoseconds of a match on structure `S`. The queue is filled and emptied until `at_least` has
-    /// passed. The result is the mean of the middle half of the times, which excludes interruptions and averages out
-    /// clock ticks that are as long as a match. If `matches_max` is less than the number of items, only that many
-    /// matches are made, spread evenly over the order, and the rest is dropped.
+    /// passed. The result is the mean of the middle half of the measured times. Leaving out the extremes excludes
+    /// interruptions, and the mean evens out the resolution of the clock, whose ticks are as long as a match. If
+    /// `matches_max` is less than the number of items, only that many matches are made, spread evenly over the order,
+    /// and the rest is dropped.
     pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         let clock = Clock::new(self.items());
@@ -278,8 +279,9 @@ pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
 
 /// Times phases of emptying a queue, without the cost of reading the clock.
 ///
-/// A long phase is timed by the thread's processor time, which excludes other load on the machine. A
-/// short one is timed by the wall clock, which is cheap to read; only few of many short phases are disturbed.
+/// The clock of a phase. A long phase is measured in the thread's processor time, which excludes other load on the
+/// machine. A short phase is measured by the wall clock, which is cheap to read: other load disturbs only few of many
+/// short phases.
 struct Clock {
     is_processor_time: bool,
     overhead: Duration,
