@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Breaks a host in every way that can be imitated, each in its own namespace or under its own limits, and checks that
-# `samite doctor` finds the fault, names the fix, says if jobs can run, and answers within 5 s. Needs root.
+# Misconfigures a host in every way that can be imitated, each in its own namespace or under its own limits, and checks
+# that `samite doctor` finds the fault, names the fix, says if jobs can run, and answers within 5 s. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $(id -u) -eq 0 ]] || { echo "doctor.sh: making namespaces needs root" >&2; exit 1; }

@@ -34,7 +34,7 @@ unset CARGO_TARGET_DIR
 rm -rf "$target/guide/book"
 "$target/debug/samite-guide" build "$target/guide/book"
 
-# A reader's machine: a folder with the clone in it, and a folder for commands.
+# This folder imitates a reader's machine. It contains the clone and a folder for commands.
 reader=$(mktemp -d)
 trap 'rm -rf "$reader"' EXIT
 ln -s "$repository" "$reader/samite"

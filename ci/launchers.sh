@@ -94,7 +94,7 @@ as_torchrun() {
 }
 as_kubernetes() {
     "$samite" rendezvous -n 4 "$address:7002" &
-    # Otherwise rank 0 would open the rendezvous itself, since it runs on the same host.
+    # Wait until the rendezvous listens. Otherwise rank 0, which runs on the same host, would open the address itself.
     until (: >"/dev/tcp/$address/7002") 2>/dev/null; do kill -0 $!; done
     for rank in 0 1 2 3; do
         SAMITE_RENDEZVOUS=$address:7002 JOB_COMPLETION_INDEX=$rank SAMITE_SIZE=4 "$@" &

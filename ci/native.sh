@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests os, fabric, matching and p2p, optimized and built for x86-64-v3, as users on recent processors build them. That
-# compiler keeps values in the upper halves of vector registers, where wrong clobbers in `asm!` destroy them. Extra
-# arguments go to the tests.
+# Tests os, fabric, matching and p2p, optimized and built for x86-64-v3, as users on recent processors build them. For
+# these processors the compiler also keeps values in the upper halves of vector registers, where an `asm!` block with
+# missing clobbers destroys them. Extra arguments go to the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -123,8 +123,8 @@ start() {
     begin=$(date +%s.%N)
 }
 
-# cut HOST in|out DROP|REJECT: blocks incoming packets at the host, or its outgoing packets at all other hosts, as if on
-# the way.
+# cut HOST in|out DROP|REJECT: blocks incoming packets at the host, or its outgoing packets at all other hosts, as if
+# the network between them had lost or refused them.
 cut() {
     local host how=(-p tcp -j "$3")
     [[ $3 == REJECT ]] && how+=(--reject-with tcp-reset)
@@ -221,8 +221,8 @@ host_rejected() {
     start 200 1
     cut 10.77.0.2 in REJECT
     finish 255
-    # The coordinator sees it at its next heartbeat, at most a fourth of the detection time later. Ranks whose
-    # connection is refused wait 100 ms for the coordinator's verdict.
+    # The coordinator notices the rejection at its next heartbeat, at most a fourth of the detection time later. Ranks
+    # whose connection is refused wait 100 ms for the coordinator's verdict.
     survive "0 1 4 5" "2 3" "it was |the connection was lost;"
     cut_off_ranks_exit "2 3"
 }

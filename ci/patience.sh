@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that no living rank is taken for dead: 16 ranks compute for up to four seconds at a time without a message,
+# Checks that no living rank is declared failed: 16 ranks compute for up to four seconds at a time without a message,
 # with a detection time of one second, on any number of cores: ci/patience.sh [MINUTES]; 10 by default.
 #
 # Two agents serve the ranks over TCP, as between hosts, because only there could silence be mistaken for a failure.

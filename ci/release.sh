@@ -70,7 +70,7 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp -P --parents 
 )
 
 echo 'release.sh: packages'
-# Not by `cargo publish --dry-run`: it reuses an earlier unpacked package of the same version.
+# Do not use `cargo publish --dry-run`, which reuses an earlier unpacked package of the same version.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 crates=(
     samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite-control samite samite-launch samite-cli

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs everything beside Rust that building and testing need. Silent and quick if all of it is installed.
+# Installs everything besides Rust that building and testing need. If all is installed already, it is quick and prints
+# nothing.
 #
 # On Debian and Ubuntu it uses apt, as root or through sudo. Elsewhere it says what to install, and fails.
 set -euo pipefail

@@ -31,7 +31,8 @@ pub(crate) struct Job {
     /// The beginning of an incomplete line of output.
     line: Vec<u8>,
     began: Instant,
-    /// Ranks that have started and have not been killed, with handles that cannot name another process.
+    /// Ranks that have started and have not been killed, each with a pidfd, which never refers to another process,
+    /// unlike a process id.
     living: BTreeMap<u32, OwnedFd>,
     pids: BTreeSet<i32>,
     /// Files that other jobs left in shared memory before. Their names may contain the id of a process of this job,
@@ -290,7 +291,7 @@ impl Job {
             Ok(FromRank::Joined) => self.joined += 1,
             Ok(FromRank::Done(report)) => drop(self.reports.insert(report.rank, report)),
             Ok(FromRank::Hangs { rank, doing }) => self.outcome.hangs.push(format!("rank {rank}: {doing}")),
-            // A partial line of a rank that was killed while it wrote.
+            // The line may be incomplete because its rank was killed while it wrote.
             Err(_) if !self.killed.is_empty() => {}
             Err(error) => self
                 .outcome

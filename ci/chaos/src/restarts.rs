@@ -47,7 +47,7 @@ struct Posted {
 
 const RECEIVES_MAX: usize = 4;
 const SENDS_MAX: usize = 8;
-/// Far above the time it takes, and less than the driver's patience.
+/// The time limit of settling: much more than it takes, and less than the time that the driver waits.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(2);
 /// The longest message in words. Messages of this length use the rendezvous protocol.

@@ -42,7 +42,7 @@ struct Exchange {
     unknown: u64,
     /// Number of messages received.
     received: u64,
-    /// The numbers of delivered and of unknown messages, as the peer's last message states them.
+    /// How many of its sends succeeded and how many have an unknown result, as the peer's last message states.
     told: Option<(u64, u64)>,
     has_left: bool,
 }

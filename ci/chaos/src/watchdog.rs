@@ -13,7 +13,7 @@ pub(crate) struct Watchdog {
     doing: Arc<Mutex<String>>,
 }
 
-/// Far above the duration of any operation here, on a crowded machine and with a stopped peer.
+/// The watchdog's limit: much more than any operation here takes, even on a crowded machine and with a stopped peer.
 const PATIENCE: u32 = 100;
 const TICK: Duration = Duration::from_millis(200);
 

@@ -24,9 +24,9 @@ type Body = dyn Fn(&Job) -> Result<(), Error> + Send + Sync;
 pub(crate) enum Needs {
     /// Nothing.
     Ranks,
-    /// No messages: one run for each transport checks all there is.
+    /// The case sends no messages, so one run for each transport is enough.
     Values,
-    /// Ranks with several threads, which a simulation does not have.
+    /// The case needs ranks with several threads, which a simulation does not support.
     Threads,
     /// A job of its own, of which ranks end.
     OwnJob,
@@ -145,8 +145,8 @@ impl Job {
         barrier(&self.comm)
     }
 
-    /// Returns when rank `last` has called it, which sends to the others and receives from none. So nothing comes to
-    /// that rank, and none leaves, while it makes sure that it has no message.
+    /// Returns when rank `last` has called it. That rank only sends here, and the others only receive from it. So until
+    /// it makes the call, it receives nothing and no other rank leaves, and it can check that it has no message.
     pub(crate) fn release_by(&self, last: u32) -> Result<(), Error> {
         if self.rank() != last {
             return self.comm.recv(&mut [0u8; 0], Rank(last), RELEASE).map(|_| ());

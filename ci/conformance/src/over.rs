@@ -62,7 +62,8 @@ pub(crate) fn loopback(cases: &[Case]) -> Failures {
     failures.report("loopback")
 }
 
-/// The settings of ranks: the cases keep the rules that can be checked, or show that the checks work.
+/// Returns the settings of ranks, with all checks enabled. The cases follow the checked rules, or show that the checks
+/// find a violation.
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.set_lanes(LANES).expect("so many are possible");
@@ -80,7 +81,7 @@ pub(crate) fn sim(cases: &[Case], seeds: Range<u64>) -> Failures {
         for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)) {
             let (cases, next, failures, seeds) = (&cases, &next, &failures, seeds.clone());
             scope.spawn(move || {
-                // The ranks of a simulation take turns: on one core that takes less time.
+                // Use one core: the ranks of a simulation take turns, and passing the turn takes less time on one core.
                 let mut only = rustix::thread::CpuSet::new();
                 only.set(core);
                 rustix::thread::sched_setaffinity(None, &only).expect("the core is allowed");
@@ -252,7 +253,7 @@ fn caught(body: impl FnOnce()) -> Result<(), String> {
     }
 }
 
-/// A run under way. If it lasts too long, the process ends with its name: then a case waits for ever.
+/// A watchdog for a run. If the run takes too long, a case waits forever, and the process prints its name and ends.
 struct Alarm(thread::ThreadId);
 
 /// The runs under way, and their ages in seconds.

@@ -90,7 +90,8 @@ impl Run {
         }
         let identity = Identity { rank: WorldRank(ME), size: SIZE, incarnation: INCARNATION, secret: SECRET };
         let mut engine = Engine::new(Tape::new(choice & 4 != 0), identity, config.clone());
-        // Meet the ranks in order: then each peer's number equals its rank.
+        // Make contact with the ranks in order, so that the number by which the engine knows a peer equals the rank of
+        // the peer.
         (0..SIZE).for_each(|rank| engine.seek(WorldRank(rank)).expect("a rank of the job"));
         engine.wanted().for_each(drop);
         forge::open_contexts(&mut engine, SIZE);

@@ -241,7 +241,7 @@ fn packets_of_strangers_are_refused_and_counted() {
     let mut stranger = port(99);
     let to = stranger.resolve(&job.engines[0].port().address()).expect("an address of its kind");
 
-    // A packet from rank 1 to a false rank 3, which is replayed to rank 0.
+    // Rank 1 sends a packet to a process that pretends to be rank 3. That process replays the packet to rank 0.
     job.engines[1].introduce(WorldRank(3), incarnation(3), stranger.address()).expect("a rank of the job");
     let mut ear = Ear::default();
     for _ in 0..POLLS_MAX {

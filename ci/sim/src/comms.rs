@@ -205,7 +205,8 @@ impl Run {
         let has_room = rank.comms.creations.len() < CREATIONS_MAX;
         let comm = which.checked_rem(rank.comms.all.len());
         match (action, plan, comm) {
-            // All ranks begin these, each as often as any other, so they need no plan.
+            // These creations need no plan, because all ranks of the communicator begin them, and each rank begins the
+            // same number.
             (1 | 2, ..) if has_room => {
                 self.net.note(format!("rank {index} splits the world with colour {colour:?}"));
                 let choice = Choice::Colour(colour, key);

@@ -86,8 +86,8 @@ pub(crate) enum RecvEnd {
 /// The ends of incarnations and the network cuts, as far as they excuse the loss of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// True if all incarnations of a rank share one address. Cutting off one may then hit the next, which the cutting
-    /// rank must take for failed.
+    /// True if all incarnations of a rank share one address. If a rank cuts off one incarnation, it may also cut off
+    /// the next one at the same address, and must then treat that one as failed.
     pub(crate) reused: bool,
     /// Killed incarnations.
     pub(crate) killed: BTreeSet<Process>,

@@ -42,7 +42,7 @@ struct Arguments {
     replay: Option<u64>,
 }
 
-/// Returns the seeds that failed once, from a file with one in the first word of each line.
+/// Returns the seeds that failed once. They are the first words of the lines of `seeds.txt`.
 fn once_failed() -> impl Iterator<Item = u64> {
     let lines = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| {
@@ -50,7 +50,7 @@ fn once_failed() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Every so many runs, one is repeated to check that it is deterministic.
+/// One in this many runs is repeated, to check that a run is deterministic.
 const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]

@@ -38,7 +38,8 @@ pub(crate) struct Rank {
     ends: BTreeSet<Process>,
     /// Requests started together: if one fails, the others are cancelled.
     groups: Vec<BTreeSet<RequestId>>,
-    /// Requests started so far. Of three, two are watched, by a watcher each.
+    /// The number of requests started so far. Of three consecutive requests, two are watched, each by a watcher of its
+    /// own.
     started: u32,
     /// Pairs of context and rank: some receive or probe from any source in that context has reported that rank's
     /// failure.
@@ -149,7 +150,7 @@ impl Rank {
                 &data,
                 Time::from_nanos(deadline_ns),
             ),
-            // As a persistent send: it takes its turn only if it cannot go at once.
+            // Send as a persistent send does: at once if possible, otherwise in turn.
             Buffer::Owned if index.is_multiple_of(2) => {
                 let memory = Memory::new(data.clone());
                 match self.engine.try_send(Time::from_nanos(now_ns), WorldRank(to), context, tag, &memory) {
@@ -364,7 +365,7 @@ impl Rank {
         }
     }
 
-    /// Returns true if it keeps no message whose send has returned.
+    /// Returns true if this rank keeps no message whose send has returned, in the outbox or in a buffer.
     pub(crate) fn has_sent(&self) -> bool {
         self.engine.usage().outbox == 0
     }
@@ -493,7 +494,8 @@ impl Rank {
                 return Err(format!("{id:?}: its lender knows {received:?}, the engine {collected:?}"));
             }
         };
-        // The lender knows of its own, and that nothing can come any more becomes true without an event.
+        // A request whose lender has the result already need not be reported. Neither need the error `Deserted`, which
+        // becomes true without an event of the request.
         let must_be_reported = watch.is_some() && received.is_none() && result != Err(Error::Deserted);
         require(is_reported || !must_be_reported, || {
             format!("the end of {id:?} was not reported: {result:?}")

@@ -153,7 +153,7 @@ impl Run {
         if self.names.is_some() {
             steps *= 4;
         }
-        // The mean number of steps for each fault; 0 for no faults.
+        // The mean number of steps between two faults; 0 means no faults.
         let calm = pick(&mut self.rng, &[0, 60, 20, 8, 4, 2]);
         let send_bias = 2 + self.rng.below(4);
         // In half of the runs, messages are claimed when their first packet has arrived, and received late.
@@ -449,7 +449,7 @@ impl Run {
         for (pair, cut) in self.apart.clone() {
             self.lose(pair, cut);
         }
-        // Some ranks know each other's address from the start, others ask for it or are told.
+        // Some ranks know each other's address from the start. Others ask for it, or receive it without asking.
         for other in 0..self.size {
             if self.rng.below(2) == 0 {
                 self.tell_later(rank, other);
@@ -481,7 +481,8 @@ impl Run {
 
     fn restart(&mut self, rank: u32) {
         if self.left.remove(&rank) && self.is_watched {
-            // Only failed ranks are restarted. So a rank that has not heard that this rank left takes it for failed.
+            // Only failed ranks are restarted. So if this rank has left, another rank that has not received the goodbye
+            // treats it as failed.
             self.losses.killed.insert(self.process(rank));
         }
         self.losses.followed.insert(self.process(rank));
@@ -630,7 +631,8 @@ impl Run {
         }
         self.end_creations();
         self.settle()?;
-        // A rank does not notice lost packets if none follow; the failure detector does.
+        // A rank notices lost packets only by a gap in the sequence. If no packet follows, only the failure detector
+        // finds the cut.
         for (a, b) in self.losses.cut.clone() {
             if (self.process(a.rank), self.process(b.rank)) == (a, b) {
                 self.condemn(a.rank, b.rank)?;
@@ -678,7 +680,7 @@ impl Run {
         }
     }
 
-    /// Reports failures to peers that others take for failed. Returns true if there was anything to report.
+    /// Reports to a rank that another rank treats it as failed. Returns true if there was anything to report.
     fn spread_verdicts(&mut self) -> Result<bool, String> {
         let mut spread = false;
         for a in 0..self.size {
@@ -767,7 +769,7 @@ impl Run {
     /// Checks that no rank is taken for failed without a cause.
     fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
         for other in 0..self.size {
-            // `rank` may not yet know the incarnation of `other` that follows an ended one.
+            // `rank` may not know yet that a new incarnation of `other` has started.
             let heard = self.told.get(&(rank, other)) == Some(&self.incarnations[other as usize]);
             let excuse = self.losses.between(self.process(rank), self.process(other))
                 || !heard && self.losses.has_ended(other);

@@ -1,4 +1,4 @@
-//! Cancels, time-outs and dropped requests: all of a message or nothing.
+//! Cancels, time-outs and dropped requests: a message is received as a whole or not at all.
 
 use samite::{Cancel, Error, Rank, Source, Tag};
 

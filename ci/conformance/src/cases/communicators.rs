@@ -509,7 +509,8 @@ fn lifetimes(cases: &mut Cases) {
     });
 }
 
-/// A message to a communicator that its receiver has dropped is received, or its receiver has left.
+/// Accepts the two possible results of a send in a communicator that the receiver has dropped: the message counts as
+/// received, or the receiver has left.
 fn gone(error: Error) -> Result<(), Error> {
     match error {
         Error::PeerFailed { .. } | Error::Abandoned { .. } => Ok(()),

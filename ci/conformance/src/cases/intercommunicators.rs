@@ -92,7 +92,8 @@ fn creation(cases: &mut Cases) {
     cases.add("inter.three", 3, "three groups with an intercommunicator between each two", |job| {
         let alone = job.comm.self_comm()?;
         let (next, previous) = job.ring();
-        // Each is in two creations, in which it is in the same order: those with the lower other rank first.
+        // Each rank takes part in two creations, one with each neighbour. All ranks begin the creation with the lower
+        // neighbour first, so the order is the same everywhere.
         let others = if next < previous { [next, previous] } else { [previous, next] };
         let pairs = others.map(|other| alone.icreate_intercomm(Rank(0), &job.comm, other, 3));
         for (pair, other) in pairs.into_iter().zip(others) {

@@ -233,7 +233,8 @@ fn several(cases: &mut Cases) {
         2,
         "of two matching operations one completes, whatever the others do",
         |job| {
-            // Rank 0's second message is received first: the first must not hold it up (section 3.5, progress).
+            // Rank 1 receives rank 0's second message first. The first message, which no receive has matched, must not
+            // hold it up (section 3.5, progress).
             if job.rank() == 0 {
                 let first = job.comm.isend(bytes(1, job.long), Rank(1), 1)?;
                 job.comm.send(&bytes(2, job.long), Rank(1), 2)?;
