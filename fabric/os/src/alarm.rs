@@ -11,9 +11,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::descriptor::{self, Kind};
 use super::process::Process;
 
-/// A descriptor that is readable after it was rung, until it is silenced.
+/// An alarm: a descriptor that becomes readable when it is rung, and stays readable until it is silenced.
 ///
-/// It is a pipe, held open for reading and writing by one descriptor, so that a ring never finds it without a
+/// It is a pipe that one descriptor holds open for reading and writing, so that a write to it never fails for lack of a
 /// reader. An eventfd would suffice within a process, but unlike a pipe it cannot be opened from another one through
 /// /proc/PID/fd.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Alarm {
         let _ = (&self.0).write(&[0]);
     }
 
-    /// Makes it unreadable, unless it is rung meanwhile. Reads at most the capacity of a pipe, so that a process that
-    /// rings without end does not keep the caller busy.
+    /// Makes the descriptor unreadable, unless the alarm is rung meanwhile. Reads at most the capacity of a pipe, so
+    /// that a process that rings without end does not keep the caller busy.
     pub fn silence(&self) {
         let mut rings = [0; 256];
         for _ in 0..=PIPE_BYTES / rings.len() {

@@ -1,8 +1,8 @@
 //! A mutex that is biased towards one thread, for shared state that is nearly always used by one.
 //!
 //! The first thread that locks it owns the *bias*: it takes and releases the lock by two plain stores. When another
-//! thread comes, it takes the bias away for good, and from then on all use an ordinary mutex. (After Dice, Moir and
-//! Scherer, Quickly Reacquirable Locks, 2003, without the way back.)
+//! thread locks the mutex, it ends the bias for good, and from then on all threads use an ordinary mutex. (After Dice,
+//! Moir and Scherer, Quickly Reacquirable Locks, 2003, except that the bias is never acquired again.)
 //!
 //! ```text
 //!   owner of the bias                            another thread, which holds the mutex
@@ -41,8 +41,8 @@ pub use self::event::Event;
 use crate::barrier;
 use crate::fork::Wiped;
 
-/// A mutex that costs its first user next to nothing, until there is a second one. It can be closed, and it cannot be
-/// locked in children of its process.
+/// A mutex that costs its first thread almost nothing until a second thread locks it. It can be closed, and it cannot
+/// be locked in children of its process.
 ///
 /// A panic while it is held does not poison it.
 pub struct BiasedMutex<T> {
@@ -285,7 +285,8 @@ impl<T> BiasedMutex<T> {
 /// In a child nothing is dropped: the value's contents may be shared with the parent.
 impl<T> Drop for BiasedMutex<T> {
     fn drop(&mut self) {
-        // Present if a guard was forgotten, perhaps by another thread, which alone might unlock the mutex.
+        // A guard of the mutex is present here only if a guard of this lock was forgotten. Only the thread that locked
+        // the mutex may unlock it, and that may be another thread, so the guard is leaked.
         std::mem::forget(self.held.get_mut().take());
         if !matches!(self.bias().owner(), CLOSED | FORKED) {
             // SAFETY: it has no other owner any more, and its value is present: it is neither closed nor another

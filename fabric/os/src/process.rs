@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-/// A process, named so that no other is ever mistaken for it (within a [`Place`]).
+/// The identity of a process. Within a [`Place`] no other process ever has the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     /// Process id.

@@ -56,8 +56,8 @@ impl SharedFile {
         Ok(Self { file, len })
     }
 
-    /// Lets others open it for reading only, from here on. (Root may do as it likes. The seal that is made for
-    /// this, F_SEAL_FUTURE_WRITE, also keeps its owner from ever giving memory back: see shmem_fallocate in
+    /// Lets others open it for reading only, from here on. (This does not bind root. The seal F_SEAL_FUTURE_WRITE
+    /// serves the same purpose, but with it the owner could never return memory to the system: see shmem_fallocate in
     /// Linux, mm/shmem.c.)
     pub fn make_read_only(&self) -> Result<(), OsError> {
         self.file.set_permissions(Permissions::from_mode(0o400)).map_err(|_| {
@@ -231,7 +231,7 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(OsError::last("mprotect", "raise the limits of memory")) }
     }
 
-    /// Leaves all of it out of core dumps, for which the kernel would fill its holes.
+    /// Leaves the whole mapping out of core dumps. To dump it, the kernel would fill its holes with memory.
     pub fn leave_out_of_dumps(&self) {
         self.advise(0..self.len, libc::MADV_DONTDUMP);
     }

@@ -26,7 +26,7 @@ impl Event {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = *count;
         release();
-        // The time that has passed decides, and not the result: the event is no more than a hint.
+        // The result is ignored: callers check what they wait for after every wait, so a wake-up is only a hint.
         drop(self.changed.wait_timeout_while(count, time, |count| *count == seen));
     }
 }

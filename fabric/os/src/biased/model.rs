@@ -103,7 +103,8 @@ fn no_thread_is_inside_after_the_close() {
     });
 }
 
-/// Threads that ask have their change seen by a call, whatever the holder does: none of them waits.
+/// Each thread that asks makes a change first. Some call sees each change, whenever the holder releases the lock, and
+/// no asking thread waits.
 #[test]
 fn no_errand_is_lost() {
     let mut builder = loom::model::Builder::new();

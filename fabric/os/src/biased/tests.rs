@@ -90,7 +90,7 @@ fn a_waiting_thread_lets_others_enter() {
 
 #[test]
 fn each_errand_is_run_after_it_was_asked() {
-    /// A number for each thread: those asked, and those that an errand has seen.
+    /// Two numbers for each thread: the last one for which it asked, and the last one that an errand has seen.
     struct Board {
         asked: Arc<[AtomicU64; 3]>,
         seen: [u64; 3],
@@ -188,7 +188,8 @@ fn a_closed_lock_returns_its_value_once_and_admits_no_thread() {
 #[test]
 fn threads_hear_of_the_end() {
     let (lock, event) = (BiasedMutex::new(0_u64).unwrap(), Event::default());
-    // A wait by the bias does not wait for other threads, and keeps the lock.
+    // Take the bias here, so that the other thread enters with the mutex: a wait of the owner of the bias returns at
+    // once and keeps the lock.
     drop(lock.lock().unwrap());
     let is_in = std::sync::Barrier::new(2);
     let entered = std::thread::scope(|scope| {
