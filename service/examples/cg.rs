@@ -103,8 +103,8 @@ impl Borders {
         })
     }
 
-    /// Applies the operator, four times a cell less its neighbours, to the rows of all ranks. Outside the square all is
-    /// zero.
+    /// Applies the operator to the rows of all ranks: four times a cell minus the sum of its four neighbours. Cells
+    /// outside the square are zero.
     fn apply(&mut self, values: &[f64], result: &mut [f64]) -> Result<(), samite::Error> {
         let cells = self.cells;
         let [up, down] = &mut self.sends;
@@ -112,7 +112,7 @@ impl Borders {
         down.buffer_mut()?.copy_from_slice(&values[values.len() - cells..]);
         let [above, below] = &mut self.receives;
         start_all(&mut [above, below, up, down])?;
-        // Rows whose neighbours are here, while the others travel.
+        // First compute the rows whose neighbours are on this rank, while the rows of the other ranks travel.
         let rows = values.len() / cells;
         for row in 1..rows.saturating_sub(1) {
             let [above, here, below] = [row - 1, row, row + 1].map(|row| &values[row * cells..][..cells]);

@@ -1,4 +1,4 @@
-//! Ranks that compute for seconds at a time without a message, as solvers do: no rank must be taken for dead.
+//! Ranks that compute for seconds at a time without a message, as solvers do. No rank must be declared failed.
 //!
 //! ```console
 //! $ samite run -n 16 --detection-time 1 -- target/release/examples/compute [SECONDS]

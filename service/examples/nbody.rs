@@ -102,7 +102,7 @@ fn exchange(comm: &Comm, places: &mut [[f64; 3]]) -> Result<(), samite::Error> {
         for (rank, part) in parts.into_iter().filter(|(rank, _)| *rank != me) {
             scope.irecv(part.as_flattened_mut(), rank, PLACES)?;
         }
-        // Each rank begins with the one behind it, so that not all send to the same one at the same time.
+        // Each rank begins with the next rank and goes around, so that not all send to the same rank at the same time.
         for distance in 1..comm.size() {
             scope.isend(own.as_flattened(), Rank((me.0 + distance) % comm.size()), PLACES)?;
         }

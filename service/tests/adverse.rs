@@ -25,7 +25,7 @@ fn ends_by_cancel<T>(mut test: impl FnMut() -> Option<Result<T, Error>>) {
     }
 }
 
-/// The time-out would end each loop too, and with another error.
+/// The handle also has a time-out, which would end a loop that ignores the cancel, with another error.
 #[test]
 fn a_cancel_ends_every_loop_that_tests() {
     samite::local(1, |world| {
@@ -388,7 +388,7 @@ fn a_partitioned_round_ends_with_the_world() {
     });
 }
 
-/// The creations of two ranks are not the same. Neither gets a communicator.
+/// The two ranks call different creations, so neither gets a communicator.
 #[test]
 fn a_split_does_not_agree_with_a_duplicate() {
     samite::local(2, |world| {

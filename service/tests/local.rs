@@ -34,7 +34,8 @@ fn a_ring_of_many_goes_round() {
         }
         Ok::<_, Error>(sum[0])
     });
-    // After 100 hops each token has met the ranks before its holder: six rounds, and four more.
+    // Each of the 100 hops has added a rank to the token: all 16 ranks six times, and then the four ranks before its
+    // holder.
     for (rank, sum) in (0..16_u64).zip(sums) {
         let met = (1..=100).map(|hops| (rank + 16 * 100 - hops) % 16);
         assert_eq!(sum, Ok(met.sum()));
@@ -58,7 +59,7 @@ fn a_panic_ends_what_waits_for_it_and_goes_on_in_the_caller() {
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), 2);
     for error in told {
-        // The launcher reports the cause; its port may be missed before.
+        // The launcher reports the cause. Before that, the loss of the connection may become known.
         assert!(
             matches!(error, Error::PeerFailed { rank: Rank(1), cause: Cause::Died(_) | Cause::Lost, .. }),
             "{error}"

@@ -77,7 +77,7 @@ fn marks_travel_while_no_thread_is_inside() {
             let mut send = comm.psend_init(vec![1_u8; 3_000], 3, Rank(1), TAG).unwrap();
             comm.send(&[0_u8; 0], Rank(1), TAG).unwrap();
             for round in 0..50 {
-                // The receiver sends this message after it has begun the round. So the packet that tells of the round
+                // The receiver sends this message after it has begun the round. So the packet that announces the round
                 // has arrived too, and the marked partitions can be sent at once.
                 comm.recv(&mut [0_u8; 0], Rank(1), TAG).unwrap();
                 send.start().unwrap();

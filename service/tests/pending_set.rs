@@ -219,7 +219,8 @@ fn a_failure_and_a_message_end_a_receive_once() {
             }
             _ => {
                 world.comm().recv(&mut [0_u8], Rank(0), 2).unwrap();
-                // Slowly, so that some of the messages come after the failure. The first rank may leave earlier.
+                // Messages are sent slowly, so that some of them arrive after the failure. Rank 0 may leave before the
+                // last one.
                 let send = || {
                     (0..20).for_each(|_| std::thread::yield_now());
                     world.comm().send(&[1_u8], Rank(0), 1)

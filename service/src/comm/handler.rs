@@ -58,16 +58,17 @@ pub struct Raised<'a> {
     pub call: &'a str,
     /// The error, with ranks of the communicator.
     pub error: &'a Error,
-    /// A handle of the communicator, with the bounds of the handle that had the handler. Its own handler is
-    /// [`ErrorHandler::Return`].
+    /// A handle of the communicator, with the time-out and the cancel of the handle whose call failed, and with the
+    /// handler [`ErrorHandler::Return`].
     pub comm: &'a Comm,
 }
 
 impl ErrorHandler {
     /// Returns the handler that calls `function`. Several threads may call it at the same time.
     ///
-    /// The function may make any call of Samite, also on the same communicator. While it runs, errors in its thread call no
-    /// function: they are only returned. If it panics, the panic continues in the call that reported the error.
+    /// The function may make any call of Samite, also on the same communicator. While it runs, the calls that it makes
+    /// in its thread only return their errors, and call no handler function. If it panics, the panic continues in the
+    /// call that reported the error.
     #[must_use]
     pub fn call(function: impl Fn(&Raised<'_>) + Send + Sync + 'static) -> Self {
         Self::Call(Arc::new(function))
@@ -79,7 +80,7 @@ impl ErrorHandler {
             Self::Panic if std::thread::panicking() => {}
             Self::Panic => panic!("{raised}"),
             Self::Abort => {
-                // A closed standard error is no reason to stay.
+                // If standard error is closed, the process ends without the message.
                 let _ = writeln!(io::stderr(), "samite: {raised}");
                 std::process::exit(1)
             }
@@ -115,7 +116,7 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Exists while this thread runs the function of a handler.
+/// A value that exists while this thread runs the function of a handler.
 struct Running;
 
 impl Running {
@@ -137,7 +138,7 @@ impl Drop for Running {
 /// The properties of a handle that few programs set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
-    /// The buffer of buffered sends, unless it is the process's.
+    /// The buffer of buffered sends that [`Comm::with_buffer`] has made. `None`: the sends use the lane's buffer.
     pub(super) buffer: Option<Arc<SendBuffer>>,
     handler: ErrorHandler,
 }
@@ -222,7 +223,7 @@ impl Comm {
         Self { extras: Some(Arc::new(extras)), ..self.clone() }
     }
 
-    /// Returns a handle that reports no error, for the parts of a call that reports their errors.
+    /// Returns the same handle without the handler. A call uses it for its parts, whose errors it reports itself.
     pub(crate) fn quiet(&self) -> Self {
         match &self.extras {
             None => self.clone(),
