@@ -156,7 +156,7 @@ finish() {
 nothing_left() { [[ $(ip netns pids "$1") == $(cat "$dir/$1/daemon") ]]; }
 
 # survive "RANKS" "DEAD" [HOW]: checks that each rank heard of each dead rank in time and of no other, and verified the
-# remaining data. HOW is a regular expression for the reported cause; by default only what the launcher knows.
+# remaining data. HOW is a regular expression for the reported cause; by default only the launcher's causes.
 survive() {
     local rank dead how=${3-it was }
     for rank in $1; do

@@ -75,7 +75,7 @@ const TIME: Duration = Duration::from_millis(500);
 /// Jobs that take longer are ended.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The tags of the replies to a thread are above those of the messages.
+/// The first tag of the replies to threads. It is above all tags of messages.
 const REPLIES: u64 = 1 << 32;
 /// The tags of the rates of a job.
 const RATES: u64 = 1 << 33;

@@ -15,7 +15,7 @@ use regex::Regex;
 /// Hits for 1,000 words of all files.
 const TREE_MAX: f64 = 3.0;
 
-/// The same for each crate. A crate with fewer words counts as one with 1,000.
+/// The largest number of hits for 1,000 words of one crate. A crate with fewer words counts as one with 1,000.
 const CRATE_MAX: f64 = 4.0;
 
 /// Each kind of turn: its name, a pattern, and a phrase that the pattern finds.

@@ -28,7 +28,7 @@ pub(crate) struct Created {
     pub(crate) failed: usize,
 }
 
-/// The communicators of a rank, and those that it is creating.
+/// The communicators of a rank, and the communicators that it is creating.
 #[derive(Default)]
 pub(crate) struct Comms {
     all: Vec<Comm>,

@@ -251,7 +251,7 @@ impl<T> BiasedMutex<T> {
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
         // inside, and the only one that accesses these two. The mutex's guard may live longer than it says, because it
         // is dropped only in `unlock`, by the guard that is returned. That one borrows this lock, which therefore lives
-        // and is not moved. If it is forgotten, nobody unlocks the mutex or reads `entered` again.
+        // and is not moved. If it is forgotten, no thread unlocks the mutex or reads `entered` again.
         unsafe {
             *self.held.get() =
                 Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(mutex));

@@ -1,6 +1,6 @@
 //! libhwloc, loaded at first use, and its description of this host.
 //!
-//! Only five functions are used, and no layout of its structures: a topology leaves it as XML, a format that it
+//! Only five functions of hwloc are used, and none of its structures: hwloc exports a topology as XML, a format that it
 //! keeps stable for files (hwloc's manual, "Importing and exporting topologies from/to XML files"). So building needs
 //! no part of hwloc, and a process that never asks for it pays nothing.
 

@@ -170,11 +170,12 @@ impl Comm {
     /// Returns the same communicator with a handler for the errors of its calls (`MPI_Comm_set_errhandler`; MPI 4.1,
     /// section 9.3). In MPI a handler belongs to a communicator, here to a handle: other handles keep theirs.
     ///
-    /// The handler applies to all calls on this handle that return an [`Error`], and to everything that they make:
-    /// requests, sets, scopes, persistent and partitioned operations, claimed messages, futures, creations. Clones of the
-    /// handle have it too, its handles on other [lanes](Self::lane), and the communicators that are created on it. An error of
-    /// a request is reported by the call that returns it, such as a wait, a test, or the poll of a future.
-    /// [`Request::on_end`](crate::Request::on_end) reports it in the thread that calls the function, just before.
+    /// The handler applies to all calls on this handle that return an [`Error`], and to all calls on the objects that
+    /// they return: requests, sets, scopes, persistent and partitioned operations, claimed messages, futures,
+    /// creations. Clones of the handle have it too, its handles on other [lanes](Self::lane), and the communicators
+    /// that are created on it. An error of a request is reported by the call that returns it, such as a wait, a test,
+    /// or the poll of a future. [`Request::on_end`](crate::Request::on_end) reports it in the thread that calls the
+    /// function, just before.
     ///
     /// An expired time-out is an error like others. To look for messages with short time-outs, use a handle without a
     /// handler. Two errors call no handler: [`Error::Cancelled`], since a cancelled operation has ended as the program
@@ -231,7 +232,7 @@ impl Comm {
         }
     }
 
-    /// Returns a result, after the handler was called if it is an error. Each public call does this once.
+    /// Returns a result. If it is an error, calls the handler first. Each public call does this once.
     #[inline(always)]
     pub(crate) fn told<R, E: Told>(&self, call: &'static str, result: Result<R, E>) -> Result<R, E> {
         if let Err(failed) = &result {
@@ -240,7 +241,7 @@ impl Comm {
         result
     }
 
-    /// Returns the error of a call, after the handler was called.
+    /// Calls the handler, then returns the error of a call.
     #[cold]
     #[inline(never)]
     pub(crate) fn reported(&self, call: &'static str, error: Error) -> Error {
@@ -248,7 +249,8 @@ impl Comm {
         error
     }
 
-    /// Returns the error of a call with ranks of this communicator, after the handler was called.
+    /// Translates the ranks in the error of a call to ranks of this communicator, calls the handler, and returns the
+    /// error.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(&self, call: &'static str, error: Error) -> Error {

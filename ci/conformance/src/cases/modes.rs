@@ -126,7 +126,7 @@ fn buffered(cases: &mut Cases, SendBy { name, send, .. }: SendBy) {
     cases.add(format!("mode.buffered.no-room.{name}"), 2, rule, move |job| {
         if job.rank() == 0 {
             let comm = job.comm.with_buffer(0).with_mode(Mode::Buffered);
-            // What is too long to go at once needs the buffer.
+            // A message that is too long to be sent at once needs the buffer.
             let sent = send(&comm, &bytes(1, job.long), Rank(1), 7);
             expect_error!(sent, Error::Exhausted { .. });
             comm.flush_buffer()?;

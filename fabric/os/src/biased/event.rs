@@ -26,7 +26,7 @@ impl Event {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = *count;
         release();
-        // The result is ignored: callers check what they wait for after every wait, so a wake-up is only a hint.
+        // The result is ignored. A wake-up is only a hint: after every wait the caller checks again if it must wait.
         drop(self.changed.wait_timeout_while(count, time, |count| *count == seen));
     }
 }
