@@ -340,8 +340,9 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "interface",
-        meaning: "The interface for libfabric to use, by its name or its address. By default that by which the launcher \
-                  reaches this host, else the provider's first, and loopback where all ranks are on one host.",
+        meaning: "The interface that libfabric uses, by its name or its address. By default the interface through \
+                  which the launcher reaches this host, or otherwise the provider's first interface. If all ranks \
+                  are on one host, the default is loopback.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -352,10 +353,10 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "network_wakes",
-        meaning: "Whether a message from the network wakes a rank that has waited so long for it that it sleeps. Else \
-                  the rank looks for itself, after naps of a sixteenth of the time waited and at most 16 ms; short \
-                  messages over tcp are a quarter faster for it on loopback. By default only where a host has more \
-                  ranks than cores.",
+        meaning: "If a message from the network wakes a rank that sleeps because it has waited long. If not, the \
+                  rank polls for messages after naps of a sixteenth of the time waited, at most 16 ms each, and \
+                  short messages over tcp on loopback are a quarter faster. By default `yes` only on a host with \
+                  more ranks than cores.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -369,9 +370,9 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "lanes",
-        meaning: "How many lanes a rank has: ports with a lock and an order of messages of their own, each for one thread \
-                  (`Comm::lane`). Each takes the memory and the descriptors of a rank. All ranks of a job need the same \
-                  number.",
+        meaning: "The number of lanes of a rank. A lane is a port with its own lock and its own order of messages, \
+                  for one thread (`Comm::lane`). Each lane takes as much memory and as many descriptors as a rank. \
+                  All ranks of a job need the same number.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -382,8 +383,8 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "check",
-        meaning: "The rules that the program is held to although a check of them takes time. `modes`: a ready send ends \
-                  with `Error::NotPosted` if no receive was posted for its message; it waits for the receiver's answer.",
+        meaning: "The rules of MPI that are checked although the check takes time. `modes`: a ready send waits for \
+                  the receiver's answer, and ends with `Error::NotPosted` if no receive was posted for its message.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -394,10 +395,11 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "shm_peers_max",
-        meaning: "How many ranks a rank reaches by shared memory, and by how many it is reached, at a time. Each takes 192 \
-                  bytes, and 72 KiB (with the default `shm_ring_bytes` and `shm_ring_bytes_min`) once it sends. With more, \
-                  a send takes another transport if the job has one, else it ends with `Error::Exhausted`. By default as \
-                  many as the job has ranks and a quarter more, for those that are started again, but at least 256.",
+        meaning: "The largest number of ranks to which a rank can send by shared memory, and from which it can \
+                  receive, at the same time. Each sender takes 192 bytes, and 72 KiB more once it has sent (with the \
+                  default `shm_ring_bytes` and `shm_ring_bytes_min`). Beyond the limit a send uses another transport \
+                  if the job has one, and otherwise ends with `Error::Exhausted`. By default the number of ranks of \
+                  the job and a quarter more, because ranks may be restarted, but at least 256.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -411,21 +413,21 @@ const OTHERS: &[Parameter] = &[
     shm_bytes!(
         ring_bytes,
         (12, 17, "a power of two from 4K to 128K"),
-        "Shared memory that each sender to this rank gets when it first sends, for long packets and for what \
-         this rank has not read yet."
+        "Size of the ring in shared memory that each sender to this rank gets when it first sends. It holds long \
+         packets, and packets that this rank has not read yet."
     ),
     shm_bytes!(
         ring_bytes_max,
         (12, 23, "a power of two from 4K to 8M"),
-        "Shared memory that a sender gets instead which keeps finding its own full; at least `shm_ring_bytes` \
-         in any case."
+        "Size of the larger ring that a sender gets instead if its ring of `shm_ring_bytes` is often full. It is \
+         never smaller than `shm_ring_bytes`."
     ),
     shm_bytes!(
         ring_bytes_min,
         (11, 17, "a power of two from 2K to 128K"),
-        "Shared memory that each sender to this rank gets beside that and uses instead as long as this rank \
-         keeps up with it: two of these, and the data, should fit in the processor's first cache. At most \
-         `shm_ring_bytes` in any case."
+        "Size of a second, small ring that each sender to this rank gets, and uses as long as this rank keeps up \
+         with it. Two such rings and the data should fit in the processor's first cache. It is never larger than \
+         `shm_ring_bytes`."
     ),
     Parameter {
         name: "ssh",
@@ -440,8 +442,8 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "detection_time",
-        meaning: "How soon it must be known that a host is dead or cut off: a cut of this length is always noticed, and \
-                  one of less than a quarter of it never.",
+        meaning: "The time within which a dead or unreachable host is detected. An interruption of the network of \
+                  this length is always detected, and one of less than a quarter of it never.",
         unit: "s",
         reader: Reader::Launcher,
         kind: Kind::Other {
@@ -452,7 +454,7 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "join_timeout",
-        meaning: "How long a rank waits, when it joins, for the launcher's answers and thus for the other ranks.",
+        meaning: "The time for which a joining rank waits for the launcher's answers, and thus for the other ranks.",
         unit: "s",
         reader: Reader::Rank,
         kind: Kind::Other {
