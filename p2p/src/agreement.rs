@@ -4,10 +4,10 @@
 //! of these ranks, whose root is the first of them:
 //!
 //! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
-//!   on the choices and the largest name.
+//!    on the choices and the largest name.
 //! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. It cannot if
-//!   another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in use
-//!   there (see [`names`](crate::names)).
+//!    another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in use
+//!    there (see [`names`](crate::names)).
 //! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
 //!    begin again with a later name.
