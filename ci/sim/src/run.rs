@@ -15,7 +15,8 @@ const CONTEXTS: u32 = 2;
 const CLASSES: u64 = 3;
 /// Number of steps between two lulls.
 const LULL_EVERY: u64 = 60;
-/// Rounds of polls after which everything under way must have arrived; otherwise the lull ends early.
+/// The number of rounds of polls in a lull. Usually everything under way has arrived by then; if not, the lull ends
+/// early.
 const LULL_ROUNDS: u32 = 200;
 /// Number of messages that a rank claims before it receives one.
 const CLAIMS_MAX: usize = 8;

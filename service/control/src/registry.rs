@@ -46,7 +46,7 @@ struct Member {
     /// Ranks and hosts that have asked for the address before it was known.
     waiting: Vec<Asker>,
     ended: Option<Ending>,
-    /// True if it has announced that it leaves, so that a later failure of its process is not reported.
+    /// True if the rank has announced that it leaves. Then a later failure of its process is not reported.
     has_left: bool,
     /// True if the failed rank is restarted.
     returns: bool,

@@ -26,7 +26,8 @@ impl PmixJob {
     /// # Errors
     /// [`Refusal::JoinedBefore`], [`Refusal::Pmix`] and [`Refusal::PmixRank`].
     pub(crate) fn join(self, patience: Duration) -> Result<Candidate, Refusal> {
-        /// A process has one connection to its server, which a second rank would share.
+        /// True once this process has joined. A process has only one connection to its server, so a second rank in it
+        /// would share the first one's.
         static JOINED: AtomicBool = AtomicBool::new(false);
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(Refusal::JoinedBefore);
@@ -54,7 +55,7 @@ impl PmixJob {
     }
 }
 
-/// Connects, in a separate thread, since the library's call has no deadline.
+/// Connects to the server. A separate thread makes the library's call, because that call has no deadline.
 fn connect(patience: Duration) -> Result<Client, PmixError> {
     let (tell, told) = mpsc::channel();
     let thread = thread::Builder::new().name("samite-pmix".to_owned()).spawn(move || {

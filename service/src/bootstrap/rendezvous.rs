@@ -48,7 +48,8 @@ impl Rendezvous {
     /// [`Refusal::NoRendezvous`], [`Refusal::RefusedByRendezvous`].
     pub(crate) fn join(self, detection: Duration, patience: Duration) -> Result<Met, Refusal> {
         let deadline = now() + patience;
-        // Rank 0 opens a server. If that fails, perhaps because `samite rendezvous` has the port, it is only a client.
+        // Rank 0 opens a server. If that fails, perhaps because `samite rendezvous` already listens at the port, rank 0
+        // is only a client.
         let opened = (self.rank == 0).then(|| self.open(detection, patience)).transpose();
         let (mut host, not_here) = match opened {
             Ok(opened) => (opened, String::new()),

@@ -62,7 +62,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     let said = heard.recv_timeout(PATIENCE).expect("the false launcher was called");
     assert_eq!(job.finish(), (Some(0), "done\n".to_owned(), String::new()));
     assert!(!marker.exists(), "the false launcher was obeyed");
-    // Neither secret was sent, in any form that a list of numbers can have.
+    // Neither secret was sent, as a JSON list of numbers or as raw bytes.
     let mut secrets = Vec::new();
     find_secrets(&invitation, &mut secrets);
     assert!(!secrets.is_empty());

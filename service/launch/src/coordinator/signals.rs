@@ -84,7 +84,7 @@ impl Coordinator {
         self.end()
     }
 
-    /// Limits the wait for agents and remote shells to this time.
+    /// Limits the wait for agents and remote shells to `time` from now.
     pub(super) fn give_up_in(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.gives_up_at = Some(self.gives_up_at.map_or(at, |earlier| earlier.min(at)));
