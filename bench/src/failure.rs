@@ -37,7 +37,7 @@ pub(crate) struct FailureArgs {
     once: bool,
 }
 
-/// Jobs that take longer are ended: an error that should take milliseconds never arrived.
+/// A job that takes longer is ended: in it, an error that should take milliseconds has not arrived at all.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that all ranks have waited before the kill.
 const WAITED: Duration = Duration::from_millis(50);

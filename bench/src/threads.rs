@@ -134,7 +134,7 @@ impl ThreadsArgs {
         Ok(())
     }
 
-    /// Prints the figures, with their ratios to that of as many pairs of processes.
+    /// Prints the figures, with their ratios to the figure of as many pairs of processes.
     fn print(&self, transport: &str, rates: BTreeMap<String, Vec<f64>>) {
         let processes = rates.get(Kind::Pairs.name()).cloned().unwrap_or_default();
         for (implementation, rates) in rates {

@@ -9,8 +9,8 @@ use samite_os::alarm::Alarm;
 use samite_os::fork::Own;
 
 /// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, combined in
-/// one descriptor that is readable when any of them is. A descriptor that is closed elsewhere is dropped. In a child of
-/// fork(2) nothing is woken or closed, because the alarm belongs to the parent.
+/// one descriptor that is readable when any of them is. A descriptor that another part of the process closes is no
+/// longer watched. In a child of fork(2) nothing is woken or closed, because the alarm belongs to the parent.
 #[derive(Debug)]
 pub(crate) struct Watch(Own<Watched>);
 

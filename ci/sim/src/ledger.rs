@@ -79,7 +79,7 @@ pub(crate) enum RecvEnd {
     Unmatched { until_ns: u64 },
     /// The receive may have matched a message that was lost with its sender.
     Lost,
-    /// The receive may have matched a message that was lost, since its own rank gave the receive up.
+    /// The rank of the receive has given the receive up. It may have matched a message, which is then lost.
     GivenUp,
 }
 

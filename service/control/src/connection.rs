@@ -12,7 +12,7 @@ use crate::{
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// Peers in one message: each takes at most 300 bytes of a line of 64 KiB.
+/// The largest number of peers in one message. A peer takes at most 300 bytes, and a line may have 64 KiB.
 const PEERS_MAX: usize = 200;
 
 /// A rank's connection to the launcher's agent on its node. No call blocks.

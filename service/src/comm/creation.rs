@@ -319,7 +319,8 @@ impl<C> Creation<C> {
         }
     }
 
-    /// Returns the result. Waits for the cause of a failure if `explains` is true.
+    /// Returns the result of the creation. If `explains` is true, it may wait for the launcher's report of why a peer
+    /// failed.
     fn end(&self, end: Result<Option<Agreed>, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
         let parent = &self.parent;
         match end {

@@ -125,8 +125,8 @@ impl Cartesian {
         Ok(self.dimensions.iter().zip(self.strides()).map(coordinate).collect())
     }
 
-    /// Returns the rank with these coordinates (`MPI_Cart_rank`). A coordinate outside of a periodic dimension is taken
-    /// modulo its size.
+    /// Returns the rank with these coordinates (`MPI_Cart_rank`). In a periodic dimension a coordinate is taken modulo
+    /// the size of the dimension.
     ///
     /// # Errors
     /// [`TopologyError::WrongLength`], and [`TopologyError::OutOfRange`] in a dimension that is not periodic.
@@ -135,7 +135,7 @@ impl Cartesian {
         let mut rank = 0;
         for (dimension, (bounds, &coordinate)) in self.dimensions.iter().zip(coordinates).enumerate() {
             let outside = TopologyError::OutOfRange { dimension, coordinate, size: bounds.size };
-            // Fits: the result is less than the product of the sizes up to this dimension.
+            // This does not overflow: the result is less than the product of the sizes up to this dimension.
             rank = rank * bounds.size + bounds.wrap(coordinate.into()).ok_or(outside)?;
         }
         Ok(Rank(rank))
@@ -151,7 +151,7 @@ impl Cartesian {
         let dimensions = self.dimensions.len();
         let bounds = self.dimensions.get(dimension);
         let bounds = *bounds.ok_or(TopologyError::InvalidDimension { dimension, dimensions })?;
-        // Fits: it divides the size of the grid.
+        // This does not overflow: the product divides the size of the grid.
         let stride: u32 = self.dimensions[dimension + 1..].iter().map(|behind| behind.size).product();
         Ok(shifted(place, bounds, stride, distance))
     }

@@ -134,8 +134,9 @@ impl Cartesian {
 
     /// Iterates over all places, block by block. Blocks come in row-major order, and so do the places of each.
     fn places_in_blocks(&self, block: &[u32]) -> impl Iterator<Item = u32> {
-        // The number of a step has two groups of digits: the coordinates of the block, and the coordinates within it.
-        // Each digit has a radix, and a distance between the ranks of successive values.
+        // Places are visited in steps, which are counted by a number of mixed radix with two groups of digits: the
+        // coordinates of the block, and the coordinates within the block. Each axis has the radix of its digit, and the
+        // distance between the ranks of two places whose digits differ by 1.
         let axes = self.dimensions().iter().zip(self.strides()).zip(block);
         let outer = axes.clone().map(|((dimension, stride), size)| (dimension.size / size, stride * size));
         let inner = axes.map(|((_, stride), size)| (*size, stride));

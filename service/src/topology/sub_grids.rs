@@ -102,7 +102,8 @@ impl SubGrids {
         let place = self.whole.place(rank)?;
         let dimensions = self.whole.dimensions().iter().zip(self.whole.strides()).zip(&self.keep);
         let counted = dimensions.filter(|(_, keep)| **keep == kept);
-        // Fits: the result is less than the product of the sizes, which is at most the size of the whole grid.
+        // This does not overflow: the result is less than the product of the sizes, which is at most the size of the
+        // whole grid.
         Ok(counted.fold(0, |number, ((dimension, stride), _)| {
             number * dimension.size + place / stride % dimension.size
         }))

@@ -96,7 +96,7 @@ pub(crate) fn add(cases: &mut Cases) {
             match job.comm.try_probe(Rank(0), 7) {
                 Ok(Some(status)) => {
                     expect(status, 0, 7, len);
-                    // A cancelled message of which only the envelope is here cannot be received.
+                    // If only the envelope of the cancelled message has arrived, the message cannot be received.
                     match job.comm.recv_vec::<u8>(Rank(0), 7) {
                         Ok(done) => assert_eq!(done.buffer, bytes(1, len)),
                         Err(Error::Abandoned { .. } | Error::PeerFailed { .. }) if is_sent == [0] => {}

@@ -135,7 +135,8 @@ pub(crate) fn add(cases: &mut Cases) {
             (0..2u32).try_for_each(|number| job.comm.send(&[job.rank() * 10 + number], Rank(0), 7))?;
             return job.release_by(0);
         }
-        // Of rank 1: the named receive, then any. Of rank 2: any, then the named one.
+        // For rank 1, post the receive that names it before the receives from any source. For rank 2, post them in the
+        // other order.
         let of_one = job.comm.irecv(vec![0u32], Rank(1), 7)?;
         let any = [job.comm.irecv(vec![0u32], Source::ANY, 7)?, job.comm.irecv(vec![0u32], Source::ANY, 7)?];
         let of_two = job.comm.irecv(vec![0u32], Rank(2), 7)?;

@@ -116,7 +116,7 @@ impl Server {
         numbers.filter(|&number| number < DESCRIPTORS).count()
     }
 
-    /// Returns how often it has gone to sleep: proc_pid_status(5).
+    /// Returns how often the server has gone to sleep, as proc_pid_status(5) counts it.
     fn naps(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
