@@ -4,6 +4,7 @@ mod attributes;
 mod creation;
 mod derived;
 mod handler;
+mod hints;
 mod inter;
 mod mode;
 mod place;
@@ -23,6 +24,7 @@ pub use creation::Creation;
 pub(crate) use derived::Derived;
 pub(crate) use handler::Extras;
 pub use handler::{ErrorHandler, Raised};
+pub use hints::Hints;
 pub use mode::{BUFFERED_OVERHEAD, Mode};
 pub use place::Kind;
 
@@ -357,7 +359,7 @@ impl Comm {
         from: Source,
         tag: Tag,
     ) -> Result<Status, Error> {
-        let pattern = match self.pattern(from, tag) {
+        let pattern = match self.pattern(call, from, tag) {
             Ok(Some(pattern)) => pattern,
             Ok(None) => return self.told(call, self.absent(tag.tag)),
             Err(error) => return Err(self.failed(call, error)),
@@ -365,7 +367,8 @@ impl Comm {
         match self.runtime.recv(pattern, buffer, &self.bounds) {
             Ok(status) => {
                 let status = self.received(status, from);
-                whole(status, size).map_err(|error| self.reported(call, error))
+                let checked = self.exact(status, buffer.len()).and_then(|status| whole(status, size));
+                checked.map_err(|error| self.reported(call, error))
             }
             Err(error) => Err(self.failed(call, error)),
         }
@@ -394,7 +397,7 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<Done<Vec<T>>, Error> {
         let begun = self.runtime.now();
-        let received = self.find(from.into(), tag.into()).and_then(|mut message| {
+        let received = self.find("recv_vec", from.into(), tag.into()).and_then(|mut message| {
             message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
             message.receive()
         });
@@ -427,11 +430,12 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
-        self.told("sendrecv", self.exchange(data, to, buffer, from))
+        self.told("sendrecv", self.exchange("sendrecv", data, to, buffer, from))
     }
 
     fn exchange<T: Element, U: Element>(
         &self,
+        call: &'static str,
         data: &[T],
         (to, tag): (Destination, u64),
         buffer: &mut [U],
@@ -440,7 +444,8 @@ impl Comm {
         // Nothing is posted before this check, since a posted receive could take a message.
         to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
         self.run_scope(self.quiet(), |scope| {
-            let receive = scope.irecv(buffer, from, recv_tag)?;
+            let bytes = buffer.as_mut_bytes();
+            let receive = scope.begin_receive(call, bytes, size_of::<U>(), from, recv_tag)?;
             scope.isend(data, to, tag)?;
             scope.wait_rest()?;
             scope.wait(receive)
@@ -472,8 +477,9 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
-        let exchanged = copy_of(buffer).and_then(|data| self.exchange(&data, to, buffer, from));
-        self.told("sendrecv_replace", exchanged)
+        let call = "sendrecv_replace";
+        let exchanged = copy_of(buffer).and_then(|data| self.exchange(call, &data, to, buffer, from));
+        self.told(call, exchanged)
     }
 
     /// Starts to send `data` and to receive into the elements of `buffer`, as one operation (`MPI_Isendrecv`; MPI 4.1,
@@ -503,11 +509,12 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
-        self.told("isendrecv", self.begin_exchange(data, to, buffer, from))
+        self.told("isendrecv", self.begin_exchange("isendrecv", data, to, buffer, from))
     }
 
     fn begin_exchange<S: Buffer, R: BufferMut>(
         &self,
+        call: &'static str,
         data: S,
         (to, tag): (Destination, u64),
         buffer: R,
@@ -518,7 +525,7 @@ impl Comm {
             return Err(ExchangeFailed { error, data: Some(data), buffer: Some(buffer) });
         }
         let quiet = self.quiet();
-        match quiet.irecv(buffer, from, recv_tag) {
+        match quiet.post(call, buffer, from, recv_tag) {
             Ok(receive) => Ok(Exchange::new(self.clone(), quiet.isend(data, to, tag), receive)),
             Err(Failed { error, buffer }) => Err(ExchangeFailed { error, data: Some(data), buffer }),
         }
@@ -549,11 +556,12 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> BegunExchange<Vec<T>> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
+        let call = "isendrecv_replace";
         let begun = match copy_of(&buffer) {
-            Ok(data) => self.begin_exchange(data, to, buffer, from),
+            Ok(data) => self.begin_exchange(call, data, to, buffer, from),
             Err(error) => Err(ExchangeFailed { error, data: None, buffer: Some(buffer) }),
         };
-        self.told("isendrecv_replace", begun)
+        self.told(call, begun)
     }
 
     /// Returns an empty set of requests, whose results can be taken in the order in which they end. The time-out of
@@ -620,17 +628,25 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Request<B>, Failed<B>> {
-        let tag = tag.into();
-        let pattern = match self.pattern(from.into(), tag) {
+        self.post("irecv", buffer, from.into(), tag.into())
+    }
+
+    #[inline(always)]
+    fn post<B: BufferMut>(
+        &self,
+        call: &'static str,
+        buffer: B,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Request<B>, Failed<B>> {
+        let pattern = match self.pattern(call, from, tag) {
             Ok(Some(pattern)) => pattern,
-            Ok(None) => return self.begin_absent("irecv", buffer, tag.tag),
+            Ok(None) => return self.begin_absent(call, buffer, tag.tag),
             Err(error) => {
-                return Err(Failed { error: self.failed("irecv", error), buffer: Some(buffer) });
+                return Err(Failed { error: self.failed(call, error), buffer: Some(buffer) });
             }
         };
-        self.begin("irecv", buffer, |engine, now, memory, deadline| {
-            engine.irecv(now, pattern, memory, deadline)
-        })
+        self.begin(call, buffer, |engine, now, memory, deadline| engine.irecv(now, pattern, memory, deadline))
     }
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
@@ -704,7 +720,7 @@ impl Comm {
     /// ```
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         let (from, tag) = (from.into(), tag.into());
-        let found = self.pattern(from, tag).and_then(|pattern| match pattern {
+        let found = self.pattern("probe", from, tag).and_then(|pattern| match pattern {
             Some(pattern) => self.local(self.runtime.probe(&pattern, &self.bounds)),
             None => self.absent(tag.tag),
         });
@@ -717,7 +733,7 @@ impl Comm {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
     pub fn try_probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let (from, tag) = (from.into(), tag.into());
-        let found = self.pattern(from, tag).and_then(|pattern| match pattern {
+        let found = self.pattern("try_probe", from, tag).and_then(|pattern| match pattern {
             Some(pattern) => match self.runtime.look(|engine| engine.probe(&pattern)) {
                 Ok(found) => found.map(|status| self.local(Ok(status.public()))).transpose(),
                 Err(error) => Err(self.local_error(error)),
@@ -733,11 +749,11 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
-        self.told("claim", self.find(from.into(), tag.into()))
+        self.told("claim", self.find("claim", from.into(), tag.into()))
     }
 
-    fn find(&self, from: Source, tag: Tag) -> Result<Message, Error> {
-        let Some(pattern) = self.pattern(from, tag)? else { return self.claim_absent(tag) };
+    fn find(&self, call: &'static str, from: Source, tag: Tag) -> Result<Message, Error> {
+        let Some(pattern) = self.pattern(call, from, tag)? else { return self.claim_absent(tag) };
         let claimed = self.runtime.claim(&pattern, &self.bounds);
         let (status, claimed) = claimed.map_err(|error| self.local_error(error))?;
         Ok(Message { comm: self.clone(), status: self.local(Ok(status))?, claimed: Some(claimed) })
@@ -752,7 +768,9 @@ impl Comm {
     }
 
     fn try_find(&self, from: Source, tag: Tag) -> Result<Option<Message>, Error> {
-        let Some(pattern) = self.pattern(from, tag)? else { return self.claim_absent(tag).map(Some) };
+        let Some(pattern) = self.pattern("try_claim", from, tag)? else {
+            return self.claim_absent(tag).map(Some);
+        };
         let found = self.runtime.look(|engine| engine.claim(&pattern));
         let Some((status, claimed)) = found.map_err(|error| self.local_error(error))? else {
             return Ok(None);
@@ -774,7 +792,7 @@ impl Comm {
     /// ```
     pub fn probe_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Probe {
         let tag = tag.into();
-        Probe::new(self, self.pattern(from.into(), tag), tag.tag)
+        Probe::new(self, self.pattern("probe_async", from.into(), tag), tag.tag)
     }
 
     /// Returns the future of a claimed message: [`claim`](Self::claim) for asynchronous programs. No message is claimed
@@ -790,7 +808,7 @@ impl Comm {
     /// ```
     pub fn claim_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Claim {
         let tag = tag.into();
-        Claim::new(self, self.pattern(from.into(), tag), tag.tag)
+        Claim::new(self, self.pattern("claim_async", from.into(), tag), tag.tag)
     }
 
     pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {
@@ -800,7 +818,17 @@ impl Comm {
 
     /// Returns the messages that a receive accepts; `None` if its source is absent.
     #[inline(always)]
-    pub(crate) fn pattern(&self, from: Source, tag: Tag) -> Result<Option<Pattern>, Error> {
+    pub(crate) fn pattern(
+        &self,
+        call: &'static str,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Option<Pattern>, Error> {
+        if (from.0 == Accepted::Any || tag.is_wildcard())
+            && let Some(derived) = &self.derived
+        {
+            derived.check_wildcards(call, from, tag)?;
+        }
         let source = match from.0 {
             // In the engine this number stands for any source, so it must not get there.
             Accepted::Rank(rank @ Rank::ABSENT) => {

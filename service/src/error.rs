@@ -265,6 +265,28 @@ pub enum Error {
         /// The receiver.
         rank: Rank,
     },
+    /// Misuse: the call has a wildcard that a hint of the communicator rules out: see [`Comm::dup_with`](crate::Comm::dup_with). Nothing
+    /// was posted or received.
+    #[error(
+        "`{call}` has a wildcard, and its communicator has the hint {hint}: name one source and one tag as the hint \
+         promises, or create the communicator without the hint"
+    )]
+    BrokenHint {
+        /// The call.
+        call: &'static str,
+        /// The hint that it breaks.
+        hint: crate::Hints,
+    },
+    /// Misuse: the message is shorter than the buffer, and the communicator has the hint
+    /// [`exact_length`](crate::Hints::exact_length). The message is in the buffer. Only programs under the check `hints`
+    /// get this error.
+    #[error("the message from rank {} with tag {} has {} bytes, the buffer {room}, and the communicator has the hint exact_length: receive into a buffer of the message's length, or create the communicator without the hint", .status.peer, .status.tag, .status.bytes)]
+    NotExact {
+        /// The message.
+        status: Status,
+        /// Bytes in the buffer.
+        room: usize,
+    },
     /// A budget is used up.
     #[error("out of {what}: {hint}")]
     Exhausted {
@@ -450,6 +472,7 @@ impl Error {
             Self::PartialElement { status: of, element } => {
                 Self::PartialElement { status: status(of), element }
             }
+            Self::NotExact { status: of, room } => Self::NotExact { status: status(of), room },
             Self::InvalidValue { status: of, index, element } => {
                 Self::InvalidValue { status: status(of), index, element }
             }

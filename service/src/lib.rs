@@ -111,7 +111,7 @@ pub use buffer::{AnyBuffer, Buffer, BufferMut};
 pub use cancel::Cancel;
 pub use checked::{Checked, CheckedVec};
 pub use comm::{
-    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Inherited, Kind, Message, Mode, Raised,
+    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Kind, Message, Mode, Raised,
 };
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};

@@ -182,7 +182,7 @@ impl Comm {
     ) -> Result<PersistentRecv<B>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let checked = from.rank().map_or(Ok(()), |rank| self.check_rank(rank));
-        let pattern = self.told("recv_init", checked.and_then(|()| self.pattern(from, tag)))?;
+        let pattern = self.told("recv_init", checked.and_then(|()| self.pattern("recv_init", from, tag)))?;
         Ok(PersistentRecv { comm: self.clone(), pattern, tag: tag.tag, round: Round::Inactive(buffer) })
     }
 }

@@ -246,6 +246,12 @@ pub(crate) fn result_of<B: Buffer>(
     };
     match result {
         Ok(status) => {
+            // The length of sent data is that of its message.
+            let room = completion.memory.as_ref().map_or(status.bytes, Memory::len);
+            let checked = derived.map_or(Ok(status), |derived| derived.exact(status, room));
+            if let Err(error) = checked {
+                return Err(failed(error, completion.memory, report));
+            }
             let element = B::element_bytes().or_else(|| Some(completion.memory.as_ref()?.element_bytes()));
             if let Err(error) = whole(status, element.unwrap_or(1)) {
                 return Err(failed(error, completion.memory, report));

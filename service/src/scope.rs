@@ -126,7 +126,8 @@ enum Loan<'env> {
     Receive(RequestId, Writable<'env>, u32),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
     /// was lent.
-    Ended(Status, u32),
+    /// With the bytes of an element, and those of the buffer.
+    Ended(Status, u32, usize),
 }
 
 impl Lent for Loans<'_> {
@@ -147,10 +148,10 @@ impl Lent for Loans<'_> {
     #[inline]
     fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) {
         if let Some(loan) = self.all.get_mut(place as usize)
-            && let Loan::Receive(id, _, element) = loan
+            && let Loan::Receive(id, bytes, element) = loan
         {
             debug_assert_eq!(*id, request);
-            *loan = Loan::Ended(status.public(), *element);
+            *loan = Loan::Ended(status.public(), *element, bytes.len());
             self.note_end(request, place);
         }
     }
@@ -262,7 +263,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_receive(buffer.as_mut_bytes(), size_of::<T>(), from.into(), tag.into());
+        let begun = self.begin_receive(
+            "Scope::irecv",
+            buffer.as_mut_bytes(),
+            size_of::<T>(),
+            from.into(),
+            tag.into(),
+        );
         self.comm.told("Scope::irecv", begun)
     }
 
@@ -276,12 +283,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_receive(view.bytes, view.unit, from.into(), tag.into());
+        let begun = self.begin_receive("Scope::irecv_view", view.bytes, view.unit, from.into(), tag.into());
         self.comm.told("Scope::irecv_view", begun)
     }
 
-    fn begin_receive<R>(
+    /// Starts a receive as [`irecv`](Self::irecv) does, without the error handler.
+    pub(crate) fn begin_receive<R>(
         &mut self,
+        call: &'static str,
         mut buffer: R,
         element: usize,
         from: Source,
@@ -291,7 +300,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         R: Room + Into<Writable<'env>>,
     {
         let Self { comm, loans, brand } = self;
-        let Some(pattern) = comm.pattern(from, tag)? else {
+        let Some(pattern) = comm.pattern(call, from, tag)? else {
             return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
         };
         let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
@@ -299,7 +308,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             let place = loans.next_place();
             let received = engine.recv_into(now, pattern, &mut buffer, place, deadline, loans);
             let kind = match received.map_err(|error| comm.local_error(error.public()))? {
-                Received::Now(status) => Kind::Ended(whole(comm.local(Ok(status.public()))?, element)?),
+                Received::Now(status) => {
+                    let status = comm.local(Ok(status.public()))?;
+                    Kind::Ended(whole(comm.exact(status, buffer.len())?, element)?)
+                }
                 Received::Pending(request) => {
                     let loan = Loan::Receive(request, buffer.into(), element as u32);
                     Kind::UnderWay { request, place: loans.insert(loan) }
@@ -322,7 +334,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     Some(Loan::Ended(..)) => None,
                     _ => self.finish(request, Awaited::One, place as usize),
                 };
-                self.comm.local(self.loans.end(place, completion))
+                self.end(place, completion)
             }
         };
         self.comm.told("Scope::wait", result)
@@ -360,7 +372,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Ok(Poll::Ready(completion)) => completion,
             Err(error) => return Some(Err(self.comm.local_error(error))),
         };
-        let result = self.comm.local(self.loans.end(place, completion));
+        let result = self.end(place, completion);
         operation.0 = result.as_ref().map_or(Kind::Failed, |&status| Kind::Ended(status));
         Some(result)
     }
@@ -375,6 +387,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
+    /// Takes back the loan of an operation that has ended, and returns its result: see [`Loans::end`].
+    fn end(&mut self, place: u32, completion: Option<Completion>) -> Result<Status, Error> {
+        let room = self.loans.all.get(place as usize).and_then(Loan::room);
+        let status = self.comm.local(self.loans.end(place, completion))?;
+        self.comm.exact(status, room.unwrap_or(status.bytes))
+    }
+
     /// Waits until all operations have ended, or one has failed. [`wait`](Self::wait) still returns each result.
     pub(crate) fn wait_rest(&mut self) -> Result<(), Error> {
         for place in 0..self.loans.all.capacity() {
@@ -382,7 +401,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             while let Some(request) = self.loans.all.get(place).and_then(Loan::under_way) {
                 let completion = self.finish(request, Awaited::All, place);
                 let noted = self.loans.note(self.loans.found, completion);
-                noted.map_err(|error| self.comm.local_error(error))?;
+                let (status, room) = noted.map_err(|error| self.comm.local_error(error))?;
+                self.comm.local(Ok(status)).and_then(|status| self.comm.exact(status, room))?;
             }
         }
         Ok(())
@@ -425,7 +445,7 @@ impl<'env> Loans<'env> {
             *member = None;
         }
         match (self.all.remove(place as usize), told) {
-            (Loan::Ended(status, element), _) => whole(status, element as usize),
+            (Loan::Ended(status, element, _), _) => whole(status, element as usize),
             (Loan::Receive(_, _, element), Some(completion)) => whole(completion.result?, element as usize),
             (Loan::Send(..), Some(completion)) => completion.result,
             (_, None) => Err(Error::NoSuchRequest),
@@ -433,17 +453,19 @@ impl<'env> Loans<'env> {
     }
 
     /// Notes the end of an operation as [`end`](Self::end) does, but keeps the place, so that a later call can still
-    /// return the result.
-    fn note(&mut self, place: usize, told: Option<Completion>) -> Result<(), Error> {
+    /// return the result. Returns the status, and the bytes of the buffer.
+    fn note(&mut self, place: usize, told: Option<Completion>) -> Result<(Status, usize), Error> {
         let Some(loan) = self.all.get_mut(place) else { return Err(Error::NoSuchRequest) };
+        let room = loan.room();
         let (status, element) = match (&*loan, told) {
-            (Loan::Ended(status, element), _) => (*status, *element),
+            (Loan::Ended(status, element, _), _) => (*status, *element),
             (Loan::Receive(_, _, element), Some(completion)) => (completion.result?, *element),
             (Loan::Send(..), Some(completion)) => (completion.result?, 1),
             (_, None) => return Err(Error::NoSuchRequest),
         };
-        *loan = Loan::Ended(whole(status, element as usize)?, element);
-        Ok(())
+        let room = room.unwrap_or(status.bytes);
+        *loan = Loan::Ended(whole(status, element as usize)?, element, room);
+        Ok((status, room))
     }
 }
 
@@ -454,6 +476,16 @@ impl Loan<'_> {
         match self {
             Self::Send(request, _) | Self::Receive(request, ..) => Some(*request),
             Self::Ended(..) => None,
+        }
+    }
+
+    /// Returns the bytes of the buffer; `None` if it is the data of a send.
+    #[inline]
+    fn room(&self) -> Option<usize> {
+        match self {
+            Self::Receive(_, bytes, _) => Some(bytes.len()),
+            Self::Ended(.., room) => Some(*room),
+            Self::Send(..) => None,
         }
     }
 }

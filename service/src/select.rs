@@ -167,6 +167,11 @@ impl Tag {
     pub const fn masked(tag: u64, mask: u64) -> Self {
         Self { tag, mask }
     }
+
+    /// Returns true if it stands for several tags.
+    pub(crate) fn is_wildcard(self) -> bool {
+        self.mask != !0
+    }
 }
 
 impl From<u64> for Tag {

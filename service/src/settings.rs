@@ -141,12 +141,16 @@ pub enum Check {
     /// A ready send ends with [`Error::NotPosted`](crate::Error::NotPosted) if no receive was posted for its message:
     /// see [`Mode::Ready`](crate::Mode::Ready).
     Modes,
+    /// A receive of a message that is shorter than its buffer ends with [`Error::NotExact`](crate::Error::NotExact) on a
+    /// communicator with the hint [`exact_length`](crate::Hints::exact_length).
+    Hints,
 }
 
 /// Returns the value of the parameter `check`.
 fn names(checks: &[Check]) -> String {
     let name = |check: &Check| match check {
         Check::Modes => "modes",
+        Check::Hints => "hints",
     };
     match checks {
         [] => "none".to_owned(),
@@ -210,9 +214,11 @@ mod tests {
         settings.set_pull_depth(7).unwrap();
         settings.set_linger(Duration::from_secs(2)).unwrap();
         settings.set_check(&[Check::Modes]).unwrap();
-        assert!(settings.0.checks.modes);
+        assert!(settings.0.checks.modes && !settings.0.checks.hints);
+        settings.set_check(&[Check::Hints, Check::Modes]).unwrap();
+        assert!(settings.0.checks.modes && settings.0.checks.hints);
         settings.set_check(&[]).unwrap();
-        assert!(!settings.0.checks.modes);
+        assert!(!settings.0.checks.modes && !settings.0.checks.hints);
         let Settings(inner) = &settings;
         assert_eq!((settings.transport(), inner.network_wakes), (Some("samite-shm"), Some(true)));
         assert_eq!((inner.join_timeout, inner.engine.pull_depth), (Duration::from_millis(1500), 7));

@@ -6,6 +6,7 @@ mod completion;
 mod errors;
 mod failures;
 mod groups;
+mod hints;
 mod intercommunicators;
 mod lanes;
 mod layouts;
@@ -35,6 +36,7 @@ pub(crate) fn add(cases: &mut Cases) {
     groups::add(cases);
     communicators::add(cases);
     intercommunicators::add(cases);
+    hints::add(cases);
     topologies::add(cases);
     errors::add(cases);
     failures::add(cases);

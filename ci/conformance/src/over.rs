@@ -67,7 +67,7 @@ pub(crate) fn loopback(cases: &[Case]) -> Failures {
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.set_lanes(LANES).expect("so many are possible");
-    settings.set_check(&[samite::Check::Modes]).expect("it is valid");
+    settings.set_check(&[samite::Check::Modes, samite::Check::Hints]).expect("it is valid");
     settings
 }
 

@@ -43,11 +43,14 @@ pub struct Settings {
 pub struct Checks {
     /// True if ready sends are checked: the receive must have been posted before.
     pub modes: bool,
+    /// Messages must be as long as their buffers where the program has promised it.
+    pub hints: bool,
 }
 
 impl Checks {
     /// The checks by name.
-    const NAMES: [(&str, Field); 1] = [("modes", |checks| &mut checks.modes)];
+    const NAMES: [(&str, Field); 2] =
+        [("modes", |checks| &mut checks.modes), ("hints", |checks| &mut checks.hints)];
 
     /// Parses names, separated by commas.
     fn parse(text: &str) -> Option<Self> {
@@ -384,11 +387,13 @@ const OTHERS: &[Parameter] = &[
     Parameter {
         name: "check",
         meaning: "The rules of MPI that are checked although the check takes time. `modes`: a ready send waits for \
-                  the receiver's answer, and ends with `Error::NotPosted` if no receive was posted for its message.",
+                  the receiver's answer, and ends with `Error::NotPosted` if no receive was posted for its message. \
+                  `hints`: a receive ends with `Error::NotExact` if its communicator has the hint `exact_length` and \
+                  the message is shorter than the buffer.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
-            range: "`none`, `all`, or names separated by commas: `modes`",
+            range: "`none`, `all`, or names separated by commas: `modes`, `hints`",
             get: |settings| settings.checks.text(),
             set: |settings, text| Checks::parse(text).map(|checks| settings.checks = checks),
         },
@@ -577,8 +582,12 @@ mod tests {
     fn checks_have_names() {
         let checks = |text| from("SAMITE_CHECK", text).map(|settings| settings.checks);
         assert_eq!(checks("none"), Ok(Checks::default()));
-        for text in ["all", "modes", "modes, modes"] {
-            assert_eq!(checks(text), Ok(Checks { modes: true }), "{text}");
+        for text in ["modes", "modes, modes"] {
+            assert_eq!(checks(text), Ok(Checks { modes: true, hints: false }), "{text}");
+        }
+        assert_eq!(checks("hints"), Ok(Checks { modes: false, hints: true }));
+        for text in ["all", "modes,hints", "hints, modes"] {
+            assert_eq!(checks(text), Ok(Checks { modes: true, hints: true }), "{text}");
         }
         assert!(["", "modes,", "None", "none,modes"].into_iter().all(|text| checks(text).is_err()));
     }

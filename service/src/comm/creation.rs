@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use samite_p2p::{Agreed, AgreementId, Awaited, Choice, Engine, Fate, Pattern, Progress, Proposal, Source};
 
-use super::{Comm, Derived};
+use super::{Comm, Derived, Hints};
 use crate::error::{Error, Public};
 use crate::runtime::{Bounds, Runtime};
 use crate::select::Rank;
@@ -50,7 +50,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn dup(&self) -> Result<Self, Error> {
-        self.told("dup", self.begin_dup().and_then(Creation::finish))
+        self.told("dup", self.begin_dup(Hints::NONE).and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
@@ -69,15 +69,19 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn idup(&self) -> Result<Creation<Self>, Error> {
-        self.told("idup", self.begin_dup())
+        self.told("idup", self.begin_dup(Hints::NONE))
     }
 
-    fn begin_dup(&self) -> Result<Creation<Self>, Error> {
+    pub(super) fn begin_dup(&self, hints: Hints) -> Result<Creation<Self>, Error> {
         let (ranks, choice) = self.all_ranks();
-        self.begin_creation(ranks, None, choice, |comm, made| {
+        let begun = self.begin_creation(ranks, None, choice, |comm, made| {
             let duplicate = member(comm, made)?;
             comm.pass_attributes(&duplicate);
             Ok(duplicate)
+        });
+        begun.map(|mut creation| {
+            creation.hints = hints;
+            creation
         })
     }
 
@@ -201,7 +205,7 @@ impl Comm {
             .enter_now(&self.bounds)
             .ok_or_else(|| self.runtime.refused())?
             .start(|engine, now, deadline| engine.begin_agreement(now, proposal, deadline));
-        Ok(Creation { parent: self.clone(), runtime, id: Some(id), result })
+        Ok(Creation { parent: self.clone(), runtime, id: Some(id), hints: Hints::NONE, result })
     }
 
     pub(super) fn derive(&self, derived: Option<Derived>) -> Option<Self> {
@@ -241,6 +245,8 @@ pub struct Creation<C> {
     runtime: Arc<Runtime<Transport>>,
     /// The agreement; `None` once its result was returned.
     id: Option<AgreementId>,
+    /// The hints of the new communicator.
+    hints: Hints,
     result: fn(&Comm, Option<Derived>) -> Result<C, Error>,
 }
 
@@ -325,7 +331,7 @@ impl<C> Creation<C> {
         let parent = &self.parent;
         match end {
             Ok(agreed) => {
-                let derived = |agreed: Agreed| Derived::new(Arc::clone(&parent.runtime), agreed);
+                let derived = |agreed: Agreed| Derived::new(Arc::clone(&parent.runtime), agreed, self.hints);
                 (self.result)(parent, agreed.and_then(derived))
             }
             Err(error) => {

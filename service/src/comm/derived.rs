@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use samite_p2p::{Agreed, Group, WorldRank};
 
-use super::{Attached, Comm};
+use super::{Attached, Comm, Hints};
 use crate::error::{Error, Status};
 use crate::runtime::Runtime;
 use crate::select::Rank;
@@ -25,20 +25,25 @@ pub(crate) struct Derived {
     /// The context of the communicator's messages. In the context with the next number its members agree on further
     /// communicators.
     context: u32,
+    /// This rank's promises.
+    pub(super) hints: Hints,
+    /// True if the promise of exact lengths is checked.
+    pub(super) is_exact: bool,
     /// The name and attributes, allocated when the program first uses them.
     pub(super) attached: OnceLock<Box<Attached>>,
 }
 
 impl Derived {
     /// Returns the state of a communicator whose contexts are open; `None` if this rank is no member.
-    pub(super) fn new(runtime: Arc<Runtime<Transport>>, agreed: Agreed) -> Option<Self> {
+    pub(super) fn new(runtime: Arc<Runtime<Transport>>, agreed: Agreed, hints: Hints) -> Option<Self> {
         let Agreed { members, remote, context, .. } = agreed;
         let rank = Rank(members.index(runtime.rank)?);
         let (group, own) = match remote {
             Some(remote) => (remote, Some(Box::new(members))),
             None => (members, None),
         };
-        Some(Self { runtime, group, own, rank, context, attached: OnceLock::new() })
+        let is_exact = runtime.checks.hints && hints.promise_exact_length();
+        Some(Self { runtime, group, own, rank, context, hints, is_exact, attached: OnceLock::new() })
     }
 
     /// Returns this rank's group.

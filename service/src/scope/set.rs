@@ -250,9 +250,7 @@ impl<'scope> Scope<'scope, '_> {
     ) -> End {
         let result = match set.members.remove(key) {
             Some(Member::Ended(result)) => result,
-            Some(Member::UnderWay(Pending(Kind::UnderWay { place, .. }, _))) => {
-                self.comm.local(self.loans.end(place, completion))
-            }
+            Some(Member::UnderWay(Pending(Kind::UnderWay { place, .. }, _))) => self.end(place, completion),
             _ => Err(Error::NoSuchRequest),
         };
         (key, self.comm.told(call, result))

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, ErrorHandler, Kind as CommKind, Layout, Mode, PartitionedRecv,
-    PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source,
-    start_all,
+    Attribute, Cancel, Cause, Comm, Error, ErrorHandler, Hints, Kind as CommKind, Layout, Mode,
+    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank,
+    RequestSet, Scope, Source, start_all,
 };
 
 /// The rank that all calls address.
@@ -788,6 +788,11 @@ calls! {
         c.wait_for_restart(PEER, Duration::from_millis(100)).map(drop)
     });
     "Comm::dup", Waits, duplicates, |c| whole(c, |c| c.dup().map(drop));
+    "Comm::dup_with", Waits, duplicates, |c| whole(c, |c| c.dup_with(Hints::NONE.no_any_tag()).map(drop));
+    "Comm::idup_with", Waits, duplicates, |c| {
+        held(c.idup_with(Hints::NONE.no_any_tag()), |creation| creation.wait().map(drop))
+    };
+    "Comm::hints", Local, nothing, |c| local(c, |c| assert_eq!(c.hints(), Hints::NONE));
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create", Waits, creates, |c| whole(c, |c| c.create(&c.group(), 0).map(drop));
     "Comm::split_by", Waits, splits_by_host, |c| {
