@@ -1,7 +1,12 @@
 //! Cancellation of operations from outside.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+#[cfg(not(all(test, loom)))]
+use std::sync::{Mutex, atomic::AtomicBool};
+
+#[cfg(all(test, loom))]
+use loom::sync::{Mutex, atomic::AtomicBool};
 
 use samite_os::fork::ForkMark;
 
@@ -24,7 +29,11 @@ struct Cancelled {
 
 impl Default for Cancelled {
     fn default() -> Self {
-        Self { is_cancelled: AtomicBool::default(), sleepers: Mutex::default(), mark: ForkMark::new().ok() }
+        Self {
+            is_cancelled: AtomicBool::new(false),
+            sleepers: Mutex::new(Vec::new()),
+            mark: ForkMark::new().ok(),
+        }
     }
 }
 

@@ -247,6 +247,9 @@ pub enum Error {
         "this process was forked from a rank and is none: send and receive in the process that joined the job"
     )]
     Forked,
+    /// Misuse: the lane has a [`Driver`](crate::Driver) already.
+    #[error("this lane has a Driver already: keep one for each lane, and drop it before another is made")]
+    DriverExists,
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {

@@ -36,7 +36,7 @@
 //! | types of data | [`Element`], [`Checked`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
-//! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`] |
+//! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
@@ -75,6 +75,7 @@ mod cancel;
 mod checked;
 mod comm;
 mod deal;
+mod driver;
 mod element;
 mod error;
 mod figures;
@@ -113,6 +114,7 @@ pub use checked::{Checked, CheckedVec};
 pub use comm::{
     Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Kind, Message, Mode, Raised,
 };
+pub use driver::Driver;
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
 pub use future::{Claim, Probe, RequestFuture};

@@ -33,9 +33,20 @@ impl Patience {
     pub(crate) fn rest(&mut self, now: Time, came: bool) -> Rest {
         let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
         match now.since(since) {
-            age if age >= SLEEP_AFTER_NS => Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX)),
+            // In a model time stands still.
+            age if age >= SLEEP_AFTER_NS || cfg!(all(test, loom)) => {
+                Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX))
+            }
             age if age >= YIELD_AFTER_NS || self.crowded => Rest::Yield,
             _ => Rest::Spin,
+        }
+    }
+
+    /// Returns the time until the next poll of a caller that neither spins nor yields, and that nothing would wake.
+    pub(crate) fn nap(&mut self, now: Time, came: bool) -> Duration {
+        match self.rest(now, came) {
+            Rest::Sleep(nap) => nap,
+            Rest::Spin | Rest::Yield => Duration::from_nanos(SLEEP_AFTER_NS / NAP_SHARE),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
-//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`tasks`]). A waiting caller polls in bursts, releases
+//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]). A waiting caller polls in bursts, releases
 //! the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
 //! sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
 //! descriptors; the others wait for it.
@@ -8,9 +8,13 @@
 mod clock;
 mod closing;
 mod directory;
+mod driving;
+#[cfg(all(test, loom))]
+mod model;
 mod state;
+mod sync;
 mod tasks;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod waiting;
 
@@ -22,8 +26,8 @@ use clock::Clock;
 use samite_control::{Checks, Place, Secret};
 use samite_fabric::layout::{Data, Room};
 use samite_fabric::{Memory, Port, PortError};
+use samite_os::Refused;
 use samite_os::process::is_crowded;
-use samite_os::{BiasedGuard, BiasedMutex, Event, Refused};
 use samite_p2p::{
     Awaited, Claimed, Engine, Group, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Reading,
     Received, RequestId, SendBuffer, Sent, Source, Time, WorldRank, Writing,
@@ -39,7 +43,10 @@ use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::Watch;
 pub(crate) use directory::{Directory, Notice};
+#[cfg(all(test, loom))]
+pub(crate) use model::sync::{await_change, change};
 use state::Core;
+use sync::{BiasedGuard, BiasedMutex, Event};
 use tasks::Tasks;
 pub(crate) use tasks::{Entry, Sought, contain};
 use waiting::deadline_after;
@@ -142,6 +149,7 @@ impl<P: Port> Runtime<P> {
             burst: Burst::default(),
             waits: 0,
             sleeper: None,
+            is_armed: false,
             watch: watch.clone(),
             followers: 0,
             tasks: Tasks::default(),

@@ -1,12 +1,17 @@
 //! All descriptors that can wake a sleeping rank.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use samite_os::alarm::Alarm;
 use samite_os::fork::Own;
+use samite_p2p::Time;
 
 /// Descriptors of ports and of the launcher's connection, and an alarm for other threads of this process, combined in
 /// one descriptor that is readable when any of them is. A descriptor that another part of the process closes is no
@@ -38,6 +43,10 @@ impl Watch {
         if crate::simulated::sleep(time) {
             return;
         }
+        #[cfg(all(test, loom))]
+        if let Some(Watched { all, .. }) = self.0.get() {
+            return crate::runtime::await_change(|| is_readable(all));
+        }
         if let Some(Watched { all, .. }) = self.0.get() {
             let _ = poll(&mut [PollFd::new(all, PollFlags::IN)], Some(&timespec(time)));
         }
@@ -46,6 +55,9 @@ impl Watch {
     /// Wakes the thread that sleeps, or that is about to.
     pub(crate) fn wake(&self) {
         if let Some(Watched { alarm, .. }) = self.0.get() {
+            #[cfg(all(test, loom))]
+            return crate::runtime::change(|| alarm.ring());
+            #[cfg(not(all(test, loom)))]
             alarm.ring();
         }
     }
@@ -53,8 +65,74 @@ impl Watch {
     /// Resets the alarm. The thread that slept calls it.
     pub(crate) fn silence(&self) {
         if let Some(Watched { alarm, .. }) = self.0.get() {
+            #[cfg(all(test, loom))]
+            return crate::runtime::change(|| alarm.silence());
+            #[cfg(not(all(test, loom)))]
             alarm.silence();
         }
+    }
+}
+
+/// The descriptor of the program's driver: readable when a descriptor of the runtime's [`Watch`] is, when it was rung, and
+/// when a time has passed.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    own: Watch,
+    timer: Own<OwnedFd>,
+    /// The time at which the timer ends.
+    until: Mutex<Time>,
+}
+
+impl Bell {
+    /// Returns the bell of a runtime with these descriptors. They are not nested in the runtime's own epoll descriptor,
+    /// because the kernel limits the depth: the executor nests the bell, and libfabric nests descriptors too.
+    pub(crate) fn new<'a>(
+        descriptors: impl IntoIterator<Item = BorrowedFd<'a>>,
+        watch: &'a Watch,
+    ) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let mut all: Vec<BorrowedFd<'_>> = descriptors.into_iter().collect();
+        all.extend(watch.0.get().map(|watched| watched.alarm.as_fd()));
+        all.push(timer.as_fd());
+        let own = Watch::new(all)?;
+        Ok(Self { own, timer: Own::new(timer)?, until: Mutex::new(Time::ZERO) })
+    }
+
+    /// Makes the descriptor readable.
+    pub(crate) fn ring(&self) {
+        self.own.wake();
+    }
+
+    /// Ends the effect of [`ring`](Self::ring).
+    pub(crate) fn silence(&self) {
+        self.own.silence();
+    }
+
+    /// Makes the descriptor readable after some time at the latest. A timer that ends earlier stays, so most calls take no
+    /// system call. A timer that has ended makes the descriptor unreadable.
+    pub(crate) fn set(&self, now: Time, time: Duration) {
+        // In a model time stands still.
+        if cfg!(all(test, loom)) {
+            return;
+        }
+        let new = now.after(time.as_nanos() as u64);
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(timer) = self.timer.get()
+            && (new < *until || *until <= now)
+        {
+            *until = new;
+            let it_value = timespec(time.max(Duration::from_nanos(1)));
+            let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
+            // The arguments are valid.
+            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.own.0.even_in_child().all.as_fd()
     }
 }
 
@@ -67,6 +145,12 @@ pub(crate) fn nap(time: Duration) {
     let _ = poll(&mut [], Some(&timespec(time)));
 }
 
+/// Returns true if a descriptor is readable now.
+#[cfg(test)]
+pub(crate) fn is_readable(descriptor: impl AsFd) -> bool {
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1)
+}
+
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
@@ -74,7 +158,6 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
     use std::thread;
 
     /// Longer than the test lasts.

@@ -95,7 +95,7 @@ fn every_call_reports_a_closed_world_once() {
         drop(world);
         let mut refused = refusals(&comm);
         let all = comm.group();
-        let more: [(&str, Option<Error>); 15] = [
+        let more: [(&str, Option<Error>); 16] = [
             ("dup", comm.dup().err()),
             ("idup", comm.idup().err()),
             ("split", comm.split(None, 0).err()),
@@ -108,6 +108,7 @@ fn every_call_reports_a_closed_world_once() {
             ("create_intercomm", comm.create_intercomm(Rank(0), &comm, Rank(1), 0).err()),
             ("icreate_intercomm", comm.icreate_intercomm(Rank(0), &comm, Rank(1), 0).err()),
             ("lane", comm.lane(0).err()),
+            ("driver", comm.driver().err()),
             ("flush_buffer", comm.flush_buffer().err()),
             ("probe_async", block_on(comm.probe_async(Source::ANY, 0)).err()),
             ("claim_async", block_on(comm.claim_async(Source::ANY, 0)).err()),
@@ -156,6 +157,9 @@ fn every_call_reports_a_wrong_argument_once() {
         log.took("incarnation", comm.incarnation(NO_RANK).unwrap_err());
         log.took("wait_for_restart", comm.wait_for_restart(NO_RANK, SHORT).unwrap_err());
         log.took("lane", comm.lane(7).unwrap_err());
+        let driver = comm.driver().unwrap();
+        log.took("driver", comm.driver().unwrap_err());
+        drop(driver);
         log.took("merge", comm.merge(false).unwrap_err());
         log.took("imerge", comm.imerge(false).unwrap_err());
         log.took("create_intercomm", comm.create_intercomm(NO_RANK, comm, Rank(0), 0).unwrap_err());

@@ -131,6 +131,11 @@ impl<T> Own<T> {
     pub fn get(&self) -> Option<&T> {
         (!self.mark.is_in_child()).then_some(&*self.value)
     }
+
+    /// Returns the value, in a child too. The child must know that the value's descriptors may mean other files.
+    pub fn even_in_child(&self) -> &T {
+        &self.value
+    }
 }
 
 impl<T> Drop for Own<T> {

@@ -66,13 +66,14 @@ impl<P: Port> Runtime<P> {
             let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
         };
         let mut core = self.core.close(last)?;
-        let slept = core.sleeper.take().is_some();
-        if slept {
-            core.engine.port_mut().disarm();
-            if let Some(watch) = &self.watch {
-                watch.wake();
-            }
+        let slept = core.has_sleeping_thread();
+        if core.sleeper.is_some() {
+            core.disarm();
         }
+        if slept && let Some(watch) = &self.watch {
+            watch.wake();
+        }
+        core.tasks.drivers.call_finally();
         self.woken.notify_all();
         wake(core.tasks.take_all());
         Ok((core, !slept))

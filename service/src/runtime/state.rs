@@ -45,8 +45,10 @@ pub(super) struct Core<P> {
     pub(super) burst: Burst,
     /// Number of times that the core was yielded.
     pub(super) waits: u32,
-    /// The thread that sleeps on the descriptors.
+    /// The thread that sleeps on the descriptors, or the program's driver that waits for them.
     pub(super) sleeper: Option<Sleeper>,
+    /// True if the port is armed.
+    pub(super) is_armed: bool,
     /// The descriptors that it sleeps on.
     pub(super) watch: Option<Arc<Watch>>,
     /// Threads that wait until it wakes.
@@ -55,11 +57,13 @@ pub(super) struct Core<P> {
     pub(super) tasks: Tasks,
 }
 
-/// A thread that sleeps on the descriptors.
+/// A thread that sleeps on the descriptors, or the program's driver, which waits until its own descriptor is readable.
 #[derive(Clone, Copy)]
 pub(super) struct Sleeper {
     pub(super) until: Time,
     pub(super) is_roused: bool,
+    /// The program may never drive again, so a thread that must sleep takes the place of the program's driver.
+    pub(super) is_program: bool,
 }
 
 impl<P: Port> Core<P> {
@@ -79,17 +83,39 @@ impl<P: Port> Core<P> {
         polled
     }
 
-    /// Wakes the sleeping thread, if there is one.
+    /// Wakes the sleeping thread, which wakes the others and the program's driver. If no thread sleeps, wakes the
+    /// program's driver.
     #[cold]
     pub(super) fn wake(&mut self) {
-        if let (Some(sleeper), Some(watch)) = (&mut self.sleeper, &self.watch)
-            && !std::mem::replace(&mut sleeper.is_roused, true)
+        let Some(sleeper) = &mut self.sleeper else { return };
+        if sleeper.is_program {
+            self.sleeper = None;
+            self.tasks.drivers.call();
+        } else if !std::mem::replace(&mut sleeper.is_roused, true)
+            && let Some(watch) = &self.watch
         {
             watch.wake();
         }
     }
 
-    /// Wakes the sleeping thread if there is work that is due before that thread would wake.
+    /// Returns true if a thread sleeps on the descriptors.
+    pub(super) fn has_sleeping_thread(&self) -> bool {
+        self.sleeper.is_some_and(|sleeper| !sleeper.is_program)
+    }
+
+    /// Ends the state that [`arm`](Self::arm) began. The caller has been woken, and no other thread sleeps.
+    pub(super) fn disarm(&mut self) {
+        self.sleeper = None;
+        self.is_armed = false;
+        self.engine.port_mut().disarm();
+        if let Some(watch) = &self.watch {
+            watch.silence();
+        }
+        // The directory may have caused the wake-up.
+        self.ask = Time::ZERO;
+    }
+
+    /// Wakes the sleeper if there is work that is due before it would wake.
     #[cold]
     pub(super) fn wake_if_due(&mut self) {
         let are_ready = self.tasks.are_ready(&self.engine);
@@ -197,8 +223,15 @@ impl<P: Port> Core<P> {
 
     /// Arms the port before a sleep. Returns the longest sleep, `None` if there is work.
     pub(super) fn arm(&mut self, nap_time: Duration, time: Duration) -> Option<Duration> {
+        // A thread takes the place of the program's driver. Its port may have an alarm to reset.
+        if std::mem::replace(&mut self.is_armed, true) {
+            self.engine.port_mut().disarm();
+        }
         match self.engine.port_mut().arm() {
-            Sleep::NotNow => None,
+            Sleep::NotNow => {
+                self.is_armed = false;
+                None
+            }
             Sleep::Briefly => Some(nap_time.min(time)),
             Sleep::UntilReadable => Some(time),
         }

@@ -1,28 +1,25 @@
-//! Tasks: the futures that wait, and the thread that drives the engine for them.
+//! Tasks: the futures that wait.
 //!
-//! A future that has no result yet leaves its [`Waker`] here. The *driver*, a thread that exists only while futures
-//! wait, drives the engine as any waiting thread does, and sleeps on the same descriptors. After each step it takes the
-//! wakers of the futures that can continue. It calls them without the lock, because they run the executor's code. A
-//! thread that makes progress for itself wakes the driver ([`Runtime::rouse`]). So only the driver looks for such
-//! futures, and other threads do no work for them.
+//! A future that has no result yet leaves its [`Waker`] here. The *driver* ([`driving`](super::driving)) takes the wakers
+//! of the futures that can continue, and calls them without the lock, because they run the executor's code. A thread
+//! that makes progress for itself wakes the driver ([`Runtime::rouse`]). So only the driver looks for such futures, and
+//! other threads do no work for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use samite_fabric::Port;
-use samite_os::signal;
 use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time};
 use slab::Slab;
 
+use super::driving::Drivers;
 use super::state::Core;
 use super::waiting::deadline_after;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::Cancel;
 use crate::error::{Error, Fate, Public};
-use crate::patience::{Patience, Rest};
 
 /// The futures that wait for an engine.
 #[derive(Default)]
@@ -34,7 +31,7 @@ pub(super) struct Tasks {
     searches: Slab<Search>,
     /// The number of futures of requests that have a [`Cancel`].
     cancels: usize,
-    driver: Driver,
+    pub(super) drivers: Drivers,
 }
 
 /// A waiting future. Its waker is taken out when it is called.
@@ -48,16 +45,6 @@ struct Search {
     task: Task,
     pattern: Pattern,
     deadline: Time,
-}
-
-/// The state of the thread that drives the engine for futures.
-#[derive(Default)]
-enum Driver {
-    #[default]
-    Absent,
-    Drives,
-    /// No future waits, and the thread is parked. It ends after [`STAYS`] unless it is unparked before.
-    Parked(Thread),
 }
 
 /// The key of a waiting future in [`Tasks`]. [`Runtime::end_task`] clears it.
@@ -93,7 +80,7 @@ impl Task {
 }
 
 impl Tasks {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty() && self.searches.is_empty()
     }
 
@@ -131,7 +118,12 @@ impl Tasks {
     }
 
     /// Takes the wakers of the futures that can continue. Returns the earliest deadline of the other searches.
-    fn take_ready<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, ready: &mut Vec<Waker>) -> Time {
+    pub(super) fn take_ready<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        now: Time,
+        ready: &mut Vec<Waker>,
+    ) -> Time {
         if let Some(watcher) = self.watcher {
             while let Some((id, key)) = engine.take_end(watcher) {
                 // Stop watching the request. Otherwise the engine would return it at each step, if it is a receive that
@@ -317,86 +309,6 @@ where
             self.rouse(core);
         }
     }
-
-    /// Starts the driver, unless there is one.
-    fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
-        match std::mem::replace(&mut core.tasks.driver, Driver::Drives) {
-            Driver::Drives => {}
-            Driver::Parked(thread) => thread.unpark(),
-            Driver::Absent => self.spawn_driver(core)?,
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn spawn_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
-        let runtime = Arc::clone(self);
-        let thread = thread::Builder::new().name("samite-driver".to_owned()).stack_size(STACK_BYTES);
-        // Signals to the process are for the program's threads, so the driver blocks them.
-        let spawned = signal::with_all_blocked(|| thread.spawn(move || runtime.drive_tasks()));
-        if spawned.is_err() {
-            core.tasks.driver = Driver::Absent;
-            return Err(Error::Exhausted {
-                what: "threads: none could be started to drive the awaited operations",
-                hint: "raise the limit of processes (ulimit -u), or wait for the operations without futures"
-                    .into(),
-            });
-        }
-        Ok(())
-    }
-
-    /// Runs the driver thread until no future has waited for [`STAYS`], or the runtime is closed. In the second case
-    /// nothing is left to do, because `close` calls all wakers.
-    fn drive_tasks(&self) {
-        // The driver never spins: the threads of the executor need the processor.
-        let mut patience = Patience::new(true);
-        let mut ready = Vec::new();
-        let Ok(mut core) = self.core.lock() else { return };
-        loop {
-            let now = self.clock.now();
-            let stepped = core.step(now, &mut ());
-            let came = !matches!(stepped, Ok(0));
-            if came {
-                self.rouse(&mut core);
-            }
-            if stepped.is_err() {
-                // Each future is polled again and receives the error from its own call, or starts another driver if the
-                // error did not last.
-                let all = core.tasks.take_all();
-                core.tasks.driver = Driver::Absent;
-                drop(core);
-                return wake(all);
-            }
-            let Core { engine, tasks, .. } = &mut *core;
-            let until = tasks.take_ready(engine, now, &mut ready);
-            let rest = patience.rest(now, came || !ready.is_empty());
-            let next = if !ready.is_empty() {
-                drop(core);
-                wake(ready.drain(..));
-                self.core.lock()
-            } else if core.tasks.is_empty() {
-                core.tasks.driver = Driver::Parked(thread::current());
-                drop(core);
-                thread::park_timeout(STAYS);
-                self.core.lock().map(|mut core| {
-                    let ends = core.tasks.is_empty();
-                    core.tasks.driver = if ends { Driver::Absent } else { Driver::Drives };
-                    core
-                })
-            } else if let Rest::Sleep(nap) = rest {
-                self.sleep(core, nap, until, None)
-            } else {
-                drop(core);
-                rustix::thread::sched_yield();
-                self.core.lock()
-            };
-            core = match next {
-                Ok(core) if matches!(core.tasks.driver, Driver::Absent) => return,
-                Ok(core) => core,
-                Err(_) => return,
-            };
-        }
-    }
 }
 
 impl<P: Port> Core<P> {
@@ -428,11 +340,3 @@ pub(crate) fn contain(call: impl FnOnce()) {
         std::mem::forget(again);
     }
 }
-
-/// The size of the driver's stack, whose pages are allocated when they are used. An executor's waker only queues a
-/// task, but a callback may call the library.
-const STACK_BYTES: usize = 1 << 20;
-
-/// The time for which the driver stays after the last future. If several exchanges follow each other, starting a thread
-/// for each would take longer than the exchanges.
-const STAYS: Duration = Duration::from_millis(20);

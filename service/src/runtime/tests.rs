@@ -1,17 +1,19 @@
 //! Runtimes with notices of the launcher, and the threads that a poll wakes.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use samite_fabric::Memory;
 use samite_fabric::loopback::Hub;
+use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 
 use super::state::Sleeper;
 use super::*;
 use crate::lanes::Addresses;
+use crate::watch::is_readable;
 
 /// A directory whose notices the test provides.
 #[derive(Clone, Default)]
@@ -30,7 +32,7 @@ impl Directory for Notices {
 }
 
 /// Returns the runtime of the first rank of a job. It knows no other rank.
-fn runtime(size: u32, hub: &Hub, notices: Notices) -> Runtime<impl Port + use<>> {
+fn runtime<D: Directory + 'static>(size: u32, hub: &Hub, notices: D) -> Runtime<impl Port + use<D>> {
     let identity = Identity { rank: WorldRank(0), size, incarnation: 7, secret: [9; 16] };
     let mut engine = Engine::new(hub.port(), identity.clone(), Config::default());
     let address = engine.port().address();
@@ -71,7 +73,8 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
         assert_eq!(engine.send(now, WorldRank(0), 1, 6, &[1; 8], deadline), Ok(Sent::Now));
         engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(8), deadline).unwrap()
     });
-    runtime.core.lock().unwrap().sleeper = Some(Sleeper { until: Time::NEVER, is_roused: false });
+    runtime.core.lock().unwrap().sleeper =
+        Some(Sleeper { until: Time::NEVER, is_roused: false, is_program: false });
     let end = runtime.poll_end(awaited, &mut Entry::Nowhere, &bounds, Waker::noop());
     assert!(end.is_pending());
     assert!(runtime.core.lock().unwrap().sleeper.is_some_and(|sleeper| sleeper.is_roused));
@@ -152,4 +155,67 @@ fn the_driver_ends_with_an_error_that_lasts() {
     let end = std::iter::from_fn(|| Some(runtime.poll_end(awaited, &mut entry, &bounds, Waker::noop())));
     let end = end.into_iter().find(Poll::is_ready);
     assert!(matches!(end, Some(Poll::Ready(Some(Completion { result: Err(Error::Condemned { .. }), .. })))));
+}
+
+/// Gives notices as the launcher does, through a descriptor.
+struct Rung(Notices, Arc<Alarm>);
+
+impl Directory for Rung {
+    fn request_address(&mut self, _: u32) {}
+    fn poll(&mut self) -> Option<Notice> {
+        self.1.silence();
+        self.0.poll()
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.1.as_fd())
+    }
+    fn leave(&mut self) {}
+    fn panicked(&mut self) {}
+}
+
+/// The launcher's report that a process was killed makes the descriptor readable.
+#[test]
+fn the_program_is_told_that_a_peer_was_killed() {
+    let (notices, alarm) = (Notices::default(), Arc::new(Alarm::new().unwrap()));
+    let hub = Hub::new();
+    let runtime = Arc::new(runtime(2, &hub, Rung(notices.clone(), Arc::clone(&alarm))));
+    let bounds = Bounds::default();
+    let peer = hub.port();
+    let address = Addresses::encode([peer.address()].into_iter());
+    notices.0.lock().unwrap().push_back(Notice::Address { rank: 1, incarnation: 5, address });
+    runtime.drive(&mut ()).unwrap();
+    let awaited = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
+        engine.irecv(now, Pattern::exact(1, 1, 5), Memory::zeroed(8), deadline).unwrap()
+    });
+    let bell = runtime.lend_driver().unwrap();
+    let (sender, told) = std::sync::mpsc::sync_channel(1);
+    let (mut entry, waker) = (Entry::Nowhere, Arc::new(Told(sender)).into());
+    assert!(runtime.poll_end(awaited, &mut entry, &bounds, &waker).is_pending());
+    assert!(is_readable(&bell), "it was made just now");
+    runtime.drive_for_program(&bell).unwrap();
+    let how = "by SIGKILL".to_owned();
+    notices.0.lock().unwrap().push_back(Notice::Failed { rank: 1, incarnation: 5, how, returns: false });
+    alarm.ring();
+    assert!(is_readable(&bell));
+    runtime.drive_for_program(&bell).unwrap();
+    told.try_recv().unwrap();
+    let end = runtime.poll_end(awaited, &mut entry, &bounds, &waker);
+    let Poll::Ready(Some(Completion { result: Err(error), .. })) = end else { panic!("it ends") };
+    assert!(matches!(error, Error::PeerFailed { cause: crate::Cause::Died(_), .. }), "{error}");
+}
+
+/// An error that lasts must neither keep the program busy nor leave it asleep.
+#[test]
+fn an_error_wakes_the_futures_and_then_the_program() {
+    let notices = Notices::default();
+    let runtime = Arc::new(runtime(1, &Hub::new(), notices.clone()));
+    let bell = runtime.lend_driver().unwrap();
+    notices.0.lock().unwrap().push_back(Notice::Condemned { why: "its host was lost".to_owned() });
+    assert!(matches!(runtime.drive_for_program(&bell), Err(Error::Condemned { .. })));
+    // The timer makes it readable.
+    while !is_readable(&bell) {
+        std::thread::yield_now();
+    }
+    assert!(matches!(runtime.drive_for_program(&bell), Err(Error::Condemned { .. })));
+    assert!(!is_readable(&bell));
 }

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use samite_fabric::Port;
-use samite_os::{BiasedGuard, Refused};
+use samite_os::Refused;
 use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
 use super::state::{Core, Sleeper};
+use super::sync::BiasedGuard;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::Cancel;
 use crate::deal;
@@ -301,33 +302,32 @@ impl<P: Port> Runtime<P> {
         if cancel.is_some_and(Cancel::is_cancelled) {
             return Ok(core);
         }
-        if core.sleeper.is_some() {
+        if core.has_sleeping_thread() {
             core.followers += 1;
             let mut core = core.wait(&self.woken, time)?;
             core.followers -= 1;
             return Ok(core);
         }
-        let Some(time) = core.arm(nap_time, time) else { return Ok(core) };
+        let Some(time) = core.arm(nap_time, time) else {
+            // The port is not armed any more, so nothing else would wake the program's driver.
+            core.tasks.drivers.call();
+            return Ok(core);
+        };
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank.0).entered();
         let until = now.after(time.as_nanos() as u64);
-        core.sleeper = Some(Sleeper { until, is_roused: false });
+        core.sleeper = Some(Sleeper { until, is_roused: false, is_program: false });
         drop(core);
         match &self.watch {
             Some(watch) => watch.sleep(time),
             None => nap(nap_time.min(time)),
         }
         let mut core = self.core.lock()?;
-        core.sleeper = None;
-        core.engine.port_mut().disarm();
-        if let Some(watch) = &self.watch {
-            watch.silence();
-        }
-        // The directory may have caused the wake-up.
-        core.ask = Time::ZERO;
+        core.disarm();
         if core.followers > 0 {
             self.woken.notify_all();
         }
+        core.tasks.drivers.call();
         Ok(core)
     }
 

@@ -1,0 +1,325 @@
+//! The driver: what makes progress for the futures that wait, and calls their wakers.
+//!
+//! The driver is a thread of the runtime, which exists only while futures wait, or the program
+//! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
+//! descriptors. The program drives when a descriptor of its own is readable, which an executor waits for.
+//!
+//! ```text
+//!              a future waits                  none waits                  none has waited for 20 ms
+//!   Absent ───────────────────────▶ Thread ───────────────▶ Parked ─────────────────────────────────▶ Absent
+//!      │                              │  ◀───────────────────┘ │
+//!      │                              │     a future waits     │
+//!      └────────── a Driver is made ──┴────────────────────────┘
+//!                         ▼
+//!                      Called ◀────────────────────────────────────────────┐
+//!                         │ drove, nothing is left to do                   │ events for which another thread was
+//!                         ▼                                                │ woken, or the port was disarmed
+//!                       Armed ─────────────────────────────────────────────┘
+//! ```
+//! When the `Driver` is dropped, a new thread is started if futures wait. Each thread has a number and ends when it is
+//! not the driver any more, so there is one driver at any time.
+//!
+//! Between two calls of the program, its driver is armed like a sleeping thread, but no thread relies on it: the
+//! executor may never poll again. A thread that must sleep takes its place, and calls it after waking up, because that
+//! disarms the port.
+
+use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use samite_fabric::Port;
+use samite_p2p::Time;
+
+use super::state::{Core, Sleeper};
+use super::sync;
+use super::tasks::wake;
+use super::{Runtime, error_of};
+use crate::error::{Error, Fate, Public};
+use crate::patience::{Patience, Rest};
+use crate::watch::Bell;
+
+/// The state of the driver.
+#[derive(Default)]
+pub(super) struct Drivers {
+    state: State,
+    /// The number of the last thread that was started.
+    last: u64,
+    /// The thread that was parked last.
+    parked: Option<Thread>,
+    program: Option<Program>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Absent,
+    /// The thread with this number.
+    Thread(u64),
+    /// The thread with this number, which is parked because no future waits. It ends after [`STAYS`] unless it is
+    /// unparked before.
+    Parked(u64),
+    /// The program. Its descriptor is readable, or it drives.
+    Called,
+    /// The program. Its descriptor becomes readable when there is something to do.
+    Armed,
+}
+
+/// The program as the driver.
+struct Program {
+    bell: Arc<Bell>,
+    patience: Patience,
+}
+
+impl Drivers {
+    /// Returns the number of the thread that must be started for a future that waits, if any. It counts as started.
+    fn thread_to_start(&mut self) -> Option<u64> {
+        match self.state {
+            State::Absent => {
+                self.last += 1;
+                self.state = State::Thread(self.last);
+                Some(self.last)
+            }
+            State::Parked(number) => {
+                self.state = State::Thread(number);
+                self.unpark();
+                None
+            }
+            State::Thread(_) | State::Called | State::Armed => None,
+        }
+    }
+
+    fn unpark(&mut self) {
+        if let Some(thread) = self.parked.take() {
+            thread.unpark();
+        }
+    }
+
+    /// Makes the program the driver.
+    fn lend(&mut self, bell: Arc<Bell>) {
+        self.unpark();
+        bell.ring();
+        self.program = Some(Program { bell, patience: Patience::new(true) });
+        self.state = State::Called;
+    }
+
+    /// Ends the part of the program. Returns false if it is not the driver.
+    fn take_back(&mut self) -> bool {
+        self.state = if self.program.is_some() { State::Absent } else { self.state };
+        self.program.take().is_some()
+    }
+
+    /// Makes the descriptor of the program's driver readable, if it waits for that.
+    pub(super) fn call(&mut self) {
+        if self.state == State::Armed {
+            self.state = State::Called;
+            self.call_finally();
+        }
+    }
+
+    /// Makes the descriptor of the program's driver readable.
+    pub(super) fn call_finally(&self) {
+        if let Some(Program { bell, .. }) = &self.program {
+            bell.ring();
+        }
+    }
+}
+
+impl<P: Port + 'static> Runtime<P>
+where
+    Self: Send + Sync,
+{
+    /// Starts the driver, unless there is one. The caller adds a future that waits.
+    pub(super) fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
+        match core.tasks.drivers.thread_to_start() {
+            None => Ok(()),
+            Some(number) => self.start_thread(core, number),
+        }
+    }
+
+    #[cold]
+    fn start_thread(self: &Arc<Self>, core: &mut Core<P>, number: u64) -> Result<(), Error> {
+        let runtime = Arc::clone(self);
+        if sync::start_thread("samite-driver", STACK_BYTES, move || runtime.drive_tasks(number)).is_err() {
+            core.tasks.drivers.state = State::Absent;
+            return Err(Error::Exhausted {
+                what: "threads: none could be started to drive the awaited operations",
+                hint: "raise the limit of processes (ulimit -u), or wait for the operations without futures"
+                    .into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs a driver thread until no future has waited for [`STAYS`], the program is the driver, or the runtime is
+    /// closed. In the last case nothing is left to do, because `close` calls all wakers.
+    fn drive_tasks(&self, number: u64) {
+        // The driver never spins: the threads of the executor need the processor.
+        let mut patience = Patience::new(true);
+        let mut ready = Vec::new();
+        let mut next = self.core.lock();
+        while let Ok(mut core) = next
+            && core.tasks.drivers.state == State::Thread(number)
+        {
+            let now = self.clock.now();
+            let stepped = core.step(now, &mut ());
+            let came = !matches!(stepped, Ok(0));
+            if came {
+                self.rouse(&mut core);
+            }
+            if stepped.is_err() {
+                // Each future is polled again and receives the error from its own call, or starts another driver if the
+                // error did not last.
+                let all = core.tasks.take_all();
+                core.tasks.drivers.state = State::Absent;
+                drop(core);
+                return wake(all);
+            }
+            let Core { engine, tasks, .. } = &mut *core;
+            let until = tasks.take_ready(engine, now, &mut ready);
+            let rest = patience.rest(now, came || !ready.is_empty());
+            next = if !ready.is_empty() {
+                drop(core);
+                wake(ready.drain(..));
+                self.core.lock()
+            } else if core.tasks.is_empty() {
+                core.tasks.drivers.state = State::Parked(number);
+                core.tasks.drivers.parked = Some(thread::current());
+                drop(core);
+                sync::park_timeout(STAYS);
+                self.core.lock().map(|mut core| {
+                    let Core { tasks, .. } = &mut *core;
+                    let is_driver =
+                        [State::Thread(number), State::Parked(number)].contains(&tasks.drivers.state);
+                    if is_driver {
+                        let ends = tasks.is_empty();
+                        tasks.drivers.state = if ends { State::Absent } else { State::Thread(number) };
+                    }
+                    core
+                })
+            } else if let Rest::Sleep(nap) = rest {
+                self.sleep(core, nap, until, None)
+            } else {
+                drop(core);
+                sync::yield_now();
+                self.core.lock()
+            };
+        }
+    }
+
+    /// Makes the program the driver. Returns the descriptor that tells it when to drive.
+    ///
+    /// # Errors
+    /// [`Error::DriverExists`]; [`Error::Exhausted`] at the limit of open files; [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn lend_driver(&self) -> Result<Arc<Bell>, Error> {
+        let mut core = self.lock()?;
+        if core.tasks.drivers.program.is_some() {
+            return Err(Error::DriverExists);
+        }
+        let descriptors = core.engine.port().descriptors().into_iter().chain(core.directory.descriptor());
+        let bell = self.watch.as_ref().and_then(|watch| Bell::new(descriptors, watch).ok());
+        let bell = bell.map(Arc::new).ok_or(Error::Exhausted {
+            what: "open files: the descriptor of the driver could not be made",
+            hint: "raise the limit of open files (ulimit -n)".into(),
+        })?;
+        core.tasks.drivers.lend(Arc::clone(&bell));
+        // A thread that was the driver may sleep, or wait for another one that does.
+        self.rouse(&mut core);
+        self.woken.notify_all();
+        Ok(bell)
+    }
+
+    /// Drives for the program until nothing is left to do, and arms the descriptor.
+    ///
+    /// # Errors
+    /// The error of a step, after which the futures that wait were woken, and the descriptor becomes readable soon.
+    pub(crate) fn drive_for_program(&self, bell: &Bell) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
+        bell.silence();
+        core.tasks.drivers.state = State::Called;
+        if !core.has_sleeping_thread() {
+            core.disarm();
+        }
+        core.ask = Time::ZERO;
+        for _ in 0..STEPS_MAX {
+            let now = self.clock.now();
+            let stepped = core.step(now, &mut ());
+            let came = !matches!(stepped, Ok(0));
+            if came {
+                self.rouse(&mut core);
+            }
+            if let Err(error) = stepped {
+                let all = core.tasks.take_all();
+                bell.set(now, AFTER_ERROR);
+                drop(core);
+                wake(all);
+                return Err(error.public());
+            }
+            let Core { engine, tasks, .. } = &mut *core;
+            let until = tasks.take_ready(engine, now, &mut ready);
+            if !ready.is_empty() {
+                drop(core);
+                wake(ready.drain(..));
+                core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
+            } else if core.arm_program(bell, now, until, came) {
+                return Ok(());
+            }
+        }
+        bell.ring();
+        Ok(())
+    }
+
+    /// Ends the part of the program as the driver. A thread takes over if futures wait.
+    pub(crate) fn take_driver_back(self: &Arc<Self>) {
+        let Ok(mut core) = self.core.lock() else { return };
+        if !core.tasks.drivers.take_back() {
+            return;
+        }
+        if !core.has_sleeping_thread() {
+            core.disarm();
+        }
+        if !core.tasks.is_empty() && self.start_driver(&mut core).is_err() {
+            // Each future is polled again, and receives the error.
+            let all = core.tasks.take_all();
+            drop(core);
+            wake(all);
+        }
+    }
+}
+
+impl<P: Port> Core<P> {
+    /// Arms the descriptor of the program's driver, after a step that had events or none. Returns false if there is more
+    /// to do.
+    fn arm_program(&mut self, bell: &Bell, now: Time, until: Time, came: bool) -> bool {
+        let Some(program) = &mut self.tasks.drivers.program else { return true };
+        let nap = program.patience.nap(now, came);
+        if came {
+            return false;
+        }
+        let mut time = self.time_to_sleep(nap, until);
+        // The port is armed already while a thread sleeps. That thread calls the driver when it wakes up.
+        if !self.has_sleeping_thread() {
+            let Some(armed) = self.arm(nap, time) else { return false };
+            time = armed;
+            let until = now.after(time.as_nanos() as u64);
+            self.sleeper = Some(Sleeper { until, is_roused: false, is_program: true });
+        }
+        bell.set(now, time);
+        self.tasks.drivers.state = State::Armed;
+        true
+    }
+}
+
+/// The size of the driver's stack, whose pages are allocated when they are used. An executor's waker only queues a
+/// task, but a callback may call the library.
+const STACK_BYTES: usize = 1 << 20;
+
+/// The time for which the driver stays after the last future. If several exchanges follow each other, starting a thread
+/// for each would take longer than the exchanges.
+const STAYS: Duration = Duration::from_millis(20);
+
+/// The number of steps after which the program's driver returns, so that the executor's other tasks get their turn.
+const STEPS_MAX: u32 = 32;
+
+/// The time after which the program drives again after an error.
+const AFTER_ERROR: Duration = Duration::from_millis(16);

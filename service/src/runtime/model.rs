@@ -1,0 +1,351 @@
+//! A model of the futures and their driver, under every interleaving: the code of the runtime, with the lock and the
+//! threads of loom ([`sync`](self::sync)). Time stands still, and no sleep ends by time. So a lost wake-up is a deadlock,
+//! or a thread that looks at its descriptor without end; loom reports both.
+
+pub(super) mod sync;
+
+use std::os::fd::BorrowedFd;
+use std::task::{Wake, Waker};
+
+use loom::sync::Mutex;
+use loom::thread::{JoinHandle, yield_now};
+use samite_fabric::Memory;
+use samite_fabric::loopback::{Hub, Loopback};
+use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
+
+use super::sync::{await_change, tell_change};
+use super::*;
+use crate::watch::{Bell, is_readable};
+
+struct Silent;
+
+impl Directory for Silent {
+    fn request_address(&mut self, _: u32) {}
+    fn poll(&mut self) -> Option<Notice> {
+        None
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn leave(&mut self) {}
+    fn panicked(&mut self) {}
+}
+
+/// The only rank of a job.
+#[derive(Clone)]
+struct Rank0(Arc<Runtime<Loopback>>, Arc<std::sync::Mutex<Vec<JoinHandle<()>>>>);
+
+/// Tells a thread that a future can continue.
+#[derive(Debug)]
+struct Told(Mutex<bool>);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap() = true;
+        tell_change();
+    }
+}
+
+impl Told {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(false)))
+    }
+
+    fn is_told(&self) -> bool {
+        *self.0.lock().unwrap()
+    }
+
+    fn take(&self) -> bool {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    fn wait(&self) {
+        await_change(|| self.take());
+    }
+}
+
+impl Rank0 {
+    fn new() -> Self {
+        let identity = Identity { rank: WorldRank(0), size: 1, incarnation: 7, secret: [9; 16] };
+        let mut engine = Engine::new(Hub::new().port(), identity.clone(), Config::default());
+        let address = engine.port().address();
+        engine.introduce(WorldRank(0), 7, address).unwrap();
+        while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
+        let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
+        let lane = Lane::ONLY;
+        let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, Checks::default());
+        Self(Arc::new(runtime.unwrap()), Arc::default())
+    }
+
+    /// Starts a thread that ends before the runtime is closed.
+    fn start(&self, run: impl FnOnce(Self) + Send + 'static) {
+        let rank = self.clone();
+        let thread = sync::start(move || run(rank));
+        self.1.lock().unwrap().push(thread);
+    }
+
+    fn irecv(&self, tag: u64) -> RequestId {
+        self.0.enter(&Bounds::default()).unwrap().start(|engine, now, deadline| {
+            engine.irecv(now, Pattern::exact(1, 0, tag), Memory::zeroed(8), deadline).unwrap()
+        })
+    }
+
+    /// Sends to this rank, and drives no further than the call does.
+    fn send(&self, tag: u64) {
+        self.0.enter(&Bounds::default()).unwrap().start(|engine, now, deadline| {
+            assert_eq!(engine.send(now, WorldRank(0), 1, tag, &[1; 8], deadline), Ok(Sent::Now));
+        });
+    }
+
+    fn poll(
+        &self,
+        id: RequestId,
+        entry: &mut Entry,
+        bounds: &Bounds,
+        told: &Arc<Told>,
+    ) -> Option<Result<(), Error>> {
+        match self.0.poll_end(id, entry, bounds, &Waker::from(told.clone())) {
+            Poll::Ready(end) => Some(end.unwrap().result.map(drop)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Awaits a request on an executor of one thread.
+    fn block_on(&self, id: RequestId, bounds: &Bounds) -> Result<(), Error> {
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        loop {
+            if let Some(end) = self.poll(id, &mut entry, bounds, &told) {
+                return end;
+            }
+            told.wait();
+        }
+    }
+
+    /// Awaits a request on an executor of one thread, which also drives.
+    fn block_on_and_drive(&self, id: RequestId, bell: &Bell) -> Result<(), Error> {
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        loop {
+            if let Some(end) = self.poll(id, &mut entry, &Bounds::default(), &told) {
+                return end;
+            }
+            self.drive_until(bell, &told);
+        }
+    }
+
+    /// Drives when the descriptor is readable, until the future can continue.
+    fn drive_until(&self, bell: &Bell, told: &Told) {
+        while !told.take() {
+            await_change(|| told.is_told() || is_readable(bell));
+            self.0.drive_for_program(bell).unwrap();
+            // The descriptor stays readable until a thread that is about to wake up resets its alarm.
+            yield_now();
+        }
+    }
+}
+
+/// Checks `run`, and then closes the runtime: a driver thread whose last future was polled again sleeps until some time has
+/// passed.
+fn check(preemptions: usize, run: fn(&Rank0)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        sync::begin();
+        let all = move || {
+            let rank = Rank0::new();
+            run(&rank);
+            let threads = std::mem::take(&mut *rank.1.lock().unwrap());
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            rank.0.abandon();
+        };
+        sync::start(all).join().unwrap();
+    });
+}
+
+#[test]
+fn a_future_is_woken_by_a_message_that_comes_at_any_time() {
+    check(3, |rank| {
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.send(0));
+        assert_eq!(rank.block_on(id, &Bounds::default()), Ok(()));
+    });
+}
+
+/// The dropped future and the other one may have had the same key.
+#[test]
+fn a_future_that_is_dropped_takes_no_wake_up_from_another() {
+    check(2, |rank| {
+        let dropped = rank.irecv(0);
+        rank.start(|rank| {
+            rank.send(0);
+            rank.send(1);
+        });
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        let end = rank.poll(dropped, &mut entry, &Bounds::default(), &told);
+        rank.0.end_task(&mut entry);
+        if end.is_none() {
+            let kept = rank.irecv(1);
+            let (told, mut entry) = (Told::new(), Entry::Nowhere);
+            let mut end = rank.poll(kept, &mut entry, &Bounds::default(), &told);
+            rank.0.forget(dropped);
+            while end.is_none() {
+                told.wait();
+                end = rank.poll(kept, &mut entry, &Bounds::default(), &told);
+            }
+            assert_eq!(end, Some(Ok(())));
+        }
+    });
+}
+
+#[test]
+fn a_future_is_woken_by_its_cancel() {
+    check(2, |rank| {
+        let id = rank.irecv(0);
+        let cancel = Cancel::new();
+        let bounds = Bounds { cancel: Some(cancel.clone()), ..Bounds::default() };
+        rank.start(move |_| cancel.cancel());
+        assert!(matches!(rank.block_on(id, &bounds), Err(Error::Cancelled { .. })));
+    });
+}
+
+#[test]
+fn a_future_is_woken_by_the_end_of_its_world() {
+    check(3, |rank| {
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.0.abandon());
+        assert!(matches!(rank.block_on(id, &Bounds::default()), Err(Error::Closed { .. })));
+    });
+}
+
+/// The driver of the first future may be about to end when the second one waits.
+#[test]
+fn a_future_that_comes_while_the_driver_ends_is_woken() {
+    check(2, |rank| {
+        let ids = [0, 1].map(|tag| rank.irecv(tag));
+        rank.start(|rank| {
+            rank.send(0);
+            rank.send(1);
+        });
+        for id in ids {
+            assert_eq!(rank.block_on(id, &Bounds::default()), Ok(()));
+        }
+    });
+}
+
+/// The waiting thread sleeps on the descriptors instead of the driver, or takes the events for the future.
+#[test]
+fn a_thread_that_waits_takes_no_wake_up_from_a_future() {
+    check(1, |rank| {
+        let (awaited, waited) = (rank.irecv(0), rank.irecv(1));
+        rank.start(move |rank| {
+            assert!(rank.0.finish(waited, &mut (), &Bounds::default()).unwrap().result.is_ok());
+        });
+        rank.start(|rank| {
+            rank.send(0);
+            rank.send(1);
+        });
+        assert_eq!(rank.block_on(awaited, &Bounds::default()), Ok(()));
+    });
+}
+
+#[test]
+fn the_program_drives() {
+    check(4, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.send(0));
+        assert_eq!(rank.block_on_and_drive(id, &bell), Ok(()));
+        rank.0.take_driver_back();
+    });
+}
+
+/// The waiting thread sleeps on the descriptors instead of the program, which may never drive again.
+#[test]
+fn the_program_and_a_thread_that_waits_both_end() {
+    check(2, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        let (awaited, waited) = (rank.irecv(0), rank.irecv(1));
+        rank.start(|rank| {
+            rank.send(0);
+            rank.send(1);
+        });
+        rank.start(move |rank| {
+            assert!(rank.0.finish(waited, &mut (), &Bounds::default()).unwrap().result.is_ok());
+        });
+        assert_eq!(rank.block_on_and_drive(awaited, &bell), Ok(()));
+    });
+}
+
+#[test]
+fn a_program_that_does_not_drive_holds_up_no_thread() {
+    check(4, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        let waited = rank.irecv(1);
+        rank.0.drive_for_program(&bell).unwrap();
+        rank.start(|rank| rank.send(1));
+        assert!(rank.0.finish(waited, &mut (), &Bounds::default()).unwrap().result.is_ok());
+    });
+}
+
+#[test]
+fn the_program_takes_over_from_a_thread() {
+    check(2, |rank| {
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.send(0));
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        if rank.poll(id, &mut entry, &Bounds::default(), &told).is_none() {
+            let bell = rank.0.lend_driver().unwrap();
+            rank.drive_until(&bell, &told);
+            assert_eq!(rank.poll(id, &mut entry, &Bounds::default(), &told), Some(Ok(())));
+        }
+    });
+}
+
+#[test]
+fn a_thread_takes_over_from_the_program() {
+    check(2, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.send(0));
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        if rank.poll(id, &mut entry, &Bounds::default(), &told).is_none() {
+            rank.0.drive_for_program(&bell).unwrap();
+            rank.0.take_driver_back();
+            told.wait();
+            assert_eq!(rank.poll(id, &mut entry, &Bounds::default(), &told), Some(Ok(())));
+        }
+    });
+}
+
+#[test]
+fn the_program_is_told_of_the_end_of_its_world() {
+    check(3, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        rank.start(|rank| rank.0.abandon());
+        let end = loop {
+            await_change(|| is_readable(&bell));
+            if let Err(error) = rank.0.drive_for_program(&bell) {
+                break error;
+            }
+        };
+        assert!(matches!(end, Error::Closed { .. }));
+    });
+}
+
+#[test]
+fn the_program_is_told_of_a_cancel() {
+    check(3, |rank| {
+        let bell = rank.0.lend_driver().unwrap();
+        let cancel = Cancel::new();
+        let bounds = Bounds { cancel: Some(cancel.clone()), ..Bounds::default() };
+        let id = rank.irecv(0);
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        rank.start(move |_| cancel.cancel());
+        let end = loop {
+            if let Some(end) = rank.poll(id, &mut entry, &bounds, &told) {
+                break end;
+            }
+            rank.drive_until(&bell, &told);
+        };
+        assert!(matches!(end, Err(Error::Cancelled { .. })));
+    });
+}

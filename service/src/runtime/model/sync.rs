@@ -1,0 +1,172 @@
+//! The lock and the threads of the runtime, as loom has them.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex, MutexGuard};
+use loom::thread::{Builder, JoinHandle};
+use samite_os::Refused;
+
+/// The lock without its bias, which has a model of its own.
+pub(crate) struct BiasedMutex<T> {
+    value: Mutex<Option<T>>,
+    call: fn(&mut T),
+}
+
+pub(crate) struct BiasedGuard<'a, T> {
+    lock: &'a BiasedMutex<T>,
+    /// Present until it is dropped.
+    value: Option<MutexGuard<'a, Option<T>>>,
+}
+
+impl<T> BiasedMutex<T> {
+    pub(crate) fn with_errand(value: T, call: fn(&mut T)) -> io::Result<Self> {
+        Ok(Self { value: Mutex::new(Some(value)), call })
+    }
+
+    pub(crate) fn enter(&self) -> Option<BiasedGuard<'_, T>> {
+        let value = self.value.lock().unwrap();
+        // Made only if the value is present: the drop of a guard takes the lock of an event.
+        value.is_some().then(|| BiasedGuard { lock: self, value: Some(value) })
+    }
+
+    pub(crate) fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
+        self.enter().ok_or(Refused::Closed)
+    }
+
+    pub(crate) fn refused(&self) -> Refused {
+        Refused::Closed
+    }
+
+    pub(crate) fn share(&self) -> Result<(), Refused> {
+        self.lock().map(drop)
+    }
+
+    pub(crate) fn ask(&self) {
+        if let Some(mut guard) = self.enter() {
+            (self.call)(&mut guard);
+        }
+    }
+
+    pub(crate) fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
+        let mut guard = self.lock()?;
+        last(&mut guard);
+        Ok(guard.value.as_mut().unwrap().take().unwrap())
+    }
+}
+
+impl<T> BiasedGuard<'_, T> {
+    pub(crate) fn wait(self, event: &Event, _: Duration) -> Result<Self, Refused> {
+        let lock = self.lock;
+        event.wait(|| drop(self));
+        lock.lock()
+    }
+}
+
+impl<T> Deref for BiasedGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.value.as_ref().unwrap().as_ref().unwrap()
+    }
+}
+
+impl<T> DerefMut for BiasedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().unwrap().as_mut().unwrap()
+    }
+}
+
+/// The holder may have made descriptors readable.
+impl<T> Drop for BiasedGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.value.take());
+        tell_change();
+    }
+}
+
+/// The event without its time-out: a lost notification is a deadlock.
+#[derive(Debug)]
+pub(crate) struct Event {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self { count: Mutex::new(0), changed: Condvar::new() }
+    }
+}
+
+impl Event {
+    pub(crate) fn notify_all(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, release: impl FnOnce()) {
+        let mut count = self.count.lock().unwrap();
+        let seen = *count;
+        release();
+        while *count == seen {
+            count = self.changed.wait(count).unwrap();
+        }
+    }
+}
+
+std::thread_local! {
+    /// A descriptor may have become readable. A thread that looked at descriptors again and again would keep loom from
+    /// running others. All threads of a model are coroutines of one thread.
+    static CHANGE: RefCell<Option<Arc<Event>>> = const { RefCell::new(None) };
+}
+
+/// Begins a new run of a model.
+pub(in super::super) fn begin() {
+    CHANGE.set(Some(Arc::default()));
+}
+
+/// Waits until `is_ready` returns true, which it can after the next [`tell_change`].
+pub(crate) fn await_change(mut is_ready: impl FnMut() -> bool) {
+    let change = CHANGE.with_borrow(Clone::clone).unwrap();
+    let mut count = change.count.lock().unwrap();
+    while !is_ready() {
+        count = change.changed.wait(count).unwrap();
+    }
+}
+
+pub(crate) fn tell_change() {
+    change(|| ());
+}
+
+/// Rings or resets an alarm. The kernel orders both: the thread that reads a ring sees all that precedes it.
+pub(crate) fn change(alarm: impl FnOnce()) {
+    let Some(change) = CHANGE.with_borrow(Clone::clone) else { return alarm() };
+    let count = change.count.lock().unwrap();
+    alarm();
+    drop(count);
+    change.changed.notify_all();
+}
+
+pub(crate) fn start_thread(_: &str, _: usize, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    start(run);
+    Ok(())
+}
+
+/// Starts a thread with a stack that suffices for the engine.
+pub(in super::super) fn start(run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    Builder::new().stack_size(STACK_WORDS).spawn(run).unwrap()
+}
+
+/// The time passes while other threads run, or at once.
+pub(crate) fn park_timeout(_: Duration) {
+    loom::thread::yield_now();
+}
+
+pub(crate) fn yield_now() {
+    loom::thread::yield_now();
+}
+
+/// 256 KiB.
+const STACK_WORDS: usize = 1 << 15;

@@ -1,0 +1,36 @@
+//! The lock and the threads of the runtime. Under loom the model provides both, so that the model checker runs the code
+//! of the runtime through every interleaving.
+
+#[cfg(all(test, loom))]
+pub(super) use super::model::sync::*;
+
+#[cfg(not(all(test, loom)))]
+pub(super) use self::real::*;
+
+#[cfg(not(all(test, loom)))]
+mod real {
+    use std::io;
+    use std::thread;
+    use std::time::Duration;
+
+    use samite_os::signal;
+    pub(in super::super) use samite_os::{BiasedGuard, BiasedMutex, Event};
+
+    /// Starts a thread. It blocks all signals: those to the process are for the program's threads.
+    pub(in super::super) fn start_thread(
+        name: &str,
+        stack_bytes: usize,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes);
+        signal::with_all_blocked(|| thread.spawn(run)).map(drop)
+    }
+
+    pub(in super::super) fn park_timeout(time: Duration) {
+        thread::park_timeout(time);
+    }
+
+    pub(in super::super) fn yield_now() {
+        rustix::thread::sched_yield();
+    }
+}
