@@ -228,6 +228,8 @@ impl<P: Port> Runtime<P> {
     ) -> Result<(), Error> {
         match sent {
             Err(error) => {
+                // A full buffer becomes free only when its messages move, and the program may only repeat this call.
+                self.hand_over(&mut core);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }

@@ -57,3 +57,8 @@ fn a_send_to_another_rank_moves_them() {
         comm.with_mode(Mode::Standard).send(&[1_u64], comm.rank(), TAG)
     });
 }
+
+#[test]
+fn a_send_that_finds_the_buffer_full_moves_them() {
+    arrives(|comm| comm.send(&[1_u64], Rank(0), TAG));
+}
