@@ -387,10 +387,10 @@ enum Kind {
     Scattered,
 }
 
-/// Returns the reference to a slice that `Arc::into_raw` left.
+/// Makes an `Arc` again of the address and the length of a slice.
 ///
 /// # Safety
-/// The parts are those of such a reference, which is not used otherwise.
+/// `Arc::into_raw` returned this address and length, and they are made into an `Arc` only this once.
 unsafe fn slice_of<T>(origin: NonNull<u8>, elements: usize) -> Arc<[T]> {
     // SAFETY: the caller guarantees it: address and length are those that `into_raw` returned.
     unsafe { Arc::from_raw(std::ptr::slice_from_raw_parts(origin.as_ptr().cast::<T>(), elements)) }

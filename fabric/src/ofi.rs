@@ -202,7 +202,7 @@ struct Peer {
     /// Number of operations accepted and not completed.
     in_flight: u32,
     /// True if the provider accepted the last post to this peer. Then the provider has a connection to it, or had one
-    /// and has removed its state.
+    /// and has already freed it.
     settled: bool,
     /// True if posts are refused.
     gone: bool,

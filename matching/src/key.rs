@@ -7,8 +7,8 @@ use core::fmt;
 pub struct Envelope {
     /// The communication context (MPI: the communicator's context id). Contexts never match each other.
     pub context: u32,
-    /// The sender's rank. `u32::MAX` is [`Source::ANY`], not a rank; a message that claims it matches only
-    /// receives from any source.
+    /// The sender's rank. `u32::MAX` is [`Source::ANY`], not a rank. If a message has it as its source nevertheless,
+    /// only receives from any source match the message.
     pub source: u32,
     /// The sender's tag.
     pub tag: u64,

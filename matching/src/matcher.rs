@@ -149,9 +149,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// Takes out everything of one source after that peer has died: its messages, and the receives that name its rank.
-    /// Within a context each queue is in insertion order, receives first. Receives from any source stay queued;
-    /// [`visit_any_source`](Self::visit_any_source) visits them.
+    /// Takes out everything of one source after that peer has died: first the receives that name its rank, then its
+    /// messages. Within a context, the receives and the messages each come in the order of their insertion. Receives
+    /// from any source stay queued; [`visit_any_source`](Self::visit_any_source) visits them.
     pub fn purge_source(&mut self, source: u32, drain: impl FnMut(Purged<P, U>)) {
         // The source `u32::MAX` is not a peer: only messages can claim it.
         if !Source::rank(source).is_any() {
@@ -159,8 +159,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Takes out everything of one context after its communicator was freed; each queue in insertion order,
-    /// receives first.
+    /// Takes out everything of one context after its communicator was freed: first the receives, then the messages,
+    /// each in the order of their insertion.
     pub fn purge_context(&mut self, context: u32, drain: impl FnMut(Purged<P, U>)) {
         self.purge(Selection::Context(context), drain);
         self.structure.drop_context(context);

@@ -110,9 +110,9 @@ impl Config {
     }
 }
 
-/// The number of answers that may wait to be sent to a stopped peer, for each message that is exchanged with it. At
-/// most two are for a message from the peer: a request for its bytes, and FIN if its receive gives up. One is for a
-/// message to the peer: its withdrawal.
+/// The number of answers that may wait for a peer that takes none, for each message from the peer together with one to
+/// the peer. The message from the peer needs two: a request for the bytes, and FIN if the receive gives up. The message
+/// to the peer needs one, REVOKE or ABORT, if the send gives up.
 const ANSWERS_EACH: usize = 3;
 
 /// Number of answers that may wait for a peer, even if the budget for envelopes is small.

@@ -41,7 +41,8 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
-    // The place has one rank, so that ranks do not yield their core: only one thread can run anyway.
+    // `ALONE` says that no other rank is on this host. With more ranks than cores, a waiting rank would yield its core
+    // at once, which is useless here: only one rank's thread can run at a time.
     let results = run(vec![ports], &settings, &Place::ALONE, |world: World| {
         let _turn = Turn::await_first(&stage, world.comm().rank().0);
         body(world)

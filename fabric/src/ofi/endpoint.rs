@@ -125,7 +125,8 @@ impl Domain {
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Returns true if the descriptor would report everything that has come; to be asked before each sleep.
+    /// Returns true if the caller may sleep on the descriptor, because no completion has arrived that the descriptor
+    /// does not report. To be called before each sleep.
     pub(super) fn may_sleep(&self) -> bool {
         let mut fids = [self.cq.fid()];
         // SAFETY: fabric and queue are live, and the queue was opened with a descriptor (without one, the call

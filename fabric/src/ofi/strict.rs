@@ -1,14 +1,14 @@
 //! The rules of a provider whose hardware is not available, imposed on an available one: for tests.
 //!
-//! The tables of functions in libfabric's objects are replaced by our own, so that the port's calls come here first.
-//! libfabric's hooking providers (prov/hook) do the same. They pass on the calls that the imitated provider would
-//! accept, and give the port the answers of that provider. If the port breaks a rule they end the process and name the
-//! rule, even where a provider would not notice and fail later:
+//! The tables of functions in libfabric's objects are replaced by our own, as in libfabric's hooking providers
+//! (prov/hook), so that the port's calls come here first. Our functions pass on the calls that the imitated provider
+//! would accept, and give the port the answers of that provider. If the port breaks a rule, our functions end the
+//! process and name the rule, even where a real provider would fail only later:
 //!
 //! | offer | imposed rule |
 //! | --- | --- |
 //! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
-//! | `cq_data_size` | an immediate has no other bits |
+//! | `cq_data_size` | an immediate fits into this number of bytes |
 //! | `mode` | marks are written to the context when an operation is posted, and must still be there when it ends |
 //! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, that allows it and stays open meanwhile |
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |

@@ -104,7 +104,7 @@ impl<P: Port> Ends<P> {
         self.packets += heard.0.iter().filter(|heard| matches!(heard, Heard::Packet(_))).count();
     }
 
-    /// Returns a region of the target for puts, gets and changes, with registered spans.
+    /// Registers a span of the target's `region` for the accesses `access` of the initiator.
     fn theirs(&mut self, region: &Region, span: std::ops::Range<usize>, access: Access) -> Registration {
         let b = self.b.as_mut().expect("it has not ended");
         let to_a = b.resolve(&self.a.address()).expect("an address of its kind");

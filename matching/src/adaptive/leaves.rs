@@ -80,7 +80,7 @@ const NO_LEAF: u32 = u32::MAX;
 
 pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
-/// A block that no leaf in use has, because all ranks are below it.
+/// A number that no block has: the block of a rank is the rank divided by `SPAN`, which is less.
 const NO_BLOCK: u32 = u32::MAX;
 
 /// With fewer leaves, a queue is not swept for leaves without entries.

@@ -6,7 +6,7 @@ use crate::job::{Job, Medium, NEVER, Op, Owned, bytes, exact};
 
 fn budget(bytes: usize) -> Config {
     let mut config = Config::default();
-    // The window is so small that the share of one peer, such as the rank itself, cannot hold the whole budget.
+    // With the default window, the first peer, such as the rank itself, could get the whole budget as its credit.
     (config.unexpected_max, config.window_min) = (bytes, bytes / 16);
     config
 }

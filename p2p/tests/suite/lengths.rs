@@ -98,7 +98,8 @@ lengths! {
     length_push_window_and_1: |_| 3 * WINDOW + 1;
 }
 
-/// Returns the longest message of a short packet; if there is no such packet, any other length.
+/// Returns the length of the longest message that fits into a short packet, or 17 if a
+/// short packet has less room.
 fn short_max<M: Medium>(job: &Job<M>) -> usize {
     job.caps().short_max.saturating_sub(EAGER_HEAD).max(17)
 }

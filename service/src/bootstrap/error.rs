@@ -4,7 +4,7 @@ use std::io;
 
 use samite_control::ChannelError;
 
-/// An error of the layer below, which a message includes.
+/// An error of a lower layer: the cause of a [`Refusal`], whose text includes the error's text.
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a process cannot join its job. Its message names a fix; [`kind`](Self::kind) is for programs.

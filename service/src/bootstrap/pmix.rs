@@ -33,8 +33,8 @@ impl PmixJob {
             return Err(Refusal::JoinedBefore);
         }
         let client = connect(patience).map_err(|error| {
-            // After a time-out the connecting thread still waits, and a late answer would make this process a client.
-            // So only that error prevents another attempt.
+            // After a time-out the connecting thread still waits, and a late answer makes this process a client. A
+            // second attempt would share that client, so it is refused. After any other error it is allowed.
             JOINED.store(matches!(error, PmixError::NoAnswer(_)), Ordering::Relaxed);
             Refusal::pmix(error)
         })?;

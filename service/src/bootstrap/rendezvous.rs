@@ -211,7 +211,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// The least time-out of a try, however near the deadline is.
 const CONNECT_AT_LEAST: Duration = Duration::from_millis(50);
 
-/// The time for which the answer may come after the join time-out.
+/// How much longer than the join time-out a rank waits for the server's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A rank gives up a living peer by its own decision: the agents inform the peer, although the path between them is cut
-//! off.
+//! A rank gives up a living peer by its own decision, and cannot reach the peer any more. The agents or the rendezvous
+//! inform the peer.
 
 #![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
@@ -46,7 +46,8 @@ fn take_part() {
     let mut from = [0_u32];
     if comm.rank() == 2 {
         for partner in [0, 1] {
-            // Before this message rank 0 may have no room for another announcement.
+            // Send only after this message has come: until rank 0 has given up rank 1, rank 0 may have no room for
+            // another announcement, and would refuse it.
             comm.recv(&mut from, Rank(partner), FIRST).unwrap();
             comm.send(&[partner + from[0]], Rank(partner), FIRST).unwrap();
         }

@@ -89,7 +89,7 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             }
         }
     }
-    // Other processes can only slow the work down, never speed it up.
+    // Other processes can make a wait cost more processor time, but not less. So the least share was disturbed least.
     if let Some(least) = shares.iter().copied().reduce(f64::min) {
         assert!(least < 0.02, "busy for these parts of the time: {shares:?}");
     }
