@@ -25,6 +25,51 @@ const TOLERANCE: f64 = 0.02;
 /// The table in the repository. Its counts are valid for the toolchain of CI; other toolchains produce other counts.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
+/// The limits of one count relative to another.
+const RELATIONS: &[Relation] = &[
+    // One addition or table access translates the receiver's rank.
+    Relation { name: "comm_send_8_split", over: "comm_send_8_world", limit: Limit::More(15.0) },
+    // Here two ranks are translated, and the receive and the message are each checked for a member of the communicator.
+    Relation { name: "comm_receive_8_split", over: "comm_receive_8_world", limit: Limit::More(36.0) },
+    // The waker of a future is stored, and the future polled once more than a request is tested.
+    Relation { name: "comm_await_8", over: "comm_wait_8", limit: Limit::More(400.0) },
+    // A persistent pair does not check its arguments again.
+    Relation { name: "pair_8_persistent_shm", over: "pair_8_nonblocking_shm", limit: Limit::Share(0.9) },
+    Relation {
+        name: "pair_8_persistent_loopback",
+        over: "pair_8_nonblocking_loopback",
+        limit: Limit::Share(0.9),
+    },
+    // A layout without gaps is sent as the slice that it is.
+    Relation { name: "send_8_contiguous_route", over: "send_8_slice_route", limit: Limit::Share(1.02) },
+];
+
+/// The limit of the count of `name` relative to the count of `over`.
+struct Relation {
+    name: &'static str,
+    over: &'static str,
+    limit: Limit,
+}
+
+enum Limit {
+    /// At most as many instructions more.
+    More(f64),
+    /// At most this share.
+    Share(f64),
+}
+
+impl Relation {
+    /// Returns the count of `name` and its limit if the count is above the limit.
+    fn excess(&self, counts: &BTreeMap<String, f64>) -> Option<(f64, f64)> {
+        let (count, over) = (counts[self.name], counts[self.over]);
+        let max = match self.limit {
+            Limit::More(instructions) => over + instructions,
+            Limit::Share(share) => over * share,
+        };
+        (count > max).then_some((count, max))
+    }
+}
+
 /// An operation to count.
 pub(crate) struct Scenario {
     name: &'static str,
@@ -71,6 +116,12 @@ pub(crate) fn check(bless: bool) -> Result<bool, InstructionsError> {
     for gone in old.keys().filter(|name| !new.contains_key(*name)) {
         say!("{gone:<36} is in the table, and there is no such scenario");
         passed = false;
+    }
+    for relation in RELATIONS {
+        if let Some((count, max)) = relation.excess(&new) {
+            say!("{}: {count:.1}, and the limit by {} is {max:.1}  TOO MANY", relation.name, relation.over);
+            passed = false;
+        }
     }
     if bless {
         std::fs::write(&table, write(&new)).map_err(|error| InstructionsError::Table(table, error))?;
@@ -164,6 +215,23 @@ mod tests {
             [None, Some(100.0)].map(|old| [97.0, 98.0, 102.0, 102.1].map(|new| Verdict::new(old, new)));
         assert_eq!(verdicts[0], [Verdict::New; 4]);
         assert_eq!(verdicts[1], [Verdict::Fewer, Verdict::Within, Verdict::Within, Verdict::TooMany]);
+    }
+
+    #[test]
+    fn relations_limit_scenarios() {
+        let names: Vec<_> = scenarios().map(|scenario| scenario.name).collect();
+        for Relation { name, over, .. } in RELATIONS {
+            assert!(names.contains(name) && names.contains(over), "{name} over {over}");
+        }
+    }
+
+    #[test]
+    fn a_count_above_its_limit_is_found() {
+        let counts = BTreeMap::from([("a".to_owned(), 110.0), ("b".to_owned(), 100.0)]);
+        let excess = |limit| Relation { name: "a", over: "b", limit }.excess(&counts);
+        assert_eq!(excess(Limit::More(10.0)), None);
+        assert_eq!(excess(Limit::More(9.0)), Some((110.0, 109.0)));
+        assert_eq!(excess(Limit::Share(0.9)), Some((110.0, 90.0)));
     }
 
     #[test]
