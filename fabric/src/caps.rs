@@ -9,8 +9,9 @@ pub struct Caps {
     pub short_max: usize,
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,
-    /// The best packet size for parts of a long message, bytes of head and body. Where sender and receiver copy at the
-    /// same time it is less than `packet_max`. From 512 to `packet_max`.
+    /// The best packet size for parts of a long message, bytes of head and body. On a port where sender and receiver
+    /// copy at the same time, it is less than `packet_max`, so that the sender can be several packets ahead of the
+    /// receiver. From 512 to `packet_max`.
     pub fragment_max: usize,
     /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
     /// there is none.
@@ -37,7 +38,7 @@ pub struct Caps {
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.
     pub order: Order,
-    /// True if [`Port::fence_peer`](crate::Port::fence_peer) makes memory safe to reuse.
+    /// True if the memory of operations with a peer can be reused after [`Port::fence_peer`](crate::Port::fence_peer).
     pub fence: bool,
     /// Largest number of resolved peers.
     pub peers_max: usize,
@@ -69,9 +70,10 @@ impl Reach {
 }
 
 bitflags::bitflags! {
-    /// Orders between operations of one origin towards one target, each named for its promise about the second
-    /// of two calls. A port claims an order only if it holds for all lengths. Without a claim, wait until the
-    /// first operation has ended before you post the second. (libfabric's names are in fi_endpoint(3).)
+    /// Orders between two operations of one origin towards one target. The name has the second operation first:
+    /// `SEND_AFTER_PUT` is the promise that a packet which is sent after a put also arrives after the put. A port
+    /// claims an order only if the order holds for operations of all lengths. To get an order that the port does not
+    /// claim, post the second operation only after the first has ended. (libfabric's names are in fi_endpoint(3).)
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Order: u8 {
         /// A packet arrives after the packets sent before it. Every port has it. (`FI_ORDER_SAS`)
@@ -84,7 +86,8 @@ bitflags::bitflags! {
         const NOTE_AFTER_PUT = 8;
         /// A get reads the bytes of earlier puts. (`FI_ORDER_RAW`)
         const GET_AFTER_PUT = 16;
-        /// A change takes place after the bytes of earlier puts have landed. A process that sees the change sees them.
+        /// A change takes place after the bytes of earlier puts have landed. A process that sees the change also sees
+        /// those bytes.
         const CHANGE_AFTER_PUT = 32;
         /// Changes take place in the order in which they were posted.
         const CHANGE_AFTER_CHANGE = 64;

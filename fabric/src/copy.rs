@@ -1,9 +1,9 @@
 //! Copies between a process's own memory and words that other processes read and write at the same time.
 //!
-//! The language offers only copies word by word. On x86-64, vector instructions copy whole cache lines, which is
-//! several times as fast. The string instruction (`rep movsb`) is no faster, and AMD's processors execute it byte by
-//! byte if the destination lies up to 15 bytes behind the source, each within its page: 64 KiB took
-//! 19 us instead of 1.3 (Zen 4; glibc bug 30994).
+//! Rust can copy such words only one at a time, with atomic loads and stores. On x86-64, vector instructions copy whole
+//! cache lines, which is several times as fast. The string instruction (`rep movsb`) is no faster, and AMD's processors
+//! execute it byte by byte if the destination's offset in its page exceeds the source's offset in its page by up to 15
+//! bytes: 64 KiB took 19 us instead of 1.3 (Zen 4; glibc bug 30994).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,8 +105,8 @@ mod vectors {
                     // the registers would count as in use.
                     "vzeroupper",
                     from = inout(reg) $from => _, into = inout(reg) $into => _, count = inout(reg) $count => _,
-                    // `vzeroupper` changes all sixteen registers; the name stands for the whole of each, upper half
-                    // included.
+                    // `vzeroupper` changes all sixteen registers. The operand `xmm0` stands for the whole register,
+                    // upper half included.
                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                     out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
                     out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _, options(nostack)
@@ -251,7 +251,7 @@ mod tests {
                 };
                 vector
             });
-            // SAFETY: as in `fill`: there are as many lines as bytes of lines.
+            // SAFETY: as in `fill`: `from` has as many bytes as the lines of `into`.
             unsafe { vectors::copy(from.as_ptr(), into.as_ptr().cast_mut().cast(), into.len()) };
             let mut after = [[0; 4]; 4];
             for (after, vector) in after.iter_mut().zip(vectors) {

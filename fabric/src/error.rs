@@ -42,7 +42,8 @@ pub enum PortError {
         /// The obstacle.
         why: String,
     },
-    /// The peer refused an access that ends within its call: key, right or bounds.
+    /// The peer refused the access of a call without a completion, such as [`Port::get_bytes`](crate::Port::get_bytes):
+    /// the key, the right or the bounds are wrong.
     #[error("the peer refused the access: the key has ended, or does not open these bytes for that")]
     Refused,
     /// The peer was fenced, or the port lost it.
@@ -90,7 +91,7 @@ pub enum Failure {
     /// The provider lost the peer.
     #[error("its peer was lost")]
     PeerLost,
-    /// The peer refused the access: key or bounds.
+    /// The peer refused the access: the key, the right or the bounds are wrong.
     #[error("the peer refused the access")]
     Refused,
     /// The provider reported an error.

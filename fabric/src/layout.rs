@@ -23,7 +23,8 @@ pub struct Form {
     origin: isize,
     /// The bytes of data.
     size: usize,
-    /// The lower and upper bound, which place the items of a sequence: the next one begins at the upper bound.
+    /// The lower and the upper bound. In a sequence of items of this form, the upper bound of each item is at the lower
+    /// bound of the next.
     bounds: [isize; 2],
     /// The first byte of data, and the end of the last one.
     true_bounds: [isize; 2],
@@ -95,7 +96,7 @@ impl Form {
             .nested_deeper(u8::from(count > 1))
     }
 
-    /// Returns the form of items at places of their own, in bytes.
+    /// Returns the form of several items, each given by its place in bytes and its own form.
     ///
     /// # Errors
     /// [`FormError`].
@@ -131,8 +132,8 @@ impl Form {
         Self { depth, ..list }.nested_deeper(u8::from(count > 1))
     }
 
-    /// Returns the form in which each unit of `unit` bytes is an item of form `inner`. The places in this form count
-    /// units, and become places of items.
+    /// Returns this form with an item of the form `inner` instead of each unit of `unit` bytes. A place n units from
+    /// the origin becomes the place n extents of `inner` from the origin.
     ///
     /// # Errors
     /// [`FormError`].
@@ -156,7 +157,7 @@ impl Form {
         Self { bounds: [lower, upper], ..self.clone() }
     }
 
-    /// Returns the bytes of data.
+    /// Returns the number of bytes of data.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
@@ -231,11 +232,11 @@ impl Form {
     }
 }
 
-/// The places of a form that counts units, in bytes of another form.
+/// Converts places in a form that consists of units to places in a form with an item instead of each unit.
 #[derive(Clone, Copy)]
 struct Units {
     unit: usize,
-    /// Bytes of an item in the place of a unit.
+    /// The extent of the item that replaces a unit.
     extent: isize,
 }
 
@@ -496,8 +497,8 @@ impl Form {
     }
 }
 
-/// Bytes of an intermediate buffer: few enough that they, and as many bytes of the user's memory, are in the
-/// first-level cache when they are copied on. A multiple of a cache line.
+/// Bytes of an intermediate buffer, a multiple of a cache line. The buffer and as many bytes of the user's memory fit
+/// into the first-level cache, so the copy from the buffer to that memory is fast.
 pub(crate) const BLOCK: usize = 4096;
 
 fn signed(len: usize) -> Result<isize, FormError> {
@@ -509,7 +510,7 @@ fn shifted(bounds: [isize; 2], by: isize) -> Result<[isize; 2], FormError> {
     Ok([lower?, upper?])
 }
 
-/// Returns bounds of which the distance is representable.
+/// Returns the bounds, or an error if their distance does not fit into an `isize`.
 fn measured(bounds: [isize; 2]) -> Result<[isize; 2], FormError> {
     bounds[1].checked_sub(bounds[0]).map(|_| bounds).ok_or(FormError::Overflow)
 }

@@ -81,7 +81,7 @@ pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
 /// The protocols over a link: one protocol, or a struct of several that passes each event to the protocol concerned.
 ///
-/// Events come with `&mut Link` and without the port, so nothing is posted from inside a poll. They queue work for
+/// The handlers of events get the link and not the port, so they post nothing during a poll. They queue work for
 /// [`Stack::next`], [`Stack::bulk`] and [`Stack::drive`].
 pub trait Stack {
     /// Handles `packet` if it is of the kind that the protocol receives most often: decodes it, lets the link admit it
@@ -95,7 +95,8 @@ pub trait Stack {
         Ok(false)
     }
 
-    /// Handles an admitted packet of one of these protocols. `body` is the rest of the packet after the header.
+    /// Handles an admitted packet of one of the protocols of this stack. `body` is the rest of the packet after the
+    /// header.
     ///
     /// # Errors
     /// The sender has failed: it violated the protocol, or this side has no memory left for its data.
@@ -108,8 +109,9 @@ pub trait Stack {
         lent: &mut L,
     ) -> Result<(), Fault>;
 
-    /// Handles a packet as [`Stack::packet`] does, but a long one that the port has not copied. `head` is the first
-    /// part of the packet after the header, `body` the rest of it. See [`Sink::long_packet`](crate::Sink::long_packet).
+    /// Handles a long packet that the port has not copied, as [`Stack::packet`] handles other packets. `head` is the
+    /// first part of the packet after the header, and `body` is the rest. See
+    /// [`Sink::long_packet`](crate::Sink::long_packet).
     ///
     /// # Errors
     /// Returns the faults of [`Stack::packet`].
@@ -125,7 +127,8 @@ pub trait Stack {
         self.packet(link, from, header, &crate::port::gather(head, body), lent)
     }
 
-    /// Handles the end of an operation that a protocol posted through [`Out`]. It may come after the end of the peer.
+    /// Handles the end of an operation that a protocol posted through [`Out`]. The operation may end after its peer has
+    /// ended.
     ///
     /// # Errors
     /// The operation's peer has failed.
@@ -164,8 +167,8 @@ pub trait Stack {
         protocol: Protocol,
     ) -> Result<Turn, PortError>;
 
-    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if there are
-    /// more that may be sent.
+    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if more bytes
+    /// may be sent to the peer.
     ///
     /// # Errors
     /// The errors of the port: the peer has failed.
@@ -361,8 +364,8 @@ pub struct Link {
     /// Peers that this link has given up. The launcher must inform their processes. At most one entry for each
     /// incarnation.
     given_up: Vec<GivenUp>,
-    /// Credit that peers hold and have not used, and in `held` the cost of data that is kept for later receives. The
-    /// sum of both stays within [`Config::credit_max`].
+    /// `credit_out` is the credit that peers hold and have not used, and `held` is the price of data that is kept for
+    /// later receives. Their sum stays within [`Config::credit_max`].
     credit_out: u64,
     held: u64,
     /// The number of other ranks that have left or failed.
@@ -603,10 +606,10 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. The link
-    /// does not learn when a request ends before its deadline, so it keeps such deadlines, which are void. From time to
-    /// time it asks `is_current`, for requests of the same protocol, whether a deadline is still that of the request,
-    /// and drops the void ones.
+    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. If a
+    /// request ends before its deadline, the link does not learn that, and the deadline is void. From time to time the
+    /// link calls `is_current` with each deadline of the same protocol and the request for which it was set, and drops
+    /// the deadlines for which the answer is false.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
@@ -628,15 +631,16 @@ impl Link {
         self.has_work |= !self.retired.is_empty();
     }
 
-    /// Returns the memory of a region that was deregistered. If the port still holds it, the memory is kept until the
-    /// port releases it.
+    /// Returns the memory of a region that was deregistered. If the port still holds the region, returns `None`, and
+    /// keeps the memory until the port has released it.
     pub fn reclaim(&mut self, region: Region) -> Option<crate::Memory> {
         self.quarantine.reclaim(region)
     }
 
-    /// Returns true if an operation may be posted that accesses memory of this side. If the peer fails and the port
-    /// cannot fence it off, the port keeps that memory until the operation has ended, perhaps for ever; so without a
-    /// `fence` the answer is false once too many bytes are held in this way ([`Config::quarantine_max`]).
+    /// Returns true if an operation that accesses memory of this side may be posted. `fence` is true if the port can
+    /// fence off the peer of the operation. Without a fence, if the peer fails, the port keeps the memory until the
+    /// operation has ended, perhaps for ever. So the answer is then false while ports keep too many bytes in this way
+    /// ([`Config::quarantine_max`]).
     #[inline]
     #[must_use]
     pub fn leaves_memory(&self, fence: bool) -> bool {
@@ -661,7 +665,8 @@ impl Link {
             sequence: state.sequence.get(),
             ack: state.expected.get(),
             grant: state.grant.given(),
-            // The incarnation is known here, because the address that leads to the peer arrived with it.
+            // The incarnation is known here: packets are sent only after the peer's address has arrived, and the
+            // incarnation arrives with the address.
             to: state.incarnation.map_or(0, Incarnation::low),
             context,
         };
@@ -694,7 +699,7 @@ impl<P: Port> Out<'_, P> {
     /// `head` begins with the header that [`Link::header`] built.
     ///
     /// # Errors
-    /// [`PortError::PeerGone`] if the peer has no path; those of [`Port::send`].
+    /// [`PortError::PeerGone`] if the peer has no path; the errors of [`Port::send`].
     #[inline(always)]
     pub fn send(&mut self, to: Peer, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let Some(path) = self.link.peers[to].path else { return Err(PortError::PeerGone(PeerId(u32::MAX))) };
@@ -731,8 +736,8 @@ fn operation(by: Protocol, key: u64) -> OpId {
 
 const KEY_BITS: u32 = 60;
 
-/// The number of packets that receives may take between two polls. [`Engine::next_packet`] takes packets from one peer,
-/// and without a limit a peer that never pauses would keep all others waiting.
+/// The number of packets that [`Engine::next_packet`] may take between two polls. It may take all of them from one
+/// peer, so without a limit a peer that never pauses would keep all others waiting.
 const TAKEN_MAX: usize = 1024;
 
 /// Kinds of packets of [`Protocol::Control`].
@@ -755,8 +760,8 @@ pub struct Hello {
     pub secret: [u8; 16],
     /// The incarnation that the sender means to reach, or 0 if the sender does not know it.
     pub to_incarnation: U32,
-    /// The number that the sender has given to the receiver: the receiver puts it in the header's `sender` of each
-    /// packet that is not a hello.
+    /// The number that the sender has given to the receiver: the receiver puts it in the field `sender` of the header
+    /// of each packet that it sends back, except for hellos.
     pub number: U32,
     /// Bytes of the address.
     pub address_len: U16,

@@ -1,4 +1,4 @@
-//! The port within one process: sends to self, and ranks that are threads.
+//! The port within one process: for messages of a rank to itself, and for ranks that are threads.
 //!
 //! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded
 //! number of bytes. Puts and gets copy between registered regions at once, so every order holds and the target
@@ -24,7 +24,7 @@ const PACKET_MAX: usize = 8 << 10;
 /// A copy holds a lock on the target's registrations, so it must end soon.
 const RMA_MAX: usize = 4 << 20;
 const RMA_DEPTH: usize = 1024;
-/// Each part takes a lock, so there are few.
+/// The port locks the registrations for each part, so their number is limited.
 const IOV_MAX: usize = 64;
 /// Capacity of an inbox. At that limit its senders must wait.
 const INBOX_BYTES_MAX: usize = 256 << 10;
@@ -106,12 +106,12 @@ pub struct Loopback {
 #[derive(Debug)]
 struct Shared {
     index: u32,
-    /// True if the inbox may hold something: an idle poll looks no further.
+    /// True if the inbox may hold something. A poll that finds false does not lock the inbox.
     pending: AtomicBool,
     /// Wakes the owner; `None` at the limit of open files.
     alarm: Option<Alarm>,
     inbox: Mutex<Inbox>,
-    /// Copies hold it for reading; the holder of the write lock knows that no copy is under way.
+    /// Each copy holds the read lock, so the holder of the write lock knows that no copy is under way.
     exposed: RwLock<Exposed>,
 }
 
@@ -125,7 +125,7 @@ struct Inbox {
     watchers: Vec<Weak<Shared>>,
 }
 
-/// Events in the order of their arrival, each with its sender; the packets' bytes are contiguous.
+/// Events in the order of their arrival, each with its sender. `bytes` has the bytes of all packets.
 #[derive(Debug, Default)]
 struct Batch {
     events: Vec<(u32, Event)>,
@@ -214,7 +214,7 @@ impl Loopback {
     }
 
     /// Calls `act` with the peer's region and offset for a place, if the peer permits access to `len` bytes there, and
-    /// then delivers the immediate, if any. Returns `None` if that has to wait.
+    /// then delivers the immediate, if any. Returns `None` if there is no room for that now.
     fn reach<T>(
         &mut self,
         peer: PeerId,
@@ -256,8 +256,8 @@ impl Loopback {
         Ok((region.clone(), offset))
     }
 
-    /// Returns the result of a posting call whose operation has ended within the call with `result`, or has found no
-    /// room if that is `None`. Queues the completion of a failure.
+    /// Converts the result of an operation that ended within its posting call to the result of the call. `None` means
+    /// that the operation found no room. Queues the completion of a failed operation.
     fn ended(&mut self, op: OpId, result: Option<Result<(), Failure>>) -> Post {
         match result {
             None => Post::Again,

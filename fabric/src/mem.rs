@@ -33,8 +33,8 @@ pub use self::window::Window;
 use crate::layout::{Form, Readable, Writable};
 use crate::{Access, Change, PortError};
 
-/// The kind of memory that holds some bytes. A parameter of every registration, so that no path assumes
-/// that the CPU can read the bytes that it carries.
+/// The kind of memory that holds some bytes. Each region tells its kind, so that no port has to assume that the CPU can
+/// read the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryKind {
@@ -68,12 +68,13 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 /// A block of bytes, made from a `Vec` or an `Arc` of any [`Element`] and turned back into it without a copy.
 ///
 /// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written. The
-/// bytes of [scattered](Self::scattered) memory are those that a [`Form`] selects from another block, so it cannot be
-/// borrowed as one slice.
+/// bytes of [scattered](Self::scattered) memory are those that a [`Form`] selects from another block, so such memory
+/// cannot be borrowed as one slice.
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
-    /// Elements in use and allocated, as in the `Vec`; an `Arc` has no others.
+    /// The number of elements in use. `capacity` is the number of allocated elements, as in the `Vec`; for an `Arc` the
+    /// two are equal.
     elements: usize,
     capacity: usize,
     vtable: &'static Vtable,
@@ -111,7 +112,7 @@ impl Memory {
     /// [`is_scattered_of`](Self::is_scattered_of) compares it later.
     ///
     /// # Errors
-    /// Returns the memory if the form leaves it, or if it is scattered itself.
+    /// Returns the memory if the form does not lie within it, or if the memory is scattered itself.
     pub fn scattered<B: 'static>(memory: Self, form: Form, unit: usize) -> Result<Self, Self> {
         if memory.is_scattered() || form.read(memory.as_bytes()).is_none() {
             return Err(memory);
@@ -243,8 +244,8 @@ impl Memory {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the parts come from a `Vec<T>` (the type id and the flag prove it) whose destructor `new` disabled,
-        // and this value's own is disabled here: the vector has one owner again.
+        // SAFETY: the parts come from a `Vec<T>` (the type id and the kind prove it) whose destructor `new` disabled,
+        // and this value's destructor is disabled here: the vector has one owner again.
         Ok(unsafe { Vec::from_raw_parts(this.origin.as_ptr().cast(), this.elements, this.capacity) })
     }
 
@@ -257,7 +258,7 @@ impl Memory {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the parts come from an `Arc<[T]>` (the type id and the flag prove it) whose reference `shared` kept,
+        // SAFETY: the parts come from an `Arc<[T]>` (the type id and the kind prove it) whose reference `shared` kept,
         // and this value's destructor, which would end it, is disabled here.
         Ok(unsafe { slice_of(this.origin, this.elements) })
     }
@@ -405,9 +406,9 @@ pub struct Region(Arc<Shared>);
 enum Shared {
     Private {
         memory: Memory,
-        /// Orders the copies made in this process: those below, and those of ports that move bytes
-        /// themselves. (Accesses by a provider or a device are outside of the language, as with any
-        /// memory shared with hardware.)
+        /// Orders the copies made in this process: those by the methods of [`Region`], and those by ports that move
+        /// bytes themselves. (Accesses by a provider or a device are outside of the language, as with any memory shared
+        /// with hardware.)
         copying: Mutex<()>,
     },
     Segment(Segment),
@@ -474,7 +475,7 @@ impl Region {
         Ok(())
     }
 
-    /// Copies `from` in, to `offset` on.
+    /// Copies `from` into the region, from `offset` on.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`]; [`PortError::Unsupported`] if the memory is [shared](Memory::is_shared).
@@ -563,7 +564,7 @@ impl Region {
         }
     }
 
-    /// Copies `len` bytes in, to `offset` on, from a mapped segment, for ports.
+    /// Copies `len` bytes from a mapped segment into the region, from `offset` on. For ports.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] if they leave the region.
@@ -626,7 +627,7 @@ impl Region {
         }
     }
 
-    /// As [`span`](Self::span), of memory that is not shared with readers.
+    /// Returns the address as [`span`](Self::span) does, or an error if the memory is shared with readers.
     fn span_to_write(&self, offset: usize, len: usize) -> Result<NonNull<u8>, PortError> {
         match &*self.0 {
             Shared::Private { memory, .. } if memory.is_shared() => Err(READ_ALONE),

@@ -18,12 +18,12 @@
 //! * The port cannot detect the loss of an injected packet, if its connection breaks. The link above detects it by the
 //!   sequence numbers. The loss of a packet that was not injected is reported, and ends the peer: [`Sink::peer_lost`].
 //! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that
-//!   the provider had already received, or that comes over a connection which that peer makes anew. The incarnation in
-//!   its header identifies it.
+//!   the provider had already received, or that comes over a connection which that peer makes anew. The receiver
+//!   recognizes the packet by the incarnation in its header.
 //! * The port does not know if a peer is in the middle of an access to memory that is being deregistered. Providers
-//!   check the key when an access begins. So deregister memory only when its accesses are known to have ended: by a
-//!   message from the peer, or by [`Port::fence_peer`], and then before the next poll, in which a living peer might
-//!   connect anew.
+//!   check the key when an access begins. So deregister memory only when the accesses to it are known to have ended:
+//!   after a message from the peer that says so, or after [`Port::fence_peer`]. In the second case deregister before
+//!   the next poll, because a living peer might connect anew during that poll.
 //!
 //! # Unauthenticated processes
 //! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 none of
@@ -34,10 +34,11 @@
 //! # libfabric's own shm
 //! libfabric's provider shm works for ordinary traffic, but is never chosen by default, because at 1.17.0 it is not
 //! safe if a peer dies or sends wrong data. An access that the target refuses, since it has no such key, never ends
-//! (smr_progress_cmd_rma returns without an answer). A port that polls after another of the same process has closed
-//! crashes, because it reads that port's memory, which is gone (smr_progress_resp, smr_map_to_region). A process that
-//! is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in fi_cq_read, where
-//! our deadlines are not checked. It catches the signals that end a process, to unlink its files before they do.
+//! (smr_progress_cmd_rma returns without an answer). A port crashes if it polls after another port of the same process
+//! was closed, because it reads the memory of the closed port, which is gone (smr_progress_resp, smr_map_to_region). A
+//! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in
+//! fi_cq_read, where our deadlines are not checked. The provider catches the signals that end a process, to unlink its
+//! files first.
 
 mod endpoint;
 mod events;
@@ -104,9 +105,9 @@ pub struct OfiConfig {
     pub operations_max: usize,
     /// Largest number of peers resolved over the life of the port.
     pub peers_max: usize,
-    /// True if the port must have a descriptor that wakes a sleeper, if the provider offers one. It makes every packet
-    /// more expensive: with it, tcp at 1.17 uses epoll(7) instead of poll(2), which takes a quarter of the time of a
-    /// short message on loopback.
+    /// True if the port must have a descriptor that wakes a sleeper, if the provider offers one. The descriptor makes
+    /// every packet more expensive: with it, tcp at 1.17 uses epoll(7) instead of poll(2), and epoll takes a quarter of
+    /// the time of a short message on loopback.
     pub wakes: bool,
     /// The offer of a provider whose rules are imposed on `provider`, for tests without the hardware. If the port
     /// violates a rule, the process ends.
@@ -388,9 +389,9 @@ impl Port for OfiPort {
             context: self.slots.context(slot),
             data: 0,
         };
-        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the
-        // call; the body is kept by its registration, which is held until the slot lands, the head and the
-        // context as in `send`.
+        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the call; the
+        // registration of the body keeps its memory, and is held until the operation in the slot has ended; head and
+        // context live as in `send_body`.
         let status = unsafe { sys::fi_sendmsg(self.ep(), &message, sys::FI_COMPLETION) };
         self.posted(
             "fi_sendmsg",
@@ -449,8 +450,8 @@ impl Port for OfiPort {
             return Ok(refused);
         }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        // SAFETY: the endpoint is live and has FI_RMA; the memory is kept by its registration, which is held
-        // until the slot lands, and so is the context.
+        // SAFETY: the endpoint is live and has FI_RMA; the registration keeps the memory, and is held until the
+        // operation in the slot has ended, as is the context.
         let status = unsafe {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_read(

@@ -23,10 +23,10 @@
 //!   ([`Order::SEND_AFTER_SEND`](crate::Order::SEND_AFTER_SEND) is required of every port). If the path to the peer
 //!   fails, no packet arrives from some point on. Between packets and one-sided operations only the orders in
 //!   [`Caps::order`] hold.
-//! * **Every operation with an [`OpId`] ends exactly once**: in its call ([`Post::Over`],
-//!   [`Changed::Over`]), or with [`Sink::completed`] or [`Sink::changed`]. The exception is a port without a fence
-//!   whose peer is gone: then the port keeps the memory (see [`Port::deregister`]) for as long as the provider
-//!   might access it.
+//! * **Every operation with an [`OpId`] ends exactly once**: in its call ([`Post::Over`], [`Changed::Over`]), or with
+//!   [`Sink::completed`] or [`Sink::changed`]. The exception is an operation with a peer that is gone, on a port
+//!   without a fence: it may never end, and the port keeps its memory (see [`Port::deregister`]) as long as the
+//!   provider might access that memory.
 //! * **Sinks post nothing.** [`Port::poll`] and [`Port::next_packet`] hold the port while they call the sink. The sink
 //!   queues work, and its owner posts after the poll.
 //! * **Arm before sleeping.** [`Port::arm`] returns how long the port may be left alone. If it returns
@@ -88,7 +88,7 @@ pub trait Port {
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
 
     /// Writes registered local memory to the peer's memory: at most [`Caps::rma_max`] bytes. The operation ends when
-    /// the bytes are visible at the target. Until then the port reads the local memory, so it must not change.
+    /// the bytes are visible at the target. Until then the port reads the local memory, so that memory must not change.
     ///
     /// Visible means: the target finds the bytes once it has learned that the operation ended, for example by a packet
     /// sent afterwards. Aligned words of 8 bytes are never visible in part.
@@ -154,11 +154,12 @@ pub trait Port {
 
     /// Changes a word of the peer's memory atomically, and returns its former value. The word has 8 bytes in the byte
     /// order of the peer's machine, and lies at a multiple of 8 bytes from the start of its region. The peer must have
-    /// granted reading and writing. Other changes of the word come before or after this one, never between.
+    /// granted reading and writing. Other changes of the word come before or after this change, never in the middle of
+    /// it.
     ///
-    /// The changes of a word are atomic among one kind of executor: the processors for shared memory, otherwise the
-    /// target's port. Use the same port for all changes of a word, local ones included. With shared memory,
-    /// [`Region::change`] and [`Window::change`] are equivalent.
+    /// A change is atomic only with respect to changes by the same kind of executor: with shared memory that is a
+    /// processor, otherwise it is the target's port. So use the same port for all changes of a word, also for those by
+    /// its owner. With shared memory, [`Region::change`] and [`Window::change`] are equivalent.
     ///
     /// # Errors
     /// As [`Port::put`]; [`PortError::Unsupported`] if [`Caps::change`] is [`Reach::None`](crate::Reach::None). A
@@ -248,7 +249,7 @@ pub trait Port {
     }
 
     /// Returns true if [`Port::poll`] would probably find nothing. Cheaper than a poll; may be wrong. Always false on
-    /// ports where it would not be cheaper.
+    /// ports that have no cheaper check.
     fn seems_idle(&self) -> bool {
         false
     }
@@ -259,8 +260,8 @@ pub trait Port {
         Vec::new()
     }
 
-    /// Prepares the port to be left alone until [`Port::disarm`] and then [`Port::poll`] are called. Returns for how
-    /// long. The port is not armed after [`Sleep::NotNow`].
+    /// Prepares the port to be left alone until [`Port::disarm`] and then [`Port::poll`] are called. Returns how long
+    /// the port may be left alone. After [`Sleep::NotNow`] it is not armed.
     fn arm(&mut self) -> Sleep {
         Sleep::Briefly
     }
@@ -268,10 +269,10 @@ pub trait Port {
     /// Ends the state that [`Port::arm`] began; harmless if the port is not armed.
     fn disarm(&mut self) {}
 
-    /// Disconnects a peer. If [`Caps::fence`] holds, then on return the provider accesses no memory for the peer's
-    /// operations, which complete with [`Failure::Fenced`] at the next poll, and nothing of the peer arrives later.
-    /// Otherwise its operations stay outstanding and their memory stays held. In both cases later posts to the peer
-    /// return [`PortError::PeerGone`].
+    /// Disconnects a peer. If [`Caps::fence`] is true, then after the call the provider accesses no memory of
+    /// operations with the peer, nothing from the peer arrives any more, and the operations complete with
+    /// [`Failure::Fenced`] at the next poll. Otherwise the operations stay outstanding, and the port keeps their
+    /// memory. In both cases later posts to the peer return [`PortError::PeerGone`].
     fn fence_peer(&mut self, peer: PeerId);
 }
 
@@ -281,9 +282,9 @@ pub trait Sink {
     /// and must not be trusted.
     fn packet(&mut self, bytes: &[u8]);
 
-    /// Receives a packet as [`Sink::packet`] does, but a long one that the port need not copy: its first bytes, and a
-    /// handle of the rest, which stays in the receive buffer. Ports may split packets anywhere, but keep `head` of
-    /// [`Port::send`] whole if it has at most 48 bytes.
+    /// Receives a long packet that the port need not copy. `head` is the first part of the packet, and `body` gives
+    /// access to the rest, which is still in the receive buffer. A port may split a packet anywhere, but not within the
+    /// `head` that was passed to [`Port::send`], if that has at most 48 bytes.
     fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
         self.packet(&gather(head, body));
     }
@@ -332,8 +333,8 @@ pub trait Body {
         self.copy_part(0, into);
     }
 
-    /// Copies the bytes from the offset `at` on, as many as `into` has. The parts of bytes that have arrived are copied
-    /// in their order; all but the last are whole lines of 64 bytes.
+    /// Copies the bytes from the offset `at` on, as many as `into` has. If the bytes have arrived in a packet, copy the
+    /// parts in their order; all parts but the last must be whole lines of 64 bytes.
     ///
     /// # Panics
     /// If fewer bytes are left.
@@ -417,7 +418,7 @@ pub enum Post {
     Over,
 }
 
-/// A port's name for a peer. Never reused: a process that restarts is resolved anew, and gets another.
+/// A port's name for a peer. Never reused: a process that restarts is resolved anew, and gets another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub u32);
 

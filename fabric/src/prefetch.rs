@@ -23,7 +23,7 @@ pub(crate) fn for_writing<T>(line: &T) {
 #[inline(always)]
 pub(crate) fn for_reading<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as above; every processor of this architecture has it (PREFETCHT0, same manual).
+    // SAFETY: as above; every processor of this architecture has the instruction (PREFETCHT0, same manual).
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());

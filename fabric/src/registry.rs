@@ -22,8 +22,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns the place in the region of `len` bytes from the offset `offset` of the registered span. Returns `None`
-    /// if the span has fewer bytes.
+    /// Converts an offset in the registered span to an offset in the region. Returns `None` if fewer than `len` bytes
+    /// of the span follow there.
     fn place(&self, offset: usize, len: usize) -> Option<usize> {
         let end = offset.checked_add(len)?;
         (end <= self.span.len()).then_some(self.span.start + offset)
@@ -55,8 +55,8 @@ impl Registry {
                 slot
             }
         };
-        // The slot finds the entry; the random half distinguishes successive uses of the slot. It is
-        // never 0.
+        // The low half of the key is the slot of the entry. The high half is random and never 0; it distinguishes
+        // successive uses of the slot.
         let key = (self.keys.next_u64() << 32).max(1 << 32) | u64::from(slot);
         self.slots[slot as usize] = Some(Entry { key, region: region.clone(), span, access });
         Ok(Registration { id: slot, key, base: 0 })

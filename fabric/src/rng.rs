@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014). The meaning of a simulation's seed depends on its numbers, so it is implemented here and does not change. Not
-/// for secrets.
+/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). A
+/// seed stands for the same simulation only while the generator returns the same numbers, so the generator is
+/// implemented here and does not change. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
@@ -35,7 +35,7 @@ impl SplitMix64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns true in `per_million` of a million calls.
+    /// Returns true with a probability of `per_million` in a million.
     pub fn happens(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }

@@ -9,7 +9,8 @@
 //! The choice depends on the addresses and on the system's permissions, never on names of hosts. It is made once: a
 //! peer that restarts is another peer.
 //!
-//! Shared memory is polled each time; the others cost more, and are polled less often while they are idle.
+//! Each poll of the route polls shared memory and loopback. A poll of libfabric costs more, so libfabric is polled less
+//! often while it is idle.
 
 mod address;
 #[cfg(feature = "ofi")]
@@ -167,8 +168,8 @@ impl Route {
     }
 
     /// Returns the first path by which one of the addresses can be reached, with the port's name of the peer there.
-    /// Also returns the error of the first path that was refused only for lack of room. Adds the reasons against other
-    /// paths to `refusals`.
+    /// Stores in `exhausted` the error of the first path that was refused only for lack of room, and adds the reasons
+    /// against the paths that were refused to `refusals`.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -578,14 +579,15 @@ fn common(a: Caps, b: Caps) -> Caps {
     }
 }
 
-/// The top bits of a registration's name are its path, the rest is the name by the port of that path.
+/// The top bits of a registration's id are its path, and the others are the id that the port of that path has given to
+/// it.
 const PATH_SHIFT: u32 = 30;
 const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 
 /// The largest number of the route's polls for each poll of an idle provider. Over tcp a poll of the provider is a
 /// system call of 0.2 us, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The
-/// number is not larger, because the wait for the first packet after a pause grows with it, and a caller may poll
-/// rarely.
+/// number is not larger, because the first packet after a pause waits for so many polls of the route, and a caller may
+/// poll rarely.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 256;
 

@@ -72,8 +72,8 @@ impl Net {
         self.start_as(rank, caps)
     }
 
-    /// Starts a port as [`Net::start`] does, but one whose limits and operations differ from its peers'. The orders,
-    /// and the need of the target's polls, are the network's.
+    /// Starts a port as [`Net::start`] does, with limits and operations that differ from its peers'. The network works
+    /// by `order`, `passive`, `fence` and `peers_max` of [`Config::caps`], so `caps` must have the same values there.
     #[must_use]
     pub fn start_as(&self, rank: u32, caps: Caps) -> SimPort {
         let mut world = lock(&self.0);
@@ -109,7 +109,7 @@ impl Net {
         lock(&self.0).heal(a, b);
     }
 
-    /// Delivers a packet to a rank that no port sent, as an unauthenticated process might.
+    /// Delivers to a rank a packet that no port has sent, as an unauthenticated process might do.
     pub fn inject(&self, rank: u32, bytes: &[u8]) {
         lock(&self.0).inject(rank, bytes);
     }

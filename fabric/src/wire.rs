@@ -35,19 +35,20 @@ pub struct Header {
     /// The incarnation of the sender; a later one has a larger number, wrapping (for example milliseconds of its start
     /// time).
     pub incarnation: U32,
-    /// The packet's number among all that this sender's incarnation sent to this receiver's, from 0,
-    /// wrapping. A gap is a failure of the peer.
+    /// The packet's number among all packets from this incarnation of the sender to this incarnation of the receiver,
+    /// from 0, wrapping. If a number is missing, the peer has failed.
     pub sequence: U32,
     /// The acknowledgement, which is cumulative: the sequence number that the sender of this packet expects next from
     /// the receiver.
     pub ack: U32,
-    /// Credit, cumulative and wrapping: the total number of bytes of eager data that the receiver of this packet may
-    /// have sent to its sender since the first contact. (samite-p2p defines which bytes count.)
+    /// Credit, cumulative and wrapping: the total number of bytes of eager data that the receiver of this packet is
+    /// allowed to send to the sender of this packet, counted from the first contact. (samite-p2p defines which bytes
+    /// count.)
     pub grant: U32,
     /// Zero; receivers ignore it.
     reserved: U16,
-    /// The low 16 bits of the receiver's incarnation for which the packet is meant. They identify a packet that arrives
-    /// late, at the next process with the same address.
+    /// The low 16 bits of the receiver's incarnation for which the packet is meant. By these bits a process detects a
+    /// late packet that was meant for an earlier process with the same address.
     pub to: U16,
     /// Communicator, window or service, depending on `protocol`.
     pub context: U32,
@@ -108,8 +109,9 @@ impl Header {
         Ok((header, rest))
     }
 
-    /// Returns true if this is a valid header of a packet of that protocol and kind, without any flag: the packet is
-    /// one message, and not [urgent](Flags::URGENT). Faster than [`decode`](Self::decode).
+    /// Returns true if this is a valid header of a packet of that protocol and kind which is neither a
+    /// [bundle](Flags::BUNDLE) nor [urgent](Flags::URGENT). Other flags may be set. Faster than
+    /// [`decode`](Self::decode).
     #[must_use]
     #[inline(always)]
     pub fn is_plain(&self, protocol: Protocol, kind: u8) -> bool {

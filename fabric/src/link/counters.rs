@@ -47,7 +47,7 @@ pub struct Rejected {
     pub malformed: u64,
     /// Packets for another process that had this address before, or will have it.
     pub misdirected: u64,
-    /// Packets of a sender whose hello has not arrived: none from that rank in that incarnation.
+    /// Packets of a sender in an incarnation from which no hello has arrived.
     pub unknown: u64,
     /// Hellos without the job's secret.
     pub secret: u64,

@@ -1,7 +1,7 @@
-//! Credit, in bytes, for data that is sent before a receive for it is known to be posted. [`Allowance`] is the credit
-//! of the sender of data, [`Grant`] that of its receiver. Packets carry the total that was granted since the first
-//! contact, modulo 2^32, and not the increase. So the latest packet is enough to know the credit, even if an earlier
-//! one was lost.
+//! Credit, in bytes, for data that is sent before a receive for it is known to be posted. The sender of the data keeps
+//! an [`Allowance`], and the receiver a [`Grant`]. Packets carry the total that was granted since the first contact,
+//! modulo 2^32, and not the increase. So the latest packet is enough to know the credit, even if an earlier one was
+//! lost.
 
 /// The credit that a peer has granted to this side, for data to the peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,8 +101,9 @@ impl Grant {
         is_covered
     }
 
-    /// Returns true if it is time to grant more, or to tell the peer of granted credit. Below half of the window, more
-    /// is granted, and the next packet to the peer carries it. Below a quarter, a packet is sent for that alone.
+    /// Returns true if it is time to grant more, or to tell the peer of granted credit. When the credit that the peer
+    /// knows of falls below half of the window, more is granted, and the next packet to the peer carries the new total.
+    /// Below a quarter, a packet is sent for the credit alone.
     #[inline(always)]
     pub(super) fn runs_short(&self) -> bool {
         let known = self.known();

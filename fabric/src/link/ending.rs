@@ -7,8 +7,8 @@ use crate::Port;
 
 impl<P: Port, S: Stack> Engine<P, S> {
     /// Announces that the launcher reports how each rank ends: the caller will pass each report to
-    /// [`Engine::peer_failed`] or [`Engine::peer_left`]. Then a goodbye is not the final word: if the process fails
-    /// after it, the rank has failed.
+    /// [`Engine::peer_failed`] or [`Engine::peer_left`]. Then a goodbye is not final: if the process fails after its
+    /// goodbye, the rank has failed.
     pub fn expect_word(&mut self) {
         self.link.expects_word = true;
     }
@@ -24,8 +24,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }
 
-    /// Notes the launcher's report that a rank is dead. The report is final for `incarnation`, or for the incarnation
-    /// that this engine knows if that is `None`. A report about an earlier incarnation than the known one is ignored.
+    /// Notes the launcher's report that a rank is dead. The report is final for `incarnation` or, if that is `None`,
+    /// for the incarnation that this engine knows. A report about an earlier incarnation than the known one is ignored.
     /// If the launcher reports ends ([`Engine::expect_word`]), a rank can fail even after its goodbye; the messages
     /// that it sent can then be received until its next incarnation takes part.
     ///

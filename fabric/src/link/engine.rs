@@ -46,7 +46,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Takes one packet if the port can deliver one cheaply: see [`Port::next_packet`]. Returns true if it took one.
-    /// Call it only while [`Link::may_take`] returns true; after some packets that returns false until the next poll.
+    /// Call it only while [`Link::may_take`] returns true: `may_take` limits the number of packets between two polls.
     #[inline(always)]
     pub fn next_packet<L: Lent>(&mut self, lent: &mut L) -> bool {
         let mut inbound = Inbound { link: &mut self.link, stack: &mut self.stack, lent };
@@ -98,8 +98,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
         }
         if let Some(events) = polled {
-            // Timers come after `Stack::drive`: there receives take the bytes that have arrived, and may thus end
-            // before their deadline is looked at.
+            // Timers are handled after `Stack::drive`. In `drive` receives take the bytes that have arrived, and a
+            // receive that has all its bytes ends before its deadline is checked.
             self.take_timers(events > 0);
         }
         for _ in 0..self.link.senders.len() {
@@ -173,8 +173,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes that this incarnation of a rank takes part. Another engine of this process has learned that. The address
-    /// of the rank is requested when it is needed.
+    /// Notes that this incarnation of a rank takes part, as another engine of this process has learned. The address of
+    /// the rank is requested when it is needed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].

@@ -79,8 +79,8 @@ pub enum Error {
     /// [`Error::FailurePending`]. Another thread of this rank may still send to this rank. To wait for such messages,
     /// name this rank as the source: such a receive never ends with this error.
     Deserted,
-    /// The other ranks gave up this rank: they consider it dead, and the launcher will end its process. It must write
-    /// no further results to a place that the other ranks rely on.
+    /// The other ranks gave up this rank: they consider it dead, and the launcher will end its process. This rank must
+    /// write no further results to a place that the other ranks rely on.
     Condemned {
         /// The reason.
         why: String,
@@ -129,8 +129,8 @@ impl From<PortError> for Error {
     }
 }
 
-/// The fate of the message of an operation that did not succeed. For a receive, it is that of the message which it
-/// would have received.
+/// The fate of the message of an operation that did not succeed. The message of a receive is the one that it would have
+/// received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The message has not been received and will not be.
@@ -173,8 +173,9 @@ pub enum Cause {
     Restarted,
     /// The peer has closed the communicator of the operation. It may still take part in other communicators.
     LeftContext,
-    /// The peer is alive, but has given up this rank, for the reason in the text. It exchanges nothing with this
-    /// incarnation of this rank any more. `samite run` and a rendezvous pass the report on; other launchers do not.
+    /// The peer is alive, but has given up this rank, for the reason in the text. The peer exchanges nothing with this
+    /// incarnation of this rank any more. `samite run` and a rendezvous report the decision to this rank; other
+    /// launchers do not.
     GaveUp(String),
 }
 

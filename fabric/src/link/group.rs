@@ -9,8 +9,8 @@ use super::WorldRank;
 /// An ordered set of ranks of the job. A member's *index* is its place in the group, counted from 0; its *rank* is its
 /// number in the job.
 ///
-/// Ranks in arithmetic progression take no memory beyond this value, whatever their number, and are translated in
-/// constant time. Any other group is kept as its runs of consecutive ranks: a range with some holes is small, and a
+/// Ranks in arithmetic progression take no memory beyond this value and are translated in constant time, independent of
+/// their number. Any other group is kept as its runs of consecutive ranks: a range with some holes is small, and a
 /// translation takes the logarithm of the number of runs. The representation is unique, so equal groups compare equal,
 /// however they were made.
 ///
@@ -28,7 +28,7 @@ pub struct Group(Shape);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Shape {
-    /// `first`, `first + step`, and so on. Without members, `first` is 0; with one or none, `step` is 1.
+    /// `first`, `first + step`, and so on. Without members, `first` is 0. With no member or one member, `step` is 1.
     Progression {
         first: u32,
         step: i64,
@@ -53,7 +53,7 @@ struct Runs {
 struct Run {
     first: u32,
     len: u32,
-    /// The index of its first member.
+    /// The index of the run's first member in the group.
     index: u32,
 }
 
@@ -313,8 +313,8 @@ impl Group {
         self.filter(|rank| excluded.binary_search(&rank).is_err())
     }
 
-    /// Returns the index in `other` of the member that has this index in this group. Returns `None` if `other` does not
-    /// contain it.
+    /// Returns the index in `other` of the member that has this index in this group. Returns `None` if this group has
+    /// no such member, or if `other` does not contain the member.
     #[must_use]
     pub fn translate(&self, index: u32, other: &Self) -> Option<u32> {
         other.index(self.rank(index)?)
@@ -405,7 +405,8 @@ mod tests {
         group.iter().map(|rank| rank.0).collect()
     }
 
-    /// Lists of ranks of all shapes: random, ranges with holes, progressions, and a few ranks near the largest.
+    /// Lists of ranks of all shapes: random, ranges with holes, progressions, and a few ranks near the largest possible
+    /// rank.
     fn ranks() -> impl Strategy<Value = Vec<u32>> {
         let distinct = |ranks: Vec<u32>| {
             let mut seen = std::collections::HashSet::new();

@@ -26,7 +26,7 @@ impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
         }
     }
 
-    /// Copies the bytes of a long message directly to their destination.
+    /// Handles a long packet. Its protocol copies the body from the receive buffer directly to the destination.
     fn long_packet<B: Body>(&mut self, head: &[u8], body: &B) {
         let Ok((header, rest)) = Header::decode(head) else {
             return self.packet(&gather(head, body));
@@ -97,8 +97,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Passes the messages of a bundle to their protocol, in order. When the peer has ended, the rest is ignored, as
-    /// its later packets are.
+    /// Passes the messages of a bundle to their protocol, in order. If a message ends the peer, the rest of the bundle
+    /// is ignored, as later packets of the peer are.
     fn bundle(&mut self, peer: Peer, header: &Header, mut items: &[u8]) -> Result<(), Fault> {
         loop {
             let (message, body, rest) = header.split_item(items).map_err(|error| Fault::new(peer, error))?;
@@ -110,9 +110,9 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         }
     }
 
-    /// Completes the handling of a packet. If it was a fault, the peer fails. If it was urgent, it is acknowledged. The
-    /// peer also fails if too many answers to it wait for room in the port: packets cause answers, so a peer that sends
-    /// and does not receive would fill this side's memory with them.
+    /// Completes the handling of a packet. If the handling has found a fault, the peer fails. If the packet was urgent,
+    /// it is acknowledged. The peer also fails if too many answers to it wait for room in the port: packets cause
+    /// answers, so a peer that sends and does not receive would fill this side's memory with them.
     #[inline]
     fn handled(&mut self, peer: Peer, flags: Flags, handled: Result<(), Fault>) {
         if let Err(fault) = handled {
@@ -253,8 +253,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
                 link.fail(self.stack, peer, Cause::Restarted);
                 link.renew(self.stack, peer);
             }
-            // The peer has ended, and the number of that incarnation was never known here. The hello is taken for that
-            // of a later one.
+            // The peer has ended, and the number of its incarnation was never known here. The hello is taken for the
+            // hello of a later incarnation.
             None if !link.peers[peer].is_alive() => link.renew(self.stack, peer),
             None => {}
         }
@@ -266,8 +266,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         state.acked = Sequence::new(header.ack.get());
         let window = link.config.window_min.min(link.config.credit_max);
         state.grant.set_window(u32::try_from(window).unwrap_or(u32::MAX / 4));
-        // The peer has no credit yet, and may have data to send. So it counts as having asked: the answer says how much
-        // credit it gets, or that it gets none.
+        // The peer has no credit yet, and may have data to send. So the peer counts as having asked for credit: the
+        // answer says how much it gets, or that it gets none.
         state.grant.is_asked = true;
         link.credit_news(peer, header.grant.get(), header.flags());
         link.call(peer, place);
@@ -275,7 +275,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         Some(())
     }
 
-    /// Handles a message of the link's own protocol. Hellos are handled elsewhere; one that comes here has another
+    /// Handles a message of the link's own protocol. Hellos are handled elsewhere. A hello that comes here has another
     /// sequence number than 0, and is an error.
     fn control(&mut self, peer: Peer, kind: u8) -> Result<(), Fault> {
         match kind {
@@ -349,9 +349,9 @@ impl Link {
         self.starve(peer);
     }
 
-    /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets before it, so a packet that
-    /// already waits is enough; otherwise one without a body is queued. This includes peers that have left, which wait
-    /// for the acknowledgement of their goodbye.
+    /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets that have arrived before it
+    /// is sent. So if a packet to the peer already waits, it is enough; otherwise a packet without a body is queued. A
+    /// peer that has left gets one too, because it waits for the acknowledgement of its goodbye.
     #[cold]
     fn acknowledge(&mut self, peer: Peer) {
         let state = &self.peers[peer];

@@ -21,11 +21,12 @@ pub trait Lent {
         None
     }
 
-    /// Reports that a receive has got its message: the message arrived whole while the buffer was lent, and is in it.
-    /// The request has ended, and the engine has removed it, so there is nothing to collect.
+    /// Reports that a receive has got its message: the message arrived whole while the buffer was lent, and is in the
+    /// buffer. The request has ended, and the engine has removed it, so there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
-    /// Offers a message for which no receive is posted. A lender that is about to post a receive which matches it
-    /// copies the message and returns true. This saves the posting and the queue of unexpected messages.
+    /// Offers a message for which no receive is posted. If the lender is about to post a receive that matches the
+    /// message, it copies the message and returns true. Then the receive need not be posted, and the message need not
+    /// be queued as unexpected.
     #[inline(always)]
     fn take(&mut self, _context: u32, _source: WorldRank, _tag: u64, _body: &(impl Body + ?Sized)) -> bool {
         false
@@ -84,8 +85,8 @@ impl<'a, R: ?Sized> Writing<'a, R> {
         self.received
     }
 
-    /// Returns the result of the request: that of the message which arrived while this buffer was lent, or else the one
-    /// in `collected`, which the caller got from the engine.
+    /// Returns the result of the request. If the message arrived while this buffer was lent, that is the message's
+    /// envelope. Otherwise it is the result in `collected`, which the caller got from the engine.
     ///
     /// # Errors
     /// The errors of the request; [`Error::NoSuchRequest`] if no message arrived here and `collected` is `None`.

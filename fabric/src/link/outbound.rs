@@ -202,8 +202,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Handles a lack of room for the connection to a peer, here or at the peer. Operations that need the path end. The
     /// peer has not failed: the next send asks for a path again.
     ///
-    /// The queued packets are dropped. The peer waits for none of them: this side has not answered the peer's hello, so
-    /// the peer has sent nothing but hellos that could need an answer.
+    /// The queued packets are dropped. The peer can wait only for an answer to its hello, because it sends nothing but
+    /// hellos until this side has answered. It repeats its hello, and is then answered if there is room.
     fn no_path(&mut self, peer: Peer, what: &'static str, hint: &str) {
         crate::event!(WARN, peer = self.link.peers[peer].rank.0, what, hint, "no room for a peer");
         let state = &mut self.link.peers[peer];
@@ -226,8 +226,8 @@ impl Link {
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
         state.greetings = state.greetings.saturating_add(1);
         let due = self.now.after(wait_ns);
-        // A timer that is due earlier is enough, so none is added. Otherwise a peer that repeats its own hello, each of
-        // which is answered by one, would cause many timers.
+        // If a timer that is due earlier is set, no other is added. Otherwise a peer that repeats its hello would cause
+        // many timers, because each of its hellos is answered by a hello.
         if due < state.greeting_due {
             state.greeting_due = due;
             self.timers.set(due, Timer::Hello(peer));
@@ -240,8 +240,8 @@ impl Link {
 /// limited, because otherwise a peer that never stops sending could put off a deadline for ever.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// The time after which a hello without an answer is repeated. It is longer than a peer needs that shares its core with
-/// dozens of processes.
+/// The time after which a hello without an answer is repeated. Even a peer that shares its core with dozens of
+/// processes answers sooner.
 ///
 /// A hello can be lost although the port has accepted it. libfabric's provider net, and the provider tcp of later
 /// versions, can lose packets that are sent while both ends make a connection to each other, if one of the ends had a

@@ -17,7 +17,7 @@ use crate::{Address, PeerId};
 pub struct Peer(pub(super) u32);
 
 impl Peer {
-    /// Returns the index, for tables that run parallel to the link's.
+    /// Returns the index, for a protocol's own table with one entry for each peer.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {
@@ -53,7 +53,7 @@ pub struct PeerState {
     pub(super) number: u32,
     /// Number of the next packet to the peer.
     pub(super) sequence: Sequence,
-    /// Number of the packet that the peer expects next, as its last packet said.
+    /// Number of the packet that the peer expects next, according to the last packet from the peer.
     pub(super) acked: Sequence,
     /// Number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
@@ -105,7 +105,7 @@ pub(super) struct Lanes {
     last: u8,
 }
 
-/// The bit of the goodbye is none of a protocol.
+/// The bit of the goodbye is not the bit of any protocol.
 const _: () = assert!((1_u32 << Protocol::LAST as u32) < Lanes::GOODBYE as u32);
 
 impl Lanes {
@@ -305,9 +305,8 @@ impl PeerState {
         self.packets.is_empty() && self.lanes.is_empty()
     }
 
-    /// Returns true if every packet that this engine has sent to itself has arrived. Only for the state of this rank as
-    /// its own peer: there the number of the next packet to send and that of the next packet to arrive count the same
-    /// packets.
+    /// Returns true if every packet that this engine has sent to itself has arrived. Call it only for the state of this
+    /// rank as its own peer: there `sequence` and `expected` count the same packets.
     pub(super) fn has_taken_its_own(&self) -> bool {
         !self.is_alive() || self.is_idle() && self.sequence == self.expected
     }
@@ -364,8 +363,8 @@ impl PeerState {
         self.allowance.is_asked = true;
     }
 
-    /// Records that the port has accepted a packet to the peer: counts the sequence number, and notes that the peer
-    /// learns of all granted credit, which each header carries.
+    /// Records that the port has accepted a packet to the peer: advances the sequence number, and notes that the peer
+    /// is told of all granted credit, because each header carries the total.
     #[inline]
     pub fn sent(&mut self) {
         self.sequence = self.sequence.next();
@@ -379,8 +378,8 @@ impl PeerState {
     }
 }
 
-/// The peers that this rank has had contact with, found by index and by rank. Its size depends on them, and not on the
-/// number of ranks in the job.
+/// The peers that this rank has had contact with, found by index and by rank. The size of this table grows with the
+/// number of these peers, and not with the number of ranks in the job.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: Vec<PeerState>,
@@ -388,8 +387,8 @@ pub(super) struct Peers {
     recent: Recent,
 }
 
-/// A cache of the ranks that were looked up last, with their peers. A rank can only be at the place that is the rank
-/// modulo the number of places. Most traffic is with few ranks, so most lookups need not search the map.
+/// A cache of the ranks that were looked up last, with their peers. The place of a rank in the cache is the rank modulo
+/// the number of places. Most traffic is with few ranks, so most lookups need not search the map.
 #[derive(Debug)]
 struct Recent([(WorldRank, Peer); 16]);
 
@@ -436,8 +435,8 @@ impl Peers {
     /// Resets the state of a peer for its next incarnation. Only the rank and the counts of its traffic remain.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
-        // These fields are kept, because they say which of the link's lists the peer is in, and when its timer is due.
-        // When the list or the timer is handled, there will be no work for the peer.
+        // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. When the
+        // lists and the timer are handled later, there is no work for the peer.
         let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
         let greeting_due = state.greeting_due;
         *state = PeerState { listed, starving, traffic, greeting_due, ..PeerState::new(state.rank) };

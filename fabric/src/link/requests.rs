@@ -84,8 +84,9 @@ pub trait Slot {
 
 /// The requests of one protocol.
 ///
-/// Unlike a slab, it does not drop a removed value that owns nothing ([`Slot::is_bare`]), but leaves it in its place,
-/// to be overwritten by the next one. Even such a drop took longer than everything else at the end of a request.
+/// Unlike a slab, the table does not drop a removed value that owns nothing ([`Slot::is_bare`]). It leaves the value in
+/// its place until the next value overwrites it. Even the drop of such a value took longer than everything else at the
+/// end of a request.
 #[derive(Debug)]
 pub struct Slots<T> {
     all: Vec<Place<T>>,

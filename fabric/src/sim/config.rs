@@ -30,12 +30,12 @@ pub struct Config {
     pub poll_batch: usize,
     /// The port's reaction to a peer's death.
     pub death: Death,
-    /// True if packets under way to a rank that is killed and restarted reach its next incarnation, as with a provider
-    /// that identifies peers by address alone.
+    /// True if packets that are under way to a rank when it is killed and restarted reach its next incarnation, as with
+    /// a provider that identifies peers by address alone.
     pub stale: bool,
     /// Largest number of exposures of all ports together; 0 if ports cannot expose memory.
     pub exposures_max: usize,
-    /// See [`Config::exposures_max`].
+    /// True if ports can read exposed memory. Otherwise a read reports that the memory is out of reach.
     pub reads: bool,
     /// True if each incarnation of a rank has a new address, as a process has that takes any free port.
     pub moves: bool,

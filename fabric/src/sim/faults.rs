@@ -58,7 +58,7 @@ impl World {
             self.pair(to, rank).unpolled = 0;
             self.end_stream(process, to, None, all_arrives);
         }
-        // All one-sided operations on this process fail, even if they would only begin at its next poll.
+        // All one-sided operations on this process fail, also those that would have begun only at its next poll.
         for serial in
             self.operations_where(|operation| operation.target == process && operation.is_one_sided())
         {
@@ -133,7 +133,7 @@ impl World {
             None => resolved,
         };
         self.end_stream(me, rank, Some(peer), false);
-        // Everything they have sent so far is lost for good, even if they are resolved anew.
+        // Everything that these incarnations of the peer have sent so far is lost, even if the peer is resolved again.
         let until = self.serial();
         self.pair(rank, me.rank).doomed.extend((1..=last).map(|incarnation| (incarnation, 0, until)));
         let theirs = |from: Process| from.rank == rank && from.incarnation <= last;
@@ -152,8 +152,9 @@ impl World {
         self.pair(rank, me.rank).unpolled -= before - after;
     }
 
-    /// Ends the operations of `from` to rank `to` that are under way: those over the path `peer`, or over all paths. Those
-    /// before a random point still arrive, without use of the sender's memory. Later ones are lost.
+    /// Ends the operations under way from `from` to rank `to`: those that were posted to `peer`, or all of them if it
+    /// is `None`. The packets, puts and changes before a random point (all of them if `all_arrives`) still arrive,
+    /// without use of the sender's memory; the later ones are lost.
     fn end_stream(&mut self, from: Process, to: u32, peer: Option<PeerId>, all_arrives: bool) {
         let mine = |operation: &Operation| {
             operation.origin == from

@@ -13,16 +13,16 @@ pub(super) struct Operation {
     /// The intended target; once the operation has begun, the process that performs it.
     pub(super) target: Process,
     pub(super) kind: Kind,
-    /// True while the origin waits for its end.
+    /// True while the origin waits for the end of the operation.
     pub(super) awaited: bool,
-    /// The origin's memory, until then.
+    /// The origin's memory. Empty when the origin does not wait any more.
     pub(super) local: Vec<Part>,
     pub(super) len: usize,
     /// The bytes, once they are read.
     pub(super) data: Option<Vec<u8>>,
     /// The target's memory and the offset, while it is in use.
     pub(super) place: Option<(Region, usize)>,
-    /// True if only a fence will end it.
+    /// True if only a fence will end the operation.
     pub(super) hangs: bool,
 }
 
@@ -102,7 +102,8 @@ impl World {
         self.schedule(arrival, Event::Begin(serial));
     }
 
-    /// Appends the bytes of a packet sent from registered memory, which is free from now on.
+    /// Appends to `bytes` the part of a packet that is sent from registered memory. Afterwards the operation does not
+    /// use that memory any more.
     pub(super) fn gather(&mut self, serial: u64, bytes: &mut Vec<u8>) {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         operation.read();
@@ -164,8 +165,8 @@ impl World {
                             operation.place = Some(place);
                             operation.target = at;
                         });
-                        // Between the check of the key and the move of the bytes, the target may end its registration.
-                        // It may then see the memory change although it has ended the registration.
+                        // The bytes move some time after the check of the key. If the target ends its registration in
+                        // between, it sees the memory change nevertheless.
                         let late = if matches!(kind, Kind::Get { .. }) { 0 } else { self.lateness() };
                         let time = self.now + self.delay() + late;
                         self.schedule(time, Event::Land(serial));
@@ -264,7 +265,8 @@ impl World {
         self.release(origin.rank, target.rank);
     }
 
-    /// Reports the end to the origin if it still waits, and releases its memory.
+    /// Reports the end of an operation to the origin, if the origin still waits for it, and releases the origin's
+    /// memory.
     pub(super) fn complete(&mut self, serial: u64, result: Result<(), Failure>) {
         let Some(operation) = self.operations.get_mut(&serial) else { return };
         let (id, at) = (operation.id, operation.origin);

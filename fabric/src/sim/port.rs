@@ -13,9 +13,9 @@ use crate::{
     Post, Region, Registration, Remote, Sink,
 };
 
-/// The port of one incarnation of a rank in a simulated network. After the end of that incarnation, or while it is
-/// paused, posts return [`Post::Again`] and polls find nothing. Dropping it is a clean end: its posted operations still
-/// arrive.
+/// The port of one incarnation of a rank in a simulated network. After the end of the incarnation, or while it is
+/// paused, posts return [`Post::Again`] and polls find nothing. If the port is dropped, the incarnation ends in good
+/// order: its posted operations still arrive.
 pub struct SimPort {
     world: Arc<Mutex<World>>,
     me: Process,
@@ -40,7 +40,7 @@ impl SimPort {
         if world.is_present(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
     }
 
-    /// Posts an operation on parts of registered memory, or on `data`, or on `len` bytes of none.
+    /// Posts an operation on parts of registered memory, or on `data`. A change uses neither.
     fn post(
         &mut self,
         peer: PeerId,
@@ -250,7 +250,8 @@ impl Port for SimPort {
         Ok(count)
     }
 
-    /// Returns true if the next poll would begin with a packet. At random it returns false all the same, as ports may.
+    /// Returns true if the next poll would begin with a packet. Even then it returns false at random, which a port may
+    /// do.
     fn has_packet(&self) -> bool {
         let mut world = lock(&self.world);
         world.begins_with_packet(self.me) && world.rng.below(2) > 0

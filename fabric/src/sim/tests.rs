@@ -31,7 +31,7 @@ impl Pair {
         (ours, local, theirs, remote)
     }
 
-    /// Polls both until no event is left. Returns the events of a, and of b.
+    /// Polls both ports until no event is left. Returns the events of a, and of b.
     fn settle(&mut self) -> (Vec<Heard>, Vec<Heard>) {
         let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
         loop {
@@ -484,8 +484,8 @@ fn adverse_run(seed: u64) -> (u64, Vec<String>) {
         let registration = port.register(PeerId(0), &region, Access::all()).unwrap();
         spans.push((region, registration));
     }
-    // For each rank: how often each of its posted operations has ended; the number of packets that it has sent to each
-    // rank; and the last packet that it has received from each rank.
+    // For each rank: `ended` has the number of ends of each of its posted operations; `sent` has the number of packets
+    // that it has sent to each rank; and `last` has the last packet that it has received from each rank.
     let mut ended: Vec<Vec<u32>> = vec![Vec::new(); RANKS as usize];
     let mut sent = [[0u64; RANKS as usize]; RANKS as usize];
     let mut last = [[0u64; RANKS as usize]; RANKS as usize];

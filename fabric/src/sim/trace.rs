@@ -36,7 +36,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Describes a packet whose last `behind` bytes are missing.
+    /// Describes a packet that consists of `bytes` and of `behind` more bytes.
     pub(super) fn new(bytes: &[u8], behind: usize) -> Self {
         let mut hasher = Fnv::default();
         bytes[..bytes.len().min(64)].hash(&mut hasher);

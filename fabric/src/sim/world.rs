@@ -44,7 +44,7 @@ pub(super) struct World {
     token: u64,
 }
 
-/// Exposed bytes, and their present state.
+/// Exposed bytes. `held` is alive until the exposure is dropped.
 #[derive(Debug)]
 pub(super) struct Exposed {
     pub(super) bytes: Vec<u8>,
@@ -67,7 +67,7 @@ pub(super) struct Node {
     pub(super) peers: Vec<Peer>,
     /// For each fenced rank, the last incarnation whose packets are refused until the rank is resolved anew.
     pub(super) barred: BTreeMap<u32, u32>,
-    /// The time from which it can send again.
+    /// The time from which the rank can send again.
     pub(super) sending_until: u64,
     pub(super) storm_until: u64,
     /// Number of puts and gets under way.
@@ -77,7 +77,7 @@ pub(super) struct Node {
 /// An event that a poll will report.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// A packet and its sender, unless injected.
+    /// A packet, and its sender unless the packet was injected.
     Packet(Option<Process>, Vec<u8>),
     Notified(Process, u64),
     Completed(OpId, Result<(), Failure>),
@@ -108,17 +108,17 @@ pub(super) struct Pair {
     pub(super) packets: BTreeSet<(u32, u64)>,
     /// Number of packets that have arrived and wait to be polled.
     pub(super) unpolled: usize,
-    /// Puts whose bytes have not landed, in the same form.
+    /// Puts whose bytes have not landed, by the same two numbers.
     pub(super) puts: BTreeSet<(u32, u64)>,
-    /// Changes that have not taken place, in the same form.
+    /// Changes that have not taken place, by the same two numbers.
     pub(super) changes: BTreeSet<(u32, u64)>,
-    /// Events that must not happen before others have.
+    /// Events that must not happen before earlier packets or operations of the pair have ended.
     pub(super) parked: Vec<Event>,
     pub(super) cut: Option<Cut>,
     /// Events that wait for the network to heal.
     pub(super) stalled: Vec<Event>,
-    /// The sender's incarnation and ranges of serial numbers of packets that were lost with their sender or
-    /// by a fence.
+    /// Packets and operations that were lost with their sender or by a fence: the sender's incarnation, and a range of
+    /// serial numbers without its end.
     pub(super) doomed: Vec<(u32, u64, u64)>,
 }
 
@@ -285,7 +285,7 @@ impl World {
         self.agenda.push(Due { time: time.max(self.now), number: self.scheduled, event });
     }
 
-    /// Returns the target if a post of `me` towards `peer` is accepted; `None` means "again".
+    /// Returns the target if a post of `me` towards `peer` is accepted, or `None` if the post must be repeated later.
     pub(super) fn admit(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
         if !self.is_running(me) {
             return Ok(None);
@@ -400,8 +400,9 @@ impl World {
         self.release(from.rank, to.rank);
     }
 
-    /// Returns the receiver of packets from `from` to `to`: that incarnation, or the next one if the provider
-    /// identifies peers by address alone, or none.
+    /// Returns the process that receives packets from `from` to `to`: `to` itself or, if the provider identifies peers
+    /// by address alone, the present incarnation of its rank. Returns `None` if there is no such process, or if it has
+    /// fenced `from`.
     pub(super) fn receiver(&self, from: Process, to: Process) -> Option<Process> {
         let node = self.nodes.get(&to.rank)?;
         let barred = node.barred.get(&from.rank).is_some_and(|&last| from.incarnation <= last);
@@ -409,7 +410,8 @@ impl World {
         taken.then_some(Process { rank: to.rank, incarnation: node.incarnation })
     }
 
-    /// Performs the events that waited for an operation from `from` to `to`, which has ended.
+    /// Schedules the events that waited for a packet or an operation from `from` to `to`. To be called when one of
+    /// these has ended.
     pub(super) fn release(&mut self, from: u32, to: u32) {
         let now = self.now;
         for event in std::mem::take(&mut self.pair(from, to).parked) {

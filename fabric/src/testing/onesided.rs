@@ -11,7 +11,7 @@ use crate::{
 /// Number of polls after which an operation counts as lost.
 const POLLS_MAX: usize = 3_000_000;
 
-/// Number of polls in which an operation may end after its peer has.
+/// After the end of a peer, a test posts to the peer before each of at most so many polls, until a post is refused.
 const POLLS_AFTER_END: usize = 20_000;
 
 /// The result of a posted operation.
@@ -48,7 +48,7 @@ impl Call {
         !matches!(self, Self::Get | Self::GetBytes)
     }
 
-    /// Returns the longest such operation of a port, or `None` if it has none.
+    /// Returns the maximum length of this call on a port, or `None` if the port does not have the call.
     fn longest(self, caps: &Caps) -> Option<usize> {
         let (able, max) = match self {
             Self::Put => (caps.put.is_some(), caps.rma_max),
@@ -127,7 +127,7 @@ impl<P: Port> Ends<P> {
         OpId(self.next)
     }
 
-    /// Returns the end of an operation if it was reported; there is one at most.
+    /// Returns the end of an operation if it was reported. Panics if it was reported twice.
     fn ended(&mut self, op: OpId) -> Option<Result<Option<u64>, Failure>> {
         let of_op = |heard: &Heard| match heard {
             Heard::Completed(id, result) if *id == op => Some(result.clone().map(|()| None)),
@@ -182,7 +182,8 @@ impl<P: Port> Ends<P> {
     ) -> Result<Post, PortError> {
         let local = ours.registration.local(offset, len);
         let mut bytes = vec![0; len];
-        // A call that refuses its local span has none to copy.
+        // If the call is expected to refuse its local span, the span may lie outside of the region, and there are no
+        // bytes to copy.
         let _ = ours.region.copy_out(offset, &mut bytes);
         let parts = self.caps().iov_max.clamp(1, 3);
         let cuts: Vec<_> = (0..=parts).map(|part| len * part / parts).collect();
@@ -256,7 +257,7 @@ impl<P: Port> Ends<P> {
     }
 }
 
-/// Makes shared memory, and private memory where that is reached, with the given bytes.
+/// Returns functions that make memory with given bytes: shared memory, and private memory if `reach` includes it.
 fn memories(reach: Reach) -> Vec<fn(Vec<u8>) -> Region> {
     let shared = |bytes: Vec<u8>| {
         let region = Region::shared(bytes.len()).expect("memory");
@@ -359,7 +360,8 @@ pub(crate) fn refusals_are_errors_and_touch_nothing<P: Port>(open: impl Fn() -> 
                 Remote { key: 0, ..good.remote(0) },
             ];
             for place in places {
-                // Registered anew, since that may have been for a path that is gone.
+                // The memory is registered for each place, because an earlier registration may belong to a path that is
+                // gone.
                 let ours = ends.ours(pattern(LEN, 2));
                 let result = ends.perform(call, &ours, (0, LEN), place);
                 match (call, result) {
@@ -544,7 +546,7 @@ pub(crate) fn the_end_of_a_peer_ends_operations<P: Port>(ends: impl Fn() -> Ends
     }
 }
 
-/// The orders of operations that a port may claim; that of packets is not among them.
+/// The orders that a port may claim. The order of packets is not among them, because every port must keep it.
 pub(crate) const ORDERS: [Order; 6] = [
     Order::SEND_AFTER_PUT,
     Order::PUT_AFTER_PUT,
@@ -554,8 +556,8 @@ pub(crate) const ORDERS: [Order; 6] = [
     Order::CHANGE_AFTER_CHANGE,
 ];
 
-/// Returns true if the second of two operations, to which an order applies, overtakes the first. `None` if the port
-/// lacks one of them.
+/// Posts two operations to which an order applies, and returns true if the second overtakes the first. Returns `None`
+/// if the port lacks one of the operations.
 pub(crate) fn overtakes<P: Port>(ends: &mut Ends<P>, order: Order) -> Option<bool> {
     let caps = ends.caps();
     let able = match order {
