@@ -82,8 +82,8 @@ pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod vectors {
-    //! Unlike the language's copies, these may race with other processes' accesses to the same bytes, as any machine
-    //! code may.
+    //! These copies are machine code. So unlike Rust's copies they may race with accesses of other processes to the
+    //! same bytes.
 
     /// A loop over cache lines, with vectors of 32 bytes or of 16. `after` runs for each line once it is copied.
     macro_rules! lines {
@@ -244,7 +244,8 @@ mod tests {
         fn through(values: &[[u64; 4]; 4], from: &[u8], into: &[Words]) -> [[u64; 4]; 4] {
             let vectors = values.each_ref().map(|value| {
                 let vector: __m256i;
-                // An explicit instruction, since the compiler may repeat a plain load instead of keeping its value.
+                // The load is an explicit instruction: the compiler might repeat a plain load after the copy, instead
+                // of keeping its value in a register.
                 // SAFETY: the instruction reads the 32 bytes of an array.
                 unsafe {
                     std::arch::asm!("vmovdqu {}, [{}]", out(ymm_reg) vector, in(reg) value, options(nostack))

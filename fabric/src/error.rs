@@ -16,7 +16,7 @@ pub enum PortError {
         /// Permitted bytes.
         max: usize,
     },
-    /// The span leaves the registered region, or its registration has ended.
+    /// The span leaves the registered region, or the registration has ended.
     #[error("offset {offset} and length {len} leave the registered memory")]
     OutOfBounds {
         /// First byte.

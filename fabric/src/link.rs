@@ -215,9 +215,10 @@ pub trait Stack {
 /// The way in which a peer ends, or later news about its end.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
-    /// The peer said goodbye. Messages that have arrived whole can still be received; operations that wait for it end.
+    /// The peer said goodbye. Messages that have arrived whole can still be received; operations that wait for the peer
+    /// end.
     Left,
-    /// The peer failed. Operations that wait for it end.
+    /// The peer failed. Operations that wait for the peer end.
     Failed(&'a Cause),
     /// The peer failed after its goodbye. The operations that waited for the peer have ended at the goodbye; the
     /// messages that it sent before can still be received.
@@ -353,7 +354,7 @@ pub struct Link {
     severed: Vec<PeerId>,
     /// Peers whose address has become known, to be connected to.
     callers: Vec<(Peer, Place)>,
-    /// Memory that no request needs any more, and its registrations, to be deregistered.
+    /// Regions that no request needs any more, with the registrations that the next drive ends.
     retired: Vec<(Region, Registration)>,
     quarantine: Quarantine,
 
@@ -501,7 +502,7 @@ impl Link {
         self.peers.iter()
     }
 
-    /// Notes that a protocol has work for [`Stack::drive`], so that the next drive calls it.
+    /// Notes that a protocol has work for [`Stack::drive`]. The next drive of the engine then calls it.
     #[inline]
     pub fn defer(&mut self) {
         self.has_work = true;
@@ -647,8 +648,8 @@ impl Link {
         fence || self.quarantine.bytes() < self.config.quarantine_max
     }
 
-    /// Returns the number of regions that a port still held when their operation was over, counted since the start, and
-    /// the bytes that ports hold in this way now.
+    /// Returns the number of regions, since the start, that a port still held when their operation was over. Also
+    /// returns the number of bytes that ports hold in this way now.
     #[must_use]
     pub fn quarantined(&self) -> (u64, u64) {
         (self.quarantine.count, self.quarantine.bytes())
@@ -746,7 +747,7 @@ pub mod control {
     pub const HELLO: u8 = 0;
     /// A packet without a body. Its header carries an acknowledgement and credit.
     pub const CREDIT: u8 = 1;
-    /// The sender leaves, and sends nothing after it.
+    /// The goodbye: the sender leaves, and sends no packet after this one.
     pub const BYE: u8 = 2;
 }
 

@@ -97,7 +97,7 @@ pub struct Loopback {
     by_index: HashMap<u32, PeerId>,
     /// One-sided operations that have failed and not been reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
-    /// Swapped with the inbox's batch, so that neither is allocated anew.
+    /// Each poll swaps this batch with the inbox's batch, so that the memory of both is used again.
     batch: Batch,
     caps: Caps,
 }
@@ -145,7 +145,7 @@ struct Exposed {
     barred: Barred,
 }
 
-/// The ports that may not access this one any more.
+/// The ports that may not access this port any more.
 #[derive(Debug, Default)]
 struct Barred {
     /// All: this port is dropped.

@@ -157,7 +157,7 @@ impl Memory {
         self.vtable.kind == Kind::Shared
     }
 
-    /// Returns true if a form selects the bytes of other memory.
+    /// Returns true if the bytes are those that a form selects from other memory.
     #[inline(always)]
     #[must_use]
     pub fn is_scattered(&self) -> bool {
@@ -308,7 +308,7 @@ impl Memory {
 struct Scattered {
     memory: Memory,
     form: Form,
-    /// Bytes of the units that a message consists of.
+    /// Bytes of a unit. A message consists of whole units.
     unit: usize,
 }
 
@@ -427,7 +427,7 @@ impl Region {
     }
 
     /// Returns `len` bytes of zero in memory that other processes of this host can map, if a port lets them
-    /// ([`Caps::put`](crate::Caps::put)). All pages are allocated at once, and the region takes a descriptor.
+    /// ([`Caps::put`](crate::Caps::put)). All pages are allocated at once, and the region uses a file descriptor.
     ///
     /// # Errors
     /// [`PortError::Exhausted`] without memory, [`PortError::Provider`] if the system refuses a file in memory.
@@ -484,8 +484,8 @@ impl Region {
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: as in `copy_out`; and no reference to the bytes exists: they are no `Arc`'s, as
-                // `span_to_write` checked.
+                // SAFETY: as in `copy_out`; and no reference to the bytes exists: the memory is not that of an `Arc`,
+                // as `span_to_write` checked.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
             }
             Shared::Segment(segment) => segment.mapped().write(offset, from),
@@ -687,7 +687,8 @@ impl Region {
 }
 
 /// Calls `copy` for pieces of `len` bytes, each with its offset and a buffer of its length. Goes from the last piece to
-/// the first if `backwards`, so that a copy to a place behind its source does not overwrite bytes that it still needs.
+/// the first if `backwards`, so that a copy to a place behind its source does not overwrite bytes that are still to be
+/// copied.
 pub(crate) fn in_pieces<E>(
     len: usize,
     backwards: bool,
@@ -834,7 +835,7 @@ mod tests {
         private.copy_in(0, &bytes).unwrap();
         Region::copy_between(&private, 0, &shared, 0, len).unwrap();
         let mut out = vec![0; len];
-        // Overlapping copies, to behind and to before their source.
+        // Overlapping copies, to places after and before their source.
         for (from, into, len) in [(0, 3, len - 3), (9, 1, len - 9), (5, 5, 10)] {
             Region::copy_between(&shared, from, &shared, into, len).unwrap();
             Region::copy_between(&private, from, &private, into, len).unwrap();

@@ -27,9 +27,10 @@
 //!
 //! # Unauthenticated processes
 //! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 none of
-//! the attempts in `ci/hostile/tests/network.rs` does harm. At 2.5.1 the same bytes end the process by a segmentation
-//! fault in 23 of 30 runs: one of rxm's connection requests with a changed byte, after which libfabric takes the next
-//! bytes for messages. So these ports belong on a network that only trusted processes reach: [`OfiConfig::interface`].
+//! the attempts in `ci/hostile/tests/network.rs` does harm. At 2.5.1 the same attempts end the process by a
+//! segmentation fault in 23 of 30 runs. The cause is one of rxm's connection requests with a changed byte, after which
+//! libfabric takes the next bytes for messages. So these ports belong on a network that only trusted processes reach:
+//! [`OfiConfig::interface`].
 //!
 //! # libfabric's own shm
 //! libfabric's provider shm works for ordinary traffic, but is never chosen by default, because at 1.17.0 it is not
@@ -355,8 +356,8 @@ impl Port for OfiPort {
         }
         let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
         let span = self.sends.fill(buffer, head, body)?;
-        // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed,
-        // and the slot keeps others off them until the send completes.
+        // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed, and the
+        // slot is not used for anything else until the send completes.
         let status = unsafe {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_send(self.ep(), start, span.len, span.descriptor, fi_address, context)

@@ -183,8 +183,8 @@ pub trait Port {
         None
     }
 
-    /// Copies bytes that a peer has [exposed](Port::expose), before it returns. Returns false if they were not exposed
-    /// all the time: then the copied bytes are meaningless.
+    /// Copies bytes that a peer has [exposed](Port::expose), within the call. Returns false if the bytes were not
+    /// exposed during the whole copy: then the copied bytes are meaningless.
     ///
     /// # Errors
     /// If this side cannot reach the peer's memory at all: [`PortError::Unsupported`], [`PortError::Unreachable`],
@@ -559,7 +559,7 @@ pub enum Changed {
 pub struct Registration {
     /// The port's own name for the registration.
     pub id: u32,
-    /// The key by which a peer reaches it.
+    /// The key by which a peer reaches the region.
     pub key: u64,
     /// The remote address of the first registered byte. It is 0, a virtual address, or the port's own notation.
     pub base: u64,

@@ -430,7 +430,7 @@ impl Port for Route {
         all
     }
 
-    /// Arms all ports. Without effect if one of them cannot be left alone.
+    /// Arms all ports, or none of them if one of them cannot be left alone.
     fn arm(&mut self) -> Sleep {
         let mut sleep = Sleep::UntilReadable;
         for path in Path::ALL {

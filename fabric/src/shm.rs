@@ -49,8 +49,8 @@ use samite_os::process::{Place, Process};
 /// Sizes of a port's mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Largest number of resolved peers, and of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each takes 192
-    /// bytes of the mailbox, and its rings once it sends.
+    /// Largest number of resolved peers, and of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each of them
+    /// takes 192 bytes of the mailbox, and memory for its rings once it sends.
     pub peers_max: usize,
     /// Bytes of the ring that a sender uses while the receiver keeps up with it: a power of two from 2 KiB to
     /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
@@ -58,8 +58,8 @@ pub struct Config {
     /// Bytes of the ring that a sender uses if the receiver does not keep up: a power of two from 4 KiB to 128 KiB. A
     /// packet takes at most half of it. Both rings are the receiver's memory, allocated when the sender first sends.
     pub ring_bytes: usize,
-    /// Bytes of the largest ring. It replaces the ring of `ring_bytes` for a sender that keeps finding that one full. A
-    /// power of two from [`Config::ring_bytes`] to 8 MiB.
+    /// Bytes of the largest ring. It replaces the ring of `ring_bytes` for a sender that keeps finding that ring full.
+    /// A power of two from [`Config::ring_bytes`] to 8 MiB.
     pub ring_bytes_max: usize,
     /// The limit for the bytes of the largest rings of all senders together, not counting the other rings. At the limit
     /// a sender keeps the rings that it has.

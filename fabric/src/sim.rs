@@ -7,8 +7,8 @@
 //! at any time at which a provider might do so, also late. So a protocol that reuses memory too early sends or sees
 //! wrong bytes, and tests detect that.
 //!
-//! The driver injects faults: it kills, pauses and restarts ranks, and cuts pairs of them off. One seed
-//! with the same calls gives one run: [`Net::trace_hash`] shows if two runs were the same.
+//! The caller injects faults: it kills, pauses and restarts ranks, and cuts pairs of ranks off from each other. One
+//! seed with the same calls gives one run: [`Net::trace_hash`] shows if two runs were the same.
 //!
 //! ```
 //! # use samite_fabric::{sim, Failure, OpId, PeerId, Port, Post, Sink};
@@ -120,7 +120,7 @@ impl Net {
         lock(&self.0).now
     }
 
-    /// Returns true if the next poll of a rank's port would find events, or start operations of others.
+    /// Returns true if the next poll of a rank's port would find events, or start operations of other ranks.
     #[must_use]
     pub fn has_events(&self, rank: u32) -> bool {
         lock(&self.0).has_events(rank)
@@ -161,7 +161,7 @@ impl Net {
         lock(&self.0).trace.recorded.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Adds a line of the driver's own to the trace.
+    /// Adds a line of the caller's own to the trace.
     pub fn note(&self, note: String) {
         lock(&self.0).note(What::Note(note));
     }

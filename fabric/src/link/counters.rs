@@ -21,13 +21,13 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Messages to the rank whose bytes were sent in the packet of the envelope, or right behind it.
+    /// Messages to the rank whose bytes were sent in the packet of the envelope, or in the packets right after that.
     pub eager_sent: u64,
     /// Messages to the rank of which only the envelope was sent at first.
     pub rendezvous_sent: u64,
     /// Bytes of all messages sent to the rank.
     pub bytes_sent: u64,
-    /// Messages from the rank whose bytes arrived in the packet of the envelope, or right behind it.
+    /// Messages from the rank whose bytes arrived in the packet of the envelope, or in the packets right after that.
     pub eager_received: u64,
     /// Messages from the rank of which only the envelope arrived at first.
     pub rendezvous_received: u64,
@@ -37,7 +37,7 @@ pub struct Traffic {
     pub unexpected: u64,
 }
 
-/// Packets that were refused, by cause. Such a packet costs no memory and changes nothing else.
+/// Packets that were refused, by cause. A refused packet takes no memory, and changes nothing but these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejected {

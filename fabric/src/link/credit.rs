@@ -36,8 +36,8 @@ impl Allowance {
     }
 
     /// Takes the total of granted credit from a packet. `is_exhausted` is true if the packet also says that the peer
-    /// has no more to give. Returns true if the packet grants more or says that: both are answers to a request for
-    /// credit.
+    /// has no more to give. Returns true if the packet answers a request for credit, by a grant or by the news that
+    /// there is no more.
     pub(super) fn update(&mut self, granted: u32, is_exhausted: bool) -> bool {
         let has_more = self.is_news(granted);
         self.granted = granted;
@@ -111,7 +111,7 @@ impl Grant {
     }
 
     /// Returns true if a packet should be sent at once for the credit alone: the peer knows of less than a quarter of
-    /// the window, and not of all that was granted.
+    /// the window, and was not told of all granted credit.
     pub(super) fn has_urgent_news(&self) -> bool {
         self.given != self.told && self.known() < self.window / 4
     }

@@ -324,5 +324,5 @@ impl Link {
     }
 }
 
-/// The pieces of deferred work that one drive does at most, so that it ends soon.
+/// The maximum number of pieces of deferred work in one drive of the engine. It bounds the duration of a drive.
 const PIECES_MAX: usize = 64;

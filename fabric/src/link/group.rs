@@ -320,7 +320,7 @@ impl Group {
         other.index(self.rank(index)?)
     }
 
-    /// Tells if two groups have the same members, and the same order.
+    /// Compares the members of two groups, and their order.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         match self == other {

@@ -184,7 +184,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             if state.incarnation == Some(incarnation) && state.heard && !is_repeated {
                 // A packet with an old number is only counted, and is no reason to fail the peer. The peer may not have
                 // sent it: over libfabric's tcp an unauthenticated process that sends a part of a packet can cause this
-                // port to deliver an old packet again, which was still in the receive buffer.
+                // port to deliver an old packet, which is still in the receive buffer, once more.
                 let is_early = number != Sequence::HELLO && number.is_after(expected);
                 if state.is_alive() && is_early {
                     let cause = Cause::Gap { expected: expected.get(), got: number.get() };
@@ -240,7 +240,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
                 if link.peers[peer].heard {
                     link.meet_again(peer, header);
                     if link.peers[peer].path.is_none() {
-                        // The port had no room for the peer.
+                        // The port had no room for the peer when the first hello came. Try again.
                         link.call(peer, place);
                     }
                     return Some(());
@@ -280,7 +280,8 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
     fn control(&mut self, peer: Peer, kind: u8) -> Result<(), Fault> {
         match kind {
             control::CREDIT => {}
-            // The goodbye has the flag `URGENT`, so `handled` acknowledges it. Its sender waits for that.
+            // The goodbye has the flag `URGENT`, so `handled` acknowledges it. The sender waits for the
+            // acknowledgement.
             control::BYE => self.link.farewell(self.stack, peer),
             theirs => return Err(Fault::new(peer, WireError::Kind { theirs })),
         }
@@ -313,7 +314,7 @@ impl Link {
     }
 
     /// Handles the repeated hello of a known peer. The peer repeats its hello for one of two reasons: to acknowledge
-    /// this side's hello, which has arrived there meanwhile, or because no answer has arrived there.
+    /// this side's hello, which the peer has received meanwhile, or because the peer has received no answer.
     fn meet_again(&mut self, peer: Peer, header: &Header) {
         let state = &mut self.peers[peer];
         if !state.answered && header.ack.get() != 0 {

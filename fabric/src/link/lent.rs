@@ -72,7 +72,7 @@ impl<'a> Writing<'a> {
 }
 
 impl<'a, R: ?Sized> Writing<'a, R> {
-    /// The buffer of a request, of any kind.
+    /// Lends a buffer of any kind for a request.
     #[inline(always)]
     pub fn of(request: RequestId, buffer: &'a mut R) -> Self {
         Self { request, buffer, received: None }

@@ -61,7 +61,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Grants credit to peers that need it, within the budget. Sends a packet with the new credit to peers that have
-    /// asked for it or have little left; the others learn of it with the next packet to them.
+    /// asked for it or have little left; the others learn of the new credit from the next packet to them.
     pub(super) fn replenish(&mut self) {
         // With smaller grants, a packet with credit would be sent for every few bytes of data.
         let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);

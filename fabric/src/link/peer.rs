@@ -32,7 +32,7 @@ pub struct PeerState {
     /// The peer's incarnation. `None` until the peer's hello arrives, or the caller provides it with the address.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) standing: Standing,
-    /// True if the peer's process is stopped, by the launcher's last report.
+    /// True if the peer's process is stopped, according to the launcher's last report.
     pub(super) is_stopped: bool,
     /// The time at which the peer ceased to take part.
     pub(super) ended_at: Time,
@@ -44,8 +44,8 @@ pub struct PeerState {
     pub(super) path: Option<PeerId>,
     /// True if the peer's address was requested from the caller of the engine.
     pub(super) sought: bool,
-    /// The maximum length of a tagged message that is sent within the call, in one packet. The protocol of tagged
-    /// messages sets it once the path to the peer is known.
+    /// The maximum length of a tagged message that a send passes to the port within its call, in one packet. The
+    /// protocol of tagged messages sets it once the path to the peer is known.
     pub(super) at_once_max: usize,
 
     /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
@@ -242,7 +242,7 @@ impl PeerState {
         self.number
     }
 
-    /// Returns true if the peer's process is stopped, by the launcher's last report.
+    /// Returns true if the peer's process is stopped, according to the launcher's last report.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
@@ -291,7 +291,7 @@ impl PeerState {
         self.allowance.is_exhausted
     }
 
-    /// Returns the maximum length of a tagged message that is sent within the call, in one packet.
+    /// Returns the maximum length of a tagged message that a send passes to the port within its call, in one packet.
     #[inline]
     #[must_use]
     pub fn at_once_max(&self) -> usize {
@@ -353,7 +353,7 @@ impl PeerState {
         self.allowance.spend(price);
     }
 
-    /// Sets the maximum length of a tagged message that is sent within the call, in one packet.
+    /// Sets the maximum length of a tagged message that a send passes to the port within its call, in one packet.
     pub fn set_at_once_max(&mut self, bytes: usize) {
         self.at_once_max = bytes;
     }

@@ -2,7 +2,8 @@
 
 use crate::{Caps, Order, Reach, SplitMix64};
 
-/// The parameters of a simulated network. [`Config::default`] is fast and without faults, [`Config::adverse`] neither.
+/// The parameters of a simulated network. [`Config::default`] is fast and without faults. [`Config::adverse`] has
+/// random delays and faults.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The claims and limits of every port. A property that is not claimed is violated sooner or
@@ -16,8 +17,8 @@ pub struct Config {
     pub spikes_per_million: u32,
     /// See [`Config::spikes_per_million`].
     pub spike_ns: u64,
-    /// Largest number of packets under way from one rank to another, or arrived and not polled, before
-    /// [`Post::Again`](crate::Post::Again).
+    /// Largest number of packets from one rank to another that are under way, or have arrived and were not polled. At
+    /// the limit a post returns [`Post::Again`](crate::Post::Again).
     pub channel_depth: usize,
     /// The number of posts in a million that start a period in which the port answers every post with
     /// [`Post::Again`](crate::Post::Again).

@@ -43,7 +43,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns true if bytes come back and none go out.
+    /// Returns true if the operation returns bytes to the origin, and sends none from the origin's memory.
     fn fetches(self) -> bool {
         matches!(self, Kind::Get { .. } | Kind::Change { .. })
     }
@@ -68,7 +68,7 @@ impl World {
     pub(super) fn post(&mut self, mut operation: Operation, head: &[u8]) {
         let serial = self.serial();
         let (from, to, len) = (operation.origin, operation.target, operation.len);
-        // A provider may read at once or at any later time.
+        // A provider may read the origin's memory at once or at any later time.
         if self.rng.below(2) == 0 {
             operation.read();
         }

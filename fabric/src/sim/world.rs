@@ -36,7 +36,7 @@ pub(super) struct World {
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
     /// By serial number. Packets from registered memory are operations too.
     pub(super) operations: BTreeMap<u64, Operation>,
-    /// Exposures by key; some of them perhaps ended.
+    /// Exposures by key. Some of them may have ended.
     pub(super) exposures: BTreeMap<u64, Exposed>,
     agenda: BinaryHeap<Due>,
     scheduled: u64,
@@ -443,7 +443,7 @@ impl World {
         self.is_present(process) && !self.nodes[&process.rank].paused
     }
 
-    /// Returns a rank that was started at least once, which every rank with a port was.
+    /// Returns the state of a rank that was started at least once. Every rank with a port was.
     pub(super) fn node(&mut self, rank: u32) -> &mut Node {
         self.nodes.get_mut(&rank).expect("the rank was started")
     }

@@ -62,7 +62,7 @@ impl Call {
     }
 }
 
-/// This side's memory for an operation: the bytes of a registered region from an offset on.
+/// This side's memory for operations: a region and its registration.
 struct Ours {
     region: Region,
     registration: Registration,
@@ -276,7 +276,7 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + salt) as u8).collect()
 }
 
-/// Each call moves its bytes and no others, of all lengths and alignments, between spans of regions.
+/// Each call moves exactly its bytes between spans of regions, at all lengths and alignments.
 pub(crate) fn bytes_arrive_exactly<P: Port>(ends: &mut Ends<P>) {
     const MARGIN: usize = 13;
     for call in Call::ALL {
