@@ -1,9 +1,9 @@
 //! The method of conjugate gradients, for Poisson's equation on a square.
 //!
-//! Each rank owns a band of rows. In each iteration it exchanges the rows at its borders with its neighbours, by persistent
-//! operations, and all ranks sum two scalar products. Ranks at the edge of the square have absent partners. The right
-//! side is chosen so that the solution is known; each rank compares its rows with it.
-//!
+//! Each rank owns a band of rows. In each iteration it exchanges the rows at its borders with its neighbours, by
+//! persistent operations, and all ranks sum two scalar products. Ranks at the edge of the square have absent partners.
+//! The right side is chosen so that the solution is known. Each rank compares its rows of the result with the known
+//! solution.
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/cg [CELLS]
 //! ```

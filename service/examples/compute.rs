@@ -49,7 +49,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// Passes this round's number on around the ring, and checks the neighbour's.
+/// Sends this rank's number and the round to the next rank of the ring, and checks those of the previous rank.
 fn exchange(comm: &Comm, round: u64) -> Result<(), samite::Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (next, previous) = (Rank((rank.0 + 1) % size), Rank((rank.0 + size - 1) % size));

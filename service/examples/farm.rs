@@ -1,5 +1,5 @@
-//! Rank 0 gives parts of a sum to the other ranks. A task for each of them awaits its result, and then sends the next
-//! part, so that a fast rank gets more parts than a slow one.
+//! Rank 0 gives parts of a sum to the other ranks. For each of them, a task of rank 0 awaits the result of a part, and
+//! then sends the next part, so that a fast rank gets more parts than a slow one.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/farm [PARTS]
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends parts to a worker while there are any. Returns the number of its parts, and their sum.
+/// Sends parts to a worker until none is left. Returns how many parts the worker got, and the sum of its results.
 async fn direct(comm: &Comm, worker: Rank, left: &RefCell<Range<u64>>) -> Result<(u64, u64), samite::Error> {
     let (mut parts, mut sum) = (0, 0);
     loop {
@@ -68,7 +68,7 @@ async fn direct(comm: &Comm, worker: Rank, left: &RefCell<Range<u64>>) -> Result
     Ok((parts, sum))
 }
 
-/// Returns the sums of parts until there are no more.
+/// Receives parts, and sends the sum of each to rank 0, until rank 0 sends `END`.
 async fn work(comm: &Comm) -> Result<(), samite::Error> {
     loop {
         let message = comm.claim_async(Rank(0), Tag::ANY).await?;

@@ -1,8 +1,8 @@
 //! The heat equation on a square plate, by Jacobi iteration on blocks that exchange their edges.
 //!
-//! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges.
-//! Every cell is computed by the same operations in the same order for any number of ranks. So the
-//! result must equal the serial solution bit for bit; rank 0 computes that too, and compares.
+//! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. Every cell
+//! is computed by the same operations in the same order for any number of ranks. So the result must equal the serial
+//! solution bit for bit. Rank 0 also computes the serial solution, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS]]

@@ -5,7 +5,7 @@
 //! neighbours in the west, in the north and below. So each rank receives the edges of one layer from two ranks, computes
 //! the layer, and sends its own edges on: a wave of many short messages from one corner of the grid to the opposite one.
 //! The backward sweep is the reverse. Each cell is computed from the same values in the same order for any number of
-//! ranks, so the result must equal the serial one bit for bit; rank 0 computes that too, and compares.
+//! ranks, so the result must equal the serial one bit for bit. Rank 0 also computes the serial result, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/lu [CELLS [ITERATIONS]]
@@ -117,8 +117,8 @@ impl Block {
         Ok(block)
     }
 
-    /// Computes all layers in their order, or backwards. The edges of each come from the ranks `from`, by dimension, and
-    /// those that were computed go to the ranks `to`.
+    /// Computes all layers in their order, or backwards. For each dimension, the neighbour's edge of a layer comes from
+    /// the rank in `from` before the layer is computed, and the layer's own edge goes to the rank in `to` afterwards.
     fn sweep(
         &mut self,
         comm: &Comm,
@@ -141,12 +141,12 @@ impl Block {
                 comm.send(&edge, to[dimension], EDGE[dimension])?;
             }
         }
-        // The next sweep begins at the other end, and needs the neighbour's values from before that sweep.
+        // Afterwards the whole frame holds the values that the neighbours have at the end of this sweep.
         self.exchange_behind(comm, from, to, backwards)
     }
 
-    /// Gives the edges of all layers at the beginning of this sweep to the ranks before, which need them as the values
-    /// behind in the next one.
+    /// Sends the edges of all layers on the side at which this sweep began to the ranks in `from`, and sets the frame
+    /// on the opposite side to the edges from the ranks in `to`.
     fn exchange_behind(
         &mut self,
         comm: &Comm,
@@ -196,8 +196,8 @@ impl Block {
         (layer * (self.rows + 2) + row) * (self.columns + 2) + column
     }
 
-    /// Returns the places of the edge of a layer: across dimension 0 a row, across dimension 1 a column; the first or
-    /// the last one, of the cells or of the frame.
+    /// Returns the places of an edge of a layer: a row for dimension 0, a column for dimension 1. `first` selects the
+    /// first or the last edge in that dimension, and `frame` selects the edge of the frame or that of the cells.
     fn edge_places(&self, layer: usize, dimension: usize, first: bool, frame: bool) -> Vec<usize> {
         let size = [self.rows, self.columns][dimension];
         let across = match (first, frame) {

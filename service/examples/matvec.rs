@@ -1,7 +1,8 @@
 //! Multiplies a matrix by a vector on a grid of ranks, each of which has one block of the matrix.
 //!
-//! The ranks of a column of the grid share a part of the vector, those of a row the sum for a part of the result: each
-//! row and column has a communicator of its own. The result is compared with the whole product.
+//! The ranks of one column of the grid use the same part of the vector. The ranks of one row compute summands of the
+//! same part of the result. So each row and each column has a communicator of its own. The result is compared with the
+//! whole product.
 //!
 //! ```console
 //! $ samite run -n 6 -- target/release/examples/matvec 1000
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (row, column) = (along([false, true])?, along([true, false])?);
 
-    // The first rank of a column has its part of the vector, and gives it to the others.
+    // The first rank of each column has the column's part of the vector, and sends it to the other ranks of the column.
     let mut x: Vec<u64> = columns.clone().map(vector).collect();
     if column.rank() != 0 {
         x.fill(0);
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut y: Vec<u64> = product.collect();
     sum(&row, &mut y)?;
 
-    // The first rank of a row has its part of the result.
+    // The first rank of each row has the row's part of the result.
     if row.rank() == 0 {
         for (row, y) in rows.zip(&y) {
             let expected: u64 = (0..n).map(|column| matrix(row, column) * vector(column)).sum();
@@ -52,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 return Err(format!("row {row} is {y} instead of {expected}").into());
             }
         }
-        // All parts are right once each row has reported to the first one.
+        // At rank 0 this sum is complete only when the first rank of every row has found its part correct.
         sum(&column, &mut [0])?;
     }
     if comm.rank() == 0 {

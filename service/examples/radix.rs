@@ -1,8 +1,8 @@
 //! A parallel radix sort of 64-bit keys, least significant digit first.
 //!
-//! Each rank holds an equal part of the keys. In each pass it sorts its part by one digit. From all ranks'
-//! counts of each digit, every rank computes the final place of each key, and sends it there. Rank 0 checks
-//! the order, and that the keys are the initial ones.
+//! Each rank holds an equal part of the keys. In each pass it sorts its part by one digit. From all ranks' counts of
+//! each digit, every rank computes the final place of each key, and sends the key there. Rank 0 checks the order, and
+//! by checksums that the sorted keys are the initial ones.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/radix [NUMBER_OF_KEYS | FILE_OF_LITTLE_ENDIAN_KEYS]
@@ -128,8 +128,8 @@ impl Layout {
         Layout { runs }
     }
 
-    /// Returns position and number of the keys of rank `from`, in the order of their digits, that belong within
-    /// `range`.
+    /// Returns the runs of keys of rank `from` that belong within `range`, in the order of their digits: the position
+    /// and the length of each run.
     fn moves(&self, from: usize, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
         self.runs[from].iter().filter_map(move |&(position, length)| {
             let start = position.max(range.start);
@@ -195,7 +195,7 @@ fn generate(index: u64) -> u64 {
 struct Checksum {
     sum: u64,
     xor: u64,
-    /// Distinguishes keys that sum and exclusive or do not.
+    /// Differs for some sets of keys that have an equal sum and an equal exclusive or.
     squares: u64,
 }
 
@@ -215,7 +215,7 @@ impl Checksum {
     }
 }
 
-/// Returns, at rank 0, true if the keys are in order within ranks and from rank to rank, and are those of the
+/// Checks at rank 0 that the keys are in order within ranks and from rank to rank, and that they are those of the
 /// beginning.
 fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<(), Box<dyn Error>> {
     let after = Checksum::of(keys);

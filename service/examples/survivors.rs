@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends this round's message to a rank, and receives and checks its own.
+/// Sends this round's message to a rank, and receives and checks that rank's message.
 fn exchange(comm: &Comm, other: Rank, round: u64) -> Result<(), samite::Error> {
     let (sent, expected) = (message(comm.rank(), other, round), message(other, comm.rank(), round));
     let mut received = vec![0; expected.len()];

@@ -12,7 +12,7 @@ use samite_os::fork::ForkMark;
 
 use crate::watch::Watch;
 
-/// Ends the operations that use it, from any thread. See [`Comm::with_cancel`](crate::Comm::with_cancel).
+/// A handle that ends the operations that use it, from any thread. See [`Comm::with_cancel`](crate::Comm::with_cancel).
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<Cancelled>);
 

@@ -99,8 +99,8 @@ impl Comm {
         self.derived.as_ref().map_or(self.runtime.size, |derived| derived.own().len())
     }
 
-    /// Returns the group of its ranks: the member with index 0 is rank 0 of this communicator. For an intercommunicator
-    /// it is this rank's group.
+    /// Returns the group of this communicator's ranks: the member with index 0 is rank 0 of this communicator. For an
+    /// intercommunicator it is the group to which this rank belongs.
     ///
     /// ```
     /// # samite::local(3, |world| {
@@ -674,7 +674,7 @@ impl Comm {
         &self,
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        // The calls in the body have reported their errors.
+        // The calls in the body have reported their errors, so an error of `body` is not reported again.
         let mut is_reported = true;
         let result = self.run_scope(self.clone(), |scope| {
             let value = body(scope)?;
@@ -694,7 +694,8 @@ impl Comm {
         let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
-            // An error without a report is from an operation that could not start.
+            // A failure without a report comes from an operation that could not start, so its cause was not asked for
+            // yet.
             Error::PeerFailed { report: None, .. } => {
                 self.local_error(self.runtime.explain(error, &self.bounds))
             }
@@ -902,8 +903,8 @@ impl Comm {
         Status { peer, tag, bytes }
     }
 
-    /// Returns the status of a receive from `from` with the sender's rank in this communicator: the rank that the program
-    /// named, which is cheaper than a search for it.
+    /// Returns the status of a receive from `from` with the sender's rank in this communicator. If the program named
+    /// the source, that rank is used, because a search for the sender's rank costs more.
     #[inline(always)]
     fn received(&self, status: Status, from: Source) -> Status {
         match from.rank() {
@@ -972,7 +973,8 @@ impl std::fmt::Debug for Comm {
     }
 }
 
-/// A claimed message, made by [`Comm::claim`]. Dropping it discards the message; for its sender it is received.
+/// A claimed message, made by [`Comm::claim`]. Dropping it discards the message, which then counts as received for its
+/// sender.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -1004,7 +1006,7 @@ impl Message {
         self.status
     }
 
-    /// Starts to receive it into the elements of `buffer` (`MPI_Imrecv`; MPI 4.1, section 3.8.3).
+    /// Starts to receive the message into the elements of `buffer` (`MPI_Imrecv`; MPI 4.1, section 3.8.3).
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`]; returns the buffer. The request ends with [`Error::Truncated`] if the message
@@ -1032,8 +1034,9 @@ impl Message {
     /// Receives it.
     ///
     /// # Errors
-    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::Exhausted`] if there is no memory for
-    /// its length; it is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`], [`Error::TimedOut`].
+    /// [`Error::PartialElement`] if the message is not made of whole elements, [`Error::Exhausted`] if there is no
+    /// memory for its length; the message is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`],
+    /// [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<Done<Vec<T>>, Error> {
         let received = self.receive();
         self.comm.told("Message::recv", received)

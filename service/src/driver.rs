@@ -9,8 +9,8 @@ use crate::transport::Transport;
 use crate::watch::Bell;
 use crate::{Comm, Error};
 
-/// Makes progress for the futures of a lane on the program's executor, instead of a thread of the runtime. Made by
-/// [`Comm::driver`].
+/// A handle by which the program makes progress for the futures of a lane on its own executor, instead of a thread of
+/// the runtime. Made by [`Comm::driver`].
 ///
 /// The descriptor is readable when there is something to do. [`drive`](Self::drive) does it without blocking, and wakes
 /// the futures that can continue. So a program that waits for the descriptor in its executor, and then drives, has no

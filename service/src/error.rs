@@ -154,8 +154,8 @@ pub enum Error {
         "no such request: its result was returned before; call test no more once it has returned a result"
     )]
     NoSuchRequest,
-    /// Misuse: the call is for a persistent operation between its rounds, and a round was started. Nothing was sent or
-    /// posted, and the round goes on.
+    /// Misuse: the call is permitted only between two rounds of the persistent operation, and a round is active.
+    /// Nothing was sent or posted, and the round goes on.
     #[error(
         "the persistent operation is active: call wait, or test until it returns a result, before {call}"
     )]
@@ -268,8 +268,8 @@ pub enum Error {
         /// The receiver.
         rank: Rank,
     },
-    /// Misuse: the call has a wildcard that a hint of the communicator rules out: see [`Comm::dup_with`](crate::Comm::dup_with). Nothing
-    /// was posted or received.
+    /// Misuse: the call has a wildcard that a hint of the communicator rules out: see
+    /// [`Comm::dup_with`](crate::Comm::dup_with). Nothing was posted or received.
     #[error(
         "`{call}` has a wildcard, and its communicator has the hint {hint}: name one source and one tag as the hint \
          promises, or create the communicator without the hint"
@@ -309,7 +309,8 @@ pub enum Error {
 #[error(transparent)]
 pub struct TransportError(pub(crate) PortError);
 
-/// The known fate of a message whose operation did not succeed. For a receive: of a message for it.
+/// The known fate of the message of an operation that did not succeed. For a receive: the fate of a message that it
+/// could have received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fate {
     /// The message has not been received, and will not be.
@@ -449,7 +450,7 @@ pub enum Operation {
 pub enum Awaited {
     /// The peer's address.
     Address,
-    /// Room in the transport, or the messages sent before it.
+    /// Room in the transport, or the sending of earlier messages.
     Room,
     /// The receiver's match of the message.
     Match,

@@ -97,7 +97,7 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
         let Some((future, _)) = &mut *state else { return };
         let waker = Waker::from(Arc::clone(&self));
         let RequestFuture { request, entry } = future;
-        // An error handler is not called under this lock.
+        // The poll gets no name of a call, so that it does not call an error handler under this lock.
         let Poll::Ready(end) = request.poll(None, entry, &waker) else { return };
         let taken = state.take();
         // Unlock first: `body`, an error handler and the drop of the future run code of the program, which may take any
@@ -137,7 +137,7 @@ fn in_turn(body: Call) {
         }
     });
     let Some(mut body) = is_first else { return };
-    // Calls the rest if one of them panics.
+    // If a callback panics, the drop of this value calls the rest.
     let _rest = Rest;
     loop {
         body();
@@ -148,7 +148,7 @@ fn in_turn(body: Call) {
     }
 }
 
-/// Calls the callbacks that wait for their turn when it is dropped, after a panic of the one before them.
+/// A value that calls the waiting callbacks when it is dropped, after a panic of the callback before them.
 struct Rest;
 
 impl Drop for Rest {

@@ -61,7 +61,7 @@ impl Group {
     /// The group without members.
     pub const EMPTY: Self = Self(samite_p2p::Group::EMPTY);
 
-    /// Returns the group of `len` ranks from `first` on, fewer if the numbers end before.
+    /// Returns the group of `len` ranks from `first` on, or of fewer ranks if the 32-bit numbers end before.
     #[must_use]
     pub fn range(first: Rank, len: u32) -> Self {
         Self(samite_p2p::Group::range(WorldRank(first.0), len.min(u32::MAX - first.0)))
@@ -165,7 +165,7 @@ impl Group {
         self.0.translate(index, &other.0)
     }
 
-    /// Tells if two groups have the same members, and the same order.
+    /// Compares the members of two groups, and their order.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         match self.0.compare(&other.0) {

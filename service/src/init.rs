@@ -62,7 +62,8 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             meet(settings, candidate)
         }
         Detected::Rendezvous(rendezvous) => {
-            // Rank 0 may start a thread here, for the rendezvous.
+            // Set the environment here: rank 0 may start a thread for the rendezvous next, and the environment cannot
+            // be changed safely beside other threads.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
             let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
@@ -93,8 +94,8 @@ fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<Worl
     world(transports, identity, settings, Box::new(directory), &place)
 }
 
-/// The reason why this process cannot become a rank. Its `Debug` text is its message too, since a `main` that
-/// returns it prints that.
+/// The reason why this process cannot become a rank. Its `Debug` text is its message too, because a `main` that returns
+/// an error prints the `Debug` text.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
@@ -244,7 +245,7 @@ struct Member(Option<Connection>);
 impl Directory for Member {
     fn request_address(&mut self, rank: u32) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll reports that.
+            // If the request fails, the next poll reports the error.
             let _ = connection.request_address(rank);
         }
     }
@@ -266,14 +267,14 @@ impl Directory for Member {
 
     fn tell(&mut self, figures: Figures, peers: &[PeerStats]) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll reports that.
+            // If this report fails, the next poll reports the error.
             let _ = connection.tell(figures, peers);
         }
     }
 
     fn give_up(&mut self, rank: u32, incarnation: u32, why: String) {
         if let Some(connection) = &mut self.0 {
-            // If it fails, the next poll reports that.
+            // If this report fails, the next poll reports the error.
             let _ = connection.give_up(rank, incarnation, why);
         }
     }
@@ -292,7 +293,8 @@ impl Directory for Member {
 
     fn close(&mut self) {
         if let Some(connection) = self.0.take() {
-            // If the message cannot be sent, the agent sees only the closed connection, and treats it in the same way.
+            // If the message cannot be sent, the agent sees only the closed connection, and treats that like this
+            // message.
             let _ = connection.close();
         }
     }

@@ -108,8 +108,8 @@ impl<T: Element> Layout<T> {
         Self::new(call, Form::block(len))
     }
 
-    /// Returns the layout of `count` blocks of `block` elements each, of which the first elements are `stride` elements
-    /// apart (MPI_Type_vector).
+    /// Returns the layout of `count` blocks of `block` elements each. The first elements of successive blocks are
+    /// `stride` elements apart (MPI_Type_vector).
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
@@ -365,7 +365,7 @@ impl<T: Element> Layout<T> {
         }
     }
 
-    /// Binds the layout to a buffer to receive into. Its elements must not overlap.
+    /// Binds the layout to a buffer to receive into. The elements of the layout must not overlap.
     ///
     /// # Errors
     /// [`LayoutError::BeyondSlice`], [`LayoutError::Overlap`].

@@ -25,7 +25,7 @@ use crate::{Comm, Element};
 /// rounds.
 ///
 /// A round that fails ends the pair of send and receive: each later `start` on either side fails too. Dropping one side
-/// has the same effect. Its memory is freed when no thread has a [`Part`] of it.
+/// has the same effect. The memory of the dropped side is freed when no thread has a [`Part`] of it.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -77,11 +77,11 @@ pub struct PartitionedSend<T: Element>(Half<T>);
 #[must_use = "dropped, it ends the pair"]
 pub struct PartitionedRecv<T: Element>(Half<T>);
 
-/// A partition of a [`PartitionedSend`] in one round, which one thread writes and marks as ready. If it is dropped
-/// before that, the partition can be taken again.
+/// A partition of a [`PartitionedSend`] in one round, which one thread writes and marks as ready. If the `Part` is
+/// dropped before it is marked, the partition can be taken again.
 ///
-/// A `Part` may outlive its round, if the round fails, and its `PartitionedSend`. While it exists, no other round can
-/// begin.
+/// A `Part` may outlive its `PartitionedSend`. It may also outlive its round, if the round fails. While a `Part`
+/// exists, no other round can begin.
 ///
 /// A partition cannot be marked twice:
 /// ```compile_fail,E0382
@@ -121,9 +121,9 @@ impl Comm {
     /// data yet, and does not wait.
     ///
     /// The sends and receives ([`precv_init`](Self::precv_init)) between two ranks with the same tag are paired in the
-    /// order in which they are initialized: the first send with the first receive, and so on. One that has ended or was
-    /// dropped before its partner was initialized still counts. They never match other messages. Both buffers must have
-    /// the same length in bytes, but their elements and partitions may differ.
+    /// order in which they are initialized: the first send with the first receive, and so on. A send or receive that
+    /// has ended or was dropped before its partner was initialized still counts. Partitioned messages never match other
+    /// messages. Both buffers must have the same length in bytes, but their elements and partitions may differ.
     ///
     /// After the first call, each call of this process takes some nanoseconds longer, because the threads that mark
     /// partitions share its lock.
@@ -146,7 +146,7 @@ impl Comm {
         self.told("psend_init", half).map(PartitionedSend)
     }
 
-    /// Initializes a receive into `buffer`, which arrives in `partitions` equal partitions from rank `from`: see
+    /// Initializes a receive of a message from rank `from` into `buffer`, in `partitions` equal partitions: see
     /// [`PartitionedRecv`] and [`psend_init`](Self::psend_init). There are no wildcards.
     ///
     /// MPI: `MPI_Precv_init`.
@@ -349,7 +349,7 @@ impl<T: Element> PartitionedRecv<T> {
     ///
     /// # Errors
     /// [`Error::NoSuchPartition`]. If the partitions have not arrived and the pair has ended, the error of
-    /// [`wait`](Self::wait), so that a loop that waits for them ends.
+    /// [`wait`](Self::wait), so that a loop that calls this until they arrive ends too.
     pub fn arrived(&self, range: Range<usize>) -> Result<bool, Error> {
         self.0.comm.told("PartitionedRecv::arrived", self.have_arrived(range))
     }

@@ -87,9 +87,9 @@ const YIELD_AFTER_NS: u64 = 50_000;
 /// The time after which a waiting thread sleeps: about a hundred times the time to fall asleep and to be woken (10 to
 /// 30 us), so that sleeping makes no wait longer by more than about a hundredth.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
-/// A sleep that nothing can end early lasts one part in this many of the time waited so far, so it lengthens the wait
-/// by that part at most. It lasts at most `NAP_MAX`, at which polling costs under one hundredth of a core even if
-/// waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
+/// A sleep that nothing can end early lasts the time waited so far divided by this number, so it lengthens the wait by
+/// at most this part. The longest sleep is `NAP_MAX`. With sleeps of that length polling costs less than one hundredth
+/// of a core, even if waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
 const NAP_SHARE: u64 = 16;
 const NAP_MAX: Duration = Duration::from_millis(16);
 

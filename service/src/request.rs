@@ -246,7 +246,7 @@ pub(crate) fn result_of<B: Buffer>(
     };
     match result {
         Ok(status) => {
-            // The length of sent data is that of its message.
+            // For a send this check never fails, since the message is as long as the sent data.
             let room = completion.memory.as_ref().map_or(status.bytes, Memory::len);
             let checked = derived.map_or(Ok(status), |derived| derived.exact(status, room));
             if let Err(error) = checked {

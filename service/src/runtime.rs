@@ -1,9 +1,9 @@
 //! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
-//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]). A waiting caller polls in bursts, releases
-//! the lock in between, and gives up its core in steps ([`Patience`]): it spins, then yields, then
-//! sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
-//! descriptors; the others wait for it.
+//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]). A
+//! waiting caller polls in bursts, releases the lock in between, and gives up its core in steps ([`Patience`]): it
+//! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
+//! descriptors; the others wait until that thread wakes them.
 
 mod clock;
 mod closing;
@@ -168,7 +168,8 @@ impl<P: Port> Runtime<P> {
             identity: identity.clone(),
             linger,
             crowded,
-            // In a job of several hosts, a rank's number is not its index among the ranks of its host.
+            // In a job of several hosts, a rank's number is not its index among the ranks of its host, so lanes are not
+            // distributed by it.
             deal: (crowded && place.hosts == 1).then_some(identity.rank.index() * lane.of + lane.number),
             watch,
             woken: Event::default(),
@@ -316,8 +317,8 @@ impl<P: Port> Runtime<P> {
         self.core.share().map_err(|refused| error_of(refused, Fate::NotDelivered))
     }
 
-    /// Makes the marked partitions be sent, without waiting for the lock: if another thread holds the lock, that thread
-    /// sends them when it releases it.
+    /// Has the marked partitions sent, without waiting for the lock: if another thread holds the lock, that thread
+    /// sends the partitions when it releases the lock.
     pub(crate) fn harvest(&self) {
         self.core.ask();
     }
@@ -336,7 +337,7 @@ impl<P: Port> Runtime<P> {
         debug_assert!(is_first, "a runtime is a lane of one rank");
     }
 
-    /// Opens the contexts with a name in this lane. Returns false if it cannot: see [`Engine::open_between`].
+    /// Opens the contexts with a name in this lane. Returns false if it cannot open them: see [`Engine::open_between`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Closed`], [`Error::Forked`].
@@ -349,8 +350,8 @@ impl<P: Port> Runtime<P> {
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
         // If no thread has used this lane since a rank was restarted, the report of the end of its earlier incarnation
-        // may still be unread. Read it now: read after this call, it would end the membership of the present
-        // incarnation.
+        // may still be unread. Read the report now. If it were read after this call, it would end the membership of the
+        // present incarnation.
         core.ask = Time::ZERO;
         // An error is not returned here, since the next call returns it again.
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
@@ -456,7 +457,7 @@ impl<P: Port> Runtime<P> {
         let _ = self.lock().map(|mut core| core.engine.remove_watcher(watcher));
     }
 
-    /// Makes a watcher get the end of a request, with a key: see [`Engine::watch`].
+    /// Reports the end of a request to a watcher, with a key: see [`Engine::watch`].
     pub(crate) fn watch(&self, id: RequestId, watcher: u32, key: u32) {
         let _ = self.lock().map(|mut core| core.engine.watch(id, watcher, key));
     }
@@ -466,9 +467,9 @@ impl<P: Port> Runtime<P> {
         let _ = self.lock().map(|mut core| core.engine.unwatch(id));
     }
 
-    /// Takes a request of a watcher that has ended, or is to report a failure: see [`Engine::take_end`]. Returns its
-    /// key, and its result as of [`finish`](Self::finish). Does not wait, except to [`explain`](Self::explain) a
-    /// failure within `explained`, if given.
+    /// Takes a request of a watcher that has ended, or that must report a failure: see [`Engine::take_end`]. Returns
+    /// the request's key, and the result that [`finish`](Self::finish) would have returned. Does not wait, except to
+    /// [`explain`](Self::explain) a failure within `explained`, if given.
     pub(crate) fn take_end<L: Lent>(
         &self,
         watcher: u32,
@@ -597,7 +598,7 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// A call that holds the lock. Dropping it hands the work that the call has left over to a waiting thread.
+/// A call that holds the lock. If the call leaves work to do, dropping it hands this work over to a waiting thread.
 pub(crate) struct Call<'a, P: Port> {
     runtime: &'a Runtime<P>,
     core: BiasedGuard<'a, Core<P>>,
@@ -609,8 +610,9 @@ impl<P: Port> Call<'_, P> {
     #[inline(always)]
     pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, Time, Time) -> R) -> R {
         let now = self.core.now;
-        // The result is made at its destination. A copy would load in one piece what was just stored in several,
-        // and wait for all earlier stores, those to cache lines of other cores included (4 % of an exchange).
+        // The result is made at its destination. A copy would load, in one piece, bytes that were just stored in
+        // several pieces. Such a load waits for all earlier stores, including those to cache lines of other cores (4 %
+        // of an exchange).
         start(&mut self.core.engine, now, self.deadline)
     }
 }

@@ -125,8 +125,7 @@ enum Loan<'env> {
     /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
-    /// was lent.
-    /// With the bytes of an element, and those of the buffer.
+    /// was lent. The last two fields are the size of an element and the size of the buffer, in bytes.
     Ended(Status, u32, usize),
 }
 
@@ -340,8 +339,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm.told("Scope::wait", result)
     }
 
-    /// Waits until `request` or another of the `awaited` operations ends. `found` is the place or the key of `request`;
-    /// afterwards `Loans::found` has that of the operation that has ended.
+    /// Waits until `request` or another of the `awaited` operations ends. `found` is the place or the key of `request`.
+    /// Afterwards `Loans::found` is the place or the key of the operation that has ended.
     fn finish(&mut self, request: RequestId, awaited: Awaited, found: usize) -> Option<Completion> {
         (self.loans.awaited, self.loans.found) = (awaited, found);
         let completion = self.comm.runtime.finish(request, &mut self.loans, &self.comm.bounds);
@@ -479,7 +478,7 @@ impl Loan<'_> {
         }
     }
 
-    /// Returns the bytes of the buffer; `None` if it is the data of a send.
+    /// Returns the size of the buffer in bytes; `None` for a send.
     #[inline]
     fn room(&self) -> Option<usize> {
         match self {

@@ -116,8 +116,8 @@ impl Stats {
         serde_json::json!(self).to_string()
     }
 
-    /// Returns Prometheus's text format, version 0.0.4. Each sample is labelled with the rank, those of
-    /// messages with the peer and the protocol too.
+    /// Returns Prometheus's text format, version 0.0.4. Each sample is labelled with the rank; samples about messages
+    /// are also labelled with the peer and the protocol.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();

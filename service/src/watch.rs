@@ -73,8 +73,8 @@ impl Watch {
     }
 }
 
-/// The descriptor of the program's driver: readable when a descriptor of the runtime's [`Watch`] is, when it was rung, and
-/// when a time has passed.
+/// The descriptor of the program's driver. It is readable when a descriptor of the runtime's [`Watch`] is readable,
+/// when the bell was rung, and when a time has passed.
 #[derive(Debug)]
 pub(crate) struct Bell {
     own: Watch,
@@ -109,8 +109,9 @@ impl Bell {
         self.own.silence();
     }
 
-    /// Makes the descriptor readable after some time at the latest. A timer that ends earlier stays, so most calls take no
-    /// system call. A timer that has ended makes the descriptor unreadable.
+    /// Makes the descriptor readable after some time at the latest. A running timer that ends earlier is kept, so most
+    /// calls make no system call. A timer that has ended is set again, which makes the descriptor unreadable until the
+    /// new time.
     pub(crate) fn set(&self, now: Time, time: Duration) {
         // In a model time stands still.
         if cfg!(all(test, loom)) {

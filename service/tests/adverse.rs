@@ -95,7 +95,7 @@ fn a_request_in_a_set_keeps_its_own_cancel() {
         let keys = [insert(Some(&cancels[0]), 1), insert(Some(&cancels[1]), 2), insert(None, 3)];
         let also_first = insert(Some(&cancels[0]), 4);
         let taken = insert(Some(&cancels[1]), 5);
-        // A request that is taken out keeps it too.
+        // A request that is taken out keeps its cancel too.
         let taken = set.remove(taken).unwrap();
         let is_cancelled = |end: Result<_, samite::Failed<Vec<u8>>>| {
             matches!(end.map_err(Error::from), Err(Error::Cancelled { .. }))
@@ -402,7 +402,7 @@ fn a_split_does_not_agree_with_a_duplicate() {
     });
 }
 
-/// Nothing of such a set is under way.
+/// In such a set no request is under way.
 #[test]
 fn a_set_of_requests_that_were_finished_before_ends_with_a_cancel_too() {
     samite::local(1, |world| {

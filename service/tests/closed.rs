@@ -1,5 +1,5 @@
-//! Objects that outlive their `World`: every call ends with an error at once, and so do calls that wait when it is
-//! dropped.
+//! Objects that outlive their `World`: every call ends with an error at once, and so do calls that wait when the
+//! `World` is dropped.
 
 use std::thread;
 use std::time::Duration;

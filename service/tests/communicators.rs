@@ -167,7 +167,7 @@ fn a_failure_is_named_by_both_ranks() {
             return None;
         }
         let named = back.recv(&mut [0u8], Rank(3), 1).unwrap_err();
-        // The others must not leave before all have these errors.
+        // No rank may leave before all ranks have these errors.
         let rest = back.create(&back.group().exclude([3]), 1).unwrap();
         ring(&rest).unwrap();
         Some(named)

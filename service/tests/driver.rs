@@ -1,4 +1,5 @@
-//! The thread that drives for futures: its life and its cost. One test alone, since it counts the process's threads.
+//! The thread that drives for futures: when it exists, and what it costs. This file has one test, which counts the
+//! process's threads.
 
 use std::fs;
 use std::pin::pin;

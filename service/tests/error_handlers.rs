@@ -215,7 +215,7 @@ fn timeouts_are_reported_and_cancels_are_not() {
         let request = comm.irecv(vec![0u8], me, 7).unwrap();
         request.cancel();
         assert!(matches!(request.wait().unwrap_err().error, Error::Cancelled { .. }));
-        // This one may, since its handle has no handler.
+        // This time-out is not reported, since this handle has no handler.
         let quiet = soon.with_error_handler(ErrorHandler::Return);
         assert!(is_timeout(&quiet.recv(&mut [0u8], me, 7).unwrap_err()));
     });
@@ -273,7 +273,8 @@ fn a_function_of_a_request_is_called_after_the_handler() {
         let (reports, error) = end(&comm.with_timeout(Duration::ZERO));
         assert_eq!(reports, [("Request::on_end".to_owned(), error)]);
 
-        // The handler may wait for a message in that thread, and so may the body.
+        // The handler is called in the thread of the runtime that makes progress for futures. It may wait for a message
+        // there, and so may the body.
         let (sender, ends) = channel();
         let sender = Mutex::new(sender);
         let answers = comm.with_error_handler(ErrorHandler::call(move |raised| {
@@ -284,7 +285,8 @@ fn a_function_of_a_request_is_called_after_the_handler() {
         comm.send(&[5u8], me, 9).unwrap();
         assert_eq!(ends.recv().unwrap(), Ok(vec![5]));
 
-        // A handler that panics is reported as a body that panics; the thread continues.
+        // A handler that panics has the same effect as a body that panics: the panic is reported, and the thread
+        // continues.
         struct OnDrop(Sender<()>);
         impl Drop for OnDrop {
             fn drop(&mut self) {
@@ -367,7 +369,7 @@ fn scopes_report_each_error_once() {
         let (me, soon) = (comm.rank(), comm.with_timeout(SHORT));
         let scope =
             |body: &dyn Fn(&mut samite::Scope<'_, '_>) -> Result<(), Error>| soon.scope(|scope| body(scope));
-        // Calls in the body, and the end of the scope does not repeat their errors.
+        // The calls in the body report their errors, and the end of the scope does not report them again.
         let failed = scope(&|scope| scope.isend(&[1u8], NO_RANK, 7).map(drop)).unwrap_err();
         log.took("Scope::isend", failed);
         let mut room = [[0u8]; 8];
@@ -395,7 +397,7 @@ fn scopes_report_each_error_once() {
         // An error of the program's own is not reported.
         assert_eq!(soon.scope(|_| Err::<(), _>(Error::Inactive)), Err(Error::Inactive));
         assert!(log.is_empty());
-        // One that the body handles is.
+        // An error that the body handles was reported by the call in the body.
         let kept = comm.scope(|scope| Ok(scope.isend(&[1u8], NO_RANK, 7).is_err()));
         assert!(matches!(kept, Ok(true)) && log.take().len() == 1);
         let failed = soon.scope(|scope| {
@@ -487,7 +489,7 @@ fn creations_report_their_errors() {
         };
         log.took("Creation::test", error);
         log.took("Creation::test", creation.test().unwrap().unwrap_err());
-        // One that the program gives up reports nothing.
+        // A creation that the program gives up reports nothing.
         let creation = comm.idup().unwrap();
         creation.cancel();
         assert!(matches!(creation.wait(), Err(Error::Cancelled { .. })));
@@ -549,7 +551,8 @@ fn what_is_made_of_a_handle_has_its_handler() {
         let lane = comm.with_buffer(1 << 10).lane(1).unwrap();
         fails(&lane);
         fails(&lane.dup().unwrap());
-        // A buffer does not replace the handler, nor the reverse: this message does not fit.
+        // A buffer does not replace the handler, and a handler does not replace the buffer. The send of a message that
+        // does not fit fails.
         let buffered = comm.with_buffer(8).with_mode(samite::Mode::Buffered);
         let full = (0..).find_map(|_| buffered.send(&[0u8; 64 << 10], Rank(1 - rank.0), 8).err()).unwrap();
         log.took("send", full);
@@ -692,7 +695,7 @@ fn a_function_that_panics_leaves_the_handle_usable() {
             let panic = catch_unwind(AssertUnwindSafe(|| panics.send(&[1u8], NO_RANK, 7))).unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the handler"));
         }
-        // The thread does not take itself for one that runs a handler.
+        // After the panics this thread does not count as one that runs a handler.
         log.took("send", comm.send(&[1u8], NO_RANK, 7).unwrap_err());
         panics.sendrecv(&[1u8], Rank(0), 7, &mut [0u8], Rank(0), 7).unwrap();
     });

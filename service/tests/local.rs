@@ -108,7 +108,7 @@ fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
         if comm.rank() == 2 {
             return Ok(());
         }
-        // Before it has left, a short message to it succeeds.
+        // Wait until rank 2 has left: a short message to it succeeds before that.
         let gone = comm.recv(&mut [0_u8], Rank(2), 9).unwrap_err();
         assert!(matches!(gone, Error::PeerFailed { rank: Rank(2), .. }), "{gone}");
         for bytes in [8, 1 << 20] {

@@ -95,7 +95,8 @@ fn marks_travel_while_no_thread_is_inside() {
             }
         },
         |comm| {
-            // The sender sends this message after its initialization, so that has arrived too.
+            // The sender sends this message after it has initialized its side, so the packet of that initialization has
+            // arrived too.
             comm.recv(&mut [0_u8; 0], Rank(0), TAG).unwrap();
             let mut recv = comm.precv_init(vec![0_u8; 3_000], 3, Rank(0), TAG).unwrap();
             for round in 0..50 {

@@ -143,7 +143,8 @@ fn a_receive_that_fails_cancels_its_send() {
         let comm = world.comm().with_timeout(Duration::from_secs(60));
         if comm.rank() == 1 {
             comm.send(&[1_u64; 2], Rank(0), 7)?;
-            // This rank never receives the long message, but the exchange of rank 0 ends, and rank 0 sends this one.
+            // This rank never receives the long message, but the exchange of rank 0 ends. Then rank 0 sends the message
+            // that this call receives.
             return comm.recv(&mut [0_u8], Rank(0), 9).map(drop);
         }
         let exchange = comm.isendrecv(vec![5_u8; LONG], Rank(1), 8, vec![6_u64], Rank(1), 7)?;

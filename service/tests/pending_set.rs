@@ -111,7 +111,7 @@ fn messages_that_another_thread_received_are_reported() {
             exchange(&world);
             is_over.store(true, Ordering::Relaxed);
         });
-        // No rank leaves while the thread of rank 0 looks for messages from any.
+        // No rank leaves while the thread of rank 0 looks for messages from any source.
         match comm.rank() {
             Rank(0) => [1, 2].iter().for_each(|&to| comm.send(&[0_u8], Rank(to), 5).unwrap()),
             _ => drop(comm.recv(&mut [0_u8], Rank(0), 5).unwrap()),
@@ -126,7 +126,7 @@ fn an_operation_that_had_ended_is_in_the_set() {
         let (mut first, mut second, mut third) = ([0_u8], [0_u8], [0_u8]);
         let result = comm.scope(|scope| {
             let mut set = PendingSet::default();
-            // The receive ends within another operation's wait, before it is added.
+            // The receive ends while the scope waits for another operation, before the receive is added to the set.
             let early = scope.irecv(&mut first, Rank(0), 1)?;
             let sent = [scope.isend(&[1_u8], Rank(0), 1)?, scope.isend(&[2_u8], Rank(0), 2)?];
             let other = scope.irecv(&mut second, Rank(0), 2)?;
@@ -140,7 +140,7 @@ fn an_operation_that_had_ended_is_in_the_set() {
             expected.sort_unstable();
             assert_eq!(keys, expected);
             assert!(set.is_empty() && scope.wait_any(&mut set).is_none());
-            // A cancelled operation ends, and one that stays in the set is waited for by the scope.
+            // A cancelled operation ends. The end of the scope waits for an operation that stays in the set.
             let key = set.insert(scope.irecv(&mut third, Rank(0), 3)?);
             scope.cancel(set.get(key).expect("it is under way"));
             let (cancelled, result) = scope.wait_any(&mut set).expect("there is one");
@@ -187,8 +187,8 @@ fn a_failure_ends_the_operations_with_that_rank_alone() {
     }
 }
 
-/// Messages arrive while a failure ends receives from any source: each receive gets one or the other, and its key comes
-/// once.
+/// Messages arrive while a failure ends receives from any source. Each receive ends once, with a message or with the
+/// failure, and its key comes once.
 #[test]
 fn a_failure_and_a_message_end_a_receive_once() {
     const RECEIVES: usize = 20_000;

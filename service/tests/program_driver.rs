@@ -22,7 +22,7 @@ fn on_tokio(driver: Driver) -> AsyncFd<Driver> {
     AsyncFd::new(driver).unwrap()
 }
 
-/// Drives on tokio until the world ends. tokio is interested in edges.
+/// Drives on tokio until the world ends. tokio's epoll instance registers the descriptor by edge.
 async fn drive_on_tokio(driver: Driver) -> Result<(), Error> {
     let driver = on_tokio(driver);
     loop {
@@ -31,7 +31,8 @@ async fn drive_on_tokio(driver: Driver) -> Result<(), Error> {
     }
 }
 
-/// Drives on smol until the world ends. smol is interested in one event at a time, by level.
+/// Drives on smol until the world ends. smol's epoll instance registers the descriptor by level, for one event at a
+/// time.
 async fn drive_on_smol(driver: Driver) -> Result<(), Error> {
     let driver = smol::Async::new(driver).unwrap();
     loop {

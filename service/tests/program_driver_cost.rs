@@ -1,4 +1,5 @@
-//! The cost of a driver of the program. One test alone, since it counts the process's threads and measures its time.
+//! The cost of a driver of the program. This file has one test, which counts the process's threads and measures its
+//! processor time.
 
 use std::fs;
 use std::time::Duration;

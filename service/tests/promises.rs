@@ -19,7 +19,8 @@ fn ready<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// Runs `body` as the only rank of a job, with a duplicate that has hints. The lengths of its messages are checked.
+/// Runs `body` as the only rank of a job, with a duplicate that has hints. The check `hints` is on, so the lengths of
+/// messages are checked.
 fn with_hints(hints: Hints, body: impl Fn(&Comm) + Sync) {
     let mut settings = Settings::default();
     settings.set_check(&[Check::Hints]).unwrap();

@@ -139,7 +139,7 @@ fn rendezvous(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) ->
             let expected = "a port below 65535";
             let port: u16 =
                 parse(env, MASTER_PORT, expected, BY_USER)?.ok_or_else(|| missing(MASTER_PORT))?;
-            // The port itself is torch's, which may run in the same processes.
+            // torch may use the port itself in the same processes, so the rendezvous uses the next one.
             let Some(port) = port.checked_add(1) else {
                 let (variable, value) = (MASTER_PORT, port.to_string());
                 return Err(Refusal::Malformed { variable, value, expected, fix: BY_USER });
@@ -273,8 +273,8 @@ const SRUN: &str = "start the program with `srun --mpi=pmix` or `--mpi=pmi2`, or
 const MEET: &str = "set SAMITE_RENDEZVOUS to a port of rank 0's host, as in `node1:7000`, and SAMITE_SIZE to the number \
                     of ranks";
 
-/// The variables are from each launcher's documentation. Those of one launcher alone come first, because several
-/// launchers set the general ones too.
+/// The variables are from each launcher's documentation. A variable that only one launcher sets comes before those that
+/// several launchers set, so that the specific launcher is found first.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec without PMIx", Sign::Set, SAMITE_RUN),
     Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),

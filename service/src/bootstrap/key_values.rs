@@ -158,7 +158,8 @@ impl KeyValuesDirectory {
                 LAUNCHER => {
                     self.clerk = None;
                     if let Some(line) = self.line.take() {
-                        // The inherited descriptor may stay open, so closing the copy is not enough.
+                        // A copy of this descriptor, the inherited one, may stay open. The registration would then
+                        // outlive the drop of `line` (epoll(7)), so it is deleted.
                         let _ = epoll::delete(&self.watch, line);
                     }
                     let why = "the launcher that started it is gone".to_owned();

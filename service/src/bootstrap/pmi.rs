@@ -1,9 +1,10 @@
 //! The PMI protocol, over the descriptor from the launcher: PMI-1 as in Hydra, Intel's and Flux's launchers,
 //! PMI-2 as in Slurm.
 //!
-//! PMI-1.1 in an order that all of them accept: `init`, `get_maxes`, `get_my_kvsname`, one `put`, one `barrier_in`,
-//! then a `get` before the first message to each rank, and `finalize`. A launcher ends the job if a command names
-//! another key-value space, so this code asks for the name and repeats it unchanged.
+//! Over PMI-1.1 a rank sends its commands in an order that all of these launchers accept: `init`, `get_maxes`,
+//! `get_my_kvsname`, one `put`, one `barrier_in`, then a `get` before the first message to each rank, and `finalize`. A
+//! launcher ends the job if a command names another key-value space, so this code asks for the name and repeats it
+//! unchanged.
 
 mod mapping;
 mod wire;
@@ -131,8 +132,8 @@ pub(crate) enum PmiError {
 struct Pmi {
     stream: UnixStream,
     inbound: Vec<u8>,
-    /// The command that was not answered in time. No further command is sent, since an answer does not name its
-    /// command.
+    /// The command that was not answered in time. No further command is sent: an answer does not name its command, so a
+    /// late answer would be taken for that of the next command.
     unanswered: Option<&'static str>,
     wire: Wire,
     /// The name of the job's key-value space, for PMI-1.
@@ -204,7 +205,7 @@ impl Pmi {
         };
         match answer {
             Ok(answer) => Ok(found(&answer)),
-            // Some launchers report a missing key in this way.
+            // Some launchers report a missing key as an error.
             Err(PmiError::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -273,7 +274,7 @@ impl KeyValues for Pmi {
     }
 
     fn leave(&mut self) {
-        // If it fails, the launcher is gone or ends the job.
+        // If this command fails, the launcher is gone or ends the job. In both cases nothing is left to do.
         let _ = match self.wire {
             Wire::One => self.ask("finalize", &[], "finalize_ack"),
             Wire::Two => self.ask("finalize", &[], "finalize-response"),

@@ -19,9 +19,9 @@ impl Comm {
     /// The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the messages in
     /// it that were not received, and those that arrive later. Their senders see them as received.
     ///
-    /// Its members are the processes that create it. A rank that is started again later
-    /// ([`incarnation`](Self::incarnation)) is no member of it: operations with it end with [`Error::PeerFailed`] and
-    /// the cause [`Cause::Restarted`](crate::Cause::Restarted).
+    /// The members of the new communicator are the processes that create it. If a rank is started again later
+    /// ([`incarnation`](Self::incarnation)), its new process is not a member: operations with that rank end with
+    /// [`Error::PeerFailed`] and the cause [`Cause::Restarted`](crate::Cause::Restarted).
     ///
     /// # Errors
     /// [`Error::PeerFailed`], at all ranks that live, if a rank fails or leaves meanwhile, or gives up the creation
@@ -221,9 +221,9 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
 /// that waits or tests makes progress with all creations of the process, so ranks may wait for several creations in
 /// different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this progress.
 ///
-/// Dropping it gives the creation up. The other ranks get [`Error::PeerFailed`] with
+/// Dropping a `Creation` gives it up. The other ranks get [`Error::PeerFailed`] with
 /// [`Cause::LeftComm`](crate::Cause::LeftComm) from the creation. If the creation has already succeeded for them, they
-/// get it from their operations with this rank in the communicator.
+/// get this error from their operations with this rank in the communicator.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -267,8 +267,8 @@ impl<C> Creation<C> {
         let cancel = Bounds { timeout: None, cancel: self.parent.bounds.cancel.clone() };
         let mut seen = None;
         let end = loop {
-            // Each turn of the loop waits for one rank. It ends when the creation begins to wait for another one, so
-            // that reports name the right rank.
+            // Each turn of the loop waits for one rank, and ends when the creation begins to wait for another rank. So
+            // reports name the right rank.
             let (rank, tag) = seen.unwrap_or((runtime.rank, 0));
             let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag, mask: !0 };
             let look = |engine: &mut Engine<_>| {

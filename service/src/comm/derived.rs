@@ -101,8 +101,8 @@ impl Comm {
         Self { derived, context, ..self.clone() }
     }
 
-    /// Returns the runtime of the first lane. After the end of the World every lane returns the same error, so the own
-    /// lane serves too.
+    /// Returns the runtime of the first lane. If the `World` has ended, returns the runtime of this handle's lane,
+    /// since every lane returns the same error then.
     pub(super) fn first_lane(&self) -> Arc<Runtime<Transport>> {
         self.runtime.lane(0).unwrap_or_else(|_| Arc::clone(&self.runtime))
     }

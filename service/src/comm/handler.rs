@@ -172,10 +172,10 @@ impl Comm {
     ///
     /// The handler applies to all calls on this handle that return an [`Error`], and to all calls on the objects that
     /// they return: requests, sets, scopes, persistent and partitioned operations, claimed messages, futures,
-    /// creations. Clones of the handle have it too, its handles on other [lanes](Self::lane), and the communicators
-    /// that are created on it. An error of a request is reported by the call that returns it, such as a wait, a test,
-    /// or the poll of a future. [`Request::on_end`](crate::Request::on_end) reports it in the thread that calls the
-    /// function, just before.
+    /// creations. Clones of the handle, its handles on other [lanes](Self::lane), and the communicators that are
+    /// created on it have the handler too. An error of a request is reported by the call that returns it, such as a
+    /// wait, a test, or the poll of a future. [`Request::on_end`](crate::Request::on_end) reports the error in the
+    /// thread that calls the function, just before that call.
     ///
     /// An expired time-out is an error like others. To look for messages with short time-outs, use a handle without a
     /// handler. Two errors call no handler: [`Error::Cancelled`], since a cancelled operation has ended as the program

@@ -8,9 +8,9 @@ use crate::select::{Accepted, Rank, Source, Tag};
 
 /// Promises of a program about its use of a communicator: see [`Comm::dup_with`].
 ///
-/// Samite checks the promises, and gains no time from them. Wildcards that no receive uses cost it little: 4 bytes and a
-/// store for each message that waits in a queue of more than 64 messages (see the crate `samite-matching`). And a message
-/// carries its length in any case.
+/// Samite checks the promises, but does not become faster by them. The support of wildcards costs little where no
+/// receive uses them: 4 bytes and a store for each message that waits in a queue of more than 64 messages (see the
+/// crate `samite-matching`). And a message carries its length in any case.
 ///
 /// ```
 /// use samite::Hints;
@@ -58,9 +58,9 @@ impl Hints {
         self.and(Self::EXACT_LENGTH)
     }
 
-    /// Adds the permission for messages to overtake others of their sender (`mpi_assert_allow_overtaking`). It has no
-    /// effect: messages keep their order, because each path delivers packets in order. It exists for programs that are
-    /// translated from MPI.
+    /// Adds the permission for messages to overtake other messages of their sender (`mpi_assert_allow_overtaking`). It
+    /// has no effect: messages keep their order, because each path delivers packets in order. It exists for programs
+    /// that are translated from MPI.
     #[must_use]
     pub const fn overtaking(self) -> Self {
         self.and(Self::OVERTAKING)
@@ -80,7 +80,7 @@ impl Hints {
         self.contains(Self::EXACT_LENGTH)
     }
 
-    /// Returns the hint that a search with this pattern breaks.
+    /// Returns the hint that a receive, probe or claim with this source and this tag breaks.
     fn broken_by(self, from: Source, tag: Tag) -> Option<Self> {
         let broken = [
             (Self::NO_ANY_SOURCE, from.0 == Accepted::Any),
@@ -110,9 +110,9 @@ impl fmt::Display for Hints {
 impl Comm {
     /// Creates a communicator as [`dup`](Self::dup) does, with hints (`MPI_Comm_dup_with_info`; MPI 4.1, section 7.4.4).
     ///
-    /// The hints are promises of this rank; other ranks may give other hints. They apply to all handles of the new communicator on
-    /// this rank. Communicators that are created on it have none, duplicates included. Partitioned messages and the
-    /// creation of communicators have no wildcards, and no hint concerns them.
+    /// The hints are promises of this rank; other ranks may give other hints. They apply to all handles of the new
+    /// communicator on this rank. Communicators that are created on it have none, duplicates included. Partitioned
+    /// messages and the creation of communicators have no wildcards, and no hint concerns them.
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup).
@@ -138,7 +138,8 @@ impl Comm {
     /// (`MPI_Comm_idup_with_info`).
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the others.
+    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
+    /// [`dup_with`](Self::dup_with).
     pub fn idup_with(&self, hints: Hints) -> Result<Creation<Self>, Error> {
         self.told("idup_with", self.begin_dup(hints))
     }

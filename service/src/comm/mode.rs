@@ -34,7 +34,8 @@ pub enum Mode {
     Ready,
 }
 
-/// The bytes that each message takes in the buffer of a [`Comm::with_buffer`] beside its own (`MPI_BSEND_OVERHEAD`).
+/// The number of bytes that a message takes in the buffer of [`Comm::with_buffer`] in addition to its own length
+/// (`MPI_BSEND_OVERHEAD`).
 pub const BUFFERED_OVERHEAD: usize = KEPT_OVERHEAD;
 
 impl Comm {

@@ -81,8 +81,8 @@ impl Share {
     }
 
     fn post(&mut self, notice: Notice) {
-        // The launcher asks for figures repeatedly. If no thread uses the lane, nobody answers, so one question is kept
-        // and the others are dropped.
+        // The launcher asks for figures repeatedly. A lane that no thread uses does not answer, so it keeps one
+        // question and drops the others.
         if matches!(notice, Notice::Asked { at_end: false })
             && self.news.iter().any(|news| matches!(news, Notice::Asked { at_end: false }))
         {

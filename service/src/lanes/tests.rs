@@ -217,8 +217,8 @@ fn questions_do_not_pile_up_in_a_lane_that_is_not_used() {
     }
 }
 
-/// A process can be stopped and continued any number of times. If the other rank made the first contact with a lane, that
-/// lane never asked for its address; it must still learn the address of the next incarnation.
+/// A process can be stopped and continued any number of times. If another rank made the first contact with a lane, that
+/// lane never requested the address of the other rank. It must still learn the address of the next incarnation.
 #[test]
 fn a_lane_that_is_not_used_keeps_the_last_stop_and_learns_of_a_restart() {
     struct Tells(Vec<Notice>);

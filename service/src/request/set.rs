@@ -35,7 +35,7 @@ use crate::{Cancel, Comm, Error};
 /// # });
 /// ```
 ///
-/// A dropped set cancels its requests, as they do when dropped alone.
+/// Dropping a set cancels its requests, as dropping each of them alone does.
 #[derive(Debug)]
 pub struct RequestSet<B: Buffer> {
     comm: Comm,
@@ -54,11 +54,10 @@ impl<B: Buffer> RequestSet<B> {
         Self { comm, watcher, members: Members::default(), cancels: Cancels::default(), buffer: PhantomData }
     }
 
-    /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request keeps
-    /// its own deadline and cancel; a time-out of the set's communicator has no effect. The cancel of the set's
-    /// communicator ends each call that waits or tests, by
-    /// cancelling one request. A request whose result [`Request::test`] has returned ends in the set with
-    /// [`Error::NoSuchRequest`].
+    /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request
+    /// keeps its own deadline and cancel; a time-out of the set's communicator has no effect. The cancel of the set's
+    /// communicator ends each call that waits or tests, by cancelling one request. A request whose result
+    /// [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`].
     ///
     /// # Errors
     /// Returns the request if it belongs to another [`World`](crate::World) or another [lane](Comm::lane).
@@ -91,8 +90,8 @@ impl<B: Buffer> RequestSet<B> {
         self.members.len() == 0
     }
 
-    /// Waits until a request ends, and takes it out. Returns its key, and its result as of [`Request::wait`]. Returns
-    /// `None` if the set is empty.
+    /// Waits until a request ends, and takes it out. Returns its key, and the result that [`Request::wait`] would have
+    /// returned. Returns `None` if the set is empty.
     #[must_use = "a result is returned once"]
     pub fn wait_any(&mut self) -> Option<End<B>> {
         self.next("RequestSet::wait_any")
@@ -271,7 +270,7 @@ impl<B: Buffer> Drop for RequestSet<B> {
     }
 }
 
-/// A request of the set. It keeps its communicator, which may be another than that of the set.
+/// A request of the set. It keeps its own communicator, which may differ from the set's.
 #[derive(Debug)]
 struct UnderWay {
     id: RequestId,
@@ -280,8 +279,8 @@ struct UnderWay {
     extras: Option<Arc<Extras>>,
 }
 
-/// The different cancels of a set's requests, each with the number of its requests, and a flag that is true until the
-/// cancel has cancelled them. So a wait looks at each cancel, and not at each request.
+/// The different cancels of a set's requests. Each has the number of its requests, and a flag that is true until the
+/// cancel has cancelled these requests. So a wait looks at each cancel, and not at each request.
 #[derive(Debug, Default)]
 struct Cancels(Vec<(Cancel, usize, bool)>);
 

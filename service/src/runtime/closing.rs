@@ -80,8 +80,8 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// Drives the lanes of a rank until their peers have taken all messages. All lanes are driven until the last has
-/// finished, because a peer may make its first contact in any of them, and must then receive the goodbye.
+/// Drives the lanes of a rank until their peers have taken all messages. All lanes are driven until the last of them
+/// has finished, because a peer may make its first contact in any lane, and must then receive the goodbye.
 fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     let Some(first) = goodbyes.first() else { return Ok(()) };
     let mut patience = Patience::new(first.runtime.crowded);
@@ -106,9 +106,9 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
                 let time = core.time_to_sleep(nap_time, until);
                 let Some(time) = core.arm(nap_time, time) else { continue };
                 match &runtime.watch {
-                    // Sleep on the descriptors only if no other thread slept there and there is no other lane. A thread
-                    // that was woken may not have reset the alarm, which would end this sleep at once; and events of
-                    // other lanes do not wake a sleep on this lane's descriptors.
+                    // Sleep on the descriptors only if no other thread slept there and there is no other lane. Another
+                    // thread that was woken may not have reset the alarm, which would end this sleep at once. Events of
+                    // other lanes do not end a sleep on this lane's descriptors.
                     Some(watch) if *was_alone && is_only => watch.sleep(time),
                     _ => nap(nap_time.min(time)),
                 }
@@ -134,7 +134,7 @@ pub(crate) struct Goodbye<'a, P> {
     was_alone: bool,
     start: Time,
     is_said: bool,
-    /// The receiver of a message of an agreement that is not sent yet and must be sent before the goodbye.
+    /// The receiver of an unsent message of an agreement. The message must be sent before the goodbye.
     awaits: Option<WorldRank>,
 }
 

@@ -75,7 +75,8 @@ pub(crate) enum Notice {
         verdict_on: u32,
         why: String,
     },
-    /// The launcher asks for a report of this rank's activity: at once, or when the rank ends and then for each peer.
+    /// The launcher asks for a report of this rank's activity: at once, or if `at_end`, when the rank ends. The report
+    /// at the end includes figures for each peer.
     Asked {
         at_end: bool,
     },

@@ -1,8 +1,8 @@
-//! The driver: what makes progress for the futures that wait, and calls their wakers.
+//! The driver, which makes progress for the futures that wait, and calls their wakers.
 //!
-//! The driver is a thread of the runtime, which exists only while futures wait, or the program
+//! The driver is either a thread of the runtime, which exists only while futures wait, or the program
 //! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
-//! descriptors. The program drives when a descriptor of its own is readable, which an executor waits for.
+//! descriptors. The program has a descriptor of its own: its executor waits until that is readable, and then drives.
 //!
 //! ```text
 //!              a future waits                  none waits                  none has waited for 20 ms
@@ -19,9 +19,9 @@
 //! When the `Driver` is dropped, a new thread is started if futures wait. Each thread has a number and ends when it is
 //! not the driver any more, so there is one driver at any time.
 //!
-//! Between two calls of the program, its driver is armed like a sleeping thread, but no thread relies on it: the
-//! executor may never poll again. A thread that must sleep takes its place, and calls it after waking up, because that
-//! disarms the port.
+//! Between two calls, the program's driver is armed like a sleeping thread. But no thread relies on the program,
+//! because the executor may never poll again. A thread that must sleep takes the program's place. When that thread
+//! wakes up, it disarms the port, so it also makes the program's descriptor readable.
 
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -71,7 +71,8 @@ struct Program {
 }
 
 impl Drivers {
-    /// Returns the number of the thread that must be started for a future that waits, if any. It counts as started.
+    /// Returns the number of the thread that must be started for a future that waits, if any. The state then says that
+    /// this thread is the driver.
     fn thread_to_start(&mut self) -> Option<u64> {
         match self.state {
             State::Absent => {
@@ -102,7 +103,7 @@ impl Drivers {
         self.state = State::Called;
     }
 
-    /// Ends the part of the program. Returns false if it is not the driver.
+    /// Ends the program's time as the driver. Returns false if the program is not the driver.
     fn take_back(&mut self) -> bool {
         self.state = if self.program.is_some() { State::Absent } else { self.state };
         self.program.take().is_some()
@@ -222,7 +223,7 @@ where
             hint: "raise the limit of open files (ulimit -n)".into(),
         })?;
         core.tasks.drivers.lend(Arc::clone(&bell));
-        // A thread that was the driver may sleep, or wait for another one that does.
+        // A thread that was the driver may sleep, or may wait for another thread that sleeps.
         self.rouse(&mut core);
         self.woken.notify_all();
         Ok(bell)
@@ -269,7 +270,7 @@ where
         Ok(())
     }
 
-    /// Ends the part of the program as the driver. A thread takes over if futures wait.
+    /// Ends the program's time as the driver. A thread takes over if futures wait.
     pub(crate) fn take_driver_back(self: &Arc<Self>) {
         let Ok(mut core) = self.core.lock() else { return };
         if !core.tasks.drivers.take_back() {

@@ -143,8 +143,8 @@ impl Rank0 {
     }
 }
 
-/// Checks `run`, and then closes the runtime: a driver thread whose last future was polled again sleeps until some time has
-/// passed.
+/// Checks `run`, and then closes the runtime. Without the close, a driver thread whose last future was polled again
+/// would sleep until some time has passed, and in a model time stands still.
 fn check(preemptions: usize, run: fn(&Rank0)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -231,7 +231,7 @@ fn a_future_that_comes_while_the_driver_ends_is_woken() {
     });
 }
 
-/// The waiting thread sleeps on the descriptors instead of the driver, or takes the events for the future.
+/// The waiting thread sleeps on the descriptors in the driver's place, or takes the events that end the future's wait.
 #[test]
 fn a_thread_that_waits_takes_no_wake_up_from_a_future() {
     check(1, |rank| {
@@ -258,7 +258,7 @@ fn the_program_drives() {
     });
 }
 
-/// The waiting thread sleeps on the descriptors instead of the program, which may never drive again.
+/// The waiting thread sleeps on the descriptors in the program's place, which may never drive again.
 #[test]
 fn the_program_and_a_thread_that_waits_both_end() {
     check(2, |rank| {

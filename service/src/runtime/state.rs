@@ -40,7 +40,7 @@ pub(super) struct Core<P> {
     pub(super) waited_ns: u64,
     /// The message that a thread waits for without a request, in a probe for example.
     pub(super) sought: Option<Report>,
-    /// The reason why the other ranks gave up this rank, if they did. It takes no further action then.
+    /// The reason why the other ranks gave up this rank, if they did. Then this rank takes no further action.
     pub(super) condemned: Option<String>,
     pub(super) burst: Burst,
     /// Number of times that the core was yielded.
@@ -49,9 +49,9 @@ pub(super) struct Core<P> {
     pub(super) sleeper: Option<Sleeper>,
     /// True if the port is armed.
     pub(super) is_armed: bool,
-    /// The descriptors that it sleeps on.
+    /// The descriptors on which the sleeper sleeps.
     pub(super) watch: Option<Arc<Watch>>,
-    /// Threads that wait until it wakes.
+    /// The number of threads that wait until the sleeper wakes.
     pub(super) followers: usize,
     /// The futures that wait.
     pub(super) tasks: Tasks,
@@ -115,7 +115,7 @@ impl<P: Port> Core<P> {
         self.ask = Time::ZERO;
     }
 
-    /// Wakes the sleeper if there is work that is due before it would wake.
+    /// Wakes the sleeper if work is due before the sleeper would wake without this.
     #[cold]
     pub(super) fn wake_if_due(&mut self) {
         let are_ready = self.tasks.are_ready(&self.engine);
@@ -124,8 +124,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Sends partitions that were marked. A thread that releases the lock calls it, so it wakes the threads that wait for
-    /// the ends of their requests.
+    /// Sends partitions that were marked. The thread that releases the lock calls this on behalf of the marking
+    /// threads, so this also wakes the threads whose requests have ended thereby.
     #[cold]
     pub(super) fn harvest(&mut self) {
         if self.condemned.is_some() {
@@ -142,8 +142,8 @@ impl<P: Port> Core<P> {
     }
 
     /// Abandons a request. If the others have given up this rank, nothing is sent to them: for them the rank is dead,
-    /// and a message from it would mislead them. But its buffers are concealed, because none of the others may read a
-    /// buffer that the caller gets back.
+    /// and a message from it would mislead them. But the buffers of this rank are concealed, because no other rank may
+    /// read a buffer that the caller gets back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
             None => self.engine.forget(id),
@@ -223,7 +223,8 @@ impl<P: Port> Core<P> {
 
     /// Arms the port before a sleep. Returns the longest sleep, `None` if there is work.
     pub(super) fn arm(&mut self, nap_time: Duration, time: Duration) -> Option<Duration> {
-        // A thread takes the place of the program's driver. Its port may have an alarm to reset.
+        // The port is still armed if this thread takes the place of the program's driver. Then the port may have an
+        // alarm to reset.
         if std::mem::replace(&mut self.is_armed, true) {
             self.engine.port_mut().disarm();
         }
@@ -320,8 +321,8 @@ impl<P: Port> Core<P> {
         figures_of(&mut self.engine, self.now, self.waited_ns, self.sought)
     }
 
-    /// Polls until nothing more arrives. Called before the end of a rank is recorded, so that the messages that it sent
-    /// before are received first.
+    /// Polls until nothing more arrives. Called before the end of a rank is recorded, so that the messages that the
+    /// rank sent earlier are received first.
     pub(super) fn receive_all(&mut self) -> Result<(), Box<Error>> {
         while self.poll(&mut ())? > 0 {}
         Ok(())

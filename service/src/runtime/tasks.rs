@@ -117,7 +117,8 @@ impl Tasks {
         requests.chain(searches).collect()
     }
 
-    /// Takes the wakers of the futures that can continue. Returns the earliest deadline of the other searches.
+    /// Takes the wakers of the futures that can continue. Returns the earliest deadline of the searches that still
+    /// wait.
     pub(super) fn take_ready<P: Port>(
         &mut self,
         engine: &mut Engine<P>,
@@ -323,7 +324,7 @@ impl<P: Port> Core<P> {
     }
 }
 
-/// Calls wakers, without the lock. A panic of one does not keep the others waiting.
+/// Calls wakers, without the lock. If one of them panics, the others are called all the same.
 pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         contain(|| waker.wake());

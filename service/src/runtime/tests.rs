@@ -81,7 +81,7 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
     runtime.abandon();
 }
 
-/// The first lane creates communicators, while no thread may use the other lanes.
+/// Communicators are created in the first lane, even if no thread uses the other lanes.
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     let notices = Notices::default();
@@ -103,8 +103,8 @@ fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     assert!(matches!(found, Ok(None)), "{found:?}");
 }
 
-/// If a rank made the first contact with a lane, that lane is not told the addresses of the rank's later incarnations
-/// unless it asks.
+/// If a rank made the first contact with a lane, that lane learns the addresses of the rank's later incarnations only
+/// if it requests them.
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_know_only_its_end() {
     let notices = Notices::default();

@@ -122,8 +122,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
-    /// result; it continues with the time until which this thread may rest. The caller explains an error when the lock
-    /// is free.
+    /// result. To continue, `turn` returns the time until which this thread may rest. The caller explains an error when
+    /// the lock is free.
     ///
     /// [`wait`](Self::wait) has a loop of its own: it polls in bursts without reading the clock, and lends a buffer.
     fn drive_until<'a, R>(
@@ -247,7 +247,7 @@ impl<P: Port> Runtime<P> {
         known.ok()?
     }
 
-    /// Releases the lock and the processor, at most until `until`, `cancel` or any event.
+    /// Releases the lock and the processor, until an event, the time `until`, or the use of `cancel`.
     pub(super) fn rest<'a>(
         &'a self,
         core: BiasedGuard<'a, Core<P>>,
@@ -285,7 +285,7 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Sleeps until there is work; for `nap` if nothing would wake the thread.
+    /// Sleeps until there is work, or for `nap_time` if nothing would wake the thread.
     pub(super) fn sleep<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -296,7 +296,7 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         let time = core.time_to_sleep(nap_time, until);
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            // A cancel wakes the thread that sleeps on the watch, which wakes the others.
+            // A cancel wakes the thread that sleeps on the watch, and that thread wakes the others.
             cancel.wakes(watch);
         }
         if cancel.is_some_and(Cancel::is_cancelled) {
@@ -367,21 +367,21 @@ pub(super) fn deadline_after(begun: Time, time: Duration) -> Time {
     begun.after(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The time for which the launcher's report of a rank's end may come after the end of a connection: a dying process
-/// closes its connections before its status is available.
+/// How long after the loss of a connection the launcher's report of the rank's end is awaited. A dying process closes
+/// its connections before its status is available.
 const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 
-/// The time for which the launcher's report may come after a goodbye. The process closes its ports before it exits,
-/// which takes some 100 ms over tcp. If it continues to run, the agent reports after a second that the rank has left.
+/// How long after a goodbye the launcher's report is awaited. The process closes its ports before it exits, which takes
+/// some 100 ms over tcp. If the process continues to run, the agent reports after a second that the rank has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time by which a search may exceed its deadline while polls have events: a poll takes a limited number of
-/// packets, so the awaited message may be behind them.
+/// How long a search continues after its deadline while polls have events. A poll takes a limited number of packets, so
+/// the awaited message may be behind them.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
 /// Number of yields before the next poll. A rank that shares its core polls twice before it reads the clock and polls
-/// the directory, because these take as long as a message. So a deadline or the end of a rank may be noticed only after
-/// this many turns of the other ranks.
+/// the directory, because those two take as long as a message. So a deadline or the end of a rank may be noticed only
+/// after this many turns of the other ranks.
 const TURNS: u32 = 4;
 
 /// Number of yields before a rank moves to its core. They take some 10 ms, in which all ranks have started. A rank

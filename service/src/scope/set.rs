@@ -82,8 +82,8 @@ impl<'scope> PendingSet<'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Waits until an operation of the set ends, and takes it out. Returns its key, and its result as of
-    /// [`wait`](Self::wait). Returns `None` if the set is empty.
+    /// Waits until an operation of the set ends, and takes it out. Returns its key, and the result that
+    /// [`wait`](Self::wait) would have returned. Returns `None` if the set is empty.
     #[must_use = "a result is returned once"]
     pub fn wait_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
         self.next("Scope::wait_any", set)
@@ -121,7 +121,7 @@ impl<'scope> Scope<'scope, '_> {
         std::iter::from_fn(|| self.next("Scope::wait_all", set)).collect()
     }
 
-    /// Makes progress, and takes an operation out of the set that has ended, if there is one: see
+    /// Makes progress, and takes out of the set an operation that has ended, if there is one: see
     /// [`wait_any`](Self::wait_any). An error of the runtime itself ([`Error::Closed`], [`Error::Forked`],
     /// [`Error::Transport`], [`Error::Condemned`]) ends an operation.
     #[must_use = "a result is returned once"]
@@ -134,7 +134,7 @@ impl<'scope> Scope<'scope, '_> {
         self.take_ended(call, set, false).or_else(|| self.take_failed(call, set, driven.err()?))
     }
 
-    /// Makes progress, and takes all operations out of the set that have ended: see [`test_any`](Self::test_any).
+    /// Makes progress, and takes out of the set all operations that have ended: see [`test_any`](Self::test_any).
     #[must_use = "a result is returned once"]
     pub fn test_some(&mut self, set: &mut PendingSet<'scope>) -> Vec<End> {
         let call = "Scope::test_some";
@@ -144,8 +144,8 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// Makes progress, and takes all operations out of the set if all have ended, in the order of their ends: see
-    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns an
-    /// empty list. A receive from any source that must report a failure counts as ended.
+    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns
+    /// an empty list. A receive from any source that must report a failure counts as ended.
     #[must_use = "a result is returned once"]
     pub fn test_all(&mut self, set: &mut PendingSet<'scope>) -> Option<Vec<End>> {
         let call = "Scope::test_all";
@@ -193,7 +193,8 @@ impl<'scope> Scope<'scope, '_> {
         Some(self.take_out(call, set, key, Some(Completion { result: Err(error), memory: None })))
     }
 
-    /// Makes the ends of the operations that were added to a set known to it. Returns the set's number.
+    /// Has the ends of the operations that were added since the last call reported to the set. Returns the set's
+    /// number.
     fn follow(&mut self, set: &mut PendingSet<'scope>) -> usize {
         let runtime = &self.comm.runtime;
         let number = *set.number.get_or_insert_with(|| {

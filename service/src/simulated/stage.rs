@@ -7,8 +7,9 @@ use std::thread::{self, Thread};
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::Net;
 
-/// Gives the turn to one rank at a time. A rank that polls may lose its turn; the next one is a random rank that has
-/// something to do. If none has, the clock advances to the next event of the network or the end of a sleep.
+/// Gives the turn to one rank at a time. A rank that polls may lose its turn. The next rank is a random one of those
+/// that have something to do. If all ranks wait, the clock advances to the next event of the network or the end of a
+/// sleep.
 pub(crate) struct Stage {
     net: Net,
     /// The rank whose turn it is.

@@ -40,7 +40,8 @@ pub fn balanced(ranks: u32, sizes: &[Option<u32>]) -> Result<Vec<u32>, TopologyE
 /// Returns `count` factors of a number that is not 0, as equal as possible. Factors
 /// that are missing at the end are 1.
 fn factors(number: u32, count: usize) -> Vec<u32> {
-    // Of 32 factors of a number below 2^32 at least one is 1, so further ones change nothing.
+    // Of 32 factors of a number below 2^32 at least one is 1. As the factors do not increase, all further factors are 1
+    // too.
     let count = count.min(32) as u32;
     if count <= 1 {
         return vec![number; count as usize];
@@ -73,7 +74,8 @@ fn factors(number: u32, count: usize) -> Vec<u32> {
 struct Window<'a> {
     /// The permitted factors, ascending.
     factors: &'a [u32],
-    /// Searches that have failed: the number, the count of factors, and how many of the permitted ones were tried.
+    /// Searches that have failed: the number, the count of factors, and how many of the permitted factors could be
+    /// used.
     failed: HashSet<(u32, u32, usize)>,
 }
 
@@ -186,7 +188,8 @@ mod tests {
 
     #[test]
     fn numbers_with_many_divisors_and_many_dimensions_end() {
-        // The most divisors below 2^32, the product of the first nine primes, a power of two, a large prime.
+        // The number below 2^32 with the most divisors, the product of the first nine primes, a power of two, a large
+        // prime.
         for number in [3_491_888_400, 223_092_870, 1 << 31, 4_294_967_291, u32::MAX] {
             for count in 1..40 {
                 let sizes = balanced(number, &vec![None; count]).unwrap();

@@ -94,9 +94,9 @@ impl Cartesian {
         hosts.get(..self.size() as usize).ok_or(too_few)
     }
 
-    /// Returns blocks into which the grid can be cut: first the largest ones of at most `ranks` places, and of equally
-    /// large ones the one with the fewest neighbours in other blocks. Their number is bounded, since each is tried on
-    /// the whole grid.
+    /// Returns blocks into which the grid can be cut: the largest ones of at most `ranks` places first. Of equally
+    /// large blocks, the one with the fewest neighbours in other blocks comes first. The number of blocks is limited,
+    /// since each is tried on the whole grid.
     fn blocks(&self, ranks: u64) -> Vec<Vec<u32>> {
         let mut blocks = vec![Vec::new()];
         for dimension in self.dimensions() {
@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn hosts_get_cubes() {
-        // Hosts of 8 in a cube of 512: planes' parts at first, cubes of 2 by 2 by 2 afterwards.
+        // Hosts of 8 ranks in a cube of 512 places. At first each host has one row of the cube, afterwards a cube of 2
+        // by 2 by 2.
         let cube = open(&[8, 8, 8]);
         let hosts: Vec<u32> = (0..512).map(|rank| rank / 8).collect();
         assert_eq!(edges(&cube, &hosts), 2 * 7 * 64);
@@ -264,7 +265,8 @@ mod tests {
         // Hosts of 8, 4 and 4, dealt in turn. They get blocks of 2 by 4 and 2 by 2.
         let hosts: Vec<u32> = (0..16).map(|rank| [0, 1, 0, 2][rank % 4]).collect();
         assert_eq!((edges(&grid, &hosts), edges(&grid, &placed(&grid, &hosts))), (12, 6));
-        // No order has fewer edges than a column for one host and the rest for the other.
+        // No order has fewer edges between hosts than the initial one, in which one host has a column and the other has
+        // the rest.
         let column: Vec<u32> = (0..16).map(|rank| [0, 1, 1, 1][rank % 4]).collect();
         assert_eq!(grid.place_on_hosts(&column), Ok((0..16).map(Rank).collect()));
     }

@@ -27,8 +27,7 @@ impl Cartesian {
     /// assert_eq!(rows.members(Rank(5))?.collect::<Vec<_>>(), [Rank(3), Rank(4), Rank(5)]);
     /// # Ok::<(), samite::TopologyError>(())
     /// ```
-    /// A colour and a key are what [`Comm::split`](crate::Comm::split) takes. It gives each rank the communicator of
-    /// its part:
+    /// [`Comm::split`](crate::Comm::split) takes a colour and a key, and gives each rank the communicator of its part:
     ///
     /// ```
     /// # use samite::{Cartesian, Dimension};
@@ -69,7 +68,7 @@ impl SubGrids {
         self.whole.size() / self.grid.size()
     }
 
-    /// Returns the number of the grid that contains a rank of the whole one. Grids are counted in row-major order of
+    /// Returns the number of the part that contains a rank of the whole grid. Parts are counted in row-major order of
     /// the dimensions that are cut.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ fn all_ranks_find_each_other_and_share_a_secret() {
     }
 }
 
-/// As in `hello`: all ranks send to rank 0, which grants credit to each.
+/// The ranks communicate as in the example `hello`: all ranks send to rank 0, which grants credit to each.
 #[test]
 fn a_start_costs_each_rank_the_same_few_messages() {
     const SIZE: u32 = 64;
@@ -269,7 +269,7 @@ fn said(wire: Wire, answers: &str) -> String {
     let candidate = PmiJob { fd: 0, rank: 1, size: 2, wire }.join_over(ours, PATIENCE);
     match candidate.map_err(Refusal::pmi).and_then(|candidate| candidate.join(&address)) {
         Ok(_) => "joined".to_owned(),
-        // The length of an entry depends on this process's id.
+        // The message begins with the length of an entry. It depends on this process's id, so it is removed.
         Err(Refusal::Exchange { source, .. }) if source.to_string().ends_with("SAMITE_TRANSPORT") => {
             let said = source.to_string();
             said.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned()

@@ -16,7 +16,8 @@ const DETECTION: Duration = Duration::from_secs(10);
 /// A time limit that a test reaches only if it would wait forever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns a port that no other test has: on an address of this process, and of one test in it.
+/// Returns an address that no other test uses: its host part contains the id of this process and the number of the
+/// test.
 fn address_of_test(test: u8) -> String {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{}.{}:7000", 100 + test, high, low)
@@ -52,7 +53,7 @@ fn where_is(guest: &mut Guest, wanted: u32) -> Address {
     }
 }
 
-/// Lets each rank ask for each other, and leave. Returns the secrets that they got.
+/// Lets each rank request the address of every other rank, then leave. Returns the secrets that the ranks got.
 fn meet(address: &str, size: u32) -> Vec<Secret> {
     let (secrets, done) = (Mutex::new(Vec::new()), Barrier::new(size as usize));
     thread::scope(|scope| {
@@ -175,7 +176,7 @@ fn the_job_goes_on_without_its_place() {
     }
 }
 
-/// The address drops connections, as does a full queue from which no process accepts.
+/// The address drops connections, because the queue of its listener is full and no process accepts from it.
 #[test]
 fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
     let family = rustix::net::AddressFamily::INET;

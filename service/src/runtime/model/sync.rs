@@ -1,4 +1,4 @@
-//! The lock and the threads of the runtime, as loom has them.
+//! The lock and the threads of the runtime, as loom provides them.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +10,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{Builder, JoinHandle};
 use samite_os::Refused;
 
-/// The lock without its bias, which has a model of its own.
+/// The lock without its bias towards one thread. The bias has a model of its own.
 pub(crate) struct BiasedMutex<T> {
     value: Mutex<Option<T>>,
     call: fn(&mut T),
@@ -29,7 +29,7 @@ impl<T> BiasedMutex<T> {
 
     pub(crate) fn enter(&self) -> Option<BiasedGuard<'_, T>> {
         let value = self.value.lock().unwrap();
-        // Made only if the value is present: the drop of a guard takes the lock of an event.
+        // The guard is made only if the value is present, because the drop of a guard takes the lock of an event.
         value.is_some().then(|| BiasedGuard { lock: self, value: Some(value) })
     }
 
@@ -117,8 +117,9 @@ impl Event {
 }
 
 std::thread_local! {
-    /// A descriptor may have become readable. A thread that looked at descriptors again and again would keep loom from
-    /// running others. All threads of a model are coroutines of one thread.
+    /// The event that a descriptor may have become readable. Threads wait for this event, because a thread that looked
+    /// at descriptors in a loop would keep loom from running other threads. It is a thread-local variable, because all
+    /// threads of a model are coroutines of one thread.
     static CHANGE: RefCell<Option<Arc<Event>>> = const { RefCell::new(None) };
 }
 
@@ -127,7 +128,7 @@ pub(in super::super) fn begin() {
     CHANGE.set(Some(Arc::default()));
 }
 
-/// Waits until `is_ready` returns true, which it can after the next [`tell_change`].
+/// Waits until `is_ready` returns true. Calls it again after each [`tell_change`].
 pub(crate) fn await_change(mut is_ready: impl FnMut() -> bool) {
     let change = CHANGE.with_borrow(Clone::clone).unwrap();
     let mut count = change.count.lock().unwrap();
@@ -140,7 +141,8 @@ pub(crate) fn tell_change() {
     change(|| ());
 }
 
-/// Rings or resets an alarm. The kernel orders both: the thread that reads a ring sees all that precedes it.
+/// Rings or resets an alarm, under a lock. The kernel orders the two in the same way: a thread that reads a ring sees
+/// all that precedes the ring.
 pub(crate) fn change(alarm: impl FnOnce()) {
     let Some(change) = CHANGE.with_borrow(Clone::clone) else { return alarm() };
     let count = change.count.lock().unwrap();
