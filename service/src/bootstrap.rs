@@ -6,7 +6,7 @@
 //! | started by | reports a death | further consequence |
 //! | --- | --- | --- |
 //! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | the one that `--on-failure` selects |
-//! | a rendezvous: torchrun, Kubernetes, srun | the kernel of the rendezvous's host, in the same times, without the cause | none. If rank 0 serves the rendezvous (and not `samite rendezvous`) and ends, later deaths are reported as under PMI |
+//! | a rendezvous: torchrun, Kubernetes, srun | the rendezvous, as the kernel of its host notices them: within the same times, but without the cause | none. If the rendezvous is served by rank 0 (and not by `samite rendezvous`), deaths after the end of rank 0 are reported as under PMI |
 //! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as under PMI | the launcher ends the job, unless configured otherwise (`prterun --runtime-options continuous`) |
 //! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | for ranks of the same host that this rank has sent to, the kernel; for others the transport, if it notices; otherwise an operation ends only at its deadline | the launcher ends the job |
 //!
@@ -52,11 +52,13 @@ pub(crate) use rendezvous::Met;
 pub enum Launch {
     /// The process was started by `samite run`.
     Run,
-    /// By a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun --mpi=pmi2`, `flux run`.
+    /// The process was started by a launcher that speaks PMI: `mpiexec` of MPICH or Intel MPI (Hydra), `srun
+    /// --mpi=pmi2`, `flux run`.
     Pmi,
-    /// By a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
+    /// The process was started by a launcher with a PMIx server: `mpiexec` of Open MPI, `prterun`, `srun --mpi=pmix`.
     Pmix,
-    /// By a launcher that gives each process its rank, the number of ranks, and the address of a rendezvous.
+    /// The process was started by a launcher that gives each process its rank, the number of ranks, and the address of
+    /// a rendezvous.
     Rendezvous,
     /// No launcher started the process: it is a job of one rank.
     Alone,

@@ -69,7 +69,7 @@ pub trait Held: Sized + Send + 'static {
     /// Makes the buffer from memory. Returns the memory unchanged if it was made from another type, or if its bytes are
     /// not valid values of the type.
     fn of_memory(memory: Memory) -> Result<Self, Memory>;
-    /// Returns the error of an operation whose memory `of_memory` has returned.
+    /// Returns the error of an operation for whose memory `of_memory` has failed.
     #[cold]
     fn refusal(_memory: &Memory, _status: Status) -> Error {
         Error::NoSuchRequest

@@ -196,9 +196,9 @@ impl Comm {
         call.start(|engine, _, _| Some(engine.caps_for(rank)?.name.clone()))
     }
 
-    /// Explains the choice of the transport to `rank`, in words: the transport, and the obstacles to those that
-    /// would have been better. `None` before the first message to it or from it, and after the
-    /// [`World`](crate::World) was dropped.
+    /// Explains in words the choice of the transport to `rank`: names the transport, and the obstacles to better
+    /// transports. `None` before the first message to that rank or from it, and after the [`World`](crate::World) was
+    /// dropped.
     #[must_use]
     pub fn explain(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
@@ -831,7 +831,7 @@ impl Comm {
             derived.check_wildcards(call, from, tag)?;
         }
         let source = match from.0 {
-            // In the engine this number stands for any source, so it must not get there.
+            // The engine takes the number of `Rank::ABSENT` for any source, so this rank must not reach the engine.
             Accepted::Rank(rank @ Rank::ABSENT) => {
                 return Err(Error::InvalidRank { rank, size: self.partners() });
             }

@@ -95,8 +95,8 @@ impl Drop for Driver {
     }
 }
 
-/// The descriptor of an epoll instance. It is readable when [`drive`](Driver::drive) has something to do, for interest by
-/// level and by edge alike. It must only be waited for, not changed.
+/// The descriptor of an epoll instance. It becomes readable when [`drive`](Driver::drive) has something to do, for
+/// level-triggered and edge-triggered interest alike. The program may only wait for it, and must not change it.
 impl AsFd for Driver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()

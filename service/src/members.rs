@@ -27,7 +27,7 @@ impl<U, E> Default for Members<U, E> {
 }
 
 impl<U, E> Members<U, E> {
-    /// Adds an operation, and returns its key, which is below 2^32 because there are fewer requests than that.
+    /// Adds an operation, and returns its key. The key is below 2^32, because there are fewer requests than 2^32.
     pub(crate) fn insert(&mut self, member: Member<U, E>) -> usize {
         let has_ended = matches!(member, Member::Ended(_));
         let key = self.all.insert(member);

@@ -102,8 +102,7 @@ pub struct PersistentRecv<B: BufferMut> {
 #[derive(Debug)]
 enum Round<B> {
     Inactive(B),
-    /// Active. The round has ended with this status, which the caller has not taken, and here is the memory of its
-    /// buffer.
+    /// Active. The round has ended, and the caller has not taken the result: the memory of the buffer, and the status.
     Ended(Memory, Status),
     /// Active: the request of the round is under way.
     UnderWay(RequestId),

@@ -111,10 +111,10 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share its processors.
+    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share the processors of the host.
     ///
     /// # Errors
-    /// [`PortError::Provider`] if the system has no memory that children of fork(2) get as zeros.
+    /// [`PortError::Provider`] if the system does not support memory that children of fork(2) get as zeros.
     pub(crate) fn new(
         mut engine: Engine<P>,
         directory: Box<dyn Directory>,
@@ -229,7 +229,8 @@ impl<P: Port> Runtime<P> {
     ) -> Result<(), Error> {
         match sent {
             Err(error) => {
-                // A full buffer becomes free only when its messages move, and the program may only repeat this call.
+                // Send messages of the buffer here: a full buffer gets room only by that, and the program may make no
+                // other call than this send, again and again.
                 self.hand_over(&mut core);
                 drop(core);
                 Err(self.explain(error.public(), bounds))

@@ -10,7 +10,7 @@ use crate::select::Rank;
 
 /// The counters of a process since its start, and its present state: see [`Comm::stats`](crate::Comm::stats).
 ///
-/// With serde it becomes an object with these names.
+/// serde serializes it as an object with the names of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {

@@ -177,7 +177,7 @@ fn a_callback_in_a_callback_runs_after_it_and_after_its_panic() {
     });
 }
 
-/// A payload of a panic that panics itself.
+/// A payload of a panic whose drop panics too.
 struct Explosive;
 
 impl Drop for Explosive {
@@ -357,7 +357,8 @@ fn a_dropped_side_of_a_partitioned_message_ends_the_other() {
             if recv.start().is_ok() {
                 assert!(matches!(recv.wait(), Err(Error::Abandoned { .. })));
             }
-            // The order of the pairs is the same on both sides.
+            // The pairs before count at both sides, even if one side of them was dropped. So these two are paired with
+            // their partners of the same round.
             let mut send = comm.psend_init(vec![tag as u8; 4], 2, other, tag).unwrap();
             let mut recv = comm.precv_init(vec![0_u8; 4], 2, other, tag).unwrap();
             send.start().unwrap();

@@ -27,7 +27,7 @@ fn cell(letter: char, weight: u16) -> Cell {
     Cell { letter, is_wall, phase, weight }
 }
 
-/// Runs a case on two ranks, with the other's rank.
+/// Runs a case on two ranks, with the communicator and the other rank.
 fn on_two(case: fn(&Comm, Rank) -> Result<(), Error>) {
     let results = samite::local(2, move |world| {
         let comm = world.comm();

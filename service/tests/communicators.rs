@@ -377,8 +377,8 @@ fn any_waiting_call_drives_creations() {
         let (me, n) = (comm.rank().0, comm.size());
         let creation = comm.idup()?;
         if me == 1 {
-            // Rank 1 exchanges messages with rank 0 only. Rank 0 answers after rank 2 has sent too, so the creation
-            // cannot end unless the ranks that wait in `recv` make progress with it.
+            // For the agreement rank 1 exchanges messages with rank 0 only, and rank 0 answers when rank 2 has sent its
+            // message too. So the creation cannot end unless the ranks that wait in `recv` make progress with it.
             creation.wait()?;
             (0..n).filter(|rank| *rank != me).try_for_each(|rank| comm.send(&[0u8], Rank(rank), 1))?;
         } else {

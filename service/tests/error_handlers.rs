@@ -551,8 +551,8 @@ fn what_is_made_of_a_handle_has_its_handler() {
         let lane = comm.with_buffer(1 << 10).lane(1).unwrap();
         fails(&lane);
         fails(&lane.dup().unwrap());
-        // A buffer does not replace the handler, and a handler does not replace the buffer. The send of a message that
-        // does not fit fails.
+        // A buffer does not replace the handler, and a handler does not replace the buffer: a message that does not fit
+        // into the buffer is an error, which the handler gets.
         let buffered = comm.with_buffer(8).with_mode(samite::Mode::Buffered);
         let full = (0..).find_map(|_| buffered.send(&[0u8; 64 << 10], Rank(1 - rank.0), 8).err()).unwrap();
         log.took("send", full);

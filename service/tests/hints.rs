@@ -12,7 +12,7 @@ fn errors_of(name: &str, program: &str) -> String {
 fn compile(name: &str, program: &str) -> Result<(), String> {
     let source = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.rs"));
     std::fs::write(&source, program).unwrap();
-    // The library that this test was linked with, or a later build, is beside it.
+    // The newest library beside this test's executable is the one with which the test was linked, or a later build.
     let executable = std::env::current_exe().unwrap();
     let libraries = executable.parent().unwrap();
     let found = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());

@@ -158,8 +158,8 @@ impl KeyValuesDirectory {
                 LAUNCHER => {
                     self.clerk = None;
                     if let Some(line) = self.line.take() {
-                        // A copy of this descriptor, the inherited one, may stay open. The registration would then
-                        // outlive the drop of `line` (epoll(7)), so it is deleted.
+                        // The inherited descriptor of this connection may stay open. The registration would then
+                        // outlive the drop of `line`, which is a copy (epoll(7)), so it is deleted.
                         let _ = epoll::delete(&self.watch, line);
                     }
                     let why = "the launcher that started it is gone".to_owned();

@@ -1,5 +1,5 @@
-//! PMIx, through the launcher's client library. An entry is a rank's value of one key. The fence that all ranks
-//! complete collects no values: a server fetches an entry from the entry's host at the first request for it.
+//! PMIx, through the launcher's client library. A rank publishes its entry as its value of one key. The fence that all
+//! ranks complete collects no values: a server fetches an entry from the entry's host at the first request for it.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;

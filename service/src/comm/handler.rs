@@ -120,7 +120,8 @@ thread_local! {
 struct Running;
 
 impl Running {
-    /// Calls a function, unless this thread runs one already: a function whose own calls fail would recurse without end.
+    /// Calls a function, unless this thread runs one already. Otherwise a function whose own calls fail would recurse
+    /// without end.
     fn run(function: impl FnOnce()) {
         if !RUNNING.replace(true) {
             let _running = Self;

@@ -101,8 +101,8 @@ impl Comm {
         match other {
             Ok(other) => self.begin_creation(self.members(), None, choice(other), member),
             Err(error) => {
-                // The other ranks of this group wait for this rank. So it takes part in the creation and gives it up at
-                // once, which ends their calls.
+                // The other ranks of this group wait for this rank. So this rank takes part in the creation and gives
+                // it up at once, which ends the calls of the other ranks.
                 drop(self.begin_creation(self.members(), None, choice(None), member));
                 Err(error)
             }

@@ -19,13 +19,13 @@ pub enum Mode {
     /// claimed meets its receive with [`Message::recv`](crate::Message::recv). A message that its receiver drops with the
     /// communicator counts as received.
     Synchronous,
-    /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer and sent by a
-    /// later call on that lane, or while this rank leaves, if its receiver takes it within the parameter `linger_us`.
-    /// The send ends with [`Error::Exhausted`] if the buffer has no room. The buffer is the one of
-    /// [`Comm::with_buffer`]; handles without one share the buffer of their [lane](Comm::lane), which has `buffer_max`
-    /// bytes, 64 MiB by default. A copied message is lost under the same conditions as one in the outbox of
-    /// [`Comm::send`]. While the receiver has no room for a copied message, later messages to that rank wait behind it,
-    /// and a standard send ends with [`Error::TimedOut`] if it has a time-out.
+    /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer. It is sent by a
+    /// later call on the same [lane](Comm::lane), or while this rank leaves, if its receiver takes it within the
+    /// parameter `linger_us`. The send ends with [`Error::Exhausted`] if the buffer has no room. The buffer is the one
+    /// of [`Comm::with_buffer`]; handles without one share the buffer of their lane, which has `buffer_max` bytes, 64
+    /// MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`]. While
+    /// the receiver has no room for a copied message, later messages to that rank wait behind it, and a standard send
+    /// ends with [`Error::TimedOut`] if it has a time-out.
     Buffered,
     /// The program promises that the receive was posted before (`MPI_Rsend`). By default the promise is not checked,
     /// and the send is a standard one. Under the check `modes` ([`Settings::set_check`](crate::Settings::set_check))

@@ -122,8 +122,8 @@ impl Shared {
                 _ => {}
             }
             for share in &mut self.shares {
-                // If the rank made the first contact with a lane, that lane has never requested its address. It needs
-                // the address of the next incarnation too, so the request is noted here.
+                // If the rank made the first contact with a lane, that lane has never requested the rank's address. The
+                // lane needs the address of the next incarnation too, so the request is noted here.
                 if let Notice::Failed { rank, returns: true, .. } = notice {
                     share.requested.insert(rank);
                 }

@@ -71,8 +71,8 @@ impl<S, R> From<ExchangeFailed<S, R>> for Error {
 type End<S, R> = Result<Exchanged<S, R>, ExchangeFailed<S, R>>;
 
 impl<S: Buffer, R: Buffer> Exchange<S, R> {
-    /// Returns the exchange of a started receive and a send. If the send was not started, cancels the receive. The
-    /// requests are of [`Comm::quiet`], since the exchange reports their errors.
+    /// Returns the exchange of a started receive and a send. If the send was not started, cancels the receive. Both
+    /// requests were started on [`Comm::quiet`], since the exchange reports their errors.
     pub(crate) fn new(comm: Comm, send: Result<Request<S>, Failed<S>>, receive: Request<R>) -> Self {
         let (send, failed) = match send {
             Ok(request) => (Half::UnderWay(request), None),

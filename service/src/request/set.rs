@@ -127,9 +127,9 @@ impl<B: Buffer> RequestSet<B> {
         std::iter::from_fn(|| self.next("RequestSet::wait_all")).collect()
     }
 
-    /// Makes progress, and takes out a request that has ended, if there is one: see [`wait_any`](Self::wait_any). An error
-    /// of the runtime itself ([`Error::Closed`], [`Error::Forked`], [`Error::Transport`], [`Error::Condemned`]) ends a
-    /// request.
+    /// Makes progress, and takes out a request that has ended, if there is one: see [`wait_any`](Self::wait_any). An
+    /// error of the runtime itself ([`Error::Closed`], [`Error::Forked`], [`Error::Transport`], [`Error::Condemned`])
+    /// becomes the result of one of the requests.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self) -> Option<End<B>> {
         self.drive_and_take("RequestSet::test_any")

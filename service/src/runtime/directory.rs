@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use samite_control::{Figures, PeerStats};
 use samite_fabric::Address;
 
-/// A source of addresses and ends of the other ranks. Used rarely.
+/// A source of the other ranks' addresses, and of reports that they have ended. Used rarely.
 pub(crate) trait Directory: Send {
     /// Requests a rank's address; a [`Notice`] answers.
     fn request_address(&mut self, rank: u32);

@@ -207,7 +207,7 @@ where
         }
     }
 
-    /// Makes the program the driver. Returns the descriptor that tells it when to drive.
+    /// Makes the program the driver. Returns the descriptor that becomes readable when the program must drive.
     ///
     /// # Errors
     /// [`Error::DriverExists`]; [`Error::Exhausted`] at the limit of open files; [`Error::Closed`], [`Error::Forked`].
@@ -289,8 +289,8 @@ where
 }
 
 impl<P: Port> Core<P> {
-    /// Arms the descriptor of the program's driver, after a step that had events or none. Returns false if there is more
-    /// to do.
+    /// Arms the descriptor of the program's driver after a step. `came` is true if the step had events. Returns false
+    /// if there is more to do.
     fn arm_program(&mut self, bell: &Bell, now: Time, until: Time, came: bool) -> bool {
         let Some(program) = &mut self.tasks.drivers.program else { return true };
         let nap = program.patience.nap(now, came);

@@ -225,7 +225,7 @@ where
         Poll::Ready(end)
     }
 
-    /// Drives the engine once, and then calls `look`. If that finds nothing, `waker` is called when it may find
+    /// Drives the engine once, and then calls `look`. If `look` finds nothing, `waker` is called when it may find
     /// something.
     pub(crate) fn poll_search<R>(
         self: &Arc<Self>,

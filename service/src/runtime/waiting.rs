@@ -384,7 +384,7 @@ const LOOKED_FOR: Duration = Duration::from_millis(1);
 /// after this many turns of the other ranks.
 const TURNS: u32 = 4;
 
-/// Number of yields before a rank moves to its core. They take some 10 ms, in which all ranks have started. A rank
-/// moves only once, because the system may have a reason to move it again. Beside a process that kept one of two cores
-/// busy, ranks that always went back took 2.7 times as long, and ranks bound to their cores 165 times.
+/// Number of yields before a rank moves to its core. So many yields take some 10 ms, in which all ranks have started. A
+/// rank moves only once, because the system may have a reason to move it again: beside a process that kept one of two
+/// cores busy, ranks that always went back took 2.7 times as long, and ranks bound to their cores 165 times.
 const DEAL_AFTER: u32 = 512;

@@ -123,7 +123,7 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Makes progress, and takes out of the set an operation that has ended, if there is one: see
     /// [`wait_any`](Self::wait_any). An error of the runtime itself ([`Error::Closed`], [`Error::Forked`],
-    /// [`Error::Transport`], [`Error::Condemned`]) ends an operation.
+    /// [`Error::Transport`], [`Error::Condemned`]) becomes the result of one of the operations.
     #[must_use = "a result is returned once"]
     pub fn test_any(&mut self, set: &mut PendingSet<'scope>) -> Option<End> {
         self.drive_and_take("Scope::test_any", set)

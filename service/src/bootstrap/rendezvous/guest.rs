@@ -11,9 +11,9 @@ use crate::runtime::{Directory, Notice};
 
 /// A directory that gets the addresses and ends of the other ranks from the rendezvous.
 ///
-/// If the rendezvous closes the connection, its process has ended. The job continues, and from then on the end of a
-/// rank shows only if the transport notices it. If the host of the rendezvous becomes unreachable, the rendezvous may
-/// have told the other ranks that this rank has failed. So this rank takes itself for given up.
+/// If the rendezvous closes the connection, the process of the rendezvous has ended. The job continues, and from then
+/// on the end of a rank shows only if the transport notices it. If the host of the rendezvous becomes unreachable, the
+/// rendezvous may have told the other ranks that this rank has failed. So this rank acts as if it had been given up.
 pub(crate) struct Guest {
     /// `None` when this rank has left, or the rendezvous is gone.
     connection: Option<Connection>,
