@@ -162,8 +162,8 @@ impl Comm {
     /// left, or no message was exchanged with it.
     ///
     /// Operations under way with an incarnation that failed end with [`Error::PeerFailed`]. Once the next incarnation
-    /// is known, new operations address it. It has lost the state of the one before, so compare incarnations if your
-    /// protocol depends on that state.
+    /// is known, new operations address that one. The next incarnation does not have the state of the failed one, so
+    /// compare incarnations if your protocol depends on that state.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Condemned`].
@@ -888,7 +888,7 @@ impl Comm {
         }
     }
 
-    /// Returns a result with ranks of the job as one with ranks of this communicator.
+    /// Translates the ranks in a result from ranks of the job to ranks of this communicator.
     #[inline(always)]
     pub(crate) fn local(&self, result: Result<Status, Error>) -> Result<Status, Error> {
         match result {
@@ -913,7 +913,7 @@ impl Comm {
         }
     }
 
-    /// Returns an error with ranks of the job as one with ranks of this communicator.
+    /// Translates the ranks in an error from ranks of the job to ranks of this communicator.
     #[cold]
     pub(crate) fn local_error(&self, error: Error) -> Error {
         match &self.derived {

@@ -9,12 +9,12 @@ use crate::transport::Transport;
 use crate::watch::Bell;
 use crate::{Comm, Error};
 
-/// A handle by which the program makes progress for the futures of a lane on its own executor, instead of a thread of
-/// the runtime. Made by [`Comm::driver`].
+/// A handle by which the program itself, on its executor, makes progress for the futures of a lane. Without it a thread
+/// of the runtime does that. Made by [`Comm::driver`].
 ///
-/// The descriptor is readable when there is something to do. [`drive`](Self::drive) does it without blocking, and wakes
-/// the futures that can continue. So a program that waits for the descriptor in its executor, and then drives, has no
-/// other thread:
+/// The descriptor is readable when there is something to do. [`drive`](Self::drive) does that work without blocking,
+/// and wakes the futures that can continue. So a program that waits for the descriptor in its executor, and then
+/// drives, has no other thread:
 ///
 /// ```
 /// use samite::{Driver, Error};
@@ -46,10 +46,10 @@ use crate::{Comm, Error};
 /// ```
 /// smol waits with `Async::new(driver)?.readable().await?`.
 ///
-/// While a `Driver` exists, no thread is started for futures, and one that runs ends. So futures continue only while the
-/// program drives; a task that blocks the executor keeps them waiting. Calls that block, in any thread, do not depend on
-/// the `Driver`: they make progress themselves. When the `Driver` is dropped, a thread takes over for the futures that
-/// still wait. A `Driver` that is forgotten leaves them waiting.
+/// While a `Driver` exists, no thread is started for futures, and a running one ends. So futures continue only while
+/// the program drives; a task that blocks the executor keeps them waiting. Calls that block, in any thread, do not
+/// depend on the `Driver`: they make progress themselves. When the `Driver` is dropped, a thread takes over for the
+/// futures that still wait. A `Driver` that is forgotten leaves them waiting.
 ///
 /// A lane has one `Driver` at a time. Each further lane ([`Comm::lane`]) has a driver of its own: a thread, or a `Driver`
 /// made from a [`Comm`] of that lane.
@@ -60,8 +60,8 @@ pub struct Driver {
 }
 
 impl Comm {
-    /// Makes the program the driver of the futures in this handle's lane: see [`Driver`]. The futures of all communicators
-    /// in the lane wait for it.
+    /// Makes the program the driver of the futures in this handle's lane: see [`Driver`]. The futures of all
+    /// communicators in the lane then depend on the program.
     ///
     /// # Errors
     /// [`Error::DriverExists`] while another one exists for the lane. [`Error::Exhausted`] at the limit of open files.

@@ -227,7 +227,7 @@ pub enum Error {
     )]
     Deserted,
     /// The other ranks have given up this rank: they treat it as failed, and the launcher is about to end its process.
-    /// It must write no more results on which the others rely.
+    /// This rank must write no more results on which the others rely.
     #[error("this rank was given up: {why}")]
     Condemned {
         /// The reason.
@@ -465,7 +465,7 @@ pub enum Awaited {
 }
 
 impl Error {
-    /// Returns the same error with the ranks of a communicator in place of those of the job.
+    /// Translates the ranks in the error from ranks of the job to ranks of a communicator.
     #[cold]
     pub(crate) fn in_comm(self, local: impl Fn(Rank) -> Rank) -> Self {
         let status = |status: Status| Status { peer: local(status.peer), ..status };

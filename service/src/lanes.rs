@@ -47,8 +47,8 @@ impl Lanes {
             runtime.join_lanes(Arc::downgrade(&lanes));
         }
         if lanes.runtimes.len() > 1 {
-            // The first lane's lock is held while these functions take the locks of other lanes. This cannot deadlock:
-            // no thread takes the first lane's lock while it holds another lane's.
+            // The first lane's lock is held while the methods of [`Others`] take the locks of other lanes. This cannot
+            // deadlock: no thread takes the first lane's lock while it holds another lane's.
             let others = Box::new(Others(Arc::downgrade(&lanes)));
             lanes.first().act(|engine, _| engine.set_others(others));
         }

@@ -219,8 +219,9 @@ impl<T: Element> Layout<T> {
         Self::new(call, build())
     }
 
-    /// Returns the layout of some fields of one element (MPI_Type_create_struct). Repeat it for the elements of a slice:
-    /// its extent is that of `T`. A received message may end within a field.
+    /// Returns the layout of some fields of one element (MPI_Type_create_struct). Its extent is the size of `T`, so the
+    /// layout can be [`repeated`](Self::repeated) for the elements of a slice. A received message may end within a
+    /// field.
     ///
     /// # Errors
     /// [`LayoutError::Overflow`], [`LayoutError::TooDeep`].
@@ -346,7 +347,7 @@ impl<T: Element> Layout<T> {
         self.form.true_bounds()[0]
     }
 
-    /// Returns the bytes from the first selected one to the last one (MPI_Type_get_true_extent).
+    /// Returns the number of bytes from the first to the last selected one (MPI_Type_get_true_extent).
     #[must_use]
     pub fn true_extent(&self) -> usize {
         let [first, end] = self.form.true_bounds();
@@ -471,7 +472,7 @@ impl ViewMut<'_> {
         self.bytes.len()
     }
 
-    /// Returns the same view for a shorter time, for a call that takes it by value.
+    /// Returns the same view for a shorter time, for a call that takes a view by value.
     #[must_use]
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { bytes: self.bytes.reborrow(), unit: self.unit }

@@ -125,8 +125,8 @@ impl Comm {
     /// has ended or was dropped before its partner was initialized still counts. Partitioned messages never match other
     /// messages. Both buffers must have the same length in bytes, but their elements and partitions may differ.
     ///
-    /// After the first call, each call of this process takes some nanoseconds longer, because the threads that mark
-    /// partitions share its lock.
+    /// After the first call, each call of this process takes some nanoseconds longer, because it shares its lock with
+    /// the threads that mark partitions.
     ///
     /// MPI: `MPI_Psend_init`.
     ///

@@ -229,9 +229,9 @@ impl<B: Buffer> Drop for Request<B> {
     }
 }
 
-/// Returns the result of an owned request that has ended. Ranks in it are those of the communicator. Calls `report`
-/// with an error before it returns the error, because a check of the result afterwards would take 3 % of the time of an
-/// await.
+/// Returns the result of an owned request that has ended. The ranks in the result are those of the communicator. Calls
+/// `report` with an error before it returns the error, because a check of the result afterwards would take 3 % of the
+/// time of an await.
 pub(crate) fn result_of<B: Buffer>(
     derived: Option<&Derived>,
     completion: Option<Completion>,

@@ -77,8 +77,8 @@ impl fmt::Display for Rank {
 ///
 /// A partner may be absent (`MPI_PROC_NULL`; MPI 4.1, section 3.10): for example a neighbour beyond the edge of a grid.
 /// A send to `None` ends at once, and sends nothing. A receive, a probe or a claim from `None` ends at once with a
-/// message of 0 bytes from [`Rank::ABSENT`] under the asked tag, and leaves its buffer as it was. So all ranks of a grid
-/// make the same calls:
+/// message of 0 bytes from [`Rank::ABSENT`] with the requested tag, and leaves its buffer as it was. So all ranks of a
+/// grid make the same calls:
 ///
 /// ```
 /// use samite::{Cartesian, Dimension, Rank};

@@ -83,7 +83,7 @@ fn engine_config(rng: &mut SplitMix64, packet_max: usize) -> Config {
     config
 }
 
-/// The part of a rank in a simulation. It ends when this is dropped.
+/// A rank's part in a simulation, which ends when this value is dropped.
 struct Turn;
 
 struct Part {

@@ -84,8 +84,9 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Returns the bell of a runtime with these descriptors. They are not nested in the runtime's own epoll descriptor,
-    /// because the kernel limits the depth: the executor nests the bell, and libfabric nests descriptors too.
+    /// Returns the bell of a runtime with these descriptors. The descriptors are not nested in the runtime's own epoll
+    /// descriptor, because the kernel limits the depth: the executor nests the bell, and libfabric nests descriptors
+    /// too.
     pub(crate) fn new<'a>(
         descriptors: impl IntoIterator<Item = BorrowedFd<'a>>,
         watch: &'a Watch,

@@ -67,7 +67,8 @@ fn an_operation_of_another_scope_is_refused() {
         a.scope(|scope| { let sent = scope.isend(&[1u8], samite::Rank(0), 7)?; scope.wait(sent) })
     }";
     assert_eq!(compile("scope_right", right), Ok(()));
-    // A request of an inner scope in the outer, of the outer in an inner one, and of another World's scope.
+    // Each body waits for a request in a wrong scope: a request of an inner scope in the outer one, of the outer scope
+    // in an inner one, and of another World's scope.
     for (name, body) in [
         (
             "out",

@@ -99,8 +99,8 @@ fn what_was_sent_before_leaving_arrives() {
     assert_eq!(results, [Ok(6), Ok(0), Ok(0), Ok(0)]);
 }
 
-/// In a ring of three whose last rank has left, the exchanges of both others end: one because its partner has left, the
-/// other because the first cancels its half. Then they exchange with each other.
+/// In a ring of three, the last rank has left. The exchanges of both other ranks end: one because its partner has left,
+/// the other because the first rank then cancels the half with it. Then the two exchange messages with each other.
 #[test]
 fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
     let results = samite::local(3, |world| {
@@ -423,7 +423,7 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
     });
 }
 
-/// The end of a request is known before it is moved.
+/// The engine knows the end of a request before the request is moved.
 #[test]
 fn a_request_that_was_moved_to_another_set_is_reported_there() {
     samite::local(1, |world| {

@@ -220,7 +220,8 @@ fn selects_time_outs_and_cancels_end_futures() {
     });
 }
 
-/// The executor's only thread blocks in a call of the library, and its driver is armed. The call makes progress itself.
+/// The executor's only thread blocks in a call of the library while the program's driver is armed. The call makes
+/// progress itself.
 #[test]
 fn a_call_that_blocks_the_executor_does_not_wait_for_the_driver() {
     samite::local(2, |world| {

@@ -33,7 +33,8 @@ pub(crate) trait KeyValues: Send {
     /// Returns the entry of a rank, after the exchange.
     fn entry(&mut self, rank: u32) -> Result<String, KeyValuesError>;
 
-    /// Returns a descriptor that reports the end of the connection to the launcher, if there is one.
+    /// Returns a descriptor that reports the end of the connection to the launcher, or `None` if there is no such
+    /// descriptor.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Reports to the launcher that this process ends in good order.

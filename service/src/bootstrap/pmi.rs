@@ -3,8 +3,8 @@
 //!
 //! Over PMI-1.1 a rank sends its commands in an order that all of these launchers accept: `init`, `get_maxes`,
 //! `get_my_kvsname`, one `put`, one `barrier_in`, then a `get` before the first message to each rank, and `finalize`. A
-//! launcher ends the job if a command names another key-value space, so this code asks for the name and repeats it
-//! unchanged.
+//! launcher ends the job if a command names another key-value space than the job's. So this code asks for the name of
+//! that space, and repeats it unchanged.
 
 mod mapping;
 mod wire;

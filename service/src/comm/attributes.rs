@@ -34,8 +34,8 @@ use crate::runtime::Bounds;
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 pub trait Attribute: Any + Send + Sync + Sized {
-    /// Returns the attribute of a duplicate of the communicator ([`Comm::dup`]). By default a duplicate has none. Each
-    /// rank calls this when it has the duplicate. Other new communicators have no attributes.
+    /// Returns the attribute of a duplicate of the communicator. By default a duplicate has none. [`Comm::dup`] calls
+    /// this at each rank, when the duplicate exists. Other new communicators have no attributes.
     fn duplicate(&self) -> Inherited<Self> {
         Inherited::Nothing
     }

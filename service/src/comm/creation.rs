@@ -14,10 +14,10 @@ impl Comm {
     /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
     /// The duplicate gets the attributes whose [`Attribute::duplicate`](crate::Attribute::duplicate) returns a value.
     ///
-    /// All ranks of this communicator call it, those of both groups if it is an intercommunicator. All ranks must call
-    /// `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a time.
-    /// The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the messages in
-    /// it that were not received, and those that arrive later. Their senders see them as received.
+    /// All ranks of this communicator call `dup`; for an intercommunicator, the ranks of both groups. All ranks must
+    /// call `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a
+    /// time. The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the
+    /// messages in it that were not received, and those that arrive later. Their senders see them as received.
     ///
     /// The members of the new communicator are the processes that create it. If a rank is started again later
     /// ([`incarnation`](Self::incarnation)), its new process is not a member: operations with that rank end with

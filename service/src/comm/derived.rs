@@ -70,7 +70,7 @@ impl Derived {
         self.group.index(WorldRank(rank.0)).map_or(rank, Rank)
     }
 
-    /// Returns a result with ranks of the job as one with ranks of this communicator.
+    /// Translates the ranks in a result from ranks of the job to ranks of this communicator.
     pub(crate) fn local(&self, result: Result<Status, Error>) -> Result<Status, Error> {
         match result {
             Ok(status) => Ok(Status { peer: self.local_rank(status.peer), ..status }),

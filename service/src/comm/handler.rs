@@ -225,7 +225,8 @@ impl Comm {
         Self { extras: Some(Arc::new(extras)), ..self.clone() }
     }
 
-    /// Returns the same handle without the handler. A call uses it for its parts, whose errors it reports itself.
+    /// Returns the same handle without the handler. A call that consists of several operations starts them on this
+    /// handle, and reports their errors itself.
     pub(crate) fn quiet(&self) -> Self {
         match &self.extras {
             None => self.clone(),

@@ -64,8 +64,9 @@ impl Comm {
 
     /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends (`MPI_Comm_attach_buffer`):
     /// see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more. Clones of the handle share
-    /// the buffer; its handle on another [lane](Self::lane) has one of the same size. Memory is allocated for each
-    /// message and not in advance. The buffer ends with its last handle, but the messages in it are still sent.
+    /// the buffer. A handle that [`lane`](Self::lane) makes from this one has a buffer of its own, of the same size.
+    /// Memory is allocated for each message and not in advance. The buffer ends with its last handle, but the messages
+    /// in it are still sent.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -89,7 +90,7 @@ impl Comm {
     }
 
     /// Waits until all messages in the buffer of this handle have been sent, within the bounds of the handle: in the
-    /// buffer of [`with_buffer`](Self::with_buffer) (`MPI_Comm_flush_buffer`), otherwise in that of the process
+    /// buffer of [`with_buffer`](Self::with_buffer) (`MPI_Comm_flush_buffer`), otherwise in the buffer of the lane
     /// (`MPI_Session_flush_buffer`). Afterwards the buffer is empty, unless another thread has sent meanwhile. If a
     /// rank has failed, a message to it is removed from the buffer without being sent: see
     /// [`Stats::lost`](crate::Stats::lost).

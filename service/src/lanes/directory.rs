@@ -12,8 +12,8 @@ use samite_os::alarm::Alarm;
 
 use crate::runtime::{Directory, Notice};
 
-/// Returns a directory for each lane. When one lane polls, it takes all notices of the launcher, puts those for other
-/// lanes into their queues, and wakes them.
+/// Returns a directory for each lane. When one lane polls, it takes all notices of the launcher, puts the notices for
+/// other lanes into the queues of these lanes, and wakes these lanes.
 ///
 /// # Errors
 /// The error of the system if the process has too many open files.
@@ -142,7 +142,7 @@ impl Shared {
         self.present == 0
     }
 
-    /// Returns the figures of the rank as far as its lanes have reported them, and those of its peers.
+    /// Returns the sums of the figures that the lanes have reported: those of the rank, and those of each peer.
     fn sums(&self) -> (Figures, Vec<PeerStats>) {
         let mut all = Figures::default();
         let mut peers: HashMap<u32, PeerStats> = HashMap::new();
@@ -217,7 +217,7 @@ impl OfLane {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports the end of the rank's part, once all lanes have ended it.
+    /// Reports the end of the rank's part in the job, once all lanes have left.
     fn end(&mut self, report: impl FnOnce(&mut dyn Directory)) {
         let mut shared = self.shared();
         if shared.leave() {

@@ -13,7 +13,7 @@ pub(crate) trait Directory: Send {
     /// Returns the next notice.
     fn poll(&mut self) -> Option<Notice>;
 
-    /// Returns a descriptor that is readable when there may be a notice, if there is one.
+    /// Returns a descriptor that is readable when there may be a notice, or `None` if there is no such descriptor.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Answers [`Notice::Asked`]. The default does nothing, for directories that never ask.

@@ -109,7 +109,7 @@ impl Drivers {
         self.program.take().is_some()
     }
 
-    /// Makes the descriptor of the program's driver readable, if it waits for that.
+    /// Makes the descriptor of the program's driver readable, if the driver is armed.
     pub(super) fn call(&mut self) {
         if self.state == State::Armed {
             self.state = State::Called;
@@ -129,7 +129,7 @@ impl<P: Port + 'static> Runtime<P>
 where
     Self: Send + Sync,
 {
-    /// Starts the driver, unless there is one. The caller adds a future that waits.
+    /// Starts the driver, unless there is one. Called for a future that is about to wait.
     pub(super) fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
         match core.tasks.drivers.thread_to_start() {
             None => Ok(()),

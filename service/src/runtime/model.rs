@@ -137,7 +137,7 @@ impl Rank0 {
         while !told.take() {
             await_change(|| told.is_told() || is_readable(bell));
             self.0.drive_for_program(bell).unwrap();
-            // The descriptor stays readable until a thread that is about to wake up resets its alarm.
+            // The descriptor stays readable until a thread that is about to wake up resets the runtime's alarm.
             yield_now();
         }
     }
@@ -170,7 +170,7 @@ fn a_future_is_woken_by_a_message_that_comes_at_any_time() {
     });
 }
 
-/// The dropped future and the other one may have had the same key.
+/// The other future may have the key that the dropped future had.
 #[test]
 fn a_future_that_is_dropped_takes_no_wake_up_from_another() {
     check(2, |rank| {

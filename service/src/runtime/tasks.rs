@@ -34,7 +34,7 @@ pub(super) struct Tasks {
     pub(super) drivers: Drivers,
 }
 
-/// A waiting future. Its waker is taken out when it is called.
+/// A waiting future. The waker is taken out of it to be called.
 struct Task {
     waker: Option<Waker>,
     cancel: Option<Cancel>,

@@ -3,9 +3,9 @@
 use super::TopologyError;
 use crate::select::Rank;
 
-/// The neighbours of one rank in a directed graph: the sources, which send to it, and the destinations, to which it
-/// sends. A neighbourhood collective has its buffers in the same order (MPI 4.1, sections 8.5.4 and 8.6). A rank may be
-/// its own neighbour, and may be named several times.
+/// The neighbours of one rank in a directed graph: the sources, which send to the rank, and the destinations, to which
+/// the rank sends. A neighbourhood collective has its buffers in the order of these neighbours (MPI 4.1, sections 8.5.4
+/// and 8.6). A rank may be its own neighbour, and may be named several times.
 ///
 /// ```
 /// use samite::{Edge, Graph, Neighbour, Rank};

@@ -269,7 +269,7 @@ fn said(wire: Wire, answers: &str) -> String {
     let candidate = PmiJob { fd: 0, rank: 1, size: 2, wire }.join_over(ours, PATIENCE);
     match candidate.map_err(Refusal::pmi).and_then(|candidate| candidate.join(&address)) {
         Ok(_) => "joined".to_owned(),
-        // The message begins with the length of an entry. It depends on this process's id, so it is removed.
+        // The message begins with the length of an entry. The length depends on this process's id, so it is removed.
         Err(Refusal::Exchange { source, .. }) if source.to_string().ends_with("SAMITE_TRANSPORT") => {
             let said = source.to_string();
             said.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned()
