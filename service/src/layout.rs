@@ -219,9 +219,9 @@ impl<T: Element> Layout<T> {
         Self::new(call, build())
     }
 
-    /// Returns the layout of some fields of one element (MPI_Type_create_struct). Its extent is the size of `T`, so the
-    /// layout can be [`repeated`](Self::repeated) for the elements of a slice. A received message may end within a
-    /// field.
+    /// Returns the layout of some fields of one element (MPI_Type_create_struct). The extent of the layout is the size
+    /// of `T`, so it can be [`repeated`](Self::repeated) for the elements of a slice. A received message may end within
+    /// a field.
     ///
     /// # Errors
     /// [`LayoutError::Overflow`], [`LayoutError::TooDeep`].
