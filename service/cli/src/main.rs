@@ -207,7 +207,7 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     given
 }
 
-/// Returns true if the argument after this option of `samite run` is its value.
+/// Returns true if this option of `samite run` takes the next argument as its value.
 fn is_before_its_value(option: &OsStr, cli: &clap::Command) -> bool {
     let mut known = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
     let is_meant = |known: &clap::Arg| {
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(of("samite run -np 4 p -np 4"), "samite run -n 4 p -np 4");
         assert_eq!(of("samite run --env A=1 --prefix -np 4 p"), "samite run --env A=1 --prefix -n 4 p");
         assert_eq!(of("samite run -n 4 -- p -np"), "samite run -n 4 -- p -np");
-        // Options without a value after them: the next argument is the program.
+        // After the last of these options, which takes no separate value, the next argument is the program.
         for options in
             ["-n4", "--ranks=4", "-n 4 --prefix", "-n 4 --stats", "--prefix --stats=f -n 4 --env=A=1"]
         {

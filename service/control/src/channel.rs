@@ -27,7 +27,7 @@ pub struct Channel {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     line_bytes_max: usize,
-    /// Bytes that this turn may still read.
+    /// The number of bytes that this turn may still read.
     allowance: usize,
     /// True if the last turn ended because it had read `TURN_BYTES`.
     has_more: bool,
@@ -81,7 +81,7 @@ impl Channel {
         }
     }
 
-    /// Returns the same connection with a higher limit.
+    /// Returns the same channel with another limit for its lines.
     pub fn allowing(self, line_bytes_max: usize) -> Channel {
         Channel { line_bytes_max, ..self }
     }
@@ -193,7 +193,7 @@ fn failed(error: Errno) -> ChannelError {
     ChannelError::Socket(error.into())
 }
 
-/// A line without a message.
+/// A heartbeat: a line without a message.
 const BEAT: &[u8] = b"";
 
 #[cfg(test)]

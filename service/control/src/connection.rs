@@ -21,7 +21,7 @@ const PEERS_MAX: usize = 200;
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
-    /// Reports of ends that arrived together with one that was returned.
+    /// Reports of ends that arrived in the same message as a report that `poll` has returned.
     ended: VecDeque<RankExit>,
     is_closed: bool,
 }
@@ -46,9 +46,9 @@ pub enum Notice {
         rank: u32,
         /// The incarnation of the rank that ended, from 1.
         incarnation: u32,
-        /// The way in which it ended.
+        /// The way in which the rank ended.
         ending: Ending,
-        /// True if the launcher restarts it.
+        /// True if the launcher restarts the rank.
         returns: bool,
     },
     /// The process of a rank was stopped, for example by SIGSTOP, or continued.
@@ -66,14 +66,15 @@ pub enum Notice {
         rank: u32,
         /// The incarnation of that rank.
         incarnation: u32,
-        /// The incarnation of this rank that it has given up.
+        /// The incarnation of this rank that the other rank has given up.
         verdict_on: u32,
         /// The reason.
         why: String,
     },
     /// The launcher asks for this rank's activity: see [`Connection::tell`].
     Asked {
-        /// True if the answer is due when the rank leaves, with its peers; otherwise now, without them.
+        /// True if the answer is due when this rank leaves, with statistics of each peer. Otherwise the answer is due
+        /// now, without them.
         at_end: bool,
     },
     /// The other ranks have given up this rank: they treat it as failed, or soon will, and its process is about to be
@@ -111,14 +112,14 @@ impl Connection {
         Ok(self.channel.send(&FromRank::Publish { address: address.to_vec() })?)
     }
 
-    /// Asks for the address of `rank`. [`Notice::Address`] follows when it is known, [`Notice::Died`] if
-    /// it never will be.
+    /// Asks for the address of `rank`. [`Notice::Address`] follows when the address is known, or [`Notice::Died`] if it
+    /// will never be known because the rank has ended.
     pub fn request_address(&mut self, rank: u32) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Request { rank })?)
     }
 
-    /// Reports that this rank has given up an incarnation of another rank, which gets [`Notice::GaveUp`] if it is
-    /// alive. Truncates a reason longer than [`WHY_BYTES_MAX`].
+    /// Reports that this rank has given up an incarnation of another rank. If the other rank is alive, it gets
+    /// [`Notice::GaveUp`]. Truncates a reason longer than [`WHY_BYTES_MAX`].
     pub fn give_up(&mut self, rank: u32, incarnation: u32, mut why: String) -> Result<(), ControlError> {
         why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
         Ok(self.channel.send(&FromRank::GaveUp { rank, incarnation, why })?)
@@ -162,7 +163,7 @@ impl Connection {
         Some(Notice::Died { rank, incarnation, ending, returns })
     }
 
-    /// Reports this rank's activity so far, and its peers.
+    /// Reports this rank's activity so far, and statistics of its peers.
     pub fn tell(&mut self, figures: Figures, peers: &[PeerStats]) -> Result<(), ControlError> {
         self.channel.send(&FromRank::Figures(Box::new(figures)))?;
         for part in peers.chunks(PEERS_MAX) {
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(connection.poll().unwrap(), None);
     }
 
-    /// The cut lies between two characters, though they have two or three bytes.
+    /// The reason is cut between two characters, even if a character has two or three bytes.
     #[test]
     fn a_long_reason_is_cut_off() {
         for character in ["y", "é", "€"] {

@@ -9,7 +9,7 @@ use crate::printable::one_line;
 
 /// A rank's activity up to the report.
 ///
-/// With serde it becomes an object with these names.
+/// Serde writes it as an object whose keys are the names of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// Time since its start, nanoseconds.
@@ -56,7 +56,7 @@ pub struct Awaits {
     pub age_ns: u64,
     /// The awaited event: `address`, `room`, `match`, `message`, `bytes` or `fin`.
     pub awaited: String,
-    /// For a receive without its message: number of waiting messages from the peer with other tags.
+    /// For a receive whose message has not arrived: the number of unexpected messages from the peer with other tags.
     #[serde(default)]
     pub other_tags: usize,
     /// The tag of the first of those messages.

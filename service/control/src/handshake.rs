@@ -67,7 +67,7 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Proof([u8; 32]);
 
-/// The facts of a connection that both sides know, and prove with their secrets.
+/// The facts of a connection that both sides know. A proof is computed from them and a secret.
 #[derive(Debug, Clone, Copy)]
 pub struct Transcript {
     /// The host's index.
@@ -91,18 +91,19 @@ pub enum Side {
 }
 
 impl Transcript {
-    /// Returns the proof that this side knows its secret.
+    /// Returns the proof that `side` knows its secret.
     pub fn prove(&self, side: Side, keys: &Keys) -> Proof {
         Proof(self.mac(side, keys).finalize().into_bytes().into())
     }
 
-    /// Returns true if this side has proven that it knows its secret. Takes the same time for each wrong proof.
+    /// Returns true if `proof` proves that `side` knows its secret. The comparison takes the same time for each wrong
+    /// proof, so that the time tells an attacker nothing about the right one.
     pub fn is_proven(&self, side: Side, keys: &Keys, proof: &Proof) -> bool {
         self.mac(side, keys).verify_slice(&proof.0).is_ok()
     }
 
-    /// Returns the hash state over the transcript. Each part has a fixed length, so that no two transcripts are the
-    /// same bytes.
+    /// Returns the hash state over the transcript. Each part has a fixed length, so that different transcripts are
+    /// always different bytes.
     fn mac(&self, side: Side, keys: &Keys) -> Hmac<Sha256> {
         let (name, key) = match side {
             Side::Coordinator => (&b"samite coordinator"[..], keys.coordinator),

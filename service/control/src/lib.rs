@@ -4,9 +4,9 @@
 //! ```text
 //! samite run (coordinator) ── one connection ── agent of a host ── one connection each ── ranks
 //! ```
-//! Every connection carries JSON, one message a line, so that any tool can read it. Lines are
-//! bounded, reading and writing never block, and malformed input is an error of that connection. A turn
-//! reads a bounded number of bytes from a connection, so that none keeps its process from the others.
+//! Every connection carries JSON, one message a line, so that any tool can read it. Lines are bounded, reading and
+//! writing never block, and malformed input is an error of that connection. A turn reads a bounded number of bytes from
+//! a connection, so that no connection keeps a process from its other connections.
 //!
 //! A rendezvous speaks the same protocol without a launcher, and one of the ranks may serve it. So the server and its
 //! [`Registry`] are here too, and so is the table of all settings, which a launcher checks before it starts ranks.

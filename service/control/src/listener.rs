@@ -2,9 +2,10 @@
 //!
 //! Any process that reaches the socket can connect, so the cost of such a connection is bounded. Limits apply to the
 //! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
-//! The first line must be the hello; anything else closes the connection. At the limit, the oldest connection from the
-//! host with the most is closed. A hello may take a round trip, in which an unauthenticated client can make hundreds of
-//! connections. Because of this rule, the client then loses its own connections and those of its host, and no others.
+//! The first line must be the hello; anything else closes the connection. If there are too many connections, the
+//! listener takes the host that has most of them, and closes the oldest connection of that host. A hello may take a
+//! round trip, in which an unauthenticated client can make hundreds of connections. Under this rule these displace only
+//! connections from the client's own host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,8 +18,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Channel, Incoming};
 
-/// A listening socket, and the connections that have not sent their hello. Each of them has a value of type `C` of the
-/// caller.
+/// A listening socket, and the connections that have not sent their hello. With each connection the caller stores a
+/// value of type `C`.
 #[derive(Debug)]
 pub struct Listener<C> {
     socket: TcpListener,
@@ -49,7 +50,7 @@ pub struct Identified<C, M> {
 }
 
 impl<C> Listener<C> {
-    /// Returns a listener on a socket that listens already or will at once.
+    /// Returns a listener on a bound socket, which may be listening already.
     ///
     /// # Errors
     /// If the socket cannot be made nonblocking.
@@ -66,8 +67,7 @@ impl<C> Listener<C> {
     }
 
     /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a
-    /// hello.
-    /// `prepare` configures a new connection, or refuses it.
+    /// hello. `prepare` configures a new connection, or refuses it.
     pub fn turn<M: DeserializeOwned>(
         &mut self,
         now: Instant,
@@ -99,7 +99,8 @@ impl<C> Listener<C> {
                 // accept(2) takes a descriptor before it looks for a connection, so it fails even without a waiting
                 // connection.
                 Err(_) if !self.has_waiting() => break,
-                // For example, the process has no descriptor left.
+                // The system cannot accept a connection, for example because the process has no descriptor left.
+                // Closing a connection gives one back.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
                 // Accept nothing for a while: nothing reports when a descriptor is free again, and until then the
                 // socket stays readable, which would keep this process busy.
@@ -123,7 +124,8 @@ impl<C> Listener<C> {
         poll(&mut socket, Some(&Timespec::default())) != Ok(0)
     }
 
-    /// Closes the oldest connection from the host with the most, unless its hello has arrived.
+    /// Closes the oldest connection from the host that has the most connections. If its hello has arrived, returns the
+    /// connection instead.
     fn make_room<M: DeserializeOwned>(&mut self) -> Option<Identified<C, M>> {
         let mut counts = BTreeMap::<IpAddr, usize>::new();
         for connection in &self.connections {
@@ -145,7 +147,7 @@ impl<C> Listener<C> {
 
     /// Returns the time at which [`turn`](Self::turn) is due even if no descriptor is readable.
     pub fn deadline(&self) -> Option<Instant> {
-        // The oldest is closed first.
+        // The first connection is the oldest, so its time ends first.
         let closes = self.connections.front().map(|connection| connection.until);
         closes.into_iter().chain(self.shut_until).min()
     }
@@ -258,7 +260,8 @@ mod tests {
         turn_until(&mut listener, 1);
         let (first, heard) = strangers(&mut listener, UNIDENTIFIED_MAX - 1);
         assert_eq!((listener.connections.len(), heard), (UNIDENTIFIED_MAX, Vec::new()));
-        // All places are taken, and more connections than a turn accepts are waiting when its hello arrives.
+        // All places are taken, and more connections than a turn accepts are waiting when the hello of the oldest one
+        // arrives.
         let more: Vec<_> = (0..ACCEPTED_MAX + 10).map(|_| connect(&listener)).collect();
         oldest.write_all(b"7\n").unwrap();
         let mut heard = Vec::new();
@@ -271,7 +274,7 @@ mod tests {
             heard.extend(turn(&mut listener, Instant::now()));
         }
         assert_eq!(heard, [7, 8]);
-        // The oldest of the others made room.
+        // The oldest of the other connections were closed to make room.
         let closed = first.iter().take_while(|stranger| is_closed(stranger)).count();
         assert!(closed > 0 && !first[closed..].iter().chain(&more).any(is_closed), "{closed}");
         assert!(listener.connections.len() <= UNIDENTIFIED_MAX);

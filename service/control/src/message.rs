@@ -29,7 +29,7 @@ pub enum ToAgent {
     End,
     /// Kill every rank now.
     Kill,
-    /// An agent asks for the address of one of your ranks; return the number with the answer.
+    /// The agent of `host` asks for the address of one of your ranks. Return `host` with the answer.
     Question { host: u32, rank: u32 },
     /// The answer to [`FromAgent::Question`].
     Address(Whereabouts),
@@ -87,7 +87,7 @@ pub enum FromAgent {
     GaveUp(GivenUp),
     /// A rank of this agent reports its activity so far.
     Figures { rank: u32, figures: Box<Figures> },
-    /// A rank of this agent reports its peers; several in a row are parts of one list.
+    /// A rank of this agent reports statistics of its peers. Several of these messages in a row are parts of one list.
     Peers { rank: u32, peers: Vec<PeerStats> },
     /// The agent has reported that the output of its ranks cannot be written any more.
     OutputLost,
@@ -95,8 +95,8 @@ pub enum FromAgent {
     Done,
 }
 
-/// The message of `samite run` to the process that the remote shell starts on a host: it tells how to connect back. It
-/// is one line of JSON. The keys travel only here, since others could see them on a command line.
+/// The message of `samite run` to the supervisor that the remote shell starts on a host. It says how to connect back,
+/// and is one line of JSON. The keys travel only in it, because other users could see them on a command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Invitation {
     /// The launcher's version of the protocol.
@@ -174,7 +174,7 @@ pub struct RankExit {
     pub incarnation: u32,
     /// The way in which it ended.
     pub ending: Ending,
-    /// True if the rank is restarted. If that is cancelled, another report follows.
+    /// True if the rank is restarted. If the restart is cancelled, another report follows.
     pub returns: bool,
 }
 
@@ -221,7 +221,7 @@ pub enum FromRank {
     GaveUp { rank: u32, incarnation: u32, why: String },
     /// My activity so far: an answer to [`ToRank::Asked`].
     Figures(Box<Figures>),
-    /// My peers, in as many parts as needed, after the last figures.
+    /// Statistics of my peers, in as many parts as needed, after the last figures.
     Peers(Vec<PeerStats>),
     /// I have finished and need no more notices; later messages to me will not be received. My process may fail from
     /// now on without being reported.
@@ -242,7 +242,7 @@ pub enum ToRank {
     /// These ranks have ended. Sent to every rank, and again if a rank that left has failed, or a failed one is not
     /// restarted after all.
     Ended(Vec<RankExit>),
-    /// A rank was stopped, or continued, so that ranks which wait for it know the reason.
+    /// A rank was stopped, or continued. With this, ranks that wait for that rank can say why.
     Stopped(Stop),
     /// A rank has given up this one.
     GaveUp(GivenUp),

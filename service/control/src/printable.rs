@@ -1,4 +1,4 @@
-//! Text from other processes, made fit for a terminal.
+//! Text from other processes, made safe to print on a terminal.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Addresses and ends of the ranks: the state machine of a host's rendezvous, without input or output.
+//! Addresses and ends of the ranks: the state machine of an agent or of a rendezvous, without input or output.
 //!
 //! ```text
 //!  rank ── Request ──▶ registry ── Question, once ──▶ coordinator ── Question ──▶ the agent of that rank
@@ -23,7 +23,7 @@ pub struct Registry {
     /// All ranks of the job.
     members: Vec<Member>,
     secret: Secret,
-    /// Ends that were not reported yet; the flag says if one is urgent.
+    /// Ends that were not reported yet. `urgent` is true if one of them must not wait.
     untold: Vec<RankExit>,
     urgent: bool,
     /// Messages to send.
@@ -328,7 +328,8 @@ impl Registry {
         if why.len() > WHY_BYTES_MAX {
             return Err(format!("it gave up rank {rank} for a reason of {} bytes", why.len()));
         }
-        // A rank may have communicated with an incarnation on another host that this agent does not know yet.
+        // A rank may know a later incarnation of a rank of another host than this agent does, because it has
+        // communicated with that incarnation. But it is only a few incarnations ahead, so other verdicts are ignored.
         if incarnation.wrapping_sub(member.incarnation) > INCARNATIONS_AHEAD {
             return Ok(());
         }
@@ -340,7 +341,8 @@ impl Registry {
         }
         giver.given_up.insert(rank, incarnation);
         let given_up = GivenUp { by, by_incarnation, rank, incarnation, why };
-        // The coordinator reports it to the user, and to the agent of a rank of another host.
+        // The coordinator reports the verdict to the user. If the rank that was given up is on another host, the
+        // coordinator also sends the verdict to the agent of that host.
         if !self.here.contains(&rank) || self.tell_given_up(given_up.clone()) {
             self.outbox.push(Post::Coordinator(FromAgent::GaveUp(given_up)));
         }
@@ -381,7 +383,7 @@ impl Registry {
     }
 }
 
-/// Number of incarnations of a rank that its agent may not have reported yet.
+/// How many incarnations of a rank of another host may have started before this agent learns of them.
 const INCARNATIONS_AHEAD: u32 = 8;
 
 /// True if a report must not wait.

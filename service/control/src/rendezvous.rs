@@ -71,7 +71,7 @@ pub struct Server {
 struct Member {
     /// `None` when it has ended.
     channel: Option<Channel>,
-    /// The kernel's name of its host.
+    /// The rank's host: see [`Join::host`].
     host: String,
     /// The time by which all ranks must have joined.
     until: Instant,
@@ -315,7 +315,8 @@ impl Server {
         }
     }
 
-    /// Refuses the ranks that have waited too long.
+    /// Refuses the ranks that have joined, because others have not joined in time. Returns the error that names the
+    /// others.
     fn close(&mut self) -> io::Error {
         let missing: Vec<String> = (0..self.size)
             .filter(|rank| !self.members.contains_key(rank))
@@ -386,7 +387,7 @@ mod tests {
         stream
     }
 
-    /// Joins as a rank, and returns when the server has handled that.
+    /// Joins as a rank, and returns when the server has handled the hello.
     fn join(server: &mut Server, rank: u32) -> TcpStream {
         let stream = ask(server, rank);
         turn_until(server, server.members.len() + 1);
@@ -406,7 +407,7 @@ mod tests {
             let answer = again.read(&mut [0]);
             assert!(answer.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "it is refused");
         }
-        // A rank that waits keeps its place.
+        // A rank that waits keeps its place: another process with the same rank is refused.
         let until = server.members[&1].until;
         let mut other = ask(&server, 1);
         other.set_nonblocking(true).unwrap();

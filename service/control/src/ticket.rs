@@ -51,7 +51,8 @@ pub struct Place {
     pub host: u32,
     /// The hosts of the job.
     pub hosts: u32,
-    /// The number of ranks that share the processors of this one: all on this host, unless they are bound.
+    /// The number of ranks that share the processors of this rank: all ranks on its host, unless they are bound to
+    /// cores.
     pub neighbours: u32,
     /// The address of this host on the connection to the launcher, if the launcher is on another host.
     pub address: Option<IpAddr>,

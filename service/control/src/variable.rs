@@ -8,7 +8,7 @@ pub const RANK: &str = "SAMITE_RANK";
 pub const SIZE: &str = "SAMITE_SIZE";
 /// The job's name.
 pub const JOB: &str = "SAMITE_JOB";
-/// The transport that the user selected; the only one that a user may set.
+/// The transport that the user selected. Of the variables that `samite run` sets, a user may set only this one.
 pub const TRANSPORT: &str = "SAMITE_TRANSPORT";
 
 /// The launcher to join, if detection finds several or none.

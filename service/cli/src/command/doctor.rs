@@ -33,13 +33,13 @@ pub(crate) struct Doctor {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Pass,
-    /// Jobs run, but not all of them, or slower than they could.
+    /// Some jobs do not run, or jobs run slower than they could.
     Warn,
     /// Jobs do not start.
     Fail,
 }
 
-/// Returns true if jobs on this host alone need libfabric: only if the settings select a transport other than
+/// Returns true if jobs that run on this host only need libfabric. They do if `asked`, the selected transport, is not
 /// `samite-shm`.
 fn is_libfabric_needed(asked: Option<&str>) -> bool {
     asked.is_some_and(|asked| asked != "samite-shm")
@@ -102,8 +102,8 @@ pub(crate) fn doctor(what: &Doctor) -> u8 {
     printed.max((worst == Verdict::Fail).into())
 }
 
-/// The time within which the last self-test ends, so that `samite doctor` answers within 5 s even on an idle host on
-/// which every self-test fails by a time-out.
+/// The time after the start of `samite doctor` at which the last self-test ends, unless the host is busy. So `samite
+/// doctor` answers within 5 s on an idle host, even if every self-test times out.
 const WITHIN: Duration = Duration::from_millis(4300);
 
 fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {
@@ -128,7 +128,7 @@ fn text(findings: &[Finding], worst: Verdict, milliseconds: u64) -> String {
     text
 }
 
-/// Checks that a program started here finds its job.
+/// Checks that the environment names no launcher, or a launcher that a program started here can join.
 fn launcher() -> Finding {
     match Launch::detect(&environment) {
         Ok(Launch::Alone) => Finding::pass("launcher", "none: programs are started with `samite run`"),

@@ -155,7 +155,8 @@ fn providers(transports: &[Transport]) -> Section {
     Section { name: "transports", text, json }
 }
 
-/// Asks one rank of the present job for all ranks; without a job, starts one of two ranks on this host.
+/// Returns the transport to each rank of the job that this process belongs to. If this process was not started as a
+/// rank, starts a job of two ranks on this host, and takes the answer of one of them.
 fn peers() -> Result<Section, String> {
     let error = |error: &dyn std::fmt::Display| error.to_string();
     let alone = matches!(Launch::detect(&environment).map_err(|found| error(&found))?, Launch::Alone);
@@ -299,7 +300,7 @@ fn parameters(settings: &Settings) -> Section {
     Section { name: "parameters", text: format!("Parameters\n{}{meaning}", table(&rows)), json: json.into() }
 }
 
-/// Returns the guide's page.
+/// Returns all parameters as the Markdown of the guide's page.
 fn markdown() -> String {
     let mut text = String::new();
     for (title, who) in [("Read by every rank", Reader::Rank), ("Read by `samite run`", Reader::Launcher)] {

@@ -55,7 +55,8 @@ const SCRIPTS: &[&str] = &[
 fn every_message_says_what_was_tried_and_what_to_do() {
     let samite = std::path::Path::new(env!("CARGO_BIN_EXE_samite"));
     let folder = samite.parent().unwrap().to_str().unwrap();
-    // Takes the only port of the range that a script allows. If another process has it already, that serves too.
+    // Takes the only port that one of the scripts allows to libfabric, so that no port is left. If the bind fails,
+    // another process has the port, which has the same effect.
     let _taken = TcpListener::bind("0.0.0.0:29999");
     let mut messages = String::new();
     for script in SCRIPTS {
@@ -66,7 +67,8 @@ fn every_message_says_what_was_tried_and_what_to_do() {
         }
         let script_with_rank = format!("PATH='{folder}':$PATH\nrank() {{ samite self-test; }}\n{script}");
         let output = shell.args(["-c", &script_with_rank]).output().unwrap();
-        // Another process reports the rank's exit, before or after.
+        // `samite run` also reports the exit of the rank, in a line before or after the rank's own message. Leave that
+        // line out.
         let text = String::from_utf8(output.stderr).unwrap();
         let said: String =
             text.split_inclusive('\n').filter(|line| !line.starts_with("samite run: rank 0")).collect();

@@ -66,7 +66,7 @@ fn a_message_of_no_whole_elements_is_used_up() {
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
-    // Eager, a stream, by rendezvous.
+    // Lengths of an eager message, of a stream, and of a message by rendezvous.
     for length in [3, 100_001, 1_000_001] {
         if world.rank() == 0 {
             let data = vec![1_u8; length];
@@ -90,7 +90,7 @@ fn a_message_of_no_whole_elements_is_used_up() {
     assert_all_is_used_up(&world);
 }
 
-/// The sender announces many messages, and stops.
+/// The sender announces a long message, and its process is stopped before it sends the bytes.
 #[test]
 fn memory_for_bytes_that_do_not_come_is_not_touched() {
     if !is_rank() {

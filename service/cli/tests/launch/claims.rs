@@ -6,10 +6,11 @@ use samite::{Cause, Done, Error, Rank};
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::text;
 
-/// As many bytes as may follow their envelope, and more than the rings of shared memory hold.
+/// The longest message whose bytes may follow its envelope at once (`stream_max`). The rings of shared memory hold
+/// less.
 const LONG: usize = 256 << 10;
 
-/// After this number of messages of that length a sender has credit for another.
+/// After this number of messages of `LONG` bytes a sender has credit for another one.
 const WARM_UP: u64 = 8;
 
 fn data() -> Vec<u8> {

@@ -63,7 +63,7 @@ fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
         let text = error.to_string();
         matches!(error, Error::Exhausted { .. }) && text.contains("raise SAMITE_SHM_PEERS_MAX")
     };
-    // Pairs fill each other's room.
+    // First the ranks of each pair connect. Afterwards no rank has room for a second peer.
     let pair = Rank(comm.rank().0 ^ 1);
     let exchange = |number: u32| {
         let mut from = [u32::MAX];
@@ -73,7 +73,8 @@ fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
     exchange(0);
     let other = comm.rank().0 ^ 2;
     if comm.rank() >= Rank(2) {
-        // This rank stays until the other has tried: the leaving of the other ends the wait.
+        // This rank stays until rank `other` has tried to reach it. The wait ends with an error when rank `other`
+        // leaves.
         let left = comm.recv(&mut [0_u8], Rank(other), TO_ONE).unwrap_err();
         assert!(matches!(left, Error::PeerFailed { cause: Cause::Left, .. }), "{left}");
         return exchange(11);

@@ -267,7 +267,8 @@ pub(crate) fn shell_that_asks(scratch: &Scratch, hosts: &[&str]) -> PathBuf {
     )
 }
 
-/// Returns the invitation of a host, which is handed over once.
+/// Returns the invitation of a host. Call it once for each host, since the remote shell hands each invitation over
+/// once.
 pub(crate) fn invitation(scratch: &Scratch, host: &str) -> Value {
     serde_json::from_slice(&fs::read(scratch.0.join(format!("invited-{host}"))).unwrap()).unwrap()
 }
@@ -350,7 +351,7 @@ fn a_flooded_coordinator_keeps_its_deadline() {
         go(&scratch, HOSTS[0], &invited[0]);
         assert_eq!(job.coordinator.wait().unwrap().code(), Some(124));
     });
-    // Ranks have half a second to report their waits.
+    // The launcher gives the ranks half a second to report their waits.
     assert!(began.elapsed() < 4 * SOON, "{:?}", began.elapsed());
     assert_eq!(job.finish().0, Some(124));
 }
@@ -387,5 +388,6 @@ fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
     assert_eq!(job.finish().0, Some(137));
 }
 
-/// libfabric keeps connections that their clients do not close, and its process has only so many descriptors.
+/// The number of open connections to each port of a rank. libfabric does not close connections that their clients keep
+/// open, and more of them would use up the descriptors of the rank's process.
 const KEPT_AT_PORTS: usize = 100;

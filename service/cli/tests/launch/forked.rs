@@ -83,7 +83,8 @@ fn forks(threads: u64) {
             let (comm, is_over) = (&comm, &is_over);
             scope.spawn(move || {
                 let mut begun = 0;
-                // Both ranks end after the same number, which rank 0 announces.
+                // Rank 0 announces before each exchange whether it takes place, so both ranks end after the same
+                // exchange.
                 loop {
                     let goes_on = u64::from(!is_over.load(Ordering::Relaxed));
                     let mut told = [goes_on];

@@ -19,11 +19,12 @@ use crate::support::{Job, Scratch, text};
 /// The address at which ranks 0 and 1 connect beside their job.
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
-/// Settings under which each message is announced, and few announcements are kept. The others are answered at once.
+/// Settings under which every message is announced by an RTS, and a rank keeps few announcements. It refuses the
+/// others, by an answer that it sends at once.
 const SETTINGS: [(&str, &str); 3] =
     [("SAMITE_EAGER_MAX", "0"), ("SAMITE_STREAM_MAX", "0"), ("SAMITE_ENVELOPES_MAX", "65536")];
 
-/// More announcements than rank 0 keeps, or has room to answer.
+/// More announcements than rank 0 can keep and answer, so that rank 0 runs out of room for answers.
 const MESSAGES: u64 = 100_000;
 
 /// Tags: of the first message, of the announcements, and of messages that never come.

@@ -21,7 +21,7 @@ pub(super) fn all(ranks: Option<u32>, asked: Option<&str>, providers: &[String])
     ]
 }
 
-/// Checks /proc, in which ranks find their peers' memory and the launcher finds its own program.
+/// Returns a finding if /proc cannot be used. Ranks find their peers' memory in it, and the launcher its own program.
 pub(super) fn without_proc() -> Option<Finding> {
     let error = process::Process::current().err()?;
     let fix = "mount it: `mount -t proc proc /proc` (in a chroot: `mount -t proc proc ROOT/proc`)";

@@ -79,7 +79,7 @@ fn libfabric(_: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     (vec![Finding::warn("libfabric", "not built in", fix)], Vec::new())
 }
 
-/// Returns addresses, each preceded by its interface.
+/// Judges this host's addresses. Each text is the name of an interface, a space, and an address.
 #[cfg(feature = "ofi")]
 fn interfaces(addresses: &[String]) -> Finding {
     let list = addresses.join(", ");
@@ -128,13 +128,13 @@ fn loopback(asked: Option<&str>) -> Finding {
 /// The name of the check of 127.0.0.1.
 pub(super) const LOOPBACK: &str = "loopback";
 
-/// Time-out. The kernel answers at once or not at all.
+/// The time-out of a connection or a read over loopback. The kernel answers at once or not at all.
 const LOOPBACK_WITHIN: Duration = Duration::from_millis(500);
 
 /// This host's name, and a channel for its addresses. `None` if the name cannot be read.
 type Name = Option<(String, Receiver<io::Result<Vec<String>>>)>;
 
-/// Starts the lookup of this host's name, which can be slow, beside other checks.
+/// Starts a thread that looks up this host's name. A lookup can be slow, so other checks run meanwhile.
 fn ask_for_name() -> Name {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
     let (teller, told) = mpsc::channel();

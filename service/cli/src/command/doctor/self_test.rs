@@ -54,10 +54,11 @@ fn start(transport: &str, timeout: Duration) -> std::io::Result<Child> {
 
 const AT_ONCE: usize = 3;
 
-/// Several times the duration on a busy machine.
+/// The longest time-out of a test, unless the test is repeated. It is several times as long as a test takes on a busy
+/// machine.
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
-/// Longer than the duration on an idle machine.
+/// The shortest time-out of a test. It is longer than a test takes on an idle machine.
 const TIMEOUT_MIN: Duration = Duration::from_millis(700);
 
 /// After a time-out the launcher waits at most this time for the ranks to report their waits, then ends them.
@@ -66,7 +67,7 @@ const LAUNCHER_LAST: Duration = Duration::from_millis(500);
 /// The launcher's exit code after a time-out.
 const TIMED_OUT: i32 = 124;
 
-/// Time-out for one transport on a busy host.
+/// The time-out of a test that is repeated because the host is busy.
 const TIMEOUT_BUSY: Duration = Duration::from_secs(10);
 
 /// Returns true if, on average over a minute, more processes want to run than there are processors.
@@ -163,13 +164,14 @@ pub(crate) fn rank() -> Result<u8, String> {
         }
         Ok(Some(_)) => Ok(0),
         Ok(None) => Err("a message arrived with other bytes than were sent".to_owned()),
-        // The other rank reports why it ended.
+        // The other rank has left because of an error, which it reports itself.
         Err(Error::PeerFailed { cause: Cause::Left, .. }) => Ok(1),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Number of round trips. Few, since several transports run at once and more ranks than cores compete.
+/// The number of round trips. It is small, since several transports are tested at once, by more ranks than there are
+/// cores.
 const ROUNDS: u64 = 10;
 
 #[cfg(test)]

@@ -154,8 +154,8 @@ fn chain(screen: &Screen) -> Vec<String> {
     lines
 }
 
-/// Returns how long the ranks at the end of a chain have waited for each other. In a ring program they do so for
-/// moments.
+/// Returns a text that says how long the ranks at the end of a chain have waited for each other. A short time is no
+/// sign of a deadlock: in a program that passes messages around a ring, all ranks wait for each other for moments.
 fn circle(screen: &Screen, chain: &[usize]) -> Option<String> {
     let (last, before) = chain.split_last()?;
     let circle = &before[before.iter().position(|rank| rank == last)?..];

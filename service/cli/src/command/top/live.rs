@@ -43,7 +43,7 @@ pub(super) fn watch(job: RunningJob, interval: Duration) -> Result<u8, String> {
     let signals = SignalFd::block(&[Signal::INT, Signal::TERM, Signal::HUP]);
     let signals = signals.map_err(|error| format!("blocking signals: {error}"))?;
     let (sender, events) = channel();
-    // A panic restores the terminal too.
+    // `try_init` also installs a panic hook that restores the terminal.
     let outcome = ratatui::try_init().map_err(of_terminal).and_then(|mut terminal| {
         tell_of_job(sender.clone(), job, interval);
         tell_of_keys(sender.clone());
@@ -85,8 +85,8 @@ fn show(
     }
 }
 
-/// Sends updates of the job as events. They come from a thread of their own, since an answer can take a while and keys
-/// must not wait for it.
+/// Sends updates of the job as events. A thread of its own waits for each update, since an answer can take a while and
+/// keys must be handled meanwhile.
 fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
     spawn(move || {
         loop {

@@ -112,8 +112,8 @@ impl Screen {
         (peer < self.order.len()).then_some(peer)
     }
 
-    /// Moves the selection by `step`, a function of the selected row and the length of a page. Without a selection it
-    /// starts above the first row.
+    /// Moves the selection to the row that `step` returns for the selected row and the length of a page. If no row is
+    /// selected, the move starts above the first row.
     fn step(&mut self, step: fn(usize, usize) -> usize) {
         let Some(last) = self.order.len().checked_sub(1) else { return };
         let page = self.page.max(1);

@@ -37,14 +37,15 @@ pub(super) struct Column {
     pub(super) head: &'static str,
     /// Characters in plain text.
     width: usize,
-    /// Columns with the highest value stay if there is no room for all.
+    /// The column with the highest value is left out first if there is no room for all columns.
     pub(super) precedence: u8,
     /// `None` if unknown.
     pub(super) value: fn(&Row<'_>) -> Option<f64>,
     format: fn(f64) -> String,
 }
 
-/// The columns before the state. Plain text leaves out the last, since its state column contains it.
+/// The columns before the state. Plain text leaves out the last column, the time of the wait, since its state contains
+/// that time.
 pub(super) const COLUMNS: [Column; 10] = [
     Column { head: "rank", width: 5, precedence: 0, value: |row| Some(row.rank.rank.into()), format: whole },
     Column { head: "sent/s", width: 8, precedence: 3, value: |row| Some(row.rates?.sent), format: short },
@@ -129,7 +130,8 @@ impl View {
 }
 
 impl Row<'_> {
-    /// Returns the operation that the rank waits for. Unknown for a rank that has not answered.
+    /// Returns the operation that the rank waits for. Returns `None` if it is not known, for example because the rank
+    /// has not answered the last request.
     pub(super) fn awaits(&self) -> Option<&samite_control::Awaits> {
         let is_known = self.rank.is_answer && self.rank.ending.is_none() && !self.rank.is_stopped;
         self.rank.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()
@@ -140,7 +142,7 @@ impl Row<'_> {
         self.awaits().map_or_else(|| self.state_without_wait(), ToString::to_string)
     }
 
-    /// Returns the same without the duration.
+    /// Returns the same text as [`state`](Self::state), without the duration of a wait.
     pub(super) fn brief_state(&self) -> String {
         self.awaits().map_or_else(|| self.state_without_wait(), |awaits| format!("{awaits:#}"))
     }
@@ -165,7 +167,8 @@ impl Column {
 }
 
 impl Rates {
-    /// Returns the rates between two updates. `None` if the rank reported nothing new, or is another process now.
+    /// Returns the rates between two updates. Returns `None` if the rank reported nothing new, or was restarted between
+    /// them.
     fn between(before: &RankView, after: &RankView) -> Option<Rates> {
         let (old, new) = (before.figures.as_ref()?, after.figures.as_ref()?);
         let seconds = new.age_ns.checked_sub(old.age_ns).filter(|&time| time > 0)? as f64 / 1e9;
@@ -212,8 +215,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns a job on two hosts: rank 0 waits for rank 1, which waits for rank 2, which computes; rank 3 is stopped,
-    /// and rank
-    /// 4 was killed.
+    /// and rank 4 was killed.
     pub(in super::super) fn view() -> View {
         let figures = |scale: u64, rate: u64, awaits: Value| {
             json!({
