@@ -3,7 +3,7 @@
 //! A [`Memory`] owns bytes that no other owner can reach. Shared as a [`Region`] it can be registered with any number
 //! of ports. Each port holds a clone for as long as its provider might access the bytes. [`Region::reclaim`] turns a
 //! region back into a `Memory` if no other clone of it exists. So memory that a provider might still access is never
-//! freed or reused: the port's clone keeps it alive.
+//! freed or reused, because the port's clone keeps the region alive.
 //!
 //! A region can also be *shared* ([`Region::shared`]): memory that other processes of the host map and write
 //! themselves. Such a region never becomes a `Memory` again.
@@ -67,9 +67,9 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 
 /// A block of bytes, made from a `Vec` or an `Arc` of any [`Element`] and turned back into it without a copy.
 ///
-/// The bytes of a `Vec` are owned. Those of an `Arc` are shared with the `Arc`'s other holders, and never written. The
-/// bytes of [scattered](Self::scattered) memory are those that a [`Form`] selects from another block, so such memory
-/// cannot be borrowed as one slice.
+/// The bytes of a `Vec` are owned. The bytes of an `Arc` are shared with the `Arc`'s other holders, and never written.
+/// [Scattered](Self::scattered) memory consists of the bytes that a [`Form`] selects from another block. They are not
+/// contiguous, so scattered memory cannot be borrowed as one slice.
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
@@ -107,9 +107,10 @@ impl Memory {
         }
     }
 
-    /// Returns a block of the bytes that a form selects from `memory`. A message to or from it consists of whole units
-    /// of `unit` bytes. `B` is the type of the buffer from which the caller made the memory:
-    /// [`is_scattered_of`](Self::is_scattered_of) compares it later.
+    /// Returns a block of the bytes that a form selects from `memory`. A message to or from this block consists of
+    /// whole
+    /// units of `unit` bytes. `B` is the type of the buffer from which the caller made `memory`.
+    /// [`is_scattered_of`](Self::is_scattered_of) compares this type later.
     ///
     /// # Errors
     /// Returns the memory if the form does not lie within it, or if the memory is scattered itself.
@@ -208,7 +209,7 @@ impl Memory {
     pub fn as_bytes(&self) -> &[u8] {
         assert!(!self.is_scattered(), "scattered memory has no slice");
         // SAFETY: `origin` and `elements` describe the initialized elements of a vector that this value owns, or of a
-        // slice of which it holds a reference. `IntoBytes` means that none of them has padding, so every byte is
+        // slice of which it holds a reference. `IntoBytes` means that no element has padding, so every byte is
         // initialized. `&self` excludes writers of the vector. The slice has no writers: its elements are `Immutable`,
         // and an `Arc` gives out a `&mut` only while there is no other reference.
         unsafe { std::slice::from_raw_parts(self.origin.as_ptr(), self.len()) }
@@ -259,7 +260,7 @@ impl Memory {
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: the parts come from an `Arc<[T]>` (the type id and the kind prove it) whose reference `shared` kept,
-        // and this value's destructor, which would end it, is disabled here.
+        // and this value's destructor, which would release that reference, is disabled here.
         Ok(unsafe { slice_of(this.origin, this.elements) })
     }
 
@@ -393,12 +394,12 @@ enum Kind {
 /// # Safety
 /// `Arc::into_raw` returned this address and length, and they are made into an `Arc` only this once.
 unsafe fn slice_of<T>(origin: NonNull<u8>, elements: usize) -> Arc<[T]> {
-    // SAFETY: the caller guarantees it: address and length are those that `into_raw` returned.
+    // SAFETY: the caller guarantees that `into_raw` returned this address and length.
     unsafe { Arc::from_raw(std::ptr::slice_from_raw_parts(origin.as_ptr().cast::<T>(), elements)) }
 }
 
-/// Memory shared with ports. A peer may change its bytes at any time, so they are accessed by
-/// copying only.
+/// Memory shared with ports. A peer may change the bytes at any time, so no reference to them is given out: they are
+/// only copied in and out.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Shared>);
 
@@ -514,7 +515,7 @@ impl Region {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
                 // SAFETY: the span was checked, so 8 bytes can be read and written there, with any alignment. No
-                // reference to them exists, and the lock orders this with the copies of this process.
+                // reference to these bytes exists, and the lock orders this change with the copies of this process.
                 unsafe {
                     let before = at.read_unaligned();
                     at.write_unaligned(how.apply(before));
@@ -567,7 +568,7 @@ impl Region {
     /// Copies `len` bytes from a mapped segment into the region, from `offset` on. For ports.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`] if they leave the region.
+    /// [`PortError::OutOfBounds`] if the bytes do not all fit in the region.
     ///
     /// # Panics
     /// If the bytes do not lie in the segment.
@@ -651,7 +652,7 @@ impl Region {
         self.check_span(span)
     }
 
-    /// Copies from one region to another, which may be the same, for ports that move bytes themselves.
+    /// Copies from one region to another, or within one region, for ports that move bytes themselves.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] at either end.
@@ -686,9 +687,9 @@ impl Region {
     }
 }
 
-/// Calls `copy` for pieces of `len` bytes, each with its offset and a buffer of its length. Goes from the last piece to
-/// the first if `backwards`, so that a copy to a place behind its source does not overwrite bytes that are still to be
-/// copied.
+/// Divides `len` bytes into pieces, and calls `copy` for each piece with the offset of the piece and a buffer of the
+/// piece's length. Goes from the last piece to the first if `backwards`, so that a copy to a place behind its source
+/// does not overwrite bytes that are still to be copied.
 pub(crate) fn in_pieces<E>(
     len: usize,
     backwards: bool,
@@ -705,7 +706,7 @@ pub(crate) fn in_pieces<E>(
 /// The error of an attempt to write to the memory of an `Arc`.
 const READ_ALONE: PortError = PortError::Unsupported { what: "write to memory that is shared with readers" };
 
-/// Bytes of a piece of a copy: few enough for the first-level cache.
+/// The largest number of bytes in a piece of a copy. A piece fits in the first-level cache.
 const PIECE: usize = 4096;
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //!   │ keys   │ block │ block │  …  │  never used   │   the arena: one file in memory without a name
 //!   └────────┴───────┴───────┴─────┴─ ─ ─ ─ ─ ─ ─ ─┘
 //! ```
-//! Any borrowed slice in the arena can be *exposed*: a key is written to the file's table ([`keys`]). By the key a peer
-//! knows that it may read the slice, and after the read, that the slice was exposed all the time. Peers map the file
-//! for reading ([`PeerHeap`]).
+//! Any borrowed slice in the arena can be *exposed*: a key is written to the file's table ([`keys`]). A peer looks for
+//! the key before it reads the slice, to learn that it may read, and again after the read, to learn that the slice
+//! was exposed all the time. Peers map the file for reading ([`PeerHeap`]).
 //!
 //! # Soundness
 //! Only this process writes to the arena: the file can be opened for reading only (and fork is unsafe). A peer
@@ -30,25 +30,26 @@ pub(crate) use self::peer::PeerHeap;
 /// A global allocator whose memory peers on the same host can read directly, so that sent data is copied once.
 ///
 /// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (peers of the same user,
-/// who could read any memory of the process). The others come from [`System`], as do those for which the file has no
-/// room. All allocations come from [`System`] if the kernel offers no such file, if it commits memory at allocation
-/// (vm.overcommit_memory = 2), or if a limit (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB. The lack of a file
-/// makes no allocation fail.
+/// who could read any memory of the process). Smaller allocations come from [`System`], and so do large ones when the
+/// file is full. All allocations come from [`System`] if the kernel offers no such file, if it commits memory at
+/// allocation (vm.overcommit_memory = 2), or if a limit (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB. The lack of
+/// a file makes no allocation fail.
 ///
 /// # Costs
 /// A large allocation takes 20 ns more than malloc if a free block with pages can be reused. It takes up to twice as
-/// long as malloc if all pages are new, because the kernel provides the pages of a file one by one. It takes a power of
-/// two of address space, but memory only for used pages. Free blocks of each size keep up to 32 MiB of pages. Growth
-/// beyond a power of two copies the bytes, so give a vector its capacity at once.
+/// long as malloc if all pages are new, because the kernel provides the pages of a file one by one. An allocation takes
+/// a power of two of address space, but memory only for used pages. The free blocks of each size together keep up to
+/// 32 MiB of pages. Growth beyond a power of two copies the bytes, so give a vector its capacity at once.
 ///
 /// The memory counts as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. Its pages have
 /// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Core dumps do not contain it.
 ///
 /// # Fork
-/// A child made by fork(2) *shares* these blocks with its parent, while other memory is copied: each sees the other's
-/// writes. A child that continues without exec(2) must not write to earlier large allocations unless its parent has
-/// ended. (The blocks could be hidden from children, but then a child that reads one would be killed by a fault.) The
-/// child's own allocations come from [`System`]; earlier blocks that it frees stay with the parent.
+/// A child made by fork(2) *shares* the blocks of the file with its parent, while other memory is copied: in these
+/// blocks, parent and child see each other's writes. A child that continues without exec(2) must not write to earlier
+/// large allocations unless its parent has ended. (The blocks could be hidden from children, but then a child that
+/// reads one would be killed by a fault.) The child's own allocations come from [`System`]. Blocks of the file that
+/// the child frees stay allocated in the parent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
@@ -80,7 +81,8 @@ unsafe impl GlobalAlloc for Heap {
         match arena_for(layout.size()) {
             // SAFETY: the caller guarantees it.
             Some(arena) => unsafe { arena.dealloc(block, layout) },
-            // SAFETY: as above; without an arena now there was none at the allocation, or it does not hold such sizes.
+            // SAFETY: as above. If there is no arena for this size now, there was none at the allocation, so the block
+            // is `System`'s.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
@@ -135,7 +137,9 @@ impl<T> Once<T> {
         self.made.get()
     }
 
-    /// Makes the value unless that was begun before. Returns `None` if there is none, or not yet.
+    /// Makes the value, unless a thread has begun to make it before. Returns `None` if `make` returned `None`, or if
+    /// the
+    /// value is not ready yet.
     #[cold]
     fn make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         match self.progress.compare_exchange(UNBEGUN, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
@@ -164,8 +168,8 @@ const UNBEGUN: u8 = 0;
 const AWAITED: u8 = 1;
 const UNAWAITED: u8 = 2;
 
-/// The number of yields after which a thread continues without the value. They take some milliseconds, ten times as
-/// long as `make`.
+/// The number of yields after which a thread continues without the value. The yields take some milliseconds together,
+/// ten times as long as `make`.
 const PATIENCE: u32 = 10_000;
 
 #[cfg(test)]

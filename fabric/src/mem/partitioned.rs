@@ -2,7 +2,7 @@
 //!
 //! A partition has at most one writer, and no writer once it is *marked*. A marked partition does not change, and any
 //! number of readers may read it. The memory is *quiet* when no reader is left, and each partition that was taken for
-//! writing was marked or returned. Then the owner may access all of it, or begin a new round.
+//! writing was marked or returned. When the memory is quiet, the owner may access all of it, or begin a new round.
 //!
 //! ```text
 //!             take                      mark
@@ -42,8 +42,8 @@ struct Shared {
     marks: Marks,
 }
 
-// SAFETY: the memory is made of `Element`s, which are `Send` and `Sync`. `Shared` gives no access to it by itself; its
-// three holders give it out as the head of this module says.
+// SAFETY: the memory is made of `Element`s, which are `Send` and `Sync`. `Shared` gives no access to the memory by
+// itself. The three types that hold a `Shared` give access only by the rules at the head of this module.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -54,8 +54,8 @@ unsafe impl Sync for Shared {}
 pub struct PartitionsMut {
     shared: Arc<Shared>,
     parts: Range<usize>,
-    /// The number of partitions of this value that are not marked. At 0 it has no access any more, and the owner may
-    /// have begun a new round.
+    /// The number of partitions of this value that are not marked. At 0 this value has no access any more, and the
+    /// owner may have begun a new round.
     left: usize,
 }
 
@@ -73,8 +73,10 @@ impl Partitioned {
     /// Cuts a vector into partitions.
     ///
     /// # Errors
-    /// Returns the vector if its length is not a multiple of `partitions`, if `partitions` is 0, or if there are more than
-    /// 65,536 partitions without bytes: their number is not limited by the memory.
+    /// Returns the vector if its length is not a multiple of `partitions`, if `partitions` is 0, or if there are more
+    /// than
+    /// 65,536 partitions without bytes. (Empty partitions need a limit because the size of the vector does not limit
+    /// their number.)
     pub fn new<T: Element>(vec: Vec<T>, partitions: usize) -> Result<Self, Vec<T>> {
         if partitions == 0 || !vec.len().is_multiple_of(partitions) {
             return Err(vec);
@@ -155,9 +157,9 @@ impl Partitioned {
         if !self.0.marks.are_marked(parts) {
             return None;
         }
-        // SAFETY: the span lies in the memory, at whole elements of a vector of `T`. Its partitions are marked, which
-        // happens after the last write to them, so it is not written to until the owner begins a round, and the owner
-        // is borrowed.
+        // SAFETY: the span lies in the memory, at whole elements of a vector of `T`. Its partitions are marked. A
+        // partition is marked after the last write to it, so the span is not written until the owner begins a round,
+        // and the owner cannot while it is borrowed.
         Some(unsafe { std::slice::from_raw_parts(self.0.at(span.start).cast(), elements) })
     }
 
@@ -171,7 +173,7 @@ impl Partitioned {
         self.0.marks.are_marked(parts)
     }
 
-    /// Returns all elements, or `None` while a part or the engine may access the memory.
+    /// Returns all elements, or `None` if the memory is not quiet: a [`PartitionsMut`] or a reader may access it.
     ///
     /// # Panics
     /// If the vector had elements of another type.
@@ -182,8 +184,8 @@ impl Partitioned {
             return None;
         }
         let elements = self.partitions() * self.0.part_elements;
-        // SAFETY: these are the elements of a vector of `T`. The memory is quiet, so no writer or reader is left that
-        // has access, and none can be made while the owner is borrowed exclusively.
+        // SAFETY: these are the elements of a vector of `T`. The memory is quiet, so no writer or reader has access,
+        // and no writer or reader can be made while the owner is borrowed exclusively.
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast(), elements) })
     }
 
@@ -195,8 +197,8 @@ impl Partitioned {
         if !self.0.marks.is_quiet() {
             return Err(self);
         }
-        // SAFETY: the memory is quiet, and the owner does not exist after this. So nothing else has access to the cell
-        // or the memory, and nothing can get access.
+        // SAFETY: the memory is quiet, and the owner does not exist after this. So no other value has access to the
+        // cell or the memory, and none can get access.
         match unsafe { (*self.0.memory.get()).take() } {
             Some(memory) => Ok(memory),
             None => unreachable!("the memory is taken out once, with its owner"),
@@ -236,18 +238,18 @@ impl Shared {
 const EMPTY_MAX: usize = 1 << 16;
 
 impl PartitionsMut {
-    /// Returns the bytes of all partitions of the memory.
+    /// Returns the number of bytes of all partitions of the memory together.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.shared.len
+    self.shared.len
     }
-
+    
     /// Returns the number of partitions of the memory.
     #[must_use]
     pub fn partitions(&self) -> usize {
-        self.shared.marks.len()
+    self.shared.marks.len()
     }
-
+    
     /// Returns the bytes of `span` for writing. Returns `None` if they touch a partition that is marked or does not
     /// belong to this value.
     pub fn span_mut(&mut self, span: Range<usize>) -> Option<&mut [u8]> {
@@ -392,8 +394,8 @@ impl Marked {
         if !self.shared.marks.are_marked(self.shared.parts_of(&span)) {
             return None;
         }
-        // SAFETY: the bytes lie in the memory. All partitions that they touch are marked, which happens after the last
-        // write to them, and this reader keeps the owner from beginning another round.
+        // SAFETY: the bytes lie in the memory. All partitions that they touch are marked. A partition is marked after
+        // the last write to it, and this reader keeps the owner from beginning another round.
         Some(unsafe { std::slice::from_raw_parts(self.shared.at(span.start), span.len()) })
     }
 }

@@ -5,11 +5,12 @@
 //!   │ header: length, grants    │ the bytes    │   a file in memory without a name
 //!   └───────────────────────────┴──────────────┘
 //! ```
-//! A *grant* lists the bytes that a key opens, and the permitted accesses. The owner writes it when it registers the
-//! span, and removes it when it deregisters. A process that maps the segment looks for its key there before it touches
-//! a byte, and after, so that an access with a revoked key does not count as success. This prevents mistakes, not
-//! attacks: a process that may map the file could as well read and write all the owner's memory. A grant never contains
-//! addresses: an access is checked against the length of the mapping, which was read once.
+//! A *grant* is a key, a span of bytes, and the accesses that the key permits to the span. The owner writes a grant
+//! when it registers the span, and removes the grant when it deregisters the span. A process that maps the segment
+//! looks for its key among the grants before it touches a byte, and after, so that an access with a revoked key does
+//! not count as success. This prevents mistakes, not attacks: a process that may map the file could as well read and
+//! write all the owner's memory. A grant never contains addresses: an access is checked against the length of the
+//! mapping, which was read once.
 //!
 //! The upper half of a key, which is random, gives the place in the table where the search for its grant begins.
 //!
@@ -67,7 +68,7 @@ impl Segment {
         Ok(Self { file, mapped, mark })
     }
 
-    /// Returns the descriptor by which others find it.
+    /// Returns the descriptor by which other processes find the segment.
     pub(crate) fn fd(&self) -> u32 {
         self.file.fd()
     }
@@ -92,7 +93,7 @@ impl Segment {
         true
     }
 
-    /// Revokes this key. Does nothing in a child of fork(2): the grants are the parent's.
+    /// Revokes a key. Does nothing in a child of fork(2), because the grants belong to the parent.
     pub(crate) fn revoke(&self, key: u64) {
         if self.mark.is_in_child() {
             return;
@@ -103,7 +104,7 @@ impl Segment {
     }
 }
 
-/// A segment of any process, mapped in this one.
+/// A segment of this or another process, mapped in this process.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     header: View<Header>,
@@ -139,7 +140,7 @@ impl Mapped {
     /// Returns true if `key` permits this access to `len` bytes from `offset` on.
     #[inline]
     pub(crate) fn permits(&self, key: u64, access: Access, offset: usize, len: usize) -> bool {
-        // Prevents earlier copies from being moved behind this check.
+        // Prevents the processor and the compiler from moving earlier copies behind this check.
         fence(Ordering::Acquire);
         let is_meant = |grant: &&Grant| grant.key.load(Ordering::Acquire) == key;
         // The grant is nearly always in the first place.
@@ -154,8 +155,7 @@ impl Mapped {
             && past.is_some_and(|past| past as u64 <= end)
     }
 
-    /// Iterates over all grants, in the order in which that of `key` is searched for: the most likely place comes
-    /// first.
+    /// Iterates over all grants, in the order of a search for the grant of `key`: the most likely place comes first.
     fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
         let (before, from) = self.header[0].grants.split_at(home(key));
         from.iter().chain(before)
@@ -166,7 +166,7 @@ impl Mapped {
         self.header[0].grants.iter().any(|grant| grant.key.load(Ordering::Relaxed) != 0)
     }
 
-    /// Returns the words for atomic access; the bytes lie in them in the machine's order.
+    /// Returns the words for atomic access. The bytes within a word are in the machine's order.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
@@ -221,7 +221,7 @@ impl Mapped {
         }
     }
 
-    /// Copies `into.len()` bytes out, from `offset` on, to where `into` points.
+    /// Copies `len` bytes out, from `offset` on, to the memory at `into`.
     ///
     /// # Panics
     /// If the bytes do not lie in the segment.
@@ -277,13 +277,13 @@ impl Mapped {
     }
 }
 
-/// Returns how many of `len` bytes lie in the first word, if the copy begins at byte `skipped` of that word. Returns 0
-/// if it begins at the start of a word: then there is no partial word to treat separately.
+/// Returns how many of the `len` bytes of a copy lie in its first word, if the copy begins at byte `skipped` of that
+/// word. Returns 0 if the copy begins at the start of a word: then there is no partial word to treat separately.
 fn head_of(skipped: usize, len: usize) -> usize {
     if skipped == 0 { 0 } else { len.min(WORD - skipped) }
 }
 
-/// Writes `len` bytes of a word, from its byte `at` on, and no other byte.
+/// Writes `len` bytes of a word, from byte `at` of the word on, and preserves the word's other bytes.
 ///
 /// # Safety
 /// `len` bytes can be read at `from`, and `at + len` is at most a word.
@@ -332,10 +332,10 @@ fn home(key: u64) -> usize {
     (key >> 32) as usize % GRANTS
 }
 
-/// Stands for a key while a grant is written. No key is so small.
+/// The value of a grant's key while the grant is written. Every real key is greater.
 const CLAIMED: u64 = 1;
 
-/// Bytes that a copy to this process's memory takes at once. They stay in a first-level cache.
+/// The number of bytes that are copied at once to this process's memory. They stay in a first-level cache.
 const PIECE: usize = 4096;
 
 const WORD: usize = size_of::<AtomicU64>();

@@ -8,7 +8,7 @@ use super::Mapped;
 use crate::{Access, Change, PortError};
 
 /// Shared memory of a peer, or of this process, accessed by loads and stores: see
-/// [`Port::map`](crate::Port::map) and [`Region::window`](crate::Region::window). Clones are the same memory.
+/// [`Port::map`](crate::Port::map) and [`Region::window`](crate::Region::window). Clones refer to the same memory.
 ///
 /// Other processes may write the bytes at any time. So they are copied, one aligned word of 8 bytes at a time, and no
 /// reference to them is given out. Peers see stores in program order. A load may
@@ -17,7 +17,7 @@ use crate::{Access, Change, PortError};
 #[derive(Clone, Debug)]
 pub struct Window {
     segment: Arc<Mapped>,
-    /// The key by which it was mapped; `None` for memory of this process.
+    /// The key by which the peer's memory was mapped; `None` for memory of this process.
     key: Option<u64>,
     span: Range<usize>,
 }
@@ -56,7 +56,7 @@ impl Window {
         Ok(())
     }
 
-    /// Copies `from` in, to `offset` on.
+    /// Copies `from` into the window, from `offset` on.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`].
@@ -66,7 +66,8 @@ impl Window {
         Ok(())
     }
 
-    /// Loads the word of 8 bytes at `offset`. Earlier stores of its writer are visible then.
+    /// Loads the word of 8 bytes at `offset`. Afterwards, the stores that the word's writer made before it stored the
+    /// word are visible.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`], also if the word is not at a multiple of 8 bytes from the start of its region.
@@ -75,7 +76,7 @@ impl Window {
         Ok(self.segment.word(self.word(offset)?).load(Ordering::Acquire))
     }
 
-    /// Stores the word of 8 bytes at `offset`, after all earlier stores.
+    /// Stores the word of 8 bytes at `offset`. It becomes visible after all earlier stores.
     ///
     /// # Errors
     /// Returns the errors of [`Window::load`].

@@ -1,4 +1,4 @@
-//! The memory of the heap: a file in memory, mapped once for good, from which blocks are allocated.
+//! The memory of the heap: a file in memory, from which blocks are allocated. It is mapped once and never unmapped.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::iter;
@@ -22,32 +22,33 @@ pub(super) struct Arena {
     pub(super) table: View<AtomicU64>,
     keys: Keys,
     blocks: Mutex<Blocks>,
-    /// Bytes of a page of the system, which takes back only whole pages.
+    /// The size of a page of the operating system in bytes. The system takes back only whole pages.
     page: usize,
     /// Identifies the owner: in a child of fork(2) the arena allocates, frees and exposes nothing.
     owner: ForkMark,
 }
 
 impl Arena {
-    /// Creates the arena of a process. Its address space is several times the machine's memory, because blocks never
-    /// change their size class, and the blocks of each class together may once have filled most of the memory. It is at
-    /// most [`BYTES_MAX`], and at most a quarter of the process's limit. Returns `None` if the system provides no
-    /// address space.
+    /// Creates the arena of a process. Its address space is several times the machine's memory. Blocks never change
+    /// their size class, and the blocks of each class together may at some time have filled most of the memory, so each
+    /// class may need as much address space as the machine has memory. The address space is at most [`BYTES_MAX`], and
+    /// at most a quarter of the process's limit. Returns `None` if the system provides no address space.
     pub(super) fn of_process() -> Option<Self> {
-        // With strict overcommit the kernel reserves memory for other allocations, but not for holes in a file, so an
-        // access to the arena could fail later.
+        // With strict overcommit the kernel reserves memory for each allocation, but not for the holes in a file. So an
+        // access to a new page of the arena could fail later.
         if samite_os::memory::is_promised().ok()? {
             return None;
         }
         let page = samite_os::memory::page().ok()?;
         let allowed = getrlimit(Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
         let bytes = samite_os::memory::bytes().ok()?.saturating_mul(8).min(BYTES_MAX).min(allowed / 4);
-        // A limit of files or a tool around the program may refuse that size; less may succeed.
+        // A file size limit, or a tool that runs the program, may refuse this size. A smaller size may succeed.
         let sizes = iter::successors(Some(bytes), |bytes| Some(bytes / 2));
         sizes.take_while(|&bytes| bytes >= BYTES_MIN).find_map(|bytes| Self::create(bytes, page).ok())
     }
 
-    /// Creates an arena of `bytes`, rounded up to [`PAGE`], the table included, for system pages of `page` bytes.
+    /// Creates an arena of `bytes` bytes, rounded up to [`PAGE`], for system pages of `page` bytes. The size includes
+    /// the table of keys.
     pub(super) fn create(bytes: usize, page: usize) -> Result<Self, PortError> {
         let bytes = bytes.clamp(2 * keys::BYTES, BYTES_MAX).next_multiple_of(PAGE);
         let file = SharedFile::create(c"samite-heap", bytes)?;
@@ -100,10 +101,10 @@ impl Arena {
         self.owner.is_in_child()
     }
 
-    /// Returns a block for this layout, and true if it is zero.
+    /// Returns a block for this layout, and true if all its bytes are zero.
     fn take(&self, layout: Layout) -> Option<(NonNull<u8>, bool)> {
         let class = Class::of(layout)?;
-        // In a child of fork(2), the lock may be held by a thread that does not exist there.
+        // In a child of fork(2), the lock may be held by a thread of the parent that does not exist in the child.
         if self.is_retired() {
             return None;
         }
@@ -137,7 +138,7 @@ impl Arena {
     /// Takes back the block that begins at `offset`.
     ///
     /// # Safety
-    /// It was allocated for a layout of this class, and is not used any more.
+    /// The block was allocated for a layout of this class, and is not used any more.
     unsafe fn give(&self, class: Class, offset: usize) {
         if self.is_retired() {
             return;
@@ -214,8 +215,8 @@ unsafe impl GlobalAlloc for Arena {
             None => unsafe { System.alloc(new_layout) },
         };
         if !moved.is_null() {
-            // SAFETY: both are that long, and two allocations never overlap. The old one is given up under the caller's
-            // guarantees.
+            // SAFETY: both blocks have at least this length, and two allocations never overlap. The caller guarantees
+            // what `dealloc` requires of the old block.
             unsafe {
                 std::ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size));
                 self.dealloc(block, layout);
@@ -243,11 +244,12 @@ impl Drop for Exposed {
     }
 }
 
-/// The limit of an offset in a remote address (shm/onesided.rs).
+/// The largest size of an arena. An offset in a remote address must be less (shm/onesided.rs).
 pub(super) const BYTES_MAX: usize = 1 << 40;
 
 /// A smaller arena would not be worthwhile.
 const BYTES_MIN: usize = 1 << 30;
 
-/// The first usable size; it doubles each time, because readers map the file anew each time.
+/// The usable size of the file at first. The size doubles at each extension, so that there are few extensions: after
+/// each one, readers map the file again.
 const FIRST: usize = 64 << 20;

@@ -1,14 +1,16 @@
 //! The free blocks of an arena. This module only computes with numbers of granules, and never accesses the memory of
 //! the arena.
 //!
-//! An arena consists of *granules*, and a block of a power of two of them: its [`Class`]. A block is never
-//! joined or split. That would only save address space, of which there is enough, since untouched pages take no memory.
+//! An arena consists of *granules*. The number of granules in a block is a power of two, which is the block's
+//! [`Class`]. Blocks are never joined or split. Joining and splitting would only save address space, of which there is
+//! enough, since untouched pages take no memory.
 //!
-//! There is no cache colouring: all blocks begin at the start of a page. All caches but the first are indexed by
-//! physical addresses, and the first has enough ways for the arrays of a loop. Sums over 2 to 8 arrays of 64 KiB took
-//! the same time with their starts spread over the page; only over 16, more than its 12 ways, they took half as long.
-//! On the other hand, a string copy from block to block finds both ends aligned. To an address 16 bytes behind the
-//! start of a line, where malloc puts its mapped blocks, it took 1.4 times as long (an EPYC of 2024).
+//! There is no cache colouring: all blocks begin at the start of a page. All caches but the first-level cache are
+//! indexed by physical addresses, and the first-level cache has enough ways for the arrays of a loop. Sums over 2 to 8
+//! arrays of 64 KiB took the same time when the arrays began at different places of a page. Only sums over 16 arrays,
+//! more than the cache's 12 ways, took half as long. On the other hand, a copy by string instructions from block to
+//! block finds both ends aligned. A copy to an address 16 bytes behind the start of a cache line, where malloc puts its
+//! mapped blocks, took 1.4 times as long (an EPYC of 2024).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::{Deref, DerefMut};
@@ -16,7 +18,7 @@ use std::ptr::NonNull;
 
 use samite_os::shared::PAGE;
 
-/// The free blocks of an arena, and the part that has never been in a block.
+/// The free blocks of an arena, and the part of the arena that has never been in a block.
 pub(super) struct Blocks {
     /// Indexed by a free block's first granule: the first granule of the next block in its list, or 0 at the end.
     next: Links,
@@ -38,9 +40,9 @@ struct Lists {
 }
 
 impl Blocks {
-    /// Returns the blocks of an arena of at most `most` granules. None of them is usable before
-    /// [`extend`](Self::extend). The first `reserved` granules, at least one, are never in a block. Returns `None` if
-    /// there is no memory for the bookkeeping.
+    /// Returns the blocks of an arena of at most `most` granules. No granule is usable before [`extend`](Self::extend).
+    /// The first `reserved` granules, at least one, are never in a block. Returns `None` if there is no memory for the
+    /// lists.
     pub(super) fn new(most: usize, reserved: usize) -> Option<Self> {
         assert!(reserved > 0 && u32::try_from(most).is_ok());
         Some(Self {
@@ -72,7 +74,8 @@ impl Blocks {
         self.len = len.clamp(self.len, self.next.len());
     }
 
-    /// Allocates a block. Returns its first granule, and true if all of it is zero; `None` if there is no room.
+    /// Allocates a block. Returns its first granule, and true if all its bytes are zero. Returns `None` if there is no
+    /// room.
     pub(super) fn take(&mut self, class: Class) -> Option<(usize, bool)> {
         let lists = &mut self.lists[class.index()];
         // Blocks with pages first: overwriting them costs less than getting new pages.
@@ -99,7 +102,7 @@ impl Blocks {
         (self.lists[class.index()].warm_count + 1) * class.bytes() <= KEPT
     }
 
-    /// Frees a block; `is_zero` if it has no pages any more.
+    /// Frees a block. `is_zero` is true if the block has no pages any more.
     pub(super) fn give(&mut self, class: Class, granule: usize, is_zero: bool) {
         let lists = &mut self.lists[class.index()];
         let list = if is_zero {
@@ -185,16 +188,16 @@ impl Drop for Links {
 // SAFETY: the type owns its words.
 unsafe impl Send for Links {}
 
-/// The smallest block, and the smallest allocation that an arena serves. Direct reads pay off only from some size on:
-/// shorter messages are faster through the ring, and malloc is faster for small blocks.
+/// The size in bytes of the smallest block, and of the smallest allocation that an arena serves. Smaller sizes gain
+/// nothing: short messages are faster through the ring than by direct reads, and malloc is faster for small blocks.
 pub(super) const GRANULE: usize = 16 << 10;
 
 /// Alignment of blocks: a divisor of every machine's page size.
 pub(super) const ALIGN: usize = 4096;
 
-/// Bytes of free blocks of each class that keep their pages: as many as malloc keeps for blocks that it maps
-/// (DEFAULT_MMAP_THRESHOLD_MAX in mallopt(3)). The limit is per class, so that many blocks of one class do not take
-/// away the pages of another with each message.
+/// The number of bytes of pages that the free blocks of each class keep. It is the maximum of malloc's threshold for
+/// mapped blocks (DEFAULT_MMAP_THRESHOLD_MAX in mallopt(3)). Each class has its own limit, so that many free blocks of
+/// one class do not make a block of another class lose its pages at each message.
 const KEPT: usize = 32 << 20;
 
 /// The number of size classes: one for each power of two up to the largest arena.

@@ -5,17 +5,18 @@
 //!   │ version · length  │ key 1         │ key 2         │  …  │ key SLOTS − 1 │   a cache line each
 //!   └───────────────────┴───────────────┴───────────────┴─────┴───────────────┘
 //! ```
-//! A key stands for one exposure, and its low bits are its place in the table. A reader looks for the key before and
-//! after its copy. There is no other synchronization between reader and owner.
+//! A key stands for one exposure, and the low bits of the key are its place in the table. A reader looks for the key
+//! before and after its copy. There is no other synchronization between reader and owner.
 //!
 //! # Proof
 //! Assume that the copy has read a byte that the owner wrote after the end of the exposure. [`Keys::end`] stores 0, and
 //! then executes a release fence, and the write comes after that fence. The reader's acquire fence
-//! ([`is_exposed_still`]) comes after the copy. So the first fence synchronizes with the second: 0 was stored before
-//! the reader's second look, and no key that it can find there is its own, since no key is reused. The reader discards
-//! the copy. Conversely, [`Keys::begin`] stores the key with release order, after all earlier writes of the owner, and
-//! a reader that finds the key ([`is_exposed`]) acquires those. (The copy itself is no atomic access of the language,
-//! but a string of loads by the machine, which the fences order like any others.)
+//! ([`is_exposed_still`]) comes after the copy. So the release fence synchronizes with the acquire fence: 0 was stored
+//! before the reader's second look. The second look does not find the reader's key, since no key is reused, so the
+//! reader discards the copy. Conversely, [`Keys::begin`] stores the key with release order, after all earlier writes of
+//! the owner, and a reader that finds the key ([`is_exposed`]) sees those writes. (The copy itself is not an atomic
+//! access in the sense of the language. It is a series of loads by the machine, which the fences order like any other
+//! loads.)
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -35,7 +36,7 @@ impl Keys {
         Self { serial: AtomicU64::new(serial), likely_free: AtomicUsize::new(1) }
     }
 
-    /// Puts a new key in a free slot of the table. Returns `None` if there is none.
+    /// Puts a new key in a free slot of the table. Returns `None` if no slot is free.
     pub(super) fn begin<W: Word>(&self, words: &[W]) -> Option<u64> {
         let (likely, slots) = (self.likely_free.load(Ordering::Relaxed), words.len() / LINE);
         // The serial number wraps after 2^52 keys.
@@ -46,7 +47,7 @@ impl Keys {
         Some(key)
     }
 
-    /// Removes a key. A reader that still finds the key sees none of the caller's later writes.
+    /// Removes a key. A reader that finds the key after its copy has copied none of the caller's later writes.
     pub(super) fn end<W: Word>(&self, words: &[W], key: u64) {
         let slot = slot_of(key);
         words[slot * LINE].store_zero();
@@ -62,7 +63,7 @@ pub(super) fn is_exposed<W: Word>(words: &[W], key: u64) -> bool {
     found
 }
 
-/// Returns true if this key is in the table after the copies made before this call.
+/// Returns true if this key is still in the table after all copies that the caller made before this call.
 pub(super) fn is_exposed_still<W: Word>(words: &[W], key: u64) -> bool {
     W::fence(Ordering::Acquire);
     find(words, key)
@@ -77,7 +78,7 @@ fn slot_of(key: u64) -> usize {
     key as usize % SLOTS
 }
 
-/// A word of the table; a trait, so that a model checker's word can take its place.
+/// A word of the table. It is a trait, so that the words of a model checker (loom) can be used instead.
 pub(super) trait Word {
     /// Loads with relaxed order: for memory that is mapped for reading only, the standard library guarantees that these
     /// loads work, and no others (std::sync::atomic).

@@ -10,7 +10,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Two bits for each partition, and the number of readers.
 ///
-/// Orders: a writer marks a partition or gives it back by a store with release order, and every load of the marks has
+/// Memory orders: a writer marks a partition or gives it back by a store with release order, and every load of the
+/// marks has
 /// acquire order. So the writer's last access happens before any access of the thread that sees the mark. In the same
 /// way, a reader's last access happens before the owner sees that the reader is gone.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Marks {
     }
 
     /// Returns true if no reader is left, and all partitions that are taken are marked. Only the owner calls this. The
-    /// result stays true until the owner itself makes a reader or takes a partition, since no other can.
+    /// result stays true until the owner makes a reader or takes a partition, since only the owner can do so.
     pub(super) fn is_quiet(&self) -> bool {
         self.readers.load(Ordering::Acquire) == 0
             && (0..self.taken.len())
@@ -114,12 +115,12 @@ impl Marks {
     }
 }
 
-/// Returns the words that have the bits of some partitions.
+/// Returns the indices of the words that contain the bits of the partitions `parts`.
 fn words_of(parts: &Range<usize>) -> Range<usize> {
     if parts.is_empty() { 0..0 } else { parts.start / 64..parts.end.div_ceil(64) }
 }
 
-/// Returns the bits of some partitions in a word.
+/// Returns a mask of the bits of the partitions `parts` in the word with index `word`.
 pub(super) fn bits_of(word: usize, parts: &Range<usize>) -> u64 {
     let base = word * 64;
     let (start, end) = (parts.start.max(base), parts.end.min(base + 64));

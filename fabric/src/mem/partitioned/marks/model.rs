@@ -83,7 +83,9 @@ fn the_owner_gets_all_back_when_it_is_quiet() {
         model.marks.remove_reader();
         let is_quiet = model.marks.is_quiet();
         if is_quiet {
-            // A writer that has marked its partition sets the news later, and has no other effect on the next round.
+            // A writer sets `has_news` after it has marked its partition, so possibly in the next round. It has no
+            // other
+            // effect on the next round.
             model.marks.reset();
             (0..2).for_each(|part| model.write(part, 8));
             assert!(model.marks.take(0..1));
