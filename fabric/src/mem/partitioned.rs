@@ -241,15 +241,15 @@ impl PartitionsMut {
     /// Returns the number of bytes of all partitions of the memory together.
     #[must_use]
     pub fn total(&self) -> usize {
-    self.shared.len
+        self.shared.len
     }
-    
+
     /// Returns the number of partitions of the memory.
     #[must_use]
     pub fn partitions(&self) -> usize {
-    self.shared.marks.len()
+        self.shared.marks.len()
     }
-    
+
     /// Returns the bytes of `span` for writing. Returns `None` if they touch a partition that is marked or does not
     /// belong to this value.
     pub fn span_mut(&mut self, span: Range<usize>) -> Option<&mut [u8]> {
