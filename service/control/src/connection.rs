@@ -35,7 +35,7 @@ pub enum Notice {
         rank: u32,
         /// The bytes that the requested rank has published.
         address: Vec<u8>,
-        /// The incarnation of that rank that published them, from 1.
+        /// The incarnation of that rank that published them.
         incarnation: u32,
     },
     /// A rank has ended. Every other rank gets this notice. Earlier messages of that rank may still be under way. A
@@ -44,7 +44,7 @@ pub enum Notice {
     Died {
         /// The rank that ended.
         rank: u32,
-        /// The incarnation of the rank that ended, from 1.
+        /// The incarnation of the rank that ended.
         incarnation: u32,
         /// The way in which the rank ended.
         ending: Ending,

@@ -89,7 +89,7 @@ pub enum FromAgent {
     Figures { rank: u32, figures: Box<Figures> },
     /// A rank of this agent reports statistics of its peers. Several of these messages in a row are parts of one list.
     Peers { rank: u32, peers: Vec<PeerStats> },
-    /// The agent has reported that the output of its ranks cannot be written any more.
+    /// The output of ranks of this agent cannot be written any more. The agent has printed a message about it.
     OutputLost,
     /// The last message: no rank is left, and all output is written.
     Done,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::topology::{Slot, Topology, TopologyError};
 
-/// The longest message from the coordinator: it holds the program's arguments.
+/// The longest message from the coordinator, in bytes. The plan contains the program's arguments, so it may be long.
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
 /// The time after which a rank counts as left if its process still runs. It begins when the rank has closed its world,
@@ -73,11 +73,11 @@ struct Agent {
     /// The streams of the output forwarders. A forwarder closes its stream when it has forwarded all output, and the
     /// stream is then removed here.
     outputs: Vec<UnixStream>,
-    /// The time at which ranks that have not followed SIGTERM are killed.
+    /// The time at which ranks that have not ended after SIGTERM are killed.
     kill_at: Option<Instant>,
     /// The time of the next report of ranks that left.
     tell_at: Instant,
-    /// The time at which output without a reader is given up.
+    /// The time at which the agent stops waiting for a reader of the output.
     give_up_at: Option<Instant>,
     /// True if the user has sent a signal to end the job. Then output that nobody reads delays the end only briefly.
     was_signalled: bool,
@@ -100,7 +100,8 @@ enum Event {
 }
 
 impl Agent {
-    /// Starts the ranks of the coordinator's plan; `None` if the coordinator is gone or a rank could not be started.
+    /// Starts the ranks of the coordinator's plan. Returns `None` if the coordinator is gone or a rank could not be
+    /// started.
     fn start(fd: i32) -> Result<Option<Agent>, LaunchError> {
         let system = LaunchError::system;
         let signals = SignalFd::block(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, Signal::TTOU])
@@ -189,7 +190,7 @@ impl Agent {
         loop {
             let is_running = self.ranks.iter().any(|rank| rank.process.is_some() || rank.again.is_some());
             if !is_running && !is_done {
-                // Processes left behind by the ranks may hold their output open.
+                // Processes that the ranks have left behind may hold the output of the ranks open.
                 descendants::kill_all()
                     .map_err(LaunchError::system("ending the processes that the ranks have left"))?;
                 if self.outputs.is_empty() {
@@ -232,7 +233,8 @@ impl Agent {
             }
         }
         interests.push(Interest::read(Event::Signals, &self.signals));
-        // The last output comes first, because serving one may remove it, which changes the indices of those behind it.
+        // The last output comes first, because serving an output may remove it, which changes the indices of later
+        // outputs.
         let outputs = self.outputs.iter().enumerate().rev();
         interests.extend(outputs.map(|(index, output)| Interest::read(Event::Output(index), output)));
         if let Some(channel) = &self.coordinator.channel {
@@ -444,7 +446,7 @@ impl Agent {
         self.kill_ranks_in(FAREWELL);
     }
 
-    /// Kills all ranks after this time, even if their output has not been read.
+    /// Kills all ranks after `time`. Output that has not been read after the same time again is lost.
     fn kill_ranks_in(&mut self, time: Duration) {
         self.cancel_restarts();
         let kill_at = Instant::now() + time;

@@ -47,8 +47,8 @@ pub(super) enum Link {
 }
 
 impl AgentHandle {
-    /// Starts the agent of this host. It inherits standard input for rank 0; if that is a terminal, it gets a pipe
-    /// with the typed bytes instead.
+    /// Starts the agent of this host. The agent inherits standard input for rank 0. If standard input is a terminal,
+    /// the agent gets a pipe with the typed bytes instead.
     pub(super) fn here(ranks: Range<u32>) -> io::Result<AgentHandle> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
@@ -136,7 +136,7 @@ impl AgentHandle {
         }
     }
 
-    /// Sends the first message, and those that were kept.
+    /// Sends the agent its first message, and then the kept messages.
     pub(super) fn begin(&mut self, plan: Plan) -> Result<(), LaunchError> {
         self.send(&ToAgent::Start(plan))?;
         std::mem::take(&mut self.kept).iter().try_for_each(|message| self.send(message))

@@ -102,14 +102,15 @@ struct Coordinator {
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
     failures: Failures,
-    /// The question to the ranks for their waits, while it is under way before the job ends.
+    /// The question to the ranks for the operations that they wait for, while it is under way.
     inquiry: Option<Inquiry>,
-    /// The time at which the job ends because of a failure that the survivors know by now.
+    /// The time at which the job ends because of a failure. Until then the survivors can act on the report of the
+    /// failure.
     ends_at: Option<Instant>,
     is_ending: bool,
     /// The exit code of the first failure, once it is decided.
     code: Option<u8>,
-    /// The exit code of a job that was ended from outside.
+    /// The exit code of a job that a time-out or a second interrupt has ended.
     forced: Option<u8>,
     /// Rank 0's exit code, once it has ended.
     of_rank_0: Option<u8>,
@@ -211,7 +212,7 @@ impl Coordinator {
             for event in self.wait().map_err(LaunchError::system("waiting"))? {
                 match event {
                     Event::Agent(index) => self.serve_agent(index)?,
-                    // Timed work of the listener is done below too.
+                    // `admit_agents` below serves the listener in any case, because the listener also has timed work.
                     Event::Listener => {}
                     Event::Status => self.admit_observers()?,
                     Event::Signals => self.handle_signals()?,
@@ -454,7 +455,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends each agent that has connected its plan.
+    /// Sends its plan to each agent that has connected since the last call.
     fn admit_agents(&mut self) -> Result<(), LaunchError> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let known = listener.admit(Instant::now());
@@ -525,8 +526,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Handles the exit of an agent, or of the remote shell to one: reads its last messages, and decides if that was
-    /// the end.
+    /// Handles the exit of an agent, or of the remote shell to an agent, after reading the agent's last messages. If
+    /// the remote shell has exited before the agent has connected, returns an error.
     fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
         for _ in 0..LAST_TURNS_MAX {
             self.serve_agent(index)?;
@@ -596,7 +597,8 @@ impl Coordinator {
             && self.gives_up_at.is_none()
             && self.agents.iter().all(|agent| agent.channel().is_none())
         {
-            // The agents have ended or are lost. A remote shell may wait longer, for a process that holds its output.
+            // The agents have ended or are lost. A remote shell may wait longer, for a process that holds the shell's
+            // output open.
             self.give_up_in(GRACE);
         }
         self.conclude_inquiry(now)?;

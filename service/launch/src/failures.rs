@@ -54,7 +54,8 @@ impl Failures {
     }
 }
 
-/// The number of failures that are printed one by one in a job that goes on without the failed ranks, and of verdicts.
+/// The largest number of verdicts that are printed one by one. The same limit applies to failures if the job goes on
+/// without the failed ranks.
 pub(super) const TOLD_MAX: u32 = 8;
 
 /// The number of kinds of endings in a sum.

@@ -10,8 +10,8 @@ use super::LaunchError;
 pub struct Host {
     /// The name for the remote shell: `node7`, `user@node7`, an address.
     pub name: String,
-    /// The largest number of ranks on it. If no host has such a number, all hosts get the same number of ranks. If some
-    /// hosts have one, each of the others takes one rank.
+    /// The largest number of ranks on this host. If no host has such a number, all hosts get the same number of ranks.
+    /// If some hosts have one, each of the others takes one rank.
     pub slots: Option<u32>,
 }
 

@@ -4,9 +4,9 @@
 //!   samite run  ─┬─ agent ── ranks                                  on this host: a pair of sockets
 //!  (coordinator) └─ remote shell ── supervisor ── agent ── ranks    on others: TCP, the supervisor connects
 //! ```
-//! [`run`] is the coordinator process. On each host an *agent* starts the ranks, reads their output and is their
-//! rendezvous. The coordinator holds the policy (the consequences of a failure, a timeout, a signal), the
-//! agents the mechanism. Both sides of a connection detect its loss by themselves. The coordinator then
+//! [`run`] is the coordinator process. On each host an *agent* starts the ranks, forwards their output, and keeps the
+//! registry of their addresses and exits. The coordinator holds the policy (the consequences of a failure, a timeout, a
+//! signal), the agents the mechanism. Both sides of a connection detect its loss by themselves. The coordinator then
 //! reports to all others that the ranks of that host have failed, and the agent there kills them.
 //!
 //! **No process is left, whichever is killed.** Coordinator, supervisors and agents are child subreapers. If the
@@ -153,8 +153,8 @@ pub struct Remote {
     /// The remote shell and its options: it is run with the name of a host, a command, and the command's
     /// arguments.
     pub shell: Vec<String>,
-    /// The launcher's address for the hosts. By default, for each of them, the address from which packets to it are
-    /// sent.
+    /// The address of the launcher to which the hosts connect. By default each host gets the address from which this
+    /// host sends packets to that host.
     pub address: Option<IpAddr>,
 }
 

@@ -60,7 +60,7 @@ pub struct RankView {
     /// True if the figures are the rank's answer to this request. Otherwise they are older, because the rank makes no
     /// calls or has ended.
     pub is_answer: bool,
-    /// The age of the figures, milliseconds; for a rank that ended, at its end.
+    /// The age of the figures in milliseconds: now, or at the end of the rank if it has ended.
     pub figures_age_ms: u64,
 }
 
@@ -121,7 +121,8 @@ pub fn running_jobs() -> Vec<RunningJob> {
 }
 
 /// Returns the directories in which jobs of this user are looked for and that were not used, each with the reason:
-/// another user has made them, or could have written there. A job without another directory is not listed.
+/// another user has made them, or could have written there. A job that has no other directory for its socket is not
+/// listed.
 #[must_use]
 pub fn unsafe_places() -> Vec<ObserveError> {
     let untrusted = candidates().into_iter().filter_map(|path| Place::open(&path).err());
@@ -308,7 +309,7 @@ impl StatusServer {
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }
-        // The observers that have waited longest make room.
+        // If there are too many observers, drop those that have waited longest.
         let over = self.visitors.len().saturating_sub(VISITORS_MAX);
         self.visitors.drain(..over);
         self.visitors.len() + over > before
@@ -326,7 +327,7 @@ impl StatusServer {
             for visitor in self.visitors.iter_mut().filter(|visitor| !visitor.is_answered) {
                 if visitor.came <= until {
                     visitor.is_answered = true;
-                    // A failure is detected below.
+                    // If the message cannot be sent, the connection is found closed below.
                     let _ = visitor.channel.send(&snapshot);
                 }
             }
@@ -470,7 +471,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The time for a whole answer.
 const LOOK_MAX: Duration = Duration::from_secs(4);
 
-/// The longest answer: many times that of a job of the most ranks.
+/// The longest answer, in bytes: many times the length of the answer for the largest job.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The pause after the system failed to accept an observer.

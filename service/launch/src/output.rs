@@ -1,8 +1,9 @@
 //! Forwarding of the ranks' output.
 //!
-//! Without a prefix the bytes of a rank are forwarded unaltered, and soon: at once if no other output is pending,
-//! otherwise after a moment in which the line may get its end, so that only long lines of different ranks mix. With a
-//! prefix only whole lines are forwarded, except lines longer than the buffer: see [`Sink::open`].
+//! Without a prefix the bytes of a rank are forwarded unaltered, and soon. If no other output is pending, they are
+//! forwarded at once; otherwise the beginning of a line is held for a moment, in which its end may arrive. So the lines
+//! of different ranks mix only if they are long. With a prefix only whole lines are forwarded, except lines longer than
+//! the buffer: see [`Sink::open`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,7 +21,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of one rank's output that are forwarded in one turn.
 const TURN_BYTES: usize = 64 << 10;
 
-/// Up to this size a write to a pipe does not mix with those of other processes, such as the coordinator's messages
+/// The longest write to a pipe that does not mix with writes of other processes, such as the coordinator's messages
 /// (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
@@ -39,9 +40,9 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward the ranks' stdout and stderr to this process's, with a thread for each: a slow reader of one
-/// of them must not hold up the other, or the agent. The returned stream is closed when all
-/// sources have ended. Before that it carries a byte for each of the two that could not be written.
+/// Starts to forward the ranks' stdout and stderr to the stdout and stderr of this process. Each has its own thread,
+/// because a slow reader of one must not delay the other, or the agent. The returned stream is closed when all sources
+/// have ended. Before that it carries one byte for stdout if stdout could not be written, and one for stderr.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     // The launcher's own messages go to stderr too.
@@ -59,7 +60,8 @@ pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) 
     Ok(done)
 }
 
-/// Returns true if nothing was lost, except if the reader of the output closed it.
+/// Forwards all sources until they end. Returns false if output was lost because `sink` could not be written. If the
+/// reader of the output has closed it, returns true.
 fn forward_until_end<W: Write + AsFd>(
     sources: Vec<Source>,
     prefix: bool,
@@ -178,12 +180,12 @@ struct Sink<W> {
     /// True if other processes write to the same output.
     is_shared: bool,
     chunk: Vec<u8>,
-    /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the others
-    /// waits, for [`OPEN_MAX`] at most.
+    /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the other ranks waits,
+    /// for [`OPEN_MAX`] at most.
     open: Option<Open>,
     /// With a prefix: true if the last line has no newline yet. It gets one if a line of another rank follows.
     owes_newline: bool,
-    /// True if the reader of the output is gone, or it cannot be written.
+    /// True if the reader of the output is gone, or the output cannot be written.
     is_closed: bool,
     has_failed: bool,
 }
@@ -192,7 +194,7 @@ struct Sink<W> {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     rank: u32,
-    /// The time since which others have output too.
+    /// The time since which other ranks have output too.
     contended: Option<Instant>,
 }
 
@@ -414,7 +416,7 @@ mod tests {
         rustix::io::ioctl_fionbio(&writers[0], true).unwrap();
         let mut sent = 0;
         let mut refused = 0;
-        // The two pipes hold 64 KiB each, and the forwarder's buffer as much.
+        // The two pipes hold 64 KiB each, and the forwarder's buffer holds as much.
         while refused < 100 && sent <= 2 * room {
             match writers[0].write(&[b'x'; 1000]) {
                 Ok(count) => (sent, refused) = (sent + count, 0),

@@ -1,7 +1,7 @@
 //! The directories of running jobs' sockets.
 //!
-//! Other users can make directories in the places where these are looked for, and sockets in them. So a directory is
-//! used only if it belongs to this user and no other may enter it; then only this user can have made its contents.
+//! Other users can make directories, and sockets in them, where these directories are looked for. So a directory is
+//! used only if it belongs to this user and no other user may enter it. Then only this user can have made its contents.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -73,13 +73,13 @@ impl Place {
         }
     }
 
-    /// Returns the directory's path in this process, which leads to the opened one even if that is renamed. It is
-    /// short: the address of a socket has room for 107 bytes.
+    /// Returns the directory's path in this process, which leads to the opened directory even if that is renamed. The
+    /// path is short: the address of a socket has room for 107 bytes.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
     }
 
-    /// Connects to a socket in it. Does not wait, even if the other side accepts no connections.
+    /// Connects to a socket in the directory. Does not wait, even if the other side accepts no connections.
     ///
     /// # Errors
     /// Those of connect(2); `PermissionDenied` with an [`Untrusted`] if others can access the socket.
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_not_used() {
         let scratch = Scratch::new("foreign");
-        // Only root can give a directory away; for all others root's directories are foreign.
+        // Only root can give a directory away. For any other user, a directory of root serves as a foreign one.
         let (foreign, owner) = match getuid().is_root() {
             true => (scratch.0.clone(), 65534),
             false => (PathBuf::from("/"), 0),

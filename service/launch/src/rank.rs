@@ -39,9 +39,9 @@ impl Rank {
     /// stderr.
     ///
     /// Rank 0 has the agent's standard input, which is never a terminal, since a background process group may not read
-    /// one. All others have none.
+    /// from a terminal. The other ranks have no input.
     ///
-    /// With a slot, it may use only the slot's processors.
+    /// With a slot, the rank may use only the slot's processors.
     pub(super) fn start(
         plan: &Plan,
         rank: u32,
@@ -115,14 +115,14 @@ impl Rank {
     /// Sends `signal` to the rank and to the processes of its process group.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(process) = self.process {
-            // The process has not been waited for, so its group exists and has not been reused. A refusal, for a
-            // program that runs as another user, changes nothing for the other ranks.
+            // The process has not been waited for, so the id of its group has not been reused. If the program runs as
+            // another user, the system may refuse the signal. The other ranks get it all the same.
             let _ = kill_process_group(process, signal);
         }
     }
 }
 
-/// Calls `spawn` while this thread may use only some processors, which started processes inherit.
+/// Calls `spawn` while this thread may use only these processors. A process that `spawn` starts inherits the limit.
 fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut slot = CpuSet::new();
     for &processor in processors {

@@ -116,7 +116,7 @@ fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
     }
 }
 
-/// Returns true if the other side closed the connection before it had proven anything.
+/// Returns true if the other side closed the connection before it proved its identity.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
@@ -303,7 +303,8 @@ mod tests {
         invitation.port = listener.local_addr().unwrap().port();
         thread::scope(|scope| {
             let called = scope.spawn(|| call_back(&invitation));
-            // Closes before and after the challenge, and with unread bytes of the supervisor.
+            // The launcher closes the first connection before the challenge. It closes the second one after the
+            // challenge, without reading the supervisor's hello.
             drop(listener.accept().unwrap());
             let (mut evicted, _) = listener.accept().unwrap();
             serde_json::to_writer(&mut evicted, &Challenge { nonce: [0; 16] }).unwrap();

@@ -29,7 +29,7 @@ fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
     let _blocked = SignalFd::block(&[Signal::TTIN])?;
     let mut typed = [0; 4096];
     loop {
-        // A blocking read would also take the next line while in the background.
+        // Wait first: a read that blocks would take the next line even if the launcher is in the background by then.
         wait(vec![Interest::read((), &stdin)], None)?;
         // The terminal of another session is read without job control.
         if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) {
@@ -49,7 +49,7 @@ fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Nothing signals that a process comes to the foreground.
+/// Waits before the next look, since nothing signals that a process comes to the foreground.
 #[expect(clippy::disallowed_methods, reason = "a thread that waits for nothing else")]
 fn pause() {
     thread::sleep(LOOK_EVERY);

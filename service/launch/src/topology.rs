@@ -39,7 +39,7 @@ pub struct NumaNode {
 pub(crate) struct Slot {
     /// The processors to which the rank is bound.
     pub(crate) processors: Vec<u32>,
-    /// The ranks that are bound to them, this one included.
+    /// The number of ranks that are bound to these processors, including this rank.
     pub(crate) sharers: u32,
 }
 

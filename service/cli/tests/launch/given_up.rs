@@ -197,7 +197,8 @@ fn start(test: &str, address: &str, rank: u32, scratch: &Path) -> std::process::
     command.spawn().unwrap()
 }
 
-/// Shared memory does not reach the other host, so rank 0 gives up rank 1 when it sends to it. Rank 1 sends nothing.
+/// Shared memory does not reach another host, so rank 0 gives up rank 1 when it sends to rank 1. Rank 1 sends nothing,
+/// so its port does not notice.
 #[test]
 fn a_rank_of_another_host_that_is_given_up_is_informed() {
     if is_rank() {

@@ -1,4 +1,4 @@
-//! Several hosts: addresses of this one, and a remote shell that runs everything here.
+//! Jobs on several hosts, which are addresses of this host. The remote shell runs its commands on this host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
     job
 }
 
-/// Of the job's processes whose command line has this word in second place, returns the one with this number.
+/// Sorts the job's processes whose command line has `word` in second place by id, and returns the one at index
+/// `number`.
 fn process(job: &Running, word: &str, number: usize) -> Pid {
     let mut found: Vec<Pid> = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == word).collect();
     found.sort_by_key(|pid| pid.as_raw_nonzero());
@@ -126,7 +127,7 @@ fn no_command_line_and_no_environment_has_a_secret() {
     let scratch = Scratch::new("secret");
     let mut job = job(&scratch, "", "echo ready; sleep 1000").start();
     job.lines(4);
-    // Everything that supervisors and agents get in a form that other users can see.
+    // The command lines of supervisors and agents, which other users can see. They contain no secret.
     let lines = job.pids().into_iter().map(command_line);
     let mut lines: Vec<_> = lines.filter(|line| matches!(&line[1][..], "supervisor" | "agent")).collect();
     lines.sort_by_key(|line| line.len());
@@ -154,7 +155,8 @@ fn no_process_is_left_when_any_is_killed() {
     let supervisor: Choose = |job| process(job, "supervisor", 1);
     for (word, choose, message) in [
         ("run", coordinator, ""),
-        // Either of its ranks may be the first to end; the message counts the other one.
+        // The second agent then ends ranks 2 and 3 by SIGTERM. Either rank may end first, so the rank of the message
+        // varies.
         ("supervisor", supervisor, "was killed by SIGTERM (signal 15); ending the job\n"),
         (
             "agent",

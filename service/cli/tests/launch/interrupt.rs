@@ -32,7 +32,7 @@ fn await_stderr(job: &mut Running) -> String {
 fn each_signal_ends_the_wait_for_agents() {
     let scratch = Scratch::new("awaited");
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
-        // The remote shell starts, and never leads to an agent.
+        // The remote shell runs, but starts no agent.
         let shell = "#!/bin/sh\necho $1 >&2\nexec sleep 1000\n";
         let mut job = remote(&scratch, "-n 2 --hosts 127.0.0.1,127.0.0.2", shell, "true").start();
         for _ in 0..2 {
@@ -70,7 +70,7 @@ fn each_signal_ends_a_job_of_stopped_ranks() {
 fn ranks_that_were_started_end_with_the_wait_for_other_agents() {
     let scratch = Scratch::new("half");
     let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
-    // The first rank is killed, since it ignores the signal.
+    // The rank of the first script ignores the signal, so it is killed.
     for (script, signal, code) in [
         ("trap '' TERM INT; echo ready; while :; do sleep 1000; done", Signal::INT, 130),
         ("echo ready; exec sleep 1000", Signal::TERM, 143),
@@ -114,7 +114,8 @@ fn a_remote_shell_that_stays_behind_is_ended() {
         job.signal(signal);
         let processes = job.processes();
         processes.wait();
-        // If the coordinator reads the agent's last message before the signal, that exit code stands.
+        // If the coordinator reads the agent's last message before the signal, the job ends with the exit code of its
+        // rank, 0.
         let (ended, _, _) = job.finish();
         assert!(ended == Some(code) || ended == Some(0), "{ended:?}");
     }
@@ -188,7 +189,8 @@ fn statistics_that_are_not_read_do_not_hold_up_the_end() {
     assert_eq!(job.finish().0, None);
 }
 
-/// Waits until the launcher waits for a reader of its output: then it leaves interrupts to the system.
+/// Waits until interrupts are unblocked in the launcher. It unblocks them before it waits for a reader of its output,
+/// so that the system ends the launcher at an interrupt.
 #[expect(clippy::disallowed_methods, reason = "the test waits a limited time")]
 fn await_that_signals_are_left_to_the_system(coordinator: &Child) {
     let is_left_to_the_system = || {
@@ -209,7 +211,7 @@ fn fill(pipe: &impl AsRawFd) {
     while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&now)).unwrap() != 0 {}
 }
 
-/// Returns the signals in a line of the process's status file. For a thread's line: those of the first thread.
+/// Returns the signals in a line of the process's status file. If the line is about one thread, it is the first thread.
 fn signals(process: &Child, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let mask = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))?;

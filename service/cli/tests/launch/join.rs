@@ -53,7 +53,8 @@ fn addresses_are_exchanged_between_all() {
         return;
     };
     let address_of = |rank: u32| vec![rank as u8; 100 * rank as usize];
-    // Odd ranks ask before they publish, so answers come early and late.
+    // Even ranks publish their address before they ask, and odd ranks afterwards. So addresses are requested before and
+    // after they are known.
     if ticket.rank.is_multiple_of(2) {
         connection.publish(&address_of(ticket.rank)).unwrap();
     }
@@ -63,7 +64,7 @@ fn addresses_are_exchanged_between_all() {
     if !ticket.rank.is_multiple_of(2) {
         connection.publish(&address_of(ticket.rank)).unwrap();
     }
-    // The highest rank leaves first, so that each rank gets the address of every lower one, however late it asks.
+    // The highest rank leaves first, so that each rank gets the address of every lower rank, however late it asks.
     let (mut unknown, mut above): (Vec<u32>, Vec<u32>) =
         ((0..=ticket.rank).collect(), (ticket.rank + 1..ticket.size).collect());
     while !unknown.is_empty() || !above.is_empty() {
@@ -90,7 +91,8 @@ fn a_rank_hears_that_its_launcher_is_gone() {
         assert_eq!(output.status.code(), Some(137));
         return;
     };
-    // As behind a wrapper, which receives the signal of the parent's death instead.
+    // Turn off the signal that tells this process of its parent's death. Behind a wrapper it would not get that signal
+    // either, since the wrapper is then the agent's child.
     set_parent_process_death_signal(None).unwrap();
     kill_process(getppid().unwrap(), Signal::KILL).unwrap();
     assert_eq!(next(&mut connection), Notice::LauncherGone);

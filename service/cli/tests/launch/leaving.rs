@@ -144,7 +144,7 @@ fn a_failure_long_after_the_goodbye_is_reported() {
     println!("\nheard of it");
 }
 
-/// Rank 0 fails in each of its first incarnations; the other rank has no other sender.
+/// Rank 0 fails in its first two incarnations. Rank 1 receives from any source, and can receive from rank 0 only.
 #[test]
 fn a_receive_waits_for_a_rank_that_is_started_again() {
     let name = "leaving::a_receive_waits_for_a_rank_that_is_started_again";

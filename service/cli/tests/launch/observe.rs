@@ -102,7 +102,7 @@ fn of_a_killed_rank_its_partners_tell() {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     world.recv(&mut [0_u64], Rank(1), 1).unwrap();
-    // Only after the other's death is known.
+    // Rank 1 kills itself when it has received this message. This rank leaves only when it knows that rank 1 has died.
     world.send(&[0_u64], Rank(1), 2).unwrap();
     world.recv(&mut [0_u64], Rank(1), 3).unwrap_err();
 }

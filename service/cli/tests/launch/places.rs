@@ -119,7 +119,7 @@ fn a_directory_that_others_may_use_is_not_looked_in() {
     let _job = answering(&place);
     fs::set_permissions(&place, Permissions::from_mode(0o777)).unwrap();
     is_refused(&scratch, "its mode is 0777");
-    // A job in it is not listed either, and says so.
+    // A job that starts now does not use this directory either, and says so. It runs as usual.
     let mut job = Job::shell("-n 1", "true");
     job.command.env("XDG_RUNTIME_DIR", &scratch.0);
     assert!(job.output().status.success());

@@ -77,7 +77,7 @@ fn the_last_descriptor_is_kept_for_a_hello_that_comes_late() {
 fn strangers_that_say_nothing_keep_no_descriptor_from_a_rank() {
     let (_server, connect) = serve(91);
     let strangers: Vec<TcpStream> = (0..2 * DESCRIPTORS).map(|_| connect()).collect();
-    // Half the time after which they are refused in any case.
+    // The time limit is half the time after which the rendezvous closes the strangers' connections in any case.
     refused(connect(), Duration::from_secs(5));
     drop(strangers);
 }
@@ -109,7 +109,7 @@ fn until<T>(look: impl Fn() -> Option<T>) -> T {
 struct Server(Child);
 
 impl Server {
-    /// Returns its number of open descriptors below the limit; inherited ones may be above.
+    /// Returns the number of the server's open descriptors below the limit. Inherited descriptors may be above it.
     fn descriptors(&self) -> usize {
         let files = fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap();
         let numbers = files.map(|file| file.unwrap().file_name().to_str().unwrap().parse::<usize>().unwrap());
@@ -133,5 +133,5 @@ impl Drop for Server {
 
 const DESCRIPTORS: usize = 12;
 
-/// More ranks than it has descriptors for.
+/// More ranks than the rendezvous has descriptors for.
 const RANKS: usize = 24;

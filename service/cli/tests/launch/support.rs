@@ -23,8 +23,9 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Returns `samite run` with these arguments, separated by spaces, and with no signal ignored. Commands that a
-    /// script starts in the background ignore interrupts; so would this one, and a shell below it could not trap them.
+    /// Returns `samite run` with these arguments, separated by spaces, and with no signal ignored. If a script starts
+    /// the test in the background, the test ignores interrupts, and its children inherit that. A shell among them could
+    /// not trap interrupts.
     pub(crate) fn new(arguments: &str) -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -37,14 +38,14 @@ impl Job {
         Job { mark, command }
     }
 
-    /// Returns the same with ranks that run this script.
+    /// Returns such a job, whose ranks run this script.
     pub(crate) fn shell(arguments: &str, script: &str) -> Job {
         let mut job = Job::new(arguments);
         job.command.args(["--", "sh", "-c", script]);
         job
     }
 
-    /// Runs it to its end, and checks that no process is left.
+    /// Runs the job to its end, and checks that no process is left.
     pub(crate) fn output(mut self) -> Output {
         let output = self.command.output().unwrap();
         assert_eq!(processes(&self.mark), [], "nothing is left");
@@ -101,7 +102,7 @@ impl Running {
         processes(&self.mark)
     }
 
-    /// Returns handles of them.
+    /// Returns handles of every process of the job.
     pub(crate) fn processes(&self) -> Processes {
         Processes(
             self.pids().into_iter().filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect(),

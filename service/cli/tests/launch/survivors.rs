@@ -61,13 +61,13 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     comm.send(&[1_u8], Rank(2), 8).unwrap();
-    // A short send would be over before the death.
+    // The first message is long, since a short one would be sent before rank 2 dies, and its send would succeed.
     for (round, length) in [1 << 20, 8, 20_000, 1 << 20].into_iter().enumerate() {
         let begin = now();
         let error = around(comm, length, 9).unwrap_err();
         let is_told = match &error {
             Error::PeerFailed { rank: Rank(2), .. } => true,
-            // Rank 0 knew of the death before and cancelled its half.
+            // Rank 0 knew already that rank 2 was dead, and cancelled its half of the exchange.
             Error::Abandoned { rank: Rank(0), .. } => round == 0 && comm.rank() == 1,
             _ => false,
         };
@@ -101,9 +101,9 @@ fn an_exchange_without_a_network_ends() {
     for length in [8, 1 << 20] {
         let begin = now();
         let error = around(world.comm(), length, 1).unwrap_err();
-        // One of the three ranks may leave before this rank has tried.
+        // If there are three ranks, one of them may leave before this rank has tried to reach it.
         let is_told = match &error {
-            // Or the other rank has found that out before.
+            // Either this rank cannot reach the other, or the other could not reach this rank and gave it up.
             Error::PeerFailed { cause: Cause::Unreachable(why) | Cause::GaveUp(why), .. } => {
                 why.contains("Network is unreachable")
             }

@@ -51,7 +51,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The end of the session's leader is SIGHUP for the foreground.
+        // When the session's leader ends, the system sends SIGHUP to the foreground processes.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }

@@ -159,7 +159,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for its end and checks the terminal's state. Returns the exit code.
+    /// Waits for the end of `samite top` and checks the terminal's state. Returns the exit code.
     fn finish(mut self) -> Option<i32> {
         self.await_text(SHOW_CURSOR);
         self.await_text(LEAVE);

@@ -1,4 +1,4 @@
-//! The agent of another host: the senders whose messages it believes, and their proofs.
+//! The agent of another host accepts a plan only from the launcher that invited it. The tests play false launchers.
 
 #![expect(clippy::disallowed_methods, reason = "a false launcher is another process")]
 
@@ -29,14 +29,13 @@ enum Trick {
 
 const HOST: &str = "127.0.0.1";
 
-/// Runs a job of one rank whose agent connects to a false launcher at its first address. With `ssh`, that is the
-/// address from which the remote shell reports to be called. Returns the bytes that the false launcher got from both
-/// sides.
+/// Runs a job of one rank whose agent connects to a false launcher at its first address. With `ssh`, SSH_CONNECTION
+/// contains that address; otherwise the invitation does. Returns the bytes that the false launcher got from both sides.
 fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>) {
     let scratch = Scratch::new(name);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let false_one = Ipv4Addr::new(127, 95, high, low);
-    // Only at this address, so that the port is free at others.
+    // The coordinator listens at 127.0.0.1 only, so that the false launcher can use the same port at its own address.
     let mut job = Job::new("-n 1 --address 127.0.0.1 --hosts 127.0.0.1 --ssh");
     job.command.arg(shell_that_asks(&scratch, &[HOST])).args(["--", "echo", "done"]);
     if ssh {
@@ -75,7 +74,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     said
 }
 
-/// Finds lists of numbers.
+/// Finds lists of numbers: the secrets are the only ones.
 fn find_secrets(value: &Value, found: &mut Vec<Vec<Value>>) {
     match value {
         Value::Array(list) if list.first().is_some_and(Value::is_number) => found.push(list.clone()),
@@ -146,7 +145,7 @@ fn a_false_launcher_is_not_obeyed() {
 #[test]
 fn a_false_launcher_that_speaks_the_protocol_is_not_obeyed_and_learns_no_secret() {
     let (by_agent, _) = with_false_launcher("trust-pretends", Trick::Pretends, false);
-    // The false launcher did get a proof, but of its own message.
+    // The false launcher got a proof, but one that is valid for its own connection only.
     assert!(String::from_utf8(by_agent).unwrap().contains("\"proof\""));
 }
 

@@ -29,7 +29,7 @@ fn all_talk_to_all_in_every_size() {
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
-    // Eager, at its limit, by rendezvous.
+    // Lengths of eager messages, of a stream, and of a message by rendezvous.
     for length in [0_u32, 1, 1000, 16 << 10, 1_000_000] {
         let data = |from: u32, to: u32| -> Vec<u32> {
             (0..length).map(|index| index.wrapping_mul(from + 1).wrapping_add(to)).collect()
@@ -169,7 +169,7 @@ fn who_receives_from_anybody_hears_of_every_death() {
                 kill_process(getpid(), Signal::KILL).unwrap();
             }
             if round == RANKS {
-                // If no other rank were left, this would be rank 0's only report.
+                // Stay until rank 0 has finished. If no other rank were left, rank 0's receives would report only that.
                 patient.recv(&mut [0_u32], Rank(0), 3).unwrap();
                 return;
             }
@@ -178,7 +178,7 @@ fn who_receives_from_anybody_hears_of_every_death() {
     let (mut heard_of, mut served) = (Vec::new(), 0);
     while heard_of.len() < RANKS as usize - 2 || served <= RANKS {
         match patient.recv(&mut [0_u32], Source::ANY, 1) {
-            // If that fails, the failure is pending.
+            // If this send fails because the rank has died, a later receive reports the failure.
             Ok(status) => {
                 let _ = patient.send(&[0_u32], status.peer, 2);
                 served += u32::from(status.peer == RANKS - 1);
@@ -283,7 +283,7 @@ fn one_process_joins_as_a_rank_once() {
         return;
     }
     let _world = samite::init().unwrap();
-    // The same process again, and another that has inherited everything.
+    // This process cannot join again, nor can a child that has inherited its environment and descriptors.
     assert_eq!(refusal().kind(), BootstrapErrorKind::AlreadyJoined);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("world::{name}"), "--nocapture", child]);
@@ -299,7 +299,7 @@ fn a_lost_descriptor_is_explained() {
         assert!(error.to_string().contains("connection is not there"), "{error}");
         return;
     }
-    // A wrapper that closes unknown descriptors.
+    // The rank starts behind a wrapper that closes descriptors which it does not know.
     let exe = std::env::current_exe().unwrap();
     let rank = format!("exec {} --exact world::{name} --nocapture", exe.display());
     output_of(Job::shell("-n 1", &format!("eval \"exec ${{SAMITE_CONTROL#fd:}}<&-\"; {rank}")));

@@ -161,7 +161,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
 fn play_peer(world: World, end: impl FnOnce(World)) {
     let patient = world.comm().with_timeout(PATIENCE);
     patient.send(&[getpid().as_raw_pid()], Rank(0), READY).unwrap();
-    // Twice each: while rank 0 waits, and after.
+    // Two for each call: one for the call that waits during the event, one for the call after it.
     let given: Vec<_> =
         (0..2 * CALLS.len()).map(|_| world.comm().isend(vec![1_u8; 1 << 20], Rank(0), GIVEN)).collect();
     patient.recv(&mut [0_u8], Rank(0), GO).unwrap();
@@ -223,7 +223,7 @@ fn the_peer_dies() {
 
 #[test]
 fn the_peer_leaves() {
-    // Leaving reports messages that a rank outside all calls has not taken.
+    // The result is ignored: `leave` reports messages that rank 0, which is in no call then, has not taken.
     with_processes("the_peer_leaves", Situation::Left, |world| drop(world.leave()));
 }
 
@@ -344,7 +344,7 @@ fn in_a_scope() {
     });
 }
 
-/// The other World has an operation under way too, and its peer is gone.
+/// A second World has an operation under way too, and the peer of that World is gone.
 #[test]
 fn beside_another_world() {
     served(|world, calls| {

@@ -17,7 +17,7 @@ use samite::{
 /// The rank that all calls address.
 pub(crate) const PEER: Rank = Rank(1);
 
-/// Tags. No message has the first; the messages that the peer has begun to send have `GIVEN`.
+/// Tags. No message has `NEVER`; the messages that the peer has begun to send have `GIVEN`.
 pub(crate) const NEVER: u64 = 1;
 pub(crate) const GIVEN: u64 = 2;
 const TAG: u64 = 3;
@@ -106,8 +106,8 @@ impl Kind {
 
             (Self::Bounded, _, Err(Error::TimedOut { .. })) => true,
             (Self::Cancelled, _, Err(Error::Cancelled { .. })) => true,
-            // In this situation the calls have a time-out, and it may pass before the scheduler runs the thread, one of
-            // many.
+            // The calls to a stopped peer have a time-out. It may pass before the scheduler runs the thread of this
+            // call, because there are many threads.
             (Self::Cancelled, S::Stopped, Err(Error::TimedOut { .. })) => true,
             (Self::Bounded | Self::Cancelled, S::Alive | S::Stopped, _) => false,
             (_, S::Alive, end) => end.is_ok(),
@@ -132,7 +132,7 @@ struct Mark;
 
 impl Attribute for Mark {}
 
-/// The bytes are values of `bool` too.
+/// All bytes are 1, so that a message of them can also be received as values of `bool`.
 fn long() -> Vec<u8> {
     vec![1_u8; LONG]
 }
@@ -227,7 +227,7 @@ fn scattered() -> Layout<u8> {
     Layout::vector(LONG, 1, 2).expect("it is short")
 }
 
-/// Returns the rest of a call that has no part before the situation arises: all of the call.
+/// Returns the whole call as its rest, for a call of which no part is under way before the situation arises.
 fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
     let comm = comm.clone();
     Box::new(move || call(&comm))
@@ -838,6 +838,6 @@ calls! {
     "Comm::stats", Local, nothing, |c| local(c, |c| assert_eq!(c.stats().rank, 0));
 }
 
-/// Public methods of World: one returns the communicator, the other ends it. The tests use them to make their
+/// Public methods of World: one returns the communicator, the other ends the World. The tests use them to make their
 /// situations.
 pub(crate) const OF_WORLD: &[&str] = &["World::comm", "World::leave"];

@@ -17,7 +17,7 @@ fn timed<R>(call: impl FnOnce() -> R) -> (R, Duration) {
     (result, start.elapsed())
 }
 
-/// The envelope comes after two thirds of the bound, the bytes never: their sender does not poll.
+/// The envelope arrives after two thirds of the bound. The bytes never arrive, because their sender does not poll.
 #[test]
 fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     let _turn = turn();
@@ -67,7 +67,7 @@ fn a_bound_of_nothing_receives_what_has_arrived() {
                     sent.fetch_add(1, Ordering::Release);
                     comm.recv(&mut [0_u8], Rank(1), 9).unwrap();
                 } else {
-                    // The sender may wait for credit meanwhile.
+                    // Make calls while waiting: the sender may need credit, which this rank returns in its calls.
                     count += 1;
                     while sent.load(Ordering::Acquire) < count {
                         comm.try_probe(Rank(0), 9).unwrap();

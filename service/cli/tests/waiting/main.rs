@@ -173,7 +173,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         bounded.send(&[0_u8], Rank(0), 9).unwrap();
         return;
     }
-    // This provides credit for the bytes after the envelope.
+    // When these messages have been received, this rank has credit for bytes that follow their envelope unasked.
     for data in [&short, &long].into_iter().cycle().take(16) {
         bounded.send(data, Rank(1), 0).unwrap();
     }
@@ -259,7 +259,8 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
     let mut victim = [0_i32];
     if world.rank() == 0 {
         world.send(&[getpid().as_raw_pid()], Rank(1), 0).unwrap();
-        // Received before the end: the launcher's agent reports the end to the others, not the port.
+        // Rank 0 receives this message before it is killed. So rank 1 has nothing left to send, and learns of the end
+        // from the launcher's agent and not from its port.
         world.recv(&mut victim, Rank(1), 0).unwrap();
         loop {
             thread::park();
@@ -331,7 +332,7 @@ fn await_sleep(process: i32, task: i32) {
     }
 }
 
-/// A deadline, a cancel, a message to self, and a message that another thread receives.
+/// The events are a deadline, a cancel, a message to self, and a message that another thread receives.
 #[test]
 fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     if !is_rank() {
