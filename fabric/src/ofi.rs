@@ -14,29 +14,30 @@
 //! uses one buffer per receive (no `FI_MULTI_RECV`), no tags, no source addresses: without these features, providers
 //! differ least and fail least, and the rxm protocol makes no unnecessary copies.
 //!
-//! # Limits of its knowledge
-//! * The port cannot detect the loss of an injected packet, if its connection breaks. The link above detects it by the
-//!   sequence numbers. The loss of a packet that was not injected is reported, and ends the peer: [`Sink::peer_lost`].
+//! # What the port cannot know
+//! * The port cannot detect that an injected packet was lost because the connection broke. The link above detects the
+//!   loss by the sequence numbers. The port does report the loss of a packet that was not injected
+//!   ([`Sink::peer_lost`]), and then refuses posts to the peer.
 //! * The port does not know the sender of a packet. After a fence, it still delivers a packet of the fenced peer that
 //!   the provider had already received, or that comes over a connection which that peer makes anew. The receiver
 //!   recognizes the packet by the incarnation in its header.
 //! * The port does not know if a peer is in the middle of an access to memory that is being deregistered. Providers
-//!   check the key when an access begins. So deregister memory only when the accesses to it are known to have ended:
-//!   after a message from the peer that says so, or after [`Port::fence_peer`]. In the second case deregister before
-//!   the next poll, because a living peer might connect anew during that poll.
+//!   check the key only when an access begins. So deregister memory only when the accesses to it are known to have
+//!   ended: after a message from the peer that says so, or after [`Port::fence_peer`]. After a fence, deregister before
+//!   the next poll, because a peer that is alive might connect again during that poll.
 //!
 //! # Unauthenticated processes
-//! Any process that can reach an endpoint's tcp port talks to libfabric first, which knows no secret. At 1.17.0 none of
-//! the attempts in `ci/hostile/tests/network.rs` does harm. At 2.5.1 the same attempts end the process by a
-//! segmentation fault in 23 of 30 runs. The cause is one of rxm's connection requests with a changed byte, after which
-//! libfabric takes the next bytes for messages. So these ports belong on a network that only trusted processes reach:
-//! [`OfiConfig::interface`].
+//! The bytes of any process that can reach an endpoint's tcp port are first interpreted by libfabric, which does not
+//! authenticate the process. At 1.17.0 none of the attempts in `ci/hostile/tests/network.rs` does harm. At 2.5.1 the
+//! same attempts end the process by a segmentation fault in 23 of 30 runs. The cause is one of rxm's connection
+//! requests with a changed byte: libfabric takes the bytes after this request for messages. So use an interface
+//! ([`OfiConfig::interface`]) on a network that only trusted processes can reach.
 //!
 //! # libfabric's own shm
 //! libfabric's provider shm works for ordinary traffic, but is never chosen by default, because at 1.17.0 it is not
 //! safe if a peer dies or sends wrong data. An access that the target refuses, since it has no such key, never ends
 //! (smr_progress_cmd_rma returns without an answer). A port crashes if it polls after another port of the same process
-//! was closed, because it reads the memory of the closed port, which is gone (smr_progress_resp, smr_map_to_region). A
+//! was closed, because it reads the freed memory of the closed port (smr_progress_resp, smr_map_to_region). A
 //! process that is killed while it holds the spin lock in a peer's memory leaves that peer spinning for ever in
 //! fi_cq_read, where our deadlines are not checked. The provider catches the signals that end a process, to unlink its
 //! files first.
@@ -80,7 +81,7 @@ use crate::{
     Remote, Sink, Sleep,
 };
 
-/// The provider to open, and the sizes of the port.
+/// The provider to open, and the sizes and limits of the port.
 #[derive(Clone, Debug)]
 pub struct OfiConfig {
     /// The provider, as `fi_info` prints it.
@@ -390,9 +391,9 @@ impl Port for OfiPort {
             context: self.slots.context(slot),
             data: 0,
         };
-        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the call; the
-        // registration of the body keeps its memory, and is held until the operation in the slot has ended; head and
-        // context live as in `send_body`.
+        // SAFETY: the endpoint is live and has FI_MSG, and takes two pieces. The message is read during the call. The
+        // registration of the body keeps the body's memory, and is held until the operation in the slot has ended. The
+        // head's buffer and the context live as in `send_body`.
         let status = unsafe { sys::fi_sendmsg(self.ep(), &message, sys::FI_COMPLETION) };
         self.posted(
             "fi_sendmsg",
@@ -451,8 +452,8 @@ impl Port for OfiPort {
             return Ok(refused);
         }
         let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
-        // SAFETY: the endpoint is live and has FI_RMA; the registration keeps the memory, and is held until the
-        // operation in the slot has ended, as is the context.
+        // SAFETY: the endpoint is live and has FI_RMA. The registration keeps the memory. Registration and context are
+        // both kept until the operation in the slot has ended.
         let status = unsafe {
             let (start, context) = (span.start.as_ptr().cast(), self.slots.context(slot));
             sys::fi_read(
@@ -551,8 +552,8 @@ impl Port for OfiPort {
 
 impl Drop for OfiPort {
     fn drop(&mut self) {
-        // The endpoint first: once closed, it accesses nothing. If it does not close, the memory that it might access
-        // must never be freed.
+        // The endpoint is closed first: once closed, it accesses no memory. If the provider refuses to close it, the
+        // memory that it might access must never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.registrations.leak();
@@ -564,8 +565,8 @@ impl Drop for OfiPort {
 }
 
 // SAFETY: libfabric's objects belong to no thread, and FI_THREAD_DOMAIN requires that one thread at a time uses
-// those of a domain. All of them are private to this value, which is moved as a whole and changed only through
-// `&mut self`.
+// the objects of a domain. All these objects are private to this value, which is moved as a whole and changed only
+// through `&mut self`.
 unsafe impl Send for OfiPort {}
 
 impl Buffers {
@@ -573,11 +574,11 @@ impl Buffers {
         self.registered.span(buffer as usize * self.size, len)
     }
 
-    /// Copies head and body, which fit together, to a buffer that is not in flight.
+    /// Copies head and body to a buffer that is not in flight. Together they fit in the buffer.
     fn fill(&self, buffer: u32, head: &[u8], body: &(impl Body + ?Sized)) -> Result<memory::Span, PortError> {
         let span = self.span(buffer, head.len() + body.len())?;
-        // SAFETY: the span has room for both, and its bytes are initialized; the buffer is not in use, and no caller
-        // can refer to its memory.
+        // SAFETY: the span has room for head and body, and its bytes are initialized. The buffer is not in use, and no
+        // caller can have a reference to its memory.
         let into = unsafe { std::slice::from_raw_parts_mut(span.start.as_ptr(), head.len() + body.len()) };
         let (into_head, into_body) = into.split_at_mut(head.len());
         into_head.copy_from_slice(head);
@@ -605,8 +606,9 @@ const FORMAT_LEN: usize = 8;
 ///   [`Caps::fence`].
 /// * `FI_OFI_RXM_CM_PROGRESS_INTERVAL`, microseconds: the interval at which connection requests
 ///   are handled. A first message takes 10 ms by default, and 1.3 ms with this value.
-/// * `IPATH_NO_BACKTRACE` keeps libinfinipath, a dependency of Debian's libfabric, from catching the
-///   signals that end a process, to print a backtrace and exit with a code instead.
+/// * `IPATH_NO_BACKTRACE` prevents libinfinipath, a dependency of Debian's libfabric, from catching the
+///   signals that end a process. Its handlers print a backtrace and exit with a code, so the process would not
+///   end by the signal.
 pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
         .into_iter()
@@ -630,7 +632,7 @@ fn load() -> Result<bool, PortError> {
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
         settle_environment();
         let _ = sys::load();
-        // Removes the handlers of libinfinipath, which has installed them if `IPATH_NO_BACKTRACE` could not be set.
+        // If `IPATH_NO_BACKTRACE` could not be set, libinfinipath has installed signal handlers. This removes them.
         samite_os::handlers::remove_those_of("libinfinipath");
         samite_os::env::get(CLEANUP)
             .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))

@@ -26,7 +26,8 @@ pub(super) struct Domain {
 /// Largest number of completions read at once.
 const BATCH: usize = 16;
 
-/// The longest address that is text, with its NUL: of libfabric's shm (SMR_NAME_MAX, include/ofi_shm.h).
+/// The maximum length of a text address, with its NUL. Libfabric's shm has the longest (SMR_NAME_MAX,
+/// include/ofi_shm.h).
 const TEXT_MAX: usize = 256;
 
 /// The result of one read of the completion queue.
@@ -39,7 +40,8 @@ pub(super) enum Completions<'a> {
     Failed(Box<sys::fi_cq_err_entry>),
 }
 
-/// Room for the completions read at once. Uninitialized, so that a poll that finds nothing does not pay for it.
+/// Room for the completions read at once. It is uninitialized, so that a poll that finds no completion does not spend
+/// time on its initialization.
 pub(super) struct Batch([MaybeUninit<sys::fi_cq_data_entry>; BATCH]);
 
 impl Batch {
@@ -138,11 +140,11 @@ impl Domain {
     #[inline]
     pub(super) fn read<'a>(&self, batch: &'a mut Batch) -> Result<Completions<'a>, PortError> {
         let entries = batch.0.as_mut_ptr().cast::<sys::fi_cq_data_entry>();
-        // SAFETY: the queue is live, its format is that of the entries, and the batch has room for that many.
+        // SAFETY: the queue is live, its format is that of the entries, and the batch has room for `BATCH` entries.
         let read = unsafe { sys::fi_cq_read(self.cq.as_ptr(), entries.cast::<c_void>(), BATCH) };
         match usize::try_from(read) {
             Ok(read) => {
-                // SAFETY: the provider has written the first `read` entries, of at most as many as there are.
+                // SAFETY: the provider has written the first `read` entries, and there are `BATCH` entries.
                 let entries = unsafe { std::slice::from_raw_parts(entries, read.min(BATCH)) };
                 Ok(Completions::Some(entries))
             }
@@ -154,7 +156,7 @@ impl Domain {
 
     #[cold]
     fn read_failed<'a>(&self) -> Result<Completions<'a>, PortError> {
-        // No room for a provider's extra data: `err_data_size` is an input, and zero.
+        // `err_data_size` is 0, which tells the provider that there is no room for its additional error data.
         let mut entry = sys::fi_cq_err_entry::default();
         // SAFETY: the queue is live, and the entry has the layout of the requested version.
         match unsafe { sys::fi_cq_readerr(self.cq.as_ptr(), &mut entry, 0) } {
@@ -164,8 +166,9 @@ impl Domain {
         }
     }
 
-    /// Returns true if `name` holds a complete address: as many bytes as another address has, or, if it is
-    /// text, all bytes up to a NUL.
+    /// Returns true if `name` holds a complete address. An address that is text ends with its only NUL. Any other
+    /// address
+    /// has exactly `len` bytes.
     pub(super) fn is_name(&self, name: &[u8], len: usize) -> bool {
         match self.info.attributes().info.addr_format {
             sys::FI_ADDR_STR => {
@@ -190,7 +193,7 @@ impl Domain {
         }
     }
 
-    /// Removes a peer's address; closes its connection if the provider was told to clean up.
+    /// Removes a peer's address. This also closes the peer's connection, if `FI_AV_REMOVE_CLEANUP` is set.
     pub(super) fn remove(&self, mut address: sys::fi_addr_t) -> Result<(), PortError> {
         // SAFETY: the vector is live, and the address was inserted and not removed since.
         check("fi_av_remove", unsafe { sys::fi_av_remove(self.av.as_ptr(), &mut address, 1, 0) })

@@ -17,14 +17,15 @@ pub(super) enum Event {
     Lost { peer: PeerId },
 }
 
-/// The number of reads of the completion queue after which a fence stops draining it. Each read returns a batch, so the
-/// limit is not reached normally: a fence does not post receive buffers again, so the peer's packets soon cause no more
+/// The number of reads of the completion queue after which a fence stops draining it. The limit is not reached
+/// normally:
+/// each read returns a batch, and a fence does not post receive buffers again, so the peer's packets soon cause no more
 /// completions.
 const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
-    /// Returns the event of a completion. Returns `None` for the end of a copied packet, and of the first part of an
-    /// operation.
+    /// Returns the event of a completion. Returns `None` if a copied packet has been sent, or the first part of an
+    /// operation in two parts has ended, because the caller does not wait for these.
     pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
         match self.slots.of(entry.op_context) {
             Some(Slot::Receive(buffer)) => {
@@ -46,7 +47,7 @@ impl OfiPort {
     #[cold]
     pub(super) fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
         let slot = match self.slots.of(entry.op_context) {
-            // A connection broke in the middle of a packet, or a packet was too long: there is no packet.
+            // A connection broke in the middle of a packet, or a packet was too long. So there is no packet to report.
             Some(Slot::Receive(buffer)) => {
                 self.unposted.push(buffer);
                 return [None, None];
@@ -78,8 +79,9 @@ impl OfiPort {
             }
             code => Failure::Provider { code, text: text(code) },
         };
-        // If a packet or the first part of one was lost, later packets to this peer would arrive out of order. So the peer
-        // is cut off.
+        // If a packet or the first part of an operation was lost, later packets or parts would arrive at this peer out
+        // of
+        // order. So the port refuses further posts to the peer.
         let lost = !fenced && (flight.sequenced || matches!(failure, Failure::PeerLost));
         let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
@@ -93,7 +95,7 @@ impl OfiPort {
         Some(flight)
     }
 
-    /// Refuses posts to a peer from now on. Returns false if it did so before.
+    /// Makes the port refuse posts to a peer from now on. Returns false if it refused them already.
     pub(super) fn cut_off(&mut self, peer: PeerId) -> bool {
         let known = &mut self.peers[peer.0 as usize];
         if known.gone {
@@ -111,9 +113,9 @@ impl OfiPort {
         match event {
             Event::Packet { buffer, len } => {
                 if let Ok(span) = self.receives.span(buffer, len) {
-                    // SAFETY: the span lies in the receive buffers. The provider has completed this one and
-                    // gets it back only below, so it does not write to it; no other code has access to the
-                    // region.
+                    // SAFETY: the span lies in the receive buffers. The provider has completed the receive into this
+                    // buffer, and gets the buffer back only below, so it does not write to the buffer meanwhile. No
+                    // other code has access to the region.
                     sink.packet(unsafe { std::slice::from_raw_parts(span.start.as_ptr(), span.len) });
                 }
                 self.unposted.push(buffer);
@@ -124,7 +126,8 @@ impl OfiPort {
         }
     }
 
-    /// Moves all completions to the backlog. Returns false if more kept coming.
+    /// Moves all completions to the backlog. Returns false if the queue could not be emptied within [`DRAIN_READS_MAX`]
+    /// reads, or if a read failed.
     pub(super) fn drain(&mut self) -> bool {
         let mut batch = Batch::new();
         for _ in 0..DRAIN_READS_MAX {

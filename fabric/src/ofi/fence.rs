@@ -1,11 +1,12 @@
-//! Fencing of a peer, after which the provider does not access the memory of its operations.
+//! Fencing of a peer. After it, the provider does not access the memory of the operations with that peer.
 //!
-//! In the rxm protocol the removal of a peer's address closes its connection, in both directions, and cancels
-//! the operations queued on it (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). One state must be
-//! avoided: a connection that rxm knows, but has neither made nor begun to make, would crash it, because it
-//! closes an endpoint that does not exist. rxm is in that state after the peer rejected our request because it had
-//! sent its own (rxm_process_reject, `RXM_REJECT_EALREADY`), until the next post or the peer's
-//! request; and after a post that failed for another reason than lack of room.
+//! In the rxm protocol the removal of a peer's address closes the peer's connection, in both directions, and cancels
+//! the operations queued on the connection (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). In one
+//! state the removal would crash: if rxm has an entry for the connection, but has neither made the connection nor begun
+//! to make it, rxm closes an endpoint that does not exist. A connection is in that state in two cases. (1) The peer
+//! rejected our connection request because it had sent its own request (rxm_process_reject, `RXM_REJECT_EALREADY`);
+//! this lasts until the next post, or until the peer's request arrives. (2) A post failed for another reason than lack
+//! of room.
 
 use samite_fabric_sys as sys;
 
@@ -40,8 +41,8 @@ impl OfiPort {
         }
     }
 
-    /// Closes the connection to a peer, if there is one, and ends its operations. Returns false if it may still
-    /// exist.
+    /// Closes the connection to a peer, if there is one, and ends the operations on it. Returns false if the connection
+    /// may still exist.
     fn close_connection(&mut self, peer: PeerId) -> bool {
         let drained = self.drain();
         let known = &self.peers[peer.0 as usize];
@@ -73,8 +74,8 @@ impl OfiPort {
             }
         }
         // All probes found that the connection is still being made, so it can be closed. This is wrong only if the
-        // peer's answer arrived during the last probe, which is unlikely, since it did not arrive during all the
-        // others.
+        // peer's answer arrived during the last probe. That is unlikely, since the answer arrived during no other
+        // probe.
         Connection::Closable
     }
 }

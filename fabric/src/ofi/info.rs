@@ -16,8 +16,8 @@ use crate::PortError;
 pub(super) struct Info(InfoList);
 
 impl Info {
-    /// Asks libfabric for interfaces, and chooses the first one that fits the configuration. The order is the
-    /// provider's, except that IPv4 comes before IPv6.
+    /// Asks libfabric for interfaces, and chooses the best of those that fit the configuration: near before far,
+    /// loopback first if all peers are on this host, IPv4 before IPv6, and otherwise in the provider's order.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
         let list = ask(Some(&config.provider))?.ok_or_else(|| no_provider(config))?;
 
@@ -85,7 +85,8 @@ pub(super) fn attributes(info: &sys::fi_info) -> Attributes<'_> {
     }
 }
 
-/// Returns libfabric's offers for our purposes, of one provider or of all; `None` if there are none.
+/// Returns the interfaces that libfabric offers for the port's needs, of one provider or of all providers. Returns
+/// `None` if there is none.
 pub(super) fn ask(provider: Option<&str>) -> Result<Option<InfoList>, PortError> {
     let hints = hints(provider)?;
     let mut list = std::ptr::null_mut();
@@ -104,8 +105,8 @@ fn hints(provider: Option<&str>) -> Result<InfoList, PortError> {
         .map(CString::new)
         .transpose()
         .map_err(|_| PortError::Unsupported { what: "use a provider whose name has a NUL" })?;
-    // SAFETY: a new entry has all attributes, zeroed and owned by it. It frees the name with free(3), so
-    // the name is a copy from strdup(3).
+    // SAFETY: a new entry owns all its attributes, which are zeroed. libfabric frees the entry's name with free(3),
+    // so the name is a copy from strdup(3).
     unsafe {
         let hints = InfoList::new(sys::fi_allocinfo())
             .ok_or_else(|| super::object::error("fi_allocinfo", sys::FI_ENOMEM))?;
@@ -167,7 +168,7 @@ pub(super) fn source(info: &sys::fi_info) -> Option<String> {
     }
     match info.addr_format {
         sys::FI_SOCKADDR_IN if info.src_addrlen >= size_of::<libc::sockaddr_in>() => {
-            // SAFETY: the format says that it is a sockaddr_in, and the length that it is complete.
+            // SAFETY: by its format the address is a sockaddr_in, and by its length it is complete.
             let address = unsafe { info.src_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(std::net::Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).to_string())
         }
@@ -181,6 +182,6 @@ pub(super) fn source(info: &sys::fi_info) -> Option<String> {
 }
 
 pub(super) fn string(text: *const c_char) -> Option<String> {
-    // SAFETY: the strings in a fi_info are null or end in NUL, and live as long as it does.
+    // SAFETY: the strings in a fi_info are null or end in NUL, and live as long as the fi_info.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }

@@ -16,11 +16,11 @@ use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
 pub struct Mode {
     /// Local buffers need a descriptor too.
     pub local: bool,
-    /// A peer names memory by its virtual address here, not by an offset.
+    /// True if a peer specifies a place in this side's memory by its virtual address, and not by its offset.
     pub virtual_addresses: bool,
     /// The provider chooses the keys.
     pub provider_keys: bool,
-    /// A registration is bound to the endpoint, and enabled, before it is used.
+    /// True if a registration must be bound to the endpoint, and enabled, before it is used.
     pub bound: bool,
     /// The bits that a key may use.
     pub key_mask: u64,
@@ -47,7 +47,8 @@ pub(super) struct Registrations {
     keys: SplitMix64,
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Memory that a peer that was not fenced might still access. It is freed when the port is dropped.
+    /// Memory to which a disconnected peer might still have access, because the fence could not close the peer's
+    /// connection. The memory is freed when the port is dropped.
     kept: Vec<Registered>,
 }
 
@@ -59,7 +60,7 @@ struct Entry {
     uses: u32,
     /// True if the user has ended it.
     ended: bool,
-    /// True if a peer was disconnected that might still access this memory.
+    /// True if a peer that was disconnected might still access this memory.
     tainted: bool,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Registered {
     access: Access,
 }
 
-/// A span of local memory as posted to the provider.
+/// A span of local memory, in the form in which operations pass it to the provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) start: NonNull<u8>,
@@ -81,8 +82,8 @@ pub(super) struct Span {
     pub(super) descriptor: *mut c_void,
 }
 
-/// Number of draws of a key if it is taken: 64-bit keys never collide in practice, short ones of some
-/// providers may.
+/// The maximum number of times that a random key is drawn, if the drawn keys are in use already. Keys of 64 bits never
+/// collide in practice, but the short keys of some providers may.
 const DRAWS_MAX: usize = 64;
 
 impl Registrations {
@@ -122,7 +123,7 @@ impl Registrations {
         Ok(Registration { id, key, base })
     }
 
-    /// Registers memory of the port's own, for local use.
+    /// Registers memory that belongs to the port, for local use.
     pub(super) fn bind_local(
         &mut self,
         domain: &Domain,
@@ -155,8 +156,9 @@ impl Registrations {
         for _ in 0..DRAWS_MAX {
             let requested =
                 if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
-            // SAFETY: the domain is live; the memory is the region's, whose clone in `Registered` keeps it until the
-            // registration is closed. The registration does not outlive the domain, by the order of the port's fields.
+            // SAFETY: the domain is live. The memory belongs to the region, and the clone of the region in `Registered`
+            // keeps the memory until the registration is closed. By the order of the port's fields, the registration
+            // does not outlive the domain.
             let opened = unsafe {
                 Object::open("fi_mr_reg", |mr| {
                     let (start, len) = (start.as_ptr().cast(), span.len());
@@ -234,7 +236,7 @@ impl Registrations {
             self.remove(registration.id);
         } else if !self.mode.local {
             // The provider's registration is ended at once, so that peers are refused from now on. The local operations
-            // that still use the memory do not need it.
+            // that still use the memory do not need the registration in this mode.
             entry.registered.close();
         }
     }

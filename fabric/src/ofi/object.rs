@@ -8,8 +8,9 @@ use samite_fabric_sys as sys;
 use crate::PortError;
 use samite_os::fork::ForkMark;
 
-/// An open libfabric object. A struct must declare such fields in the order in which they must close:
-/// dependents first. In a child of fork(2) it is not closed, since that would end the parent's connections.
+/// An open libfabric object. A struct must declare its objects in the order in which they must be closed: an object
+/// comes before the objects that it depends on. In a child of fork(2) an object is not closed, since that would end the
+/// parent's connections.
 #[derive(Debug)]
 pub(super) struct Object<T>(NonNull<T>, ForkMark);
 
@@ -35,7 +36,7 @@ impl<T> Object<T> {
         self.0.as_ptr()
     }
 
-    /// Returns the object for calls that take any kind.
+    /// Returns the pointer for calls that take an object of any kind.
     pub(super) fn fid(&self) -> *mut sys::fid {
         self.0.as_ptr().cast()
     }
@@ -107,7 +108,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
-        // Other processes use the ports, which is detected at bind or at listen.
+        // Other processes use all TCP ports of the range. Depending on the kernel, bind or listen reports this.
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
             "all ports of its range are in use: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }

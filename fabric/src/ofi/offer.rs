@@ -1,8 +1,8 @@
 //! A provider's offer, as plain data, and this port's plan for it.
 //!
-//! Everything that depends on the provider is decided here, from the attributes that it returned, by functions of those
-//! alone. So they can be tested for providers whose hardware is not available, from the attributes in their sources
-//! ([`recorded`]).
+//! Everything that depends on the provider is decided here, by functions whose only inputs are the attributes that the
+//! provider returned and the configuration. So the decisions can be tested for providers whose hardware is not
+//! available, with the attributes from the providers' sources ([`recorded`]).
 
 pub mod recorded;
 
@@ -58,25 +58,25 @@ pub struct Plan {
     pub registration: Mode,
     /// True if the data of a put travels before its immediate, in a separate write.
     pub notes_alone: bool,
-    /// Entries of the completion queue: enough for everything that can be outstanding or arrive. So the queue cannot
-    /// overflow, which some providers do not detect.
+    /// The number of entries of the completion queue: enough for everything that can be outstanding or arrive. So the
+    /// queue cannot overflow. Some providers do not detect an overflow.
     pub completions: usize,
 }
 
-/// The demands of providers that this port fulfils: each operation has 64 bytes of context that belong to the provider
-/// until the operation completes.
+/// The demands of providers (mode bits) that this port meets: each operation has 64 bytes of context that belong to the
+/// provider until the operation completes.
 pub(super) const MODES: u64 = sys::FI_CONTEXT | sys::FI_CONTEXT2;
 
-/// The supported rules of registration. `FI_MR_RAW` is not among them; none of the known providers
-/// demands it, and libfabric offers none that does.
+/// The supported rules of registration. `FI_MR_RAW` is not among them. No known provider demands it, and libfabric
+/// does not offer the port a provider that demands an unsupported rule.
 pub(super) const MR_MODES: i32 = sys::FI_MR_LOCAL
     | sys::FI_MR_VIRT_ADDR
     | sys::FI_MR_ALLOCATED
     | sys::FI_MR_PROV_KEY
     | sys::FI_MR_ENDPOINT;
 
-/// Limit for one operation, even if the provider allows more: its completion is the only report
-/// of its progress.
+/// The maximum length of one operation in bytes, even if the provider allows more. A longer operation would take long
+/// without a sign of progress, because its completion is the only report.
 const RMA_MAX: usize = 1 << 30;
 
 impl Offer {
@@ -100,7 +100,7 @@ impl Offer {
         }
     }
 
-    /// Returns this port's plan. `cleanup` says that removing an address closes its connection.
+    /// Returns this port's plan. `cleanup` is true if the removal of an address closes the connection to that address.
     ///
     /// # Errors
     /// [`PortError::Unsupported`] if the provider demands more than this port supports, or promises too little.
@@ -141,8 +141,8 @@ impl Offer {
             rma_depth: config.operations_max,
             put: Reach::Any.when(put),
             get: Reach::Any.when(get),
-            // libfabric's atomics are not requested. On tcp;ofi_rxm they cost a thread for progress, and the orders of
-            // writes (FI_ORDER_SAW, FI_ORDER_WAW) that it keeps otherwise.
+            // libfabric's atomics are not requested. With them, tcp;ofi_rxm needs a thread for progress, and does not
+            // keep the orders of writes (FI_ORDER_SAW, FI_ORDER_WAW) that it keeps without them.
             change: Reach::None,
             passive: self.data_progress == sys::FI_PROGRESS_AUTO,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
@@ -165,16 +165,18 @@ impl Offer {
         self.msg_order & sys::FI_ORDER_SAS != 0
     }
 
-    /// Returns true if the provider has a defect that crashes the process: it closes a connection, by a fence or at its
-    /// end, while the answer to a read, or a write with immediate data, is arriving over that connection.
+    /// Returns true if the provider has a defect that crashes the process when a connection is closed, by a fence or at
+    /// the end of the connection, while the answer to a read, or a write with immediate data, is arriving over it.
     ///
-    /// Over tcp it does (seen at 1.17.0, same code at 2.4). The function tcpx_ep_flush_all_queues completes the read
-    /// twice, since the read is both in the queue of reads and the current transfer. It also completes the write,
-    /// although that has no context, and rxm_handle_comp_error then follows a null pointer. A peer that stops at the
-    /// wrong moment must not crash others, so the port uses neither: it has no gets, and it sends the data of a put
-    /// with an immediate first, in a write of its own. The write with the immediate then has no data, so it cannot be
-    /// interrupted in the middle. This is the only decision by the provider's name, because no attribute reveals the
-    /// defect.
+    /// The tcp provider has this defect (seen at 1.17.0, same code at 2.4). Its function tcpx_ep_flush_all_queues
+    /// completes the read twice, since the read is both in the queue of reads and the current transfer. The function
+    /// also
+    /// completes the write, although the write has no context, and rxm_handle_comp_error then follows a null pointer. A
+    /// peer that stops at the wrong moment must not crash others. So the port offers no gets on this provider, and puts
+    /// the data of a put with an immediate in a separate write before the immediate. The write with the immediate then
+    /// has no data, so it cannot be interrupted in the middle. This is the only decision by the provider's name,
+    /// because
+    /// no attribute reveals the defect.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
     }

@@ -1,4 +1,4 @@
-//! Posting of operations: the handling of the result of a libfabric call, and puts, which are one write or two.
+//! Posting of operations: the handling of the result of a libfabric call, and puts, which consist of one write or two.
 
 use std::ptr::null_mut;
 
@@ -12,7 +12,7 @@ use super::slots::{Flight, Held, IOV_MAX};
 use crate::port::total;
 use crate::{Access, Failure, Local, OpId, PeerId, PortError, Post, Remote};
 
-/// A notification whose data is under way, and which the provider has not accepted yet.
+/// A notification that the provider has not accepted yet. The data of its put is already under way.
 #[derive(Debug)]
 pub(super) struct Note {
     peer: PeerId,
@@ -22,7 +22,7 @@ pub(super) struct Note {
 }
 
 impl OfiPort {
-    /// Handles the result of a post, which used a slot unless it was injected.
+    /// Handles the result of a post. The post used a slot unless it was injected.
     #[inline]
     pub(super) fn posted(
         &mut self,
@@ -167,7 +167,7 @@ impl OfiPort {
         )
     }
 
-    /// Posts a write of `spans`: one to [`IOV_MAX`] of them.
+    /// Posts a write of one to [`IOV_MAX`] spans.
     fn post_write(
         &mut self,
         slot: u32,
@@ -200,9 +200,9 @@ impl OfiPort {
         // 1.17.0). But a notification has ended only when the write before it has.
         let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
-        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. Its memory is
-        // kept until the slot lands: by registrations, which are held, or as the slot's own buffer. So is the
-        // context.
+        // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory of the spans
+        // is kept until the slot lands, by held registrations or as the slot's own buffer. The context is kept as
+        // long.
         let status = unsafe { sys::fi_writemsg(self.ep(), &message, flags) };
         self.posted("fi_writemsg", status, flight.peer, Some((slot, flight)))
     }

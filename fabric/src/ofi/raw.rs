@@ -1,5 +1,5 @@
-//! Libfabric for two processes as a careful expert uses it, without a protocol: the baseline for
-//! [`OfiPort`](super::OfiPort) and the layers above. **For measurement only**: it has
+//! Loops between two processes directly on libfabric, written as an expert would write them, without a protocol. They
+//! are the baseline for [`OfiPort`](super::OfiPort) and the layers above. **For measurement only**: a [`RawPair`] has
 //! one peer, ignores the received bytes, and spins.
 //!
 //! Receives are posted in advance, small messages injected, and the completion queue polled. A
@@ -40,12 +40,12 @@ pub struct RawPair {
     len_max: usize,
     window: usize,
     inject_max: usize,
-    /// Number of messages that have arrived and were not awaited yet.
+    /// The number of messages that have arrived, but for which no call of `receive` has waited yet.
     received: usize,
 }
 
-/// The number of consecutive reads of the completion queue without a completion after which the peer is given up. They
-/// take a minute or more.
+/// The number of consecutive reads of the completion queue without a completion after which the peer counts as failed.
+/// This many reads take a minute or more.
 const IDLE_READS_MAX: u64 = 100_000_000;
 
 /// The message by which a sink reports the arrival of a window.
@@ -138,7 +138,8 @@ impl RawPair {
         self.settle()
     }
 
-    /// Sends `count` windows of messages of `len` bytes, and waits after each until the peer has received all of it.
+    /// Sends `count` windows of messages of `len` bytes. After each window, waits until the peer has received all
+    /// messages of the window.
     ///
     /// # Errors
     /// Returns the errors of [`ping`](Self::ping).

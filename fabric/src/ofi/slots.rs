@@ -1,4 +1,5 @@
-//! The slots of operations in flight: each has the context that the provider writes to, and the port's own record.
+//! The slots of operations in flight. Each has a context, to which the provider writes, and the port's record of the
+//! operation.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -27,14 +28,14 @@ pub(super) struct Flight {
     /// The caller's operation that ends when this flight ends. `None` for a copied packet, and for the first of the two
     /// parts of an operation.
     pub(super) op: Option<OpId>,
-    /// True for a packet, and for the first part of an operation: if one is lost, later packets or parts must not be
-    /// delivered, since they would be out of order.
+    /// True for a packet, and for the first part of an operation. If such a flight is lost, later packets or parts must
+    /// not be delivered, since they would be out of order.
     pub(super) sequenced: bool,
     /// The registrations that it holds.
     pub(super) held: Held,
 }
 
-/// Limit for the parts of one operation: as many as any known provider takes.
+/// The maximum number of parts of one operation. No known provider takes more.
 pub(super) const IOV_MAX: usize = 4;
 
 /// Registrations that an operation uses.
@@ -71,7 +72,8 @@ pub(super) enum Slot {
 impl Slots {
     pub(super) fn new(receives: u32, sends: u32, operations: u32) -> Self {
         let count = receives + sends + operations;
-        // Slots are taken from the end, so that the lowest and warmest are used first.
+        // Slots are taken from the end of the list. It is reversed, so that the slots with the lowest indices are used
+        // first. A freed slot, which is probably still in the cache, is used next.
         let free = |from, to| (from..to).rev().collect();
         Self {
             contexts: (0..count).map(|_| UnsafeCell::default()).collect(),
@@ -83,7 +85,7 @@ impl Slots {
         }
     }
 
-    /// Takes a free slot for a send. Returns it with the index of its buffer.
+    /// Takes a free slot for a send. Returns the slot and the index of its buffer.
     pub(super) fn send(&mut self) -> Option<(u32, u32)> {
         self.sends.pop().map(|slot| (slot, slot - self.receives))
     }

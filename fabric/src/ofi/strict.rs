@@ -10,11 +10,12 @@
 //! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
 //! | `cq_data_size` | an immediate fits into this number of bytes |
 //! | `mode` | marks are written to the context when an operation is posted, and must still be there when it ends |
-//! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, that allows it and stays open meanwhile |
+//! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, which allows the access and stays
+//! open |
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
 //! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
 //! | `FI_MR_ENDPOINT` | a registration has no key and does not work until it is bound and enabled |
-//! | no `FI_ORDER_SAW` | a write begins when completions are read: packets sent before that overtake it |
+//! | no `FI_ORDER_SAW` | a write begins when completions are next read, so packets sent until then overtake it |
 //! | no `FI_ORDER_WAW` | writes begin in the reverse of their order |
 //! | any | no context is in use twice, and no more operations are in flight than the completion queue holds |
 
@@ -109,8 +110,8 @@ pub(super) unsafe fn impose(offer: &Offer, completions: usize, domain: &Domain, 
     }
 }
 
-/// The tables in front of a provider's, with the state of one endpoint. An object's pointer to
-/// its table leads to the whole.
+/// Our tables, which replace the provider's tables, with the state of one endpoint. The objects point to tables within
+/// this struct, so our functions find the whole struct from an object's pointer to its table.
 #[repr(C)]
 struct Rules {
     msg: sys::fi_ops_msg,
@@ -166,7 +167,7 @@ impl Rules {
     fn land(&self, context: *mut c_void) {
         if self.state().in_flight.remove(&(context as usize)).is_some() {
             for (place, mark) in self.marks(context) {
-                // SAFETY: as above; the caller gets it back only when this returns.
+                // SAFETY: as above. The caller gets the context back only when this function returns.
                 assert_eq!(unsafe { place.read() }, mark, "a context written to while it was in use");
             }
         }

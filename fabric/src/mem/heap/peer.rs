@@ -8,11 +8,11 @@ use crate::copy::copy_out;
 use samite_os::process::Process;
 use samite_os::shared::{SharedFile, View};
 
-/// The part of a peer's arena that was in use when it was mapped. It is mapped for reading, and any word may have any
-/// value: its contents are checked and never trusted.
+/// The part of a peer's arena that was in use when it was mapped. It is mapped for reading. The peer may have written
+/// any value to any word, so the contents are checked and never trusted.
 pub(crate) struct PeerHeap {
     file: SharedFile,
-    /// The words from the start of the file on; at least the table.
+    /// The words from the start of the file on. They include at least the table of keys.
     words: View<AtomicU64>,
 }
 
@@ -30,8 +30,8 @@ impl PeerHeap {
         Ok(Self { file, words })
     }
 
-    /// Copies bytes from `offset` on. Returns false if they were not exposed by this key all the time: then the copied
-    /// bytes are meaningless.
+    /// Copies bytes from `offset` on. Returns false if this key did not expose them during the whole copy: then the
+    /// copied bytes are meaningless.
     pub(crate) fn read(&mut self, key: u64, offset: usize, into: &mut [u8]) -> Result<bool, PortError> {
         let Some(end) = offset.checked_add(into.len()) else { return Ok(false) };
         if !is_exposed(&self.words, key) || !self.reach(end)? {
@@ -41,7 +41,9 @@ impl PeerHeap {
         Ok(is_exposed_still(&self.words, key))
     }
 
-    /// Returns true if the first `end` bytes are mapped. Maps the file again if they are in use by now.
+    /// Returns true if the first `end` bytes are mapped. If they are not mapped yet but are in use by now, maps the
+    /// file
+    /// again.
     #[inline]
     fn reach(&mut self, end: usize) -> Result<bool, PortError> {
         if end > size_of_val(&*self.words) {

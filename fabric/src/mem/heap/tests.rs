@@ -60,8 +60,8 @@ impl Block {
     #[expect(clippy::mut_from_ref, reason = "one thread at a time has a block, and one slice of it")]
     fn bytes(&self) -> &mut [u8] {
         let block = std::ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: the block is that long and has no other owner. Its first writer initializes it, or it is read only if
-        // it is zeroed.
+        // SAFETY: the block has this length and no other owner. It is read only after it was written, or if it is
+        // zeroed.
         unsafe { std::slice::from_raw_parts_mut(block, self.layout.size()) }
     }
 
@@ -91,7 +91,7 @@ impl Block {
 }
 
 static ZEROS: [u8; SIZE_MAX] = [0; SIZE_MAX];
-/// A pattern whose period is so long that its bytes distinguish one seed from another.
+/// A pattern with a long period, so that slices of it that begin at different seeds differ.
 static PATTERN: [u8; SIZE_MAX + 256] = {
     let mut bytes = [0; SIZE_MAX + 256];
     let mut i = 0;
@@ -199,8 +199,9 @@ fn what_is_not_kept_goes_back_to_the_system() {
     }
 }
 
-/// Page sizes that are multiples of this machine's. If only whole pages of such a size are requested, this kernel
-/// behaves like that of a machine with such pages.
+/// Page sizes that are multiples of this machine's page size. If an arena requests only whole pages of such a size,
+/// this
+/// kernel behaves like the kernel of a machine with pages of that size.
 const PAGES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
 
 #[test]
@@ -210,7 +211,7 @@ fn only_whole_pages_go_back_to_the_system() {
         let used =
             || fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().blocks() as usize * 512;
         for len in [GRANULE, 2 * GRANULE, 4 * GRANULE] {
-            // More blocks than a free list keeps; every other one is freed.
+            // More blocks than a free list keeps. Every second block is freed.
             let layout = Layout::from_size_align(len, 1).unwrap();
             let blocks: Vec<_> = (0..(34 << 20) / len * 2).map(|_| slice(arena, len)).collect();
             let (mut freed, mut left) = (Vec::new(), Vec::new());
@@ -235,7 +236,7 @@ fn only_whole_pages_go_back_to_the_system() {
     }
 }
 
-/// Tests a retired arena, like that in a child of fork(2), which shares the blocks with its parent.
+/// Tests a retired arena. An arena is retired in a child of fork(2), which shares the blocks with its parent.
 #[test]
 fn a_retired_arena_gives_nothing_and_takes_nothing() {
     let arena = arena_of(1 << 20);
@@ -363,7 +364,7 @@ fn a_reader_believes_nothing() {
             assert_eq!(read(key, exposed.offset, 8), Ok(false));
         }
     }
-    // The whole file is readable, if only as holes.
+    // The whole file is readable. The part that was never used consists of holes.
     arena.table[keys::AT_LEN].store(u64::MAX, Ordering::Relaxed);
     assert_eq!(read(exposed.key, len - 8, 8), Ok(true));
 }
