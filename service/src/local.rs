@@ -18,7 +18,8 @@ use crate::transport::{self, Transport};
 use crate::world::World;
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns the results of all ranks, by rank. The ranks
-/// exchange messages through memory of the process; nothing else differs from ranks that are processes.
+/// exchange messages through memory of the process. They read no `SAMITE_*` variables: [`Settings::local`] takes settings,
+/// also those of [`Settings::from_environment`]. Nothing else differs from ranks that are processes.
 ///
 /// # Panics
 /// If a rank panics. The other ranks see it as failed, and the panic continues in the caller when all ranks have ended.

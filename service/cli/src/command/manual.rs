@@ -42,8 +42,13 @@ pub(crate) fn man(directory: Option<&Path>, command: clap::Command) -> io::Resul
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         let name = format!("samite-{}", subcommand.get_name());
         let page = subcommand.clone().name(name.clone());
-        Man::new(page).render(&mut File::create(directory.join(name + ".1"))?)?;
+        Man::new(page).render(&mut create(&directory.join(name + ".1"))?)?;
     }
-    Man::new(command).render(&mut File::create(directory.join("samite.1"))?)?;
+    Man::new(command).render(&mut create(&directory.join("samite.1"))?)?;
     Ok(0)
+}
+
+/// Creates a file. An error names the file.
+fn create(file: &Path) -> io::Result<File> {
+    File::create(file).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }
