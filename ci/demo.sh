@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds a fresh clone and runs five example programs on four processes, over libfabric and over the default transports.
-# Each program checks its own result. Prints the latency and bandwidth between two processes beside them. Fails unless
-# every result is verified.
+# Builds this clone and runs five example programs on four processes, over libfabric and over the default transports.
+# Each program checks its own result. Prints beside each result the latency and bandwidth between two processes over the
+# same transport. Fails unless every result is verified.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh

@@ -41,7 +41,7 @@ ln -s "$repository" "$reader/samite"
 export CARGO_INSTALL_ROOT=$reader/installed PATH=$reader/installed/bin:$PATH
 (cd "$reader" && "$target/debug/samite-guide" follow .)
 
-# The recipe that uses srun as the remote shell, with an srun that connects to nothing.
+# Test the recipe that uses srun as the remote shell, with an srun that runs the command on this host.
 mkdir "$reader/slurm"
 printf '%s\n' '#!/bin/sh' '[ "$5" = --nodelist ] && shift 6 && exec "$@"' >"$reader/slurm/srun"
 printf '%s\n' '#!/bin/sh' 'printf "127.0.0.1\\n127.0.0.2\\n"' >"$reader/slurm/scontrol"

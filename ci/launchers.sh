@@ -70,7 +70,7 @@ under() {
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Allows more ranks than processors, and root.
+# Options of Open MPI: allow more ranks than processors, and the user root.
 crowded=(--allow-run-as-root --map-by :oversubscribe)
 for transport in auto 'tcp;ofi_rxm'; do
     export SAMITE_TRANSPORT=$transport
@@ -101,7 +101,7 @@ as_kubernetes() {
     done
     finish
 }
-# Waits for all of them; fails if one has failed.
+# Waits for all background processes; fails if one of them has failed.
 finish() {
     local status=0 job
     for job in $(jobs -p); do
@@ -143,7 +143,7 @@ job_ends() {
     local name=$1
     shift
     local status=0
-    # These runs would take minutes; the limit is one.
+    # If no rank died, these runs would take minutes; the limit is one minute.
     rounds=100000 timeout 60 "$@" </dev/null >"$log" 2>&1 || status=$?
     if [[ $status -eq 0 || $status -eq 124 ]] || grep -q verified "$log"; then
         echo "launchers.sh: $name: exit code $status, where a death was to end the job:"

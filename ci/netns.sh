@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Cuts hosts off the network. Network namespaces joined by a bridge stand for hosts; iptables cuts and restores them.
-# Ranks use tcp;ofi_rxm between hosts and samite-shm within. In each scenario the survivors must finish what concerns
-# the dead ranks within the detection time plus one second, with an error that names them, and verify all other data to
-# the end. Ranks that are cut off must exit by themselves and say why. No process may remain. Needs root.
+# Ranks use tcp;ofi_rxm between hosts and samite-shm within. In each scenario the survivors must end every operation
+# with a dead rank within the detection time plus one second, with an error that names that rank, and verify all other
+# data to the end. Ranks that are cut off must exit by themselves and say why. No process may remain. Needs root.
 #
 #   ci/netns.sh [SCENARIO…]          all by default; see the end of this file
 #

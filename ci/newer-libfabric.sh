@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suites of the libfabric port and of tagged messages, and a self-verifying example on four processes, on a
-# newer libfabric than the distribution's: 2.5.1, from the Python package of MPICH, kept under target/. Fails unless it
-# is that version with each provider in the list.
+# newer libfabric than the distribution's: 2.5.1, from the Python package of MPICH, kept under target/. Fails unless the
+# loaded libfabric has that version and each provider in the list.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -17,7 +17,8 @@ if [[ ! -e $home/lib/mpich/libfabric.so.1 ]]; then
 fi
 # The dynamic linker looks here first.
 export LD_LIBRARY_PATH=$home/lib/mpich
-# Samite loads libfabric at run time, so `fi_info` of another version shows the loaded version too.
+# `fi_info` loads libfabric from the same search path as Samite. So it shows the version that Samite loads, even if
+# `fi_info` itself has another version.
 found=$(fi_info --version | sed -n 's/^libfabric: //p')
 if [[ $found != "$version" ]]; then
     echo "newer-libfabric.sh: libfabric is $found, not $version" >&2

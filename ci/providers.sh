@@ -11,7 +11,8 @@ ci/setup.sh
 [[ $# -gt 0 ]] || set -- 1.17.0 net sockets shm
 version=$1
 shift
-# Samite loads libfabric at run time, so `fi_info` of another version shows the loaded version too.
+# `fi_info` loads libfabric from the same search path as Samite. So it shows the version that Samite loads, even if
+# `fi_info` itself has another version.
 found=$(fi_info --version | sed -n 's/^libfabric: //p')
 if [[ $found != "$version" ]]; then
     echo "providers.sh: libfabric is $found, not $version" >&2

@@ -29,7 +29,7 @@ impl Message {
         self.number << KIND_BITS | TRAFFIC
     }
 
-    /// Returns its bytes: mostly few, sometimes as many as several pieces of a long transfer.
+    /// Returns the bytes of the message: mostly few, and sometimes so many that the transfer takes several pieces.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let way = u64::from(self.from) << 32 | u64::from(self.to);
         let mut rng =

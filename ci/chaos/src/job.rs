@@ -41,7 +41,7 @@ pub(crate) struct Job {
     joined: u32,
     killed: BTreeMap<u32, u64>,
     stopped: BTreeMap<u32, Instant>,
-    /// When ranks were stopped: rank, from, to.
+    /// The times during which ranks were stopped: rank, begin, end.
     stops: Vec<(u32, u64, u64)>,
     reports: BTreeMap<u32, Report>,
     outcome: Outcome,

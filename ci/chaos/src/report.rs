@@ -45,14 +45,14 @@ pub(crate) struct Verdict {
     pub(crate) cause: String,
 }
 
-/// A file from the driver to the ranks: no more faults follow.
+/// The content of the file by which the driver tells the ranks that no more faults follow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct End {
     /// The killed ranks.
     pub(crate) killed: Vec<u32>,
 }
 
-/// Name of that file.
+/// The name of that file.
 pub(crate) const END: &str = "end";
 
 /// Returns nanoseconds of a clock that all processes of the machine share.

@@ -124,7 +124,7 @@ impl<'a> Traffic<'a> {
                     self.send_last(peer);
                 }
             }
-            // A peer that fails anyway is reported; the driver judges it.
+            // A peer that fails although it was not killed is in the report, and the driver judges its failure.
             let done = |peer: &u32| self.exchanges[peer].told.is_some() || !self.sentinels.contains_key(peer);
             let dead = killed.iter().all(|peer| !self.sentinels.contains_key(peer));
             if untold.is_empty() && self.sends.is_empty() && dead && living.iter().all(done) {
@@ -139,7 +139,8 @@ impl<'a> Traffic<'a> {
     fn send(&mut self, to: u32) {
         let (tag, bytes) = self.next_message(to);
         self.watchdog.now(format_args!("sending {} bytes to {to}", bytes.len()));
-        // A long send waits for its receive, and that receiver may wait for this rank.
+        // A long send waits for its receive, and that receiver may wait for this rank. So a long send has a short
+        // time-out.
         let comm = if bytes.len() < 10_000 { self.world } else { &self.soon };
         let result = comm.send(&bytes, Rank(to), tag);
         self.sent(to, result);

@@ -18,8 +18,8 @@ const PATIENCE: u32 = 100;
 const TICK: Duration = Duration::from_millis(200);
 
 impl Watchdog {
-    /// Ends the process and reports its current action if [`Watchdog::now`] is not called for long. The clock stands
-    /// still while the process is stopped.
+    /// Ends the process and reports its current action if [`Watchdog::now`] is not called for long. Time during which
+    /// the process is stopped does not count, because the thread of the watchdog is stopped too.
     pub(crate) fn start(rank: u32) -> Self {
         let watchdog = Self { rank, steps: Arc::default(), doing: Arc::default() };
         let (steps, doing) = (Arc::clone(&watchdog.steps), Arc::clone(&watchdog.doing));

@@ -28,7 +28,7 @@ pub(crate) enum Needs {
     Values,
     /// The case needs ranks with several threads, which a simulation does not support.
     Threads,
-    /// A job of its own, of which ranks end.
+    /// The case needs a job of its own, because ranks end in it.
     OwnJob,
 }
 
@@ -213,7 +213,7 @@ pub(crate) use expect_error;
 /// The time-out of an operation that cannot succeed, or that may be cut off at any point.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
-/// Repeats until `look` returns a value: at most until the case's time is over.
+/// Repeats `look` until it returns a value. Panics after `TURNS_MAX` calls.
 pub(crate) fn until<R>(job: &Job, mut look: impl FnMut() -> Result<Option<R>, Error>) -> Result<R, Error> {
     let turns = Cell::new(0u64);
     loop {

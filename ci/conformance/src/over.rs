@@ -215,7 +215,7 @@ pub(crate) fn alone(cases: &[Case], name: &str) -> Failures {
 /// Runs a case as a rank, and ends its world. Returns the failure.
 fn as_rank(case: &Case, world: World, long: usize, death: fn()) -> Result<(), String> {
     caught(|| {
-        // Dropped during a panic, so that the others do not wait.
+        // Owned here, so that a panic drops the world and the other ranks do not wait for this one.
         let world = world;
         case.run(&Job { comm: Comm::clone(world.comm()).with_timeout(TIMEOUT), long, death });
     })
@@ -290,15 +290,15 @@ pub(crate) fn watch() {
     });
 }
 
-/// The lanes of each rank that is no simulated one.
+/// The number of lanes of each rank that is not simulated.
 const LANES: usize = 2;
 /// The bytes of a long message, which no port sends at once.
 const LONG: usize = 600_000;
-/// The same in simulations, whose packets are smaller.
+/// The length of a long message in simulations, whose packets are smaller.
 const LONG_SIMULATED: usize = 30_000;
 /// The time-out of each operation of a case.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Seconds.
+/// The longest time that a run may take, in seconds.
 const AGE_MAX: u32 = 120;
 /// The beginning of a line about a failure.
 const FAILURE: &str = "FAILED";

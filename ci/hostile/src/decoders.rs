@@ -45,7 +45,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
     use samite_fabric::ofi::{OfiConfig, OfiPort};
     use samite_fabric::{PeerId, Post};
 
-    /// A port keeps every address that it has resolved.
+    /// The largest number of peers of a port, which keeps every address that it has resolved.
     const PEERS_MAX: usize = 4096;
 
     fn open() -> OfiPort {
@@ -81,7 +81,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
     });
 }
 
-/// Returns an address made of the bytes; or, for half of them, the right address with changes.
+/// Returns the bytes as an address, or the right address changed as the bytes say. The first byte decides which.
 fn nearly(right: &Address, bytes: &[u8]) -> Address {
     let mut address = bytes.to_vec();
     if let Some((first, changed)) = bytes.split_first()

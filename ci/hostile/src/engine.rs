@@ -15,7 +15,7 @@ use crate::forge::{self, INCARNATION, SECRET, Seen};
 use crate::input::Input;
 use crate::tape::{Event, Tape};
 
-/// Number of ranks in the job; the engine is the last.
+/// Number of ranks in the job; the engine has the last rank.
 const SIZE: u32 = 4;
 const ME: u32 = SIZE - 1;
 const NEVER: Time = Time::NEVER;
@@ -59,7 +59,7 @@ struct Half {
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
-    /// Requests of these that have their message.
+    /// The requests in `all` that have their message.
     received: BTreeSet<RequestId>,
     withheld: bool,
 }
@@ -318,7 +318,7 @@ impl Run {
     fn end(mut self) {
         self.buffers.withheld = false;
         self.engine.port_mut().has_room = true;
-        // A later hello would begin another incarnation.
+        // Handle all packets before the ranks fail: a hello that is handled later would begin another incarnation.
         (0..4).for_each(|_| self.poll(1));
         for rank in 0..SIZE {
             self.engine.peer_failed(WorldRank(rank), None, Cause::Lost).expect("a rank of the job");

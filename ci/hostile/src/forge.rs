@@ -66,7 +66,7 @@ impl Seen {
 }
 
 /// Returns a packet of `rank` with the right incarnation and `sequence`, and with the errors that `input` selects.
-/// `rank` is also the number by which the receiver knows that peer. It never claims another rank's identity and
+/// `rank` is also the number by which the receiver knows that peer. The packet never claims another rank's identity and
 /// incarnation: a member that knows the secret and does so cannot be distinguished from that rank.
 pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
     let choice = input.byte();
@@ -174,7 +174,7 @@ fn context(input: &mut Input<'_>) -> u32 {
     }
 }
 
-/// Opens a context for all ranks and one for all but the first, in which the hostile member is none.
+/// Opens one context for all ranks, and one for all ranks except rank 0, the hostile member.
 pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
     for (context, members) in
         CONTEXTS.step_by(2).zip([Group::range(WorldRank(0), size), Group::range(WorldRank(1), size - 1)])
@@ -186,7 +186,7 @@ pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
 /// The contexts that [`open_contexts`] opens. Those before them are the job's.
 pub(crate) const CONTEXTS: Range<u32> = 2..6;
 
-/// Returns the message once or several times as the items of a bundle, right or nearly so.
+/// Returns the message once or several times as the items of a bundle, correct or with a small error.
 fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
     let right = body.len() as u16;
     let mut items = Vec::new();
@@ -199,7 +199,7 @@ fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
     items
 }
 
-/// Returns a hello, right or nearly so.
+/// Returns a hello, correct or with a small error.
 fn hello(input: &mut Input<'_>) -> Vec<u8> {
     let address = b"nowhere";
     let mut secret = SECRET;

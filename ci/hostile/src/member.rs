@@ -212,7 +212,7 @@ impl Run {
     }
 
     fn end(mut self) {
-        // Every message must have met its receive, and every receive its message.
+        // Start the missing receives and sends, so that each message has a receive and each receive has a message.
         for at in 0..2 {
             let sent = self.honest[1 - at].lengths.len();
             while self.honest[at].received + self.honest[at].recvs.len() < sent {

@@ -85,7 +85,7 @@ impl Bench {
                 let at = start + input.below(len / LINE) * LINE + 8 * input.below(8);
                 self.write(at, &value(input).to_ne_bytes());
             }
-            // Header, bell and slots.
+            // Overwrites a word of the header, of the bell or of the slots.
             3 | 4 => {
                 let at = 8 * input.below(TABLE_WORDS);
                 self.write(at, &value(input).to_ne_bytes());

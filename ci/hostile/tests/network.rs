@@ -17,7 +17,7 @@ const NEVER: Time = Time::NEVER;
 /// Number of polls of every rank after which a message counts as lost.
 const POLLS_MAX: usize = 1_000_000;
 
-/// Returns the incarnation of each rank, or of one that does not exist.
+/// Returns the incarnation that these tests use for a rank, even for a rank that does not exist.
 fn incarnation(rank: u32) -> u32 {
     rank.wrapping_add(1000)
 }

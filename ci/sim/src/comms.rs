@@ -82,7 +82,7 @@ impl Place {
 #[derive(Default)]
 pub(crate) struct Plans {
     all: Vec<Plan>,
-    /// Of each communicator that exists or existed: the name, a member, and all members.
+    /// The name and the members of each communicator that existed when the last creation was planned.
     known: Vec<(u64, Group)>,
     ended: Created,
 }
@@ -260,7 +260,7 @@ impl Run {
         self.rng.below(u64::from(self.size)) as u32
     }
 
-    /// Returns one of the last plans, in which a rank can take part and did not.
+    /// Returns one of the last plans in which the rank can take part and has not taken part.
     fn plan_for(&self, index: usize, which: usize) -> Option<(usize, Plan)> {
         let rank = self.ranks[index].as_ref()?;
         let plans = self.plans.all.iter().enumerate().rev().take(8);

@@ -106,7 +106,7 @@ impl Rank {
         }
     }
 
-    /// Returns true if it takes part in the traffic.
+    /// Returns true if the rank takes part in the traffic.
     pub(crate) fn acts(&self) -> bool {
         !self.paused && !self.leaving
     }
@@ -306,7 +306,7 @@ impl Rank {
     /// Checks that receives from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
         if context >= 2 {
-            // Only the failures of members since it was opened are reported.
+            // In a context of a communicator, only failures of members that came after its opening are reported.
             return Ok(());
         }
         let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank.0).collect();

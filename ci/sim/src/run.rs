@@ -261,7 +261,7 @@ impl Run {
 
     fn begin_receive(&mut self, index: usize, wanted: Pattern) -> Result<(), String> {
         let (buffer, deadline) = (self.buffer(), self.deadline());
-        // Mostly enough for any message.
+        // In most cases the receive has room for any message.
         let room = if self.rng.below(6) == 0 { self.length() } else { LENGTH_MAX };
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
         self.net.note(format!(
@@ -469,7 +469,8 @@ impl Run {
         }
     }
 
-    /// Removes a dead rank's expectations: its notices will not come.
+    /// Records the results of operations that a dead rank has not reported: the results of its sends are unknown, and
+    /// its receives are given up.
     fn drop_notices(&mut self, dead: &Rank) {
         self.keep_counts(dead);
         for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.process) {

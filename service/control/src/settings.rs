@@ -476,7 +476,8 @@ pub const LANES_MAX: usize = 64;
 /// The default remote shell.
 pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
 
-/// The default is longer than it takes to fetch a container to the last host of a job.
+/// The default time for which a rank waits for the others. It is longer than the last host of a job needs to fetch a
+/// container.
 const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// The value by which a user leaves a choice to the library.

@@ -200,7 +200,7 @@ fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {
     });
 }
 
-/// Completes all of a set, each under its key.
+/// Completes all requests of a set. `keys` contains the number of the message for each key of the set.
 fn drain(
     job: &Job,
     keys: &mut BTreeMap<usize, u64>,

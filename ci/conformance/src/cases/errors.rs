@@ -16,7 +16,7 @@ pub(crate) fn add(cases: &mut Cases) {
 /// The errors that a function was called with.
 type Calls = Arc<Mutex<Vec<Error>>>;
 
-/// Returns a handle whose errors are kept.
+/// Returns a handle with a function as its error handler, and the errors with which that function was called.
 fn kept(comm: &Comm) -> (Comm, Calls) {
     let calls = Calls::default();
     let kept = Arc::clone(&calls);

@@ -24,7 +24,7 @@ pub(crate) fn add(cases: &mut Cases) {
             }
             let posted = (0..4u64).map(|tag| job.comm.irecv(vec![0u8; 8], Rank(1), tag));
             let posted = posted.collect::<Result<Vec<_>, _>>()?;
-            // The receiver may end before it has answered.
+            // The result is ignored: the receiver may end before it acknowledges the message.
             let _ = job.comm.send(&[0u8; 0], Rank(1), 1);
             for request in posted {
                 let failed = request.wait().expect_err("its source has failed");
@@ -38,7 +38,7 @@ pub(crate) fn add(cases: &mut Cases) {
         if job.rank() == 1 {
             job.die();
         }
-        // The failure becomes known at some time.
+        // Repeat the send until it reports the failure, which becomes known after some time.
         let failed = (0..).find_map(|_| job.comm.send(&bytes(1, job.long), Rank(1), 7).err());
         assert!(matches!(failed, Some(Error::PeerFailed { rank: Rank(1), .. })), "{failed:?}");
         Ok(())
@@ -198,13 +198,13 @@ pub(crate) fn add(cases: &mut Cases) {
         |job| {
             let reversed = job.comm.split(Some(0), -i64::from(job.rank()))?.expect("it has a colour");
             if job.rank() == 0 {
-                // The others have the communicator.
+                // When these messages have arrived, the other ranks have the communicator.
                 for rank in [0, 1] {
                     reversed.recv(&mut [0u8; 0], Rank(rank), 1)?;
                 }
                 job.die();
             }
-            // The receiver may end before it has answered.
+            // The result is ignored: the receiver may end before it acknowledges the message.
             let _ = reversed.send(&[0u8; 0], Rank(2), 1);
             let failed = reversed.recv(&mut [0u8], Rank(2), 7);
             expect_error!(failed, Error::PeerFailed { rank: Rank(2), world_rank: Rank(0), .. });

@@ -51,7 +51,7 @@ fn creation(cases: &mut Cases) {
     cases.add("inter.leaders", 5, "any rank of a group can lead it", |job| {
         let is_low = is_low(job);
         let mine = job.comm.split(Some(u32::from(is_low)), 0)?.expect("it has a colour");
-        // The last of each half.
+        // The leader of each half is its last rank.
         let (leader, other) = if is_low { (Rank(1), Rank(4)) } else { (Rank(2), Rank(1)) };
         let both = mine.create_intercomm(leader, &job.comm, other, 3)?;
         ring(&both)
@@ -337,7 +337,7 @@ fn misuse(cases: &mut Cases) {
         let other = if is_low { Rank(2) } else { Rank(0) };
         let creation = mine.icreate_intercomm(Rank(0), &job.comm, other, 3)?;
         if job.rank() == 3 {
-            // The first rank of its group waits for it.
+            // The first rank of this rank's group waits for the creation, which this rank gives up.
             drop(creation);
         } else {
             let failed = creation.wait().and_then(|both| both.recv(&mut [0u8], Rank(1), 7));
@@ -353,7 +353,7 @@ fn misuse(cases: &mut Cases) {
 fn die_after_all(job: &Job, dead: u32) -> Result<(), Error> {
     if job.rank() != dead {
         return match job.comm.send(&[0u8; 0], Rank(dead), 99) {
-            // It may have received the message and ended before it acknowledged it.
+            // The dead rank may have received the message and ended before it acknowledged the message.
             Ok(()) | Err(Error::PeerFailed { .. }) => Ok(()),
             Err(error) => Err(error),
         };

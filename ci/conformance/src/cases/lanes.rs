@@ -11,7 +11,7 @@ use super::transfers::SIZES;
 use crate::case::{Cases, SHORT, bytes, expect, expect_error};
 
 pub(crate) fn add(cases: &mut Cases) {
-    // Each thread that uses a communicator is bound by the rules of order of that section.
+    // The rules of order in this section also apply to each thread that uses a communicator.
     cases.section("11.6");
     lanes(cases);
     cases.section("3.7.3");

@@ -53,7 +53,8 @@ pub(crate) fn add(cases: &mut Cases) {
                     expect(done.status, 0, tag, 1);
                     assert_eq!(done.buffer, [5]);
                 } else {
-                    // The message reaches the receive behind it.
+                    // The message does not match the first receive, so it reaches the receive that was posted after
+                    // that one.
                     expect(job.comm.recv(&mut [0u8], Rank(0), fallback)?, 0, tag, 1);
                     assert!(request.test().is_none());
                     request.cancel();
@@ -145,7 +146,8 @@ pub(crate) fn add(cases: &mut Cases) {
         assert_eq!(of_one.wait()?.buffer, [10]);
         let first = any.into_iter().map(|request| Ok(request.wait()?.buffer[0]));
         let mut got = first.collect::<Result<Vec<u32>, Error>>()?;
-        // If both wildcards took rank 2's, or one of rank 1's, the rest goes to a later receive.
+        // If the two wildcard receives took one message of rank 2, the receive that names rank 2 gets the other message.
+        // If they took both, that receive is cancelled, and a later receive gets the last message of rank 1.
         let mut rest = Vec::new();
         if got.contains(&20) && !got.contains(&21) {
             rest.push(of_two.wait()?.buffer[0]);

@@ -35,7 +35,7 @@ fn ways() -> impl Iterator<Item = SendBy> {
             Ok(())
         },
     };
-    // An exchange with itself would need a receive that is posted.
+    // `sendrecv` is left out, since a message to this rank itself would need a receive that is posted already.
     SENDS.iter().filter(|way| way.name != "sendrecv").copied().chain([persistent])
 }
 
@@ -181,7 +181,7 @@ fn buffers(cases: &mut Cases) {
             comm.send(&bytes(1, job.long), Rank(1), 7)?;
             let cancel = Cancel::new();
             cancel.cancel();
-            // A message whose bytes follow its envelope without a request may be gone already: then a flush succeeds.
+            // A message whose bytes follow its envelope unasked may have been sent already. Then a flush succeeds.
             let flushed = [comm.with_timeout(SHORT).flush_buffer(), comm.with_cancel(&cancel).flush_buffer()];
             for (end, is_cancelled) in flushed.into_iter().zip([false, true]) {
                 match end {

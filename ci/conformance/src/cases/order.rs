@@ -37,7 +37,7 @@ pub(crate) fn add(cases: &mut Cases) {
         let rule = "receives are matched in the order in which they were posted";
         cases.add(format!("order.{size}.posted"), 2, rule, move |job| {
             if job.rank() == 0 {
-                // The receives are posted.
+                // When this message arrives, all receives are posted.
                 job.comm.recv(&mut [0u8; 0], Rank(1), 1)?;
                 return (0..12)
                     .try_for_each(|number| job.comm.send(&bytes(number, len(job, number)), Rank(1), 7));

@@ -156,7 +156,7 @@ pub(crate) fn add(cases: &mut Cases) {
                 let rule = "the message arrives whole, with source, tag and length in the status";
                 cases.add(format!("transfer.{name}.{by}.{size}"), 2, rule, move |job| {
                     let len = len(job);
-                    // Another message that must not be taken for this one.
+                    // The tag of another message, which the receive must not match.
                     let other_tag = 6;
                     if job.rank() == 0 {
                         job.comm.scope(|scope| {
@@ -185,7 +185,7 @@ pub(crate) fn add(cases: &mut Cases) {
 
 fn truncation(cases: &mut Cases) {
     cases.section("3.2.4");
-    // A probe tells the length, so a receive after it has room.
+    // The ways to receive after a probe are left out: a probe reports the length, so the receive has room.
     for &RecvBy { name, recv } in RECVS[..5].iter() {
         for &(size, len) in &SIZES[1..] {
             let rule = "a message longer than the buffer is an error, and consumed; the next one is received";

@@ -136,7 +136,7 @@ fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     registry.give_up(0);
     registry.give_up(0);
     assert_eq!(told(&mut registry), news(&exit(0, KILLED)));
-    // The same of a rank of another agent.
+    // The same holds for a rank of another agent.
     for returns in [true, false] {
         let elsewhere = RankExit { returns, ..exit(3, KILLED) };
         registry.hear(vec![elsewhere.clone()]);
@@ -272,7 +272,7 @@ fn only_the_incarnation_that_is_given_up_is_informed() {
     let second =
         |given_up: GivenUp| GivenUp { incarnation: given_up.incarnation.wrapping_add(1), ..given_up };
     assert_eq!(sent(&mut registry), posts_of(second(verdict(0, 1))));
-    // The next incarnation of the other rank gives up the same one.
+    // The next incarnation of rank 0 gives up the same incarnation of rank 1.
     registry.end(0, KILLED, true);
     registry.restart(0);
     told(&mut registry);
@@ -284,7 +284,7 @@ fn only_the_incarnation_that_is_given_up_is_informed() {
 #[test]
 fn a_rank_cannot_flood_others_with_verdicts() {
     let mut registry = Registry::new(4, 0..3, SECRET);
-    // Ranks that do not exist, and itself.
+    // A rank cannot give up a rank that does not exist, or itself.
     assert!(give_up(&mut registry, 0, 0, 0).is_err());
     let nowhere = FromRank::GaveUp { rank: 4, incarnation: 0, why: String::new() };
     assert!(registry.handle(0, nowhere).is_err());
@@ -299,7 +299,7 @@ fn a_rank_cannot_flood_others_with_verdicts() {
     sent(&mut registry);
     // Rank 0 has given up this incarnation before.
     assert!(registry.handle(0, long(1)).is_err());
-    // Incarnations that cannot be known yet, or are over.
+    // Verdicts on incarnations that cannot be known yet, or that are over, are ignored.
     for later in [INCARNATIONS_AHEAD + 1, u32::MAX / 2, u32::MAX] {
         give_up(&mut registry, 0, 3, later).unwrap();
     }

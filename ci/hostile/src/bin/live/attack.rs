@@ -32,7 +32,7 @@ pub(crate) fn stranger(style: &str, addresses: &[&str]) -> Outcome {
                 }
             })?;
         }
-        // Ends together with the process that started it.
+        // Standard input is closed when the process that started this one ends. Then this process ends too.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     })
@@ -155,7 +155,7 @@ pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<u
                 *seed += 1;
                 let mut random = SplitMix64::new(*seed);
                 let len = 1 + random.below(256) as usize;
-                // Hits the head, with its states and positions, more often than the rings.
+                // Writes to the head of the file, which has states and positions, more often than to the rings.
                 let range = if random.below(2) == 0 { size.min(4096) } else { size };
                 let bytes: Vec<u8> = match random.below(3) {
                     0 => vec![0xff; len],

@@ -117,7 +117,7 @@ pub(crate) fn rude(stop: &Path) -> Outcome {
             3 => agent.write_all(b"{\"publish\":{\"address\":[1,2,3]}}\n")?,
             4 => agent.write_all(&(0..4096).map(|_| random.next_u64() as u8).collect::<Vec<_>>())?,
             5 => {
-                // Incarnations are guessed, and rank 7 does not exist.
+                // The incarnation is a guess, and rank 4294967295 does not exist.
                 agent.write_all(b"{\"gave_up\":{\"rank\":0,\"incarnation\":7,\"why\":\"\"}}\n")?;
                 agent.write_all(b"{\"gave_up\":{\"rank\":4294967295,\"incarnation\":7,\"why\":\"\"}}\n")?;
             }

@@ -100,7 +100,8 @@ impl<'a> Stage<'a> {
         format!("exec {} honest {}", self.program.display(), self.scratch.join(name).display())
     }
 
-    /// Writes a remote shell that starts nothing on the second host; before that it waits for this file.
+    /// Writes a remote shell that runs its command on this host. If `waits_for` is given, the shell for the second host
+    /// first waits until that file exists.
     fn shell(&self, waits_for: Option<&Path>) -> Result<PathBuf, Box<dyn Error>> {
         let path = self.scratch.join("shell");
         let waits = waits_for.map_or(String::new(), |file| {
