@@ -67,8 +67,8 @@ pub struct Adaptive {
     serial: u64,
 }
 
-/// A single entry of a queue: its slot and its context, in one word because they are written and soon read
-/// together.
+/// A single entry of a queue: its slot and its context. They are in one word, so that one store writes both, and one
+/// load reads both soon afterwards.
 #[derive(Clone, Copy, Debug)]
 struct Lone(NonZeroU64);
 

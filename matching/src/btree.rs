@@ -32,8 +32,8 @@ type Key = (u32, u32);
 /// The minimum number of keys in a node of the standard library's B-tree, except in its root. The maximum is 11.
 const KEYS_MIN: usize = 5;
 
-/// Bytes of a node: 11 keys and values, a parent and two counts. An inner node also has 12 children; at most every
-/// sixth node is one.
+/// Bytes of a node: 11 keys and values, a parent and two counts. An inner node also has 12 pointers to children. At
+/// most every sixth node is an inner node, so each node counts a sixth of these pointers.
 const NODE_BYTES: usize = 11 * (mem::size_of::<Key>() + mem::size_of::<Chains>()) + 16 + 12 * 8 / 6;
 
 impl Structure for BTree {

@@ -251,7 +251,7 @@ impl FourD {
         })
     }
 
-    /// Frees an empty jump point, and the cube if it was its last one.
+    /// Frees an empty jump point, and its cube if the cube has no other jump point.
     fn remove_point(&mut self, at: usize, rank: u32) {
         self.finger = None;
         let [c3, c2, c1] = self.span.coordinates(rank);

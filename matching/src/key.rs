@@ -5,7 +5,8 @@ use core::fmt;
 /// The fields of a message that receives select by: its context, its sender and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// The communication context (MPI: the communicator's context id). Contexts never match each other.
+    /// The communication context (MPI: the communicator's context id). A message and a receive of different contexts
+    /// never match.
     pub context: u32,
     /// The sender's rank. `u32::MAX` is [`Source::ANY`], not a rank. If a message has it as its source nevertheless,
     /// only receives from any source match the message.

@@ -14,8 +14,8 @@ use crate::structure::{NotShort, Selection, Structure};
 
 /// A matching engine: it decides which message goes to which receive.
 ///
-/// `P` is stored with each posted receive and `U` with each unexpected message. `S` is the structure that orders
-/// both queues, and `M` the meter (nothing by default).
+/// `P` is stored with each posted receive and `U` with each unexpected message. `S` is the structure that orders both
+/// queues, and `M` the meter, which by default counts nothing.
 ///
 /// The order is MPI's (MPI 4.1, section 3.5). A message goes to the matching receive that was posted first; a receive
 /// gets the matching message that arrived first. Wildcards do not change this order.
@@ -153,7 +153,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// messages. Within a context, the receives and the messages each come in the order of their insertion. Receives
     /// from any source stay queued; [`visit_any_source`](Self::visit_any_source) visits them.
     pub fn purge_source(&mut self, source: u32, drain: impl FnMut(Purged<P, U>)) {
-        // The source `u32::MAX` is not a peer: only messages can claim it.
+        // `u32::MAX` is `Source::ANY`, not the rank of a peer. The receives with this source are those from any source,
+        // which stay queued.
         if !Source::rank(source).is_any() {
             self.purge(Selection::Source(source), drain);
         }
@@ -180,7 +181,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context the
     /// order is that of arrival.
     pub fn visit_source(&mut self, source: u32, mut visit: impl FnMut(UnexpectedId, Envelope, &mut U)) {
-        // The source `u32::MAX` is not a peer.
+        // `u32::MAX` is `Source::ANY`, not the rank of a peer.
         if Source::rank(source).is_any() {
             return;
         }

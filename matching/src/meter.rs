@@ -12,7 +12,7 @@ pub trait Meter: Debug + Default {
     fn compare(&mut self);
     /// Records the end of a search in a queue of `length` entries; `hit` gives the wildcards of the match, if any.
     fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>);
-    /// True if [`memory`](Self::memory) is used. Its argument takes time to compute.
+    /// True if [`memory`](Self::memory) must be called. If false, the matcher saves the time to compute the argument.
     const SAMPLES_MEMORY: bool;
     /// Records the bytes in use after an insertion or a removal.
     fn memory(&mut self, bytes: usize);

@@ -55,7 +55,7 @@ pub struct Entry<Q: Query, L, T> {
 
 /// The entries of one queue.
 ///
-/// A freed slot keeps its generation, so that a handle of (slot, generation) never names another entry. A
+/// A free slot stores the generation of its next entry, so a handle of (slot, generation) never names another entry. A
 /// slot with no generations left is retired.
 ///
 /// The slot freed last is reused first. A pool that becomes empty after many slots were used starts again with its
@@ -87,7 +87,7 @@ enum Cell<Q: Query, L, T> {
 /// Below this number of slots the pool does not start again with its first slot.
 const ANEW_MIN: usize = 64;
 
-/// The highest generation of a slot.
+/// The highest generation that an entry can have.
 const LAST: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("it is not 0");
 
 /// The generation of a retired slot; no entry has it.

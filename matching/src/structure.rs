@@ -26,8 +26,8 @@ pub trait Structure: Debug + Sized {
     /// Returns an empty structure.
     fn new(config: &Config) -> Self;
 
-    /// Returns the first inserted entry that matches `query`. It may reorganize the queue to shorten the next search.
-    /// For that it may use up to `spare` bytes, and subtracts them from `spare`.
+    /// Returns the first inserted entry that matches `query`. This method may reorganize the queue to shorten the next
+    /// search. The reorganization may use up to `spare` bytes of memory, and subtracts the used bytes from `spare`.
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, Self::Links<Q>, T>,
@@ -38,7 +38,7 @@ pub trait Structure: Debug + Sized {
 
     /// Finds an entry as [`find`](Self::find) does and takes it out of its queue; the entry stays in `pool`. If that
     /// needs a long search, changes nothing and returns `NotShort`: the caller then uses `find`, which may reorganize
-    /// the queue. The default implementation never returns it.
+    /// the queue. The default implementation never returns `NotShort`.
     #[inline(always)]
     fn take<Q: Query, T, M: Meter>(
         &mut self,

@@ -69,12 +69,12 @@ pub enum Choice {
     Colour(Option<u64>, i64),
     /// The ranks that take part become one of two groups that communicate with each other.
     Remote {
-        /// The index of the rank that communicates with the other group, its leader, among the ranks that take part.
+        /// This group's leader, which communicates with the other group: its index among the ranks that take part.
         leader: u32,
-        /// The other group's leader, for this group's leader.
+        /// The other group's leader. Only the value that this group's leader passes is used.
         other: Option<Leader>,
     },
-    /// All ranks of two groups take part, which are already known to all of them: for example the groups of an
+    /// All ranks of two groups take part, and each of them already knows both groups: for example the groups of an
     /// intercommunicator that is duplicated.
     Groups {
         /// This rank's group.
@@ -141,7 +141,7 @@ pub trait Others: std::fmt::Debug + Send {
         incarnations: &[(WorldRank, u32)],
     ) -> bool;
 
-    /// Closes contexts that were opened for a communicator that was then not created, at any rank.
+    /// Closes contexts that were opened for a communicator, because no rank has created the communicator.
     fn withdraw(&self, context: u32);
 
     /// Closes the contexts of a communicator, and informs the other members.
@@ -156,7 +156,7 @@ pub(crate) struct Agreements {
     next: u64,
     /// For each control context, the number of the next agreement in which all its members take part.
     numbers: HashMap<u32, u64>,
-    /// The sends of agreements that have not ended yet, with their receivers.
+    /// The sends of messages of agreements, with the receivers. A send is removed when it has ended.
     sends: Vec<(RequestId, WorldRank)>,
     /// The earliest deadline.
     due: Time,
@@ -281,7 +281,7 @@ const BY_SOME: u64 = 1 << 63;
 /// The bit that is set, beside [`BY_SOME`], in the tags of messages between leaders.
 const BY_LEADERS: u64 = 1 << 62;
 
-/// Only names below this one are given, so that the name after one cannot overflow.
+/// Only names below this one are used, so that the computation of the next name cannot overflow.
 const LAST: u64 = u64::MAX - (1 << 34);
 
 /// The longest time by which a deadline is put off while polls deliver events. One poll takes a limited number of
@@ -370,8 +370,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Announces that this rank was restarted, so it does not know the number of agreements of the job's ranks so far.
-    /// It learns the number from the next message of an agreement.
+    /// Announces that this rank was restarted, so it does not know how many agreements the job's ranks have begun so
+    /// far. It learns the number from the next message of an agreement.
     pub fn expect_numbers(&mut self) {
         self.agreements.numbers.insert(0, UNKNOWN);
     }
@@ -430,7 +430,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Leaves the contexts that an agreement has created, because this rank will not use the communicator. The other
-    /// members may have it, and are informed.
+    /// members may have the communicator, so they are informed.
     fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
             self.leave_contexts(now, context);
@@ -649,8 +649,8 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns true if `answer` is a possible answer of the ranks `of`: if it contains one choice for each of them, in
-    /// their order in the tree, and if the entry of this rank is the choice that it made.
+    /// Returns true if `answer` is a possible answer of the ranks in `of`. Then it contains one choice for each of
+    /// these ranks, in their order in the tree. If this rank is one of them, its entry is the choice that it made.
     fn is_valid(&self, answer: &Answer, of: Range<u32>) -> bool {
         if self.round == Round::Opening || answer.vote != Vote::Yes {
             return answer.vote != Vote::Again || self.round == Round::Opening;
@@ -841,7 +841,7 @@ impl Agreement {
             tag => engine.claim(&exactly(tag)),
         };
         let Some((status, claimed)) = found? else {
-            // In steps 3 and 4 no rank is needed: one that has ended may have left in good order after it got the
+            // In steps 3 and 4 no rank is needed: a rank that has ended may have left in good order after it got the
             // communicator.
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
             return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
@@ -863,8 +863,8 @@ impl Agreement {
         Ok(Some(engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER)))
     }
 
-    /// Sends the answer. A rank that has given up sends one too, since the receiver waits for it. If the receiver has
-    /// failed, the error is ignored.
+    /// Sends the answer. A rank that has given up sends an answer too, since the receiver waits for one. If the
+    /// receiver has failed, the error is ignored.
     fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let memory = Memory::new(self.answer.to_words());
         let (control, tag) = match self.leader() {
@@ -1101,7 +1101,7 @@ mod tests {
         }
     }
 
-    /// The state of a rank in a communicator does not depend on the number of its members.
+    /// The state of an agreement does not grow with the number of ranks in a range that take part.
     #[test]
     fn an_agreement_of_a_million_ranks_is_small() {
         assert!(size_of::<Agreement>() < 1024, "{} bytes", size_of::<Agreement>());

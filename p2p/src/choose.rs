@@ -47,7 +47,7 @@ impl Limits {
     }
 }
 
-/// Bytes of a cache line. Copies that start at a multiple of it are fastest.
+/// Bytes of a cache line. Copies that start at a multiple of this length are fastest.
 const LINE: usize = 64;
 
 /// The protocol of a message.
@@ -116,7 +116,8 @@ pub(crate) fn choose(
     synchronous: bool,
 ) -> Choice {
     if synchronous && len > limits.sync_max {
-        // A stream is not possible: it ends when its bytes are sent, and would not wait for the match.
+        // A stream is not possible: the send of a stream ends when the bytes are sent, and would not wait for the
+        // match.
         return if owned && limits.get && len > limits.eager_max { Choice::Pull } else { Choice::Push };
     }
     if len <= limits.eager_max {

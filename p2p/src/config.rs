@@ -110,9 +110,10 @@ impl Config {
     }
 }
 
-/// The number of answers that may wait for a peer that takes none, for each message from the peer together with one to
-/// the peer. The message from the peer needs two: a request for the bytes, and FIN if the receive gives up. The message
-/// to the peer needs one, REVOKE or ABORT, if the send gives up.
+/// The number of answers that may wait for a peer that takes none, for each envelope within the budget. These answers
+/// are for two messages, one from the peer and one to the peer. The message from the peer needs two answers: a request
+/// for the bytes, and FIN if the receive gives up. The message to the peer needs one answer, REVOKE or ABORT, if the
+/// send gives up.
 const ANSWERS_EACH: usize = 3;
 
 /// Number of answers that may wait for a peer, even if the budget for envelopes is small.

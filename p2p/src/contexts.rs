@@ -36,8 +36,8 @@ pub(crate) struct Contexts {
     pub(crate) deserted: usize,
     /// Members that left contexts before this rank opened them: the name of the contexts, and the rank.
     early: Vec<(u64, WorldRank)>,
-    /// A count of events: the number of times that a rank ended or left contexts. A change of it tells that one more
-    /// has done so.
+    /// A count of events: the number of times that a rank ended or left contexts. If the count has changed, another
+    /// rank has ended or left.
     pub(crate) ends: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for Contexts {
     fn default() -> Self {
         let (all, by_number, early) = (Slab::new(), HashMap::new(), Vec::new());
         let (next, closed) = (FIRST.into(), Closed::default());
-        // An entry of 0 is empty: context 0 cannot be opened, so no member has it.
+        // An entry of 0 is empty. It would stand for context 0, which is never opened, so no member has this entry.
         Self { all, by_number, alive: [0; ALIVE], next, closed, deserted: 0, early, ends: 0 }
     }
 }
@@ -276,8 +276,9 @@ impl Contexts {
             self.deserted += usize::from(!was_deserted && pair.is_deserted());
             return Ok(has_changed.then_some(number));
         }
-        // The peer may have opened and left the contexts before this rank opens them, so this is kept. If the name is
-        // before `next`, this rank will not open them any more: it has closed them, or is not a member.
+        // The peer may have opened and left the contexts before this rank opens them, so this rank keeps the name. If
+        // the name is before `next`, this rank will not open the contexts any more: it has closed them, or is not a
+        // member.
         if name >= self.next {
             let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
             if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {

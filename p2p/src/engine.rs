@@ -134,9 +134,10 @@ impl<P: Port> Engine<P> {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Opens the two contexts with a name for a group of ranks, their members: the context with the name's number, and the
-    /// next one, which [`Proposal::control`](crate::Proposal) can name. Returns false if this rank has used the name or a
-    /// later one before, if the numbers are in use, or if the name is odd. Its number on the wire is its low 32 bits.
+    /// Opens the two contexts with a name for a group of ranks, their members: the context with the name's number, and
+    /// the next one, which [`Proposal::control`](crate::Proposal) can name. Returns false if this rank has used the
+    /// name or a later one before, if the numbers are in use, or if the name is odd. The number on the wire is the low
+    /// 32 bits of the name.
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other context, operations that name a rank which is
     /// not a member end with [`Error::InvalidRank`], and receives from any source concern the members alone. The
@@ -179,13 +180,13 @@ impl<P: Port> Engine<P> {
 
     /// Closes the two contexts of a communicator at this rank, and informs the other members: their operations with
     /// this rank in these contexts end with [`Cause::LeftContext`]. A rank that has given up the agreement on the
-    /// contexts calls this, because the other members may have completed it and use the contexts.
+    /// contexts calls this, because the other members may have completed the agreement and use the contexts.
     #[cold]
     pub fn leave_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.leave_contexts(link, context));
     }
 
-    /// Closes two contexts that were opened for a communicator that was then not created, at any rank.
+    /// Closes two contexts that were opened for a communicator, because no rank has created the communicator.
     #[cold]
     pub fn withdraw_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.withdraw_contexts(link, context));
@@ -300,9 +301,9 @@ impl<P: Port> Engine<P> {
     ) -> Sent {
         let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, data);
-        // A short message is copied, so that the messages behind it never have to wait until its owner lends its
+        // A short message is copied, so that the messages behind it never have to wait until the caller lends the
         // buffer. A message in exposed memory is not copied: the receiver reads the owner's memory, so the send ends
-        // only when the receiver has done that.
+        // only when the receiver has read it.
         let (buffer, copied) = match exposure.is_none() && data.len() <= tagged.config.eager_max {
             true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
@@ -737,9 +738,9 @@ impl<P: Port> Engine<P> {
         Ok(request)
     }
 
-    /// Begins a round of a partitioned receive into `memory`, which contains all partitions. Each is marked when its
-    /// bytes have arrived. The request ends when all are marked, or with an error. In both cases the engine has dropped
-    /// `memory` by then.
+    /// Begins a round of a partitioned receive into `memory`, which contains all partitions. Each partition is marked
+    /// when its bytes have arrived. The request ends when all partitions are marked, or with an error. In both cases
+    /// the engine has dropped `memory` by then.
     ///
     /// # Errors
     /// Returns the errors of [`Engine::start_psend`].
@@ -825,8 +826,8 @@ impl<P: Port> Engine<P> {
         tagged.watch(out.link, request, watcher, key);
     }
 
-    /// Returns a watched request whose outcome is not [`Outcome::Pending`] any more, with its key, each once. The cost
-    /// does not depend on the number of watched requests.
+    /// Returns a watched request whose outcome is not [`Outcome::Pending`] any more, with its key. The end of a request
+    /// is returned once. The cost does not depend on the number of watched requests.
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
         let (out, tagged) = self.inner.parts();
         tagged.take_end(out.link, watcher)
@@ -837,8 +838,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack().has_ends(watcher)
     }
 
-    /// Returns a failure that has caused [`Outcome::FailurePending`]. Each failure is returned once. It may be one from
-    /// before the start of the request that no operation in the same context has reported yet.
+    /// Returns a failure that has caused [`Outcome::FailurePending`]. Each failure is returned once. The failure may be
+    /// older than the request, if no operation in the same context has reported it yet.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
         let Failure { rank, cause, .. } = self.inner.stack_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
@@ -911,7 +912,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Cancels a request. A receive that has been matched continues. A send ends at once, unless a provider may still
-    /// read its memory: then the receiver is asked to give up the message, and the completion says if it did.
+    /// read its memory: then the receiver is asked to give up the message, and the completion says if the receiver did.
     pub fn cancel(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
         if tagged.cancel(out.link, id) {
@@ -1116,8 +1117,8 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source: source.0, tag };
-        // There is no earlier message here: packets are taken one at a time, and none after the one with the message;
-        // and the messages of a bundle are never offered to `take`.
+        // There is no earlier message here. Packets are taken one at a time, and no packet is taken after the one with
+        // the message. The messages of a bundle are never offered to `take`.
         debug_assert!(self.got.is_none());
         if !self.pattern.matches(&envelope) {
             return false;
@@ -1186,8 +1187,8 @@ impl<P: Port> Engine<P> {
         self.inner.unexplained_since(rank)
     }
 
-    /// Returns the cause for which a rank takes no part. If the rank takes part, returns the cause for which an earlier
-    /// incarnation of it failed, the latest one that did.
+    /// Returns the cause for which a rank takes no part. If the rank takes part, returns the cause for which the latest
+    /// failed incarnation of the rank has failed.
     pub fn latest_failure(&mut self, rank: WorldRank) -> Option<Cause> {
         self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
     }

@@ -63,8 +63,8 @@ impl Failures {
         self.known.len() > told as usize
     }
 
-    /// Returns the index of the first failure that concerns a context, without the first `told` failures. `is_member`
-    /// tells which ranks use the context.
+    /// Returns the index of the first failure that concerns a context, among those after the first `told` failures.
+    /// `is_member` tells which ranks use the context.
     pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<u32> {
         let concerns =
             |known: &Failure| known.context.is_none_or(|only| only == context) && is_member(known.rank);
@@ -72,8 +72,8 @@ impl Failures {
         u32::try_from(told as usize + behind).ok()
     }
 
-    /// Returns the first failure that concerns a context, without the first `told` failures, and its index. Notes that
-    /// the context has reported all failures up to this one.
+    /// Returns the first failure that concerns a context, among those after the first `told` failures, and its index.
+    /// Notes that the context has reported all failures up to this one.
     pub(crate) fn tell(
         &mut self,
         context: u32,
@@ -99,7 +99,7 @@ impl Failures {
 }
 
 impl Failure {
-    /// Returns true if the rank has failed in all contexts.
+    /// Returns true if this is a failure of `rank` that concerns all its contexts.
     fn is_of(&self, rank: WorldRank) -> bool {
         self.rank == rank && self.context.is_none()
     }

@@ -1,7 +1,7 @@
 //! The names of contexts that this rank has closed. They are kept until the numbers of these contexts may be used
 //! again.
 //!
-//! A packet carries only the low bits of a context's name, its number, so a later context has the same number. A
+//! A packet carries only the low bits of a context's name, its number, so a later context can have the same number. A
 //! message that was sent in the earlier context must not be received in the later one. So a rank that has closed
 //! contexts opens none with the same numbers until all other members have confirmed that they send nothing to this rank
 //! in the closed contexts any more:
@@ -29,7 +29,7 @@ use samite_fabric::link::{Group, WorldRank};
 pub(crate) struct Closed {
     /// The number of different context numbers that packets can carry.
     space: u64,
-    /// Ranges of names. New ones, and those about which ranks were asked, come last.
+    /// Ranges of names. New ranges, and ranges about which members were already asked, come last.
     ranges: VecDeque<Range>,
     /// The question that is under way, about one range.
     inquiry: Option<Inquiry>,
@@ -162,7 +162,8 @@ impl Closed {
         Some((rank, inquiry.range.from, inquiry.range.until))
     }
 
-    /// Takes a member's answer about a range: the first name that it still uses. Returns true if the question was asked.
+    /// Takes a member's answer about a range: the first name that the member still uses. Returns true if the question
+    /// was asked.
     pub(crate) fn answer(&mut self, rank: WorldRank, from: u64, until: u64, used: u64) -> bool {
         let Some(inquiry) = &mut self.inquiry else { return false };
         let is_asked = (inquiry.range.from, inquiry.range.until) == (from, until);
@@ -190,8 +191,8 @@ impl Closed {
         if used < range.until {
             self.ranges.push_back(Range { from: used, until: used + 2, members: range.members.clone() });
         }
-        // The members are asked about the names behind the one in use next, so that one open communicator does not
-        // block the names of all later ones.
+        // The next question to the members is about the names behind the name in use, so that one open communicator
+        // does not block the names of all later ones.
         if used + 2 < range.until {
             self.ranges.push_front(Range { from: used + 2, ..range });
             self.to_ask += 1;

@@ -50,8 +50,8 @@ impl Outbox {
         self.standard + cost(len) <= config.outbox_max as u64
     }
 
-    /// Accounts for a new copy of `len` bytes. If it is that of a buffered send, `buffer` is the buffer in which
-    /// [`SendBuffer::keep`] has made room for it.
+    /// Accounts for a new copy of `len` bytes. If it is a copy of a buffered send's message, `buffer` is the buffer in
+    /// which [`SendBuffer::keep`] has made room for it.
     pub(crate) fn keep(&mut self, id: RequestId, len: usize, buffer: Option<Arc<SendBuffer>>) {
         match buffer {
             None => self.standard += cost(len),

@@ -77,10 +77,10 @@ pub(crate) enum State {
     AwaitingMessage(PostedId),
     /// A receive awaits the completion of its gets.
     Pulling(Box<Pull>),
-    /// A receive awaits DATA or STREAM packets. If it reads the bytes from exposed memory, it awaits that its buffer is
-    /// lent.
+    /// A receive awaits DATA or STREAM packets. A receive that reads the bytes from exposed memory awaits that its
+    /// buffer is lent.
     AwaitingData(Box<Inflow>),
-    /// A round of a partitioned send or receive awaits its partitions. Its state is in its half.
+    /// A round of a partitioned send or receive awaits its partitions. The state of the round is in the half.
     Partitioned { half: PartitionedId, sends: bool },
     /// The operation has ended.
     Over,
@@ -116,8 +116,8 @@ pub(crate) struct Pull {
     /// Chunks that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
     /// message, and their length.
     pub(crate) waiting: Vec<(usize, usize)>,
-    /// True if no more gets are posted: the operation has its result. FIN is sent when the outstanding gets have
-    /// completed.
+    /// True if the operation has its result already. Then no more gets are posted. FIN is sent when the outstanding
+    /// gets have completed.
     pub(crate) abandoned: bool,
 }
 
@@ -138,14 +138,14 @@ pub(crate) struct Inflow {
 #[derive(Debug)]
 pub(crate) enum Buffer {
     /// The caller owns the memory, and lends it at each poll under the number `place`. `staged` holds bytes that
-    /// arrived while it was not lent.
+    /// arrived while the memory was not lent.
     Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
     /// The request owns the memory.
     Owned(Memory),
     /// The request owns the memory, and it is registered with the port, so that a peer can get the bytes.
     Registered { region: Region, registration: Registration },
-    /// The memory has left the request: it was returned to the caller, or a port keeps it because it may still access
-    /// it.
+    /// The memory has left the request: it was returned to the caller, or a port keeps the memory, because the port may
+    /// still access it.
     Gone,
 }
 

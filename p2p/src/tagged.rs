@@ -64,7 +64,7 @@ pub(crate) struct Tagged {
     /// True once this rank has begun to leave.
     pub(crate) is_leaving: bool,
     /// Unexpected messages of incarnations that left in good order. They are added here when the next incarnation of
-    /// their rank takes part, and stay even if that one fails. Some may have been received since.
+    /// their rank takes part, and stay even if that incarnation fails. Some of them may have been received since.
     inherited: HashSet<UnexpectedId>,
     /// Streams of which bytes are still missing, by the sender and the sender's name for the message.
     pub(crate) streams: BTreeMap<(Peer, u64), Stream>,
@@ -106,8 +106,8 @@ pub(crate) struct Queues {
     partitioned: VecDeque<PartitionedId>,
     /// The number of messages to the peer in the outbox, in any state.
     kept: usize,
-    /// The message in the outbox whose envelope the peer has not confirmed yet. Until it has, no other message is sent
-    /// to the peer. So the peer can keep every such envelope, and need not refuse one.
+    /// The message in the outbox whose envelope the peer has not confirmed yet. Until the peer has confirmed it, no
+    /// other message is sent to the peer. So the peer can keep every such envelope, and need not refuse one.
     pub(crate) unconfirmed: Option<RequestId>,
 }
 
@@ -449,7 +449,8 @@ impl Tagged {
         loop {
             let watcher = self.next_watcher;
             self.next_watcher = watcher.checked_add(1).unwrap_or(1);
-            // A watcher may outlive 2^32 later ones.
+            // A number may be in use when its turn comes again, because a watcher may exist while 2^32 later ones are
+            // added.
             if let Entry::Vacant(entry) = self.ends.entry(watcher) {
                 entry.insert(VecDeque::new());
                 return watcher;
@@ -464,7 +465,7 @@ impl Tagged {
         watched.into_iter().for_each(|id| self.unwatch(id));
     }
 
-    /// Reports a failure of a peer to the watched receives from any source.
+    /// Reports a failure of a peer to the watchers of receives from any source.
     fn note_failure(&mut self) {
         let is_watched = |request: &Request| {
             request.watch != Watch::NONE && matches!(request.partner, Partner::Any { .. })
@@ -500,16 +501,16 @@ impl Tagged {
         }
     }
 
-    /// Returns true if a receive from any source must report a failure: if there is one after the first `told` failures
-    /// that is of a member of the context.
+    /// Returns true if a receive from any source must report a failure: if one of the failures after the first `told`
+    /// ones is the failure of a member of the context.
     #[inline]
     pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
         let is_member = |rank| self.contexts.is_member(context, rank);
         self.failures.more_than(told) && self.failures.next(context, told, is_member).is_some()
     }
 
-    /// Returns true if a receive may take packets before it is posted. It may not if any message waits, because an
-    /// earlier message for this receive may be among those.
+    /// Returns true if a receive may take packets before it is posted. It may not if any message waits, because the
+    /// waiting messages may contain an earlier message for this receive.
     #[inline]
     pub(crate) fn may_take(&self, link: &Link) -> bool {
         self.matcher.unexpected_len() == 0 && link.may_take()

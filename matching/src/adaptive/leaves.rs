@@ -22,7 +22,8 @@ pub(super) struct Leaves {
     /// The first leaf of each chain. The number of chains is a power of two, and at least the number of leaves in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
-    /// One bit for each bin whose entries are also in the tag index, up to the last leaf that has such a bin.
+    /// For each leaf, one bit for each of its bins, which is set if the bin's entries are also in the tag index. Leaves
+    /// behind the last one that had such a bin have no element.
     tagged: Vec<u16>,
     /// The bytes of the leaves and the buckets.
     bytes: usize,
@@ -80,13 +81,13 @@ const NO_LEAF: u32 = u32::MAX;
 
 pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 
-/// A number that no block has: the block of a rank is the rank divided by `SPAN`, which is less.
+/// A number that no block has. The block of a rank is the rank divided by `SPAN`, so every block is less than this.
 const NO_BLOCK: u32 = u32::MAX;
 
 /// With fewer leaves, a queue is not swept for leaves without entries.
 const LEAVES_MIN: u32 = 8;
 
-/// The minimum number of buckets once there are any; they are kept if there is no leaf.
+/// The minimum number of buckets once there are any. These buckets are kept when there is no leaf.
 const BUCKETS_MIN: usize = 4;
 
 impl Key {
@@ -175,7 +176,7 @@ impl Leaves {
         self.blocks(list).flatten().copied()
     }
 
-    /// Iterates over the same heads, leaf by leaf.
+    /// Iterates over the heads that [`heads`](Self::heads) returns, leaf by leaf.
     #[inline]
     pub(super) fn blocks(&self, list: LeafList) -> impl Iterator<Item = &[Head; SPAN as usize]> {
         let exists = |leaf: u32| (leaf != NO_LEAF).then_some(leaf);

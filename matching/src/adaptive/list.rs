@@ -47,7 +47,7 @@ pub(super) fn push_back<Q: Query, T>(
     pool[slot].links = AdaptiveLinks { prev: Some(last), next: None, order };
 }
 
-/// Removes the first entry, which has these links.
+/// Removes the first entry of a list. `links` are the links of the removed entry.
 #[inline(always)]
 pub(super) fn pop_front<Q: Query, T>(
     head: &mut Head,
@@ -60,7 +60,7 @@ pub(super) fn pop_front<Q: Query, T>(
     }
 }
 
-/// Removes an entry other than the first, which has these links.
+/// Removes an entry that is not the first of its list. `links` are the links of the removed entry.
 #[inline(always)]
 pub(super) fn unlink_behind<Q: Query, T>(
     first: Slot,
@@ -73,7 +73,7 @@ pub(super) fn unlink_behind<Q: Query, T>(
     }
 }
 
-/// Removes the entry at `slot`, which has these links.
+/// Removes the entry at `slot`. `links` are the links of the removed entry.
 #[inline(always)]
 pub(super) fn unlink<Q: Query, T>(
     head: &mut Head,

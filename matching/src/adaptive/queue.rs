@@ -27,16 +27,16 @@ pub(super) struct Queue<'a> {
 /// The maximum number of entries of a queue without bins.
 pub(super) const LIST_MAX: u32 = 10;
 
-/// The maximum number of messages without a log. A receive from any source then compares the serial numbers of the
-/// bins' first matches.
+/// The maximum number of messages of a context that has no log. Without a log, a receive from any source compares the
+/// serial numbers of the bins' first matches.
 pub(super) const UNLOGGED_MAX: u32 = 64;
 
 /// The number of entries of a list that a search compares before they go to the tag index.
 pub(super) const SCAN_MAX: usize = 32;
 
 /// The number of places of a log that a search visits before the messages go to the tag index. It is larger than
-/// [`SCAN_MAX`], because once the messages of a log are in the tag index, every later match of the context costs more,
-/// for any source.
+/// [`SCAN_MAX`], because once the messages of a log are in the tag index, every later match in the context costs more:
+/// its message must also be removed from the tag index.
 pub(super) const LOG_SCAN_MAX: usize = 256;
 
 /// The result of a search of the first entries.
@@ -54,7 +54,7 @@ enum Group {
     Bin(BinId),
     /// The entries in no bin.
     List,
-    /// All messages, whether in bins or also in the log.
+    /// All messages. They are in bins, and perhaps also in the log.
     All,
 }
 
@@ -126,7 +126,7 @@ impl Queue<'_> {
         self.detach(pool, slot, bin);
     }
 
-    /// Takes the entry, which has left the tag index, out of its bin, or out of the list if it is in no bin.
+    /// Takes an entry that is no longer in the tag index out of its bin, or out of the list if it is in no bin.
     #[inline(always)]
     fn detach<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, bin: Option<BinId>) {
         let links = pool[slot].links;
@@ -281,7 +281,7 @@ impl Queue<'_> {
         Ok(slot)
     }
 
-    /// Takes the entry that has these links out of the log, if its queue has one.
+    /// Takes an entry out of the log, if its queue has a log. `links` are the links of the entry.
     #[inline(always)]
     fn leave_log<Q: Query>(&mut self, links: &AdaptiveLinks) {
         if Q::SIDE == Side::Unexpected && self.state.is_logged {
@@ -308,7 +308,7 @@ impl Queue<'_> {
         self.index.leaves.find(self.context, source, &mut self.state.leaves)
     }
 
-    /// Returns the bin of a source, which is known to have entries.
+    /// Returns the bin of a source that is known to have entries.
     #[inline]
     fn bin(&mut self, source: u32) -> BinId {
         self.find_bin(source).expect("an entry's bin has a leaf")
@@ -453,8 +453,8 @@ impl Queue<'_> {
         spare: &mut usize,
         meter: &mut M,
     ) -> Option<Slot> {
-        // The tag index can answer only queries with one exact tag: all messages have one, a receive may accept several
-        // tags.
+        // The tag index can answer only queries with one exact tag. A message has one exact tag, but a receive may
+        // accept several tags.
         if query.mask() == !0 && (self.is_tagged(group) || self.enter(group, pool, spare)) {
             return self.search_tags(group, pool, query, meter);
         }

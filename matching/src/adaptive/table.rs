@@ -20,7 +20,7 @@ struct Cell {
 
 const VACANT: Cell = Cell { context: 0, value: u32::MAX };
 
-/// The minimum number of cells once there are any; they are kept when the table is empty.
+/// The minimum number of cells once there are any. These cells are kept when the table is empty.
 const CELLS_MIN: usize = 4;
 
 impl Table {

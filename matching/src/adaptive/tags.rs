@@ -18,15 +18,15 @@ pub(super) struct Lane {
 
 /// A chained hash table of lanes. A lane is a circular list of nodes; its first node is in the chain.
 ///
-/// Only the entries of groups in which a search was long are here. To find, add or remove the first entry of a lane
-/// takes O(1); to remove another entry, the lane is searched from its nearer end.
+/// The index contains only the entries of groups in which a search was long. To find, add or remove the first entry of
+/// a lane takes O(1); to remove another entry, the lane is searched from its nearer end.
 #[derive(Debug)]
 pub(super) struct TagIndex {
-    /// The first lane of each chain. The number of chains is a power of two, and at least the number of lanes. It only
-    /// grows, until the index is empty: then it returns to 0.
+    /// The first lane of each chain. The number of chains is a power of two, and at least the number of lanes. The
+    /// number of chains only grows, and returns to 0 when the index becomes empty.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
-    /// The first free node; the others are linked by `chain`.
+    /// The first free node. `chain` links it to the other free nodes.
     free: u32,
     lanes: usize,
     /// The masks of the entries, with the number of entries for each. All unexpected messages have the full mask.
@@ -88,7 +88,7 @@ impl TagIndex {
         Some(self.nodes[first as usize].slot)
     }
 
-    /// Returns the mask of all entries, if they share one.
+    /// Returns the mask of the entries, if all entries have the same mask.
     #[inline]
     pub(super) fn sole_mask(&self) -> Option<u64> {
         match self.masks[..] {
@@ -205,7 +205,7 @@ impl TagIndex {
         entries * (NODE_BYTES + MASK_BYTES) + (buckets - self.buckets.len()) * mem::size_of::<u32>()
     }
 
-    /// Returns the number of buckets for that many lanes; it never decreases.
+    /// Returns the number of buckets for that many lanes, which is at least the present number of buckets.
     fn buckets_for(&self, lanes: usize) -> usize {
         lanes.next_power_of_two().max(BUCKETS_MIN).max(self.buckets.len())
     }

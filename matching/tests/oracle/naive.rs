@@ -20,7 +20,8 @@ impl Naive {
         self.unexpected.iter().position(|(envelope, _)| pattern.matches(envelope))
     }
 
-    /// Returns the message to send first to a receiver with these receives, and its receive.
+    /// Returns the message to send first to a receiver with these receives, and the index of the receive that it
+    /// matches.
     pub(crate) fn select_send(&self, patterns: &[Pattern]) -> Option<(u32, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
             self.match_unexpected(pattern).map(|message| (self.unexpected[message].1, index))

@@ -27,9 +27,9 @@ pub(crate) enum Operation {
     },
     Probe(Pattern),
     SelectSend(Vec<Pattern>),
-    /// A cancellation of one of all receives ever queued, chosen by its position among them.
+    /// The cancellation of one of all the receives that were ever queued. The index selects the receive.
     Cancel(prop::sample::Index),
-    /// A removal of one of all messages ever queued.
+    /// The removal of one of all the messages that were ever queued.
     Remove(prop::sample::Index),
     PurgeSource(u32),
     PurgeContext(u32),

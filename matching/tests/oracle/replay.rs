@@ -219,8 +219,8 @@ impl<S: Structure> Replay<S> {
         }
     }
 
-    /// Checks that a refusal happens only near the limit: an entry and the structure's memory for it, at worst a table
-    /// of twice the size, must exceed the budget.
+    /// Checks that an insertion is refused only near the limit: the entry, and the structure's memory for the entry,
+    /// must exceed the budget. At worst the structure replaces a table by one of twice the size.
     fn check_refusal(&self) {
         let growth_max = 100 + 4096 + 40 * self.config.ranks as usize;
         let memory = self.matcher.memory();

@@ -77,8 +77,8 @@ impl<P: Port> Engine<P> {
         tagged.report(out.link, oldest, now)
     }
 
-    /// Returns the unexpected messages that the pattern would match if they had its tag: their number and the tag of
-    /// the first.
+    /// Counts the unexpected messages that the pattern does not match only because they have another tag. Returns their
+    /// number, and the tag of the first one.
     pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
         self.inner.stack().other_tags(pattern)
     }

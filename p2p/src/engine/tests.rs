@@ -368,7 +368,7 @@ fn sends_that_end_before_their_turn_leave_nothing() {
     assert_eq!(messages_to(&mut engine, WorldRank(2)), 0);
 }
 
-/// A sink that drops all packets, as a provider that loses them.
+/// A sink that drops all packets, like a provider that loses them.
 struct Lost;
 
 impl Sink for Lost {

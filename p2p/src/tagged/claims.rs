@@ -95,7 +95,7 @@ impl Tagged {
                 }
                 link.release(cost(claim.total).into());
                 // The name may belong to another message by now: once a claimed message is complete, the sender's next
-                // incarnation may use the same name. So the entry is changed only if it is that of this claim.
+                // incarnation may use the same name. So the entry is removed only if it belongs to this claim.
                 let name = (claim.sender, claim.send);
                 if matches!(self.streams.get(&name), Some(Stream::Claimed(at)) if Some(*at) == place) {
                     self.streams.remove(&name);
@@ -144,7 +144,7 @@ impl Tagged {
         }
     }
 
-    /// Closes contexts that were opened for a communicator that was then not created, at any rank.
+    /// Closes contexts that were opened for a communicator, because no rank has created the communicator.
     #[cold]
     pub(crate) fn withdraw_contexts(&mut self, link: &mut Link, context: u32) {
         if let Some(first) = self.contexts.withdraw(context) {

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! If the caller drops the request of a send without waiting for it, the send is not cancelled but withdrawn: REVOKE
-//! ends it if it has not been matched. Otherwise it continues, if it owns its memory.
+//! ends the send if its message has not been matched. Otherwise the send continues, if it owns its memory.
 //!
 //! A message that has arrived whole can be received even if its sender has left or failed. If the sender failed, its
 //! messages are dropped when its next incarnation takes part. A message of which bytes are missing is lost when the
@@ -156,8 +156,8 @@ impl Tagged {
             State::AwaitingData(inflow) => {
                 let send = inflow.send;
                 if let Some(peer) = peer {
-                    // The stream with this name need not be that of this receive: a sender that violates the protocol
-                    // can use one name for two messages.
+                    // The stream with this name may belong to another receive: a sender that violates the protocol can
+                    // use one name for two messages.
                     if matches!(self.streams.get(&(peer, send)), Some(Stream::Matched(own)) if *own == id) {
                         self.streams.remove(&(peer, send));
                     }
@@ -178,8 +178,8 @@ impl Tagged {
         }
     }
 
-    /// Ends a send that waits for its turn, and removes it from the queue if that is cheap: sends that
-    /// expire while their peer does not answer leave no trace.
+    /// Ends a send that waits for its turn, and removes it from the queue if that is cheap. So sends that expire while
+    /// their peer does not answer do not stay in the queue.
     fn withdraw(&mut self, link: &mut Link, id: RequestId, error: Error) {
         let rank = self.requests.get(id).and_then(Request::rank);
         self.finish(link, id, Err(error));

@@ -156,8 +156,8 @@ impl Tagged {
         len <= self.config.eager_max && self.outbox.has_room(&self.config, len)
     }
 
-    /// Lets the messages to a peer continue that have waited for the confirmation of the envelope of request `id`: the
-    /// receiver has matched the envelope or confirmed that it waits.
+    /// Notes that the receiver has matched the envelope of request `id`, or has confirmed that the envelope waits. The
+    /// messages to the peer that have waited for this are sent next.
     pub(crate) fn confirmed(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
         let queues = self.queues(peer);
         if queues.unconfirmed == Some(id) {

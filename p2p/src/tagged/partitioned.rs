@@ -60,7 +60,7 @@ pub(crate) struct Partitioned {
     last: u64,
 }
 
-/// The key of a waiting half or initialization: context, source, tag, and a number that increases in their order.
+/// The key of a waiting half or initialization: context, source, tag, and a number that is larger for each later one.
 type Waiting = (u32, WorldRank, u64, u64);
 
 /// The initialization of a send of another rank that waits for a receive of this rank.
@@ -79,8 +79,8 @@ struct Init {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
     Half(PartitionedId),
-    /// This number of receives that ended before their sends were announced. Each will be paired with one later
-    /// initialization, and then ends its send.
+    /// This number of receives that ended before their sends were announced. Each of these receives will be paired with
+    /// a later initialization, and then the send of that initialization ends.
     Ended(u64),
 }
 
@@ -99,7 +99,8 @@ struct Half {
     bytes: usize,
     /// The other half's name, once known.
     theirs: Option<u64>,
-    /// The number of rounds that have begun, and the request of the last one until it has ended.
+    /// The number of rounds that have begun, and, in `round`, the request of the last round until the request has
+    /// ended.
     rounds: u64,
     round: Option<RequestId>,
     /// The error of the pair, after which no round can begin. `None` while the pair exists.
@@ -117,7 +118,7 @@ enum Side {
         /// True if the send has ended before its PART_INIT was sent. Then both PART_INIT and PART_END must still be
         /// sent, because the receiver pairs sends and receives in order.
         owes_end: bool,
-        /// True while it is in the queue of its peer.
+        /// True while the send is in the queue of its peer.
         is_queued: bool,
         /// The number of rounds that the receiver has begun.
         cleared: u64,

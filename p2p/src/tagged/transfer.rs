@@ -401,8 +401,8 @@ impl Tagged {
                         return Ok(Post::Again);
                     }
                 },
-                // The buffer was registered for gets, but the receiver's port has none. Its bytes are copied from the
-                // region below.
+                // The buffer was registered for gets, but the receiver's port cannot get. The code below copies the
+                // bytes from the region.
                 Buffer::Registered { .. } => [].as_slice().into(),
                 Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
             };
@@ -444,8 +444,8 @@ impl Tagged {
         }
     }
 
-    /// Posts the gets of a receive. Returns `Again` if it must be called again, and no completion of an outstanding get
-    /// will lead to that call.
+    /// Posts the gets of a receive. Returns `Again` if another call is necessary, and the completion of an outstanding
+    /// get will not cause that call.
     fn pull<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -471,8 +471,8 @@ impl Tagged {
             pull.chunk = chunk;
             pull.landing = Some((region, registration));
         }
-        // The bytes are copied through a bounce buffer, unless the gets write to the request's own memory. In that case
-        // the request has no buffer any more.
+        // The bytes are copied through a bounce buffer, unless the gets write to the request's own memory. If they do,
+        // that memory was taken out of `request.buffer`.
         let bounces = !matches!(request.buffer, Buffer::Gone);
         if let (true, Some((landing, _))) = (bounces, &pull.landing)
             && let Some(mut buffer) = request.buffer.room(id, lent)
@@ -607,7 +607,7 @@ fn read_scattered<P: Port>(
 }
 
 /// Bytes of a message that gets have fetched: a chunk of the bounce buffer, or a part of the region that has the whole
-/// message. The offset in the message, modulo the length of the region, is the place of the bytes there.
+/// message. The offset in the message, modulo the length of the region, is the place of the bytes in the region.
 struct Landed<'a> {
     landing: &'a Region,
     /// The offset in the message.

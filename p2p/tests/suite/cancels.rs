@@ -1,10 +1,11 @@
-//! Races of cancels with matches, at every point.
+//! Races of cancels with matches: a cancel comes after each number of polls.
 
 use samite_p2p::{Config, Error, Fate, Mode};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, Whose, bytes, exact};
 
-/// The number of polls after which a cancel comes: from none to more than any transfer here takes on a prompt port.
+/// A cancel comes after each number of polls below this one. On a prompt port every transfer of these tests takes fewer
+/// polls.
 const POLLS: usize = 16;
 const LENGTHS: [usize; 3] = [100, 5000, 100_000];
 
@@ -15,8 +16,8 @@ enum First {
     Receive,
 }
 
-/// Runs a race for each length, mode, owner of the memory and order of a send and its receive, at each point. `cancels`
-/// the send or the receive.
+/// Runs a race for each length, mode, owner of the memory and order of a send and its receive, with each number of
+/// polls before the cancel. `cancels` tells if the send or the receive is cancelled.
 fn race<M: Medium>(medium: M, cancels: First) {
     let mut config = Config::default();
     (config.push_window, config.pull_chunk) = (20_000, 20_000);
@@ -51,7 +52,7 @@ fn one<M: Medium>(
     job.cancel(if cancels == First::Send { &send } else { &recv });
     job.settle();
     if cancels == First::Receive && !job.is_over(&send) {
-        // The receive was cancelled before it had met the message.
+        // The receive was cancelled before it had matched the message.
         job.cancel(&send);
         job.settle();
     }
@@ -77,7 +78,8 @@ fn one<M: Medium>(
             };
             assert!(is_told, "{case}: {sent:?}");
         }
-        // The send was cancelled when its receiver had called for the bytes, or they followed their envelope.
+        // The send was cancelled after the receiver had requested the bytes, or while the bytes followed their
+        // envelope.
         Err(Error::Abandoned { .. }) => {
             assert_eq!(cancels, First::Send, "{case}");
             assert!(matches!(sent, Err(Error::Cancelled { .. })), "{case}: {sent:?}");

@@ -9,7 +9,7 @@ const LONG: usize = 256 << 10;
 
 fn trio<M: Medium>(medium: M) -> Job<M> {
     let mut config = Config::default();
-    // So much credit that several long messages can be sent ahead of their receives.
+    // With this credit several long messages can be sent ahead of their receives.
     config.window_min = 1 << 20;
     Job::new(medium, 3, &config)
 }
@@ -30,7 +30,7 @@ fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     (is_sent, claimed)
 }
 
-/// Makes two claims at rank 0, whose sender ends by `end` before they are received.
+/// Makes two claims at rank 0, and ends their sender by `end` before the claimed messages are received.
 fn end_after_claims<M: Medium>(mut job: Job<M>, expected: &[Cause], end: impl FnOnce(&mut Job<M>)) {
     let claims = [(5, Owned), (6, Borrowed)].map(|(tag, whose)| (claim_long(&mut job, tag), whose));
     end(&mut job);

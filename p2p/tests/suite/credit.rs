@@ -130,7 +130,7 @@ pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let stream = |job: &mut Job<M>, from: usize| {
         let before = job.engine(from).counters();
         for number in 0..40 {
-            // In turn: both receives are posted first, one is, or none is.
+            // The three cases take turns: both receives are posted before the sends, or one of them, or none.
             let late = number % 3;
             let recvs = (late..2).map(|tag| job.recv(1, exact(from as u32, tag), 400)).collect::<Vec<_>>();
             let sends = [0, 1].map(|tag| job.send(from, 1, tag, &bytes(from, 400)));

@@ -14,7 +14,7 @@ fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &config)
 }
 
-/// Checks that nothing of the operations is left.
+/// Checks that later operations succeed, and that no state of any operation is left.
 fn assert_unharmed<M: Medium>(mut job: Job<M>) {
     for len in [3, 200_000] {
         let recv = job.recv(1, Pattern::any(0), len);
@@ -83,7 +83,7 @@ pub(crate) fn cancel_a_receive<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The cancel comes too late: the receive has its message.
+/// The receive is cancelled too late: it has its message already.
 pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for len in [10, 200_000] {
@@ -97,7 +97,8 @@ pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Returns true if a long send of that memory waits for its receiver's answer to a cancel: the provider may read it.
+/// Returns true if the cancel of a long send from such memory takes effect only with the receiver's answer, because the
+/// provider may still read the memory.
 fn is_registered<M: Medium>(job: &Job<M>, whose: Whose) -> bool {
     whose == Owned && job.pulls() && !job.medium.exposes()
 }
@@ -119,7 +120,7 @@ pub(crate) fn cancel_a_long_send<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The cancel comes when its receive has matched and the sender does not know that.
+/// The send is cancelled after its receive has matched, and before the sender knows that.
 pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for whose in [Owned, Borrowed] {
@@ -360,7 +361,7 @@ pub(crate) fn forget_a_send_whose_receiver_is_not_ready<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// A message that is exposed is not copied too, even if `eager_max` is more than a packet holds.
+/// An exposed message is not also copied, even if `eager_max` is more than a packet holds.
 #[test]
 fn what_was_forgotten_is_not_read() {
     let mut config = Config::default();
@@ -478,7 +479,7 @@ fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
         job.poll_alone(0, |_| false);
         assert!(job.poll_alone(1, knows), "it has come");
     }
-    // Messages that wait for the receiver, or for its answers, cannot all be sent before.
+    // False if the rest of the message can be sent only after the receiver has polled.
     let is_sent = job.poll_alone(0, |job| job.is_over(&send));
     job.poll_alone(0, |_| false);
 

@@ -23,7 +23,7 @@ fn assert_killed(error: &Error, expected: Fate) {
     assert_eq!(*fate, expected, "{error:?}");
 }
 
-/// Checks that the others continue.
+/// Checks that ranks 0 and 2 can still exchange messages, and that no operation is left.
 #[track_caller]
 fn assert_unharmed<M: Medium>(job: &mut Job<M>) {
     for len in [3, 200_000] {
@@ -108,7 +108,8 @@ pub(crate) fn death_ends_a_claimed_receive<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A message that arrived whole needs no sender. Of a long one only the envelope has come.
+/// A message that has arrived whole can be received without its sender. Of a long message only the envelope has
+/// arrived.
 pub(crate) fn death_spares_what_has_arrived_whole<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends = [10, LONG].map(|len| job.send(1, 0, 5, &bytes(1, len)));
@@ -187,7 +188,7 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A receive from any source that has met its message waits for no other rank.
+/// A receive from any source that has matched its message does not wait for other ranks.
 pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let send = job.send(2, 0, 5, &bytes(2, LONG));
@@ -320,7 +321,7 @@ pub(crate) fn failing_after_goodbye<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// Messages sent before a goodbye stay, but not for receives that are meant for the next incarnation.
+/// Messages sent before a goodbye can be received, but not by receives that are meant for the next incarnation.
 pub(crate) fn messages_of_a_goodbye_end_with_the_next_incarnation<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.engine(0).expect_word();
@@ -594,7 +595,8 @@ pub(crate) fn leaving_withdraws_long_sends<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A receive may call for the bytes of a message while its sender says goodbye. Both ends must report the same fate.
+/// A receive may request the bytes of a message while the sender says goodbye. The send and the receive must report the
+/// same fate.
 pub(crate) fn leaving_amid_a_send_delivers_it_or_says_that_it_does_not<M: Medium>(medium: M) {
     let mut job = trio(medium);
     for (tag, withheld) in [(5, true), (6, false)] {

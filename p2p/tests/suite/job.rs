@@ -104,7 +104,7 @@ impl Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Owned,
-    /// The request, for a send unless it can go at once: as a persistent send.
+    /// The request. A send makes a request only if it cannot be sent at once, as a persistent send does.
     Started,
     Lent,
 }
@@ -401,7 +401,7 @@ impl<M: Medium> Job<M> {
         self.engine(at).claim(&pattern).expect("the source lives").expect("a message waits")
     }
 
-    /// Receives a claimed message of so many bytes.
+    /// Receives a claimed message of `bytes` bytes.
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
         let now = self.now();
@@ -421,7 +421,7 @@ impl<M: Medium> Job<M> {
         (status, self.recv_claim(at, claimed, status.bytes, whose))
     }
 
-    /// Withholds the borrowed buffers of a rank from its engine, as between two calls of their owners.
+    /// Withholds the borrowed buffers of a rank from its engine, as if their owners made no call.
     pub(crate) fn withhold(&mut self, rank: usize, withheld: bool) {
         self.buffers[rank].withheld = withheld;
     }
@@ -485,8 +485,9 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Polls all ranks until nothing more will happen: often, and for some time, since on a busy machine neither alone
-    /// guarantees that the others have run.
+    /// Polls all ranks until nothing more will happen: until many polls in some time have found nothing. Both the
+    /// number and the time are needed, since on a busy machine neither alone guarantees that the other threads and
+    /// processes have run.
     pub(crate) fn settle(&mut self) {
         let (mut quiet_from, mut quiet_polls) = (self.now(), 0);
         while self.now() < quiet_from.after(SOON_NS) || quiet_polls < QUIET_POLLS {
@@ -536,7 +537,7 @@ impl<M: Medium> Job<M> {
         }
     }
 
-    /// Starts another incarnation of a dead rank, and introduces all.
+    /// Starts another incarnation of a dead rank, and introduces it and the other ranks to each other.
     pub(crate) fn restart(&mut self, rank: u32) {
         self.incarnations[rank as usize] += 1;
         let incarnation = self.incarnations[rank as usize];
@@ -577,7 +578,7 @@ impl<M: Medium> Job<M> {
         deadline
     }
 
-    /// Checks that nothing is under way, and nothing held.
+    /// Checks that no operation is under way, and that no message waits.
     #[track_caller]
     pub(crate) fn assert_at_rest(&mut self) {
         self.settle();

@@ -1,4 +1,5 @@
-//! Every length, around every limit: owned and borrowed memory on both sides, before and after its receive.
+//! Messages with lengths around every limit: from and to owned and borrowed memory, sent before and after the receive
+//! is posted.
 
 use samite_p2p::{Config, Status, WorldRank};
 
@@ -16,7 +17,7 @@ fn config() -> Config {
     config
 }
 
-/// Returns the data in each DATA packet of a message but the last: whole cache lines.
+/// Returns the number of data bytes in each DATA packet of a message except the last: a multiple of a cache line.
 fn data_max<M: Medium>(job: &Job<M>) -> usize {
     (job.caps().fragment_max - DATA_HEAD) / 64 * 64
 }

@@ -171,7 +171,8 @@ pub(crate) fn the_earlier_receive_comes_first<M: Medium>(medium: M) {
     end_all(&mut job, sends);
 }
 
-/// Receives look for messages themselves, and find those of receives that are posted, too.
+/// Before a receive is posted, it takes packets that have arrived. Some of these contain messages for receives that
+/// were posted earlier.
 pub(crate) fn what_has_come_goes_to_the_earlier_receive<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let receive = |job: &mut Job<M>, room| job.recv_as(1, exact(0, 5), room, Borrowed, NEVER);
@@ -334,7 +335,7 @@ pub(crate) fn to_self_in_order<M: Medium>(medium: M) {
     end_all(&mut job, sends);
 }
 
-/// Sends one message and waits until it is seen.
+/// Sends one message and waits until a probe of the receiver finds it.
 fn arrived<M: Medium>(job: &mut Job<M>, tag: u64, len: usize) -> Op {
     let send = job.send(0, 1, tag, &bytes(1, len));
     job.poll_until(|job| job.engine(1).probe(&exact(0, tag)).unwrap().is_some());

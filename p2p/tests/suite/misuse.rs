@@ -1,4 +1,5 @@
-//! Misuse by the caller, and strangers: typed errors that say what to do, and nothing else.
+//! Misuse by the caller, and packets of processes that are not in the job. They cause typed errors that say what to do,
+//! and no other harm.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{
@@ -189,7 +190,7 @@ pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
     let mut stranger = job.medium.open(2);
     let own = Region::new(Memory::new(vec![0x5a; 64]));
     for (puts, place) in puts.chain(gets).collect::<Vec<_>>() {
-        // After a refusal the way there may be gone.
+        // After a refusal the path to the rank may be gone, so it is resolved again.
         let to = stranger.resolve(&address).expect("an address of its kind");
         let here =
             stranger.register(to, &own, Access::LOCAL_READ | Access::LOCAL_WRITE).expect("its own memory");

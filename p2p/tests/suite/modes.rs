@@ -164,7 +164,7 @@ pub(crate) fn a_claimed_synchronous_message_outlives_its_sender<M: Medium>(mediu
     let (_, claimed) = job.claim(1, exact(0, 5));
     job.kill(0);
     job.restart(0);
-    // It has the name of the earlier one.
+    // This message has the same name as the claimed one.
     let send = ssend(&mut job, 6, &bytes(2, 300), Owned);
     job.settle();
     let recv = job.recv_claim(1, claimed, 300, Owned);

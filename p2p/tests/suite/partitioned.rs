@@ -253,7 +253,7 @@ struct Begun {
     received: Option<Op>,
 }
 
-/// Begins a round and continues it to the given stage. This side has always begun it.
+/// Begins a round and continues it to the given stage. The side `on` has begun the round in every stage.
 fn begin<M: Medium>(job: &mut Job<M>, stage: Stage, on: usize) -> Begun {
     let mut send = (on == 0 || stage != Stage::Alone).then(|| send_init(job, 5, 100, 2));
     let mut recv = (on == 1 || stage != Stage::Alone).then(|| recv_init(job, 5, 100, 2));
@@ -382,7 +382,7 @@ pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
             own.push(if on == 0 { send_init(&mut job, 5, 100, 2) } else { recv_init(&mut job, 5, 100, 2) });
         }
         let last = own.pop();
-        // In an order that leaves and then closes a gap.
+        // The halves are dropped in an order that leaves a gap and then closes it.
         for index in [1, 0, 0] {
             if settles {
                 job.settle();
@@ -515,7 +515,7 @@ pub(crate) fn initializations_are_bounded<M: Medium>(medium: M) {
     let (sent, received) = (send.start(&mut job), recv.start(&mut job));
     send.ready_all(&mut job, &bytes(1, 100));
     assert!(job.wait(sent).result.is_ok() && job.wait(received).result.is_ok());
-    // Those that were not refused keep their places.
+    // The sends that were not refused keep their places.
     for _ in 1..fit {
         recv_init(&mut job, 5, 100, 2).free(&mut job);
         job.settle();

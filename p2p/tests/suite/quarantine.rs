@@ -1,5 +1,5 @@
-//! Memory that a port may still touch when its operation is over: only where there is no fence, counted, bounded, and
-//! freed when the port lets go of it.
+//! Memory that a port may still access after the operation has ended. It exists only if the port has no fence. It is
+//! counted and limited, and freed when the port releases it.
 
 use samite_fabric::sim::{Config as SimConfig, Net};
 use samite_p2p::{Config, WorldRank};
@@ -9,7 +9,8 @@ use crate::job::{Job, NEVER, Owned, bytes, exact, killed};
 
 const LEN: usize = 100_000;
 
-/// Three ranks in a network whose ports can get, and fence or not; the target of a get must poll.
+/// Three ranks in a network whose ports can get. `fence` tells if the ports can fence peers. The target of a get must
+/// poll.
 fn trio(fence: bool, quarantine_max: usize) -> (Job<Simulated>, Net) {
     let mut network = SimConfig::default();
     (network.caps.fence, network.caps.passive) = (fence, false);
@@ -51,7 +52,7 @@ fn without_a_fence_memory_is_held_until_the_port_lets_go() {
     assert!(!lose_a_receive(&mut job, &net), "the port may still write to it");
     job.settle();
     assert_eq!((quarantined(&job), job.engine(0).counters().quarantined), (LEN as u64, 1));
-    // Rank 1 was alive: its answer arrives, in memory that is used for nothing else.
+    // Rank 1 was alive: its answer arrives in the quarantined memory, which is used for nothing else.
     net.resume(1);
     job.settle();
     assert_eq!((quarantined(&job), job.engine(0).counters().quarantined), (0, 1));

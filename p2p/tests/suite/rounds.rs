@@ -1,4 +1,4 @@
-//! Persistent operations: a send goes at once, without a request, or takes its turn.
+//! Persistent operations: a message is sent at once, without a request, or is queued behind earlier messages.
 
 use samite_p2p::{Config, Error, Status, WorldRank};
 
@@ -29,7 +29,7 @@ pub(crate) fn rounds_of_every_kind<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A message that can go at once does not overtake those that wait.
+/// A message that could be sent at once does not overtake earlier messages that wait.
 pub(crate) fn rounds_keep_order<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &Config::default());
     let kinds = [Started, Owned, Borrowed];
