@@ -55,7 +55,7 @@ pub struct Hello {
     pub proof: Proof,
 }
 
-/// The coordinator's answer to a proven hello. The messages after it are for the agent.
+/// The coordinator's answer to a hello with a right proof. All later messages of the connection are for the agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {

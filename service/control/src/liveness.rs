@@ -60,8 +60,8 @@ fn user_timeout(detection: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// The kernel's schedule (tcp_timer.c): the pause doubles with each repetition, and the last one ends
-    /// when the time is up.
+    /// The kernel's schedule (tcp_timer.c): the pause doubles with each repetition, and the last pause ends when the
+    /// time is up.
     #[test]
     fn a_short_cut_is_survived_and_a_long_one_noticed() {
         for detection in (200..60_000).map(Duration::from_millis) {

@@ -54,7 +54,7 @@ pub enum Reception {
 /// The rendezvous of the ranks of one job.
 pub struct Server {
     job: JobId,
-    /// True if rank 0 of the job runs it.
+    /// True if rank 0 of the job runs this server.
     is_hosted: bool,
     size: u32,
     secret: Secret,

@@ -43,7 +43,7 @@ pub struct Settings {
 pub struct Checks {
     /// True if ready sends are checked: the receive must have been posted before.
     pub modes: bool,
-    /// Messages must be as long as their buffers where the program has promised it.
+    /// True if messages are checked to be as long as their buffers, where the program has promised that.
     pub hints: bool,
 }
 

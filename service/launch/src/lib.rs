@@ -84,7 +84,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// The time for ranks to act on SIGTERM before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Largest number of turns to receive the messages that an ended process has sent: more than a socket holds.
+/// The largest number of turns in which the last messages of an ended process are received. So many turns read more
+/// than a socket holds.
 const LAST_TURNS_MAX: u32 = 64;
 
 /// The signals by which a user or a batch system ends a job.

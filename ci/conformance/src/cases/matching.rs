@@ -146,8 +146,8 @@ pub(crate) fn add(cases: &mut Cases) {
         assert_eq!(of_one.wait()?.buffer, [10]);
         let first = any.into_iter().map(|request| Ok(request.wait()?.buffer[0]));
         let mut got = first.collect::<Result<Vec<u32>, Error>>()?;
-        // If the two wildcard receives took one message of rank 2, the receive that names rank 2 gets the other message.
-        // If they took both, that receive is cancelled, and a later receive gets the last message of rank 1.
+        // If the two wildcard receives took one message of rank 2, the receive that names rank 2 gets the other one. If
+        // they took both, that receive is cancelled, and a later receive gets the last message of rank 1.
         let mut rest = Vec::new();
         if got.contains(&20) && !got.contains(&21) {
             rest.push(of_two.wait()?.buffer[0]);

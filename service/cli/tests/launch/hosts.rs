@@ -13,7 +13,7 @@ pub(crate) fn shell(scratch: &Scratch) -> PathBuf {
     scratch.script("shell", "#!/bin/sh\nshift\nexec \"$@\"\n")
 }
 
-/// Returns a job of four ranks on two hosts, each of which runs this script.
+/// Returns a job of four ranks on two hosts. Each rank runs this script.
 fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
     let mut job = Job::new("-n 4 --hosts 127.0.0.1,127.0.0.2 --ssh");
     job.command.arg(shell(scratch)).args(arguments.split_whitespace()).args(["--", "sh", "-c", script]);
@@ -143,7 +143,7 @@ fn no_command_line_and_no_environment_has_a_secret() {
     assert_eq!(job.finish().0, Some(143));
 }
 
-/// Each rank starts children that outlive it, one of them in a session of its own, and stays.
+/// The script of a rank that starts children which outlive it, one of them in a session of its own, and keeps running.
 const CLINGING: &str =
     "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000; sleep 1000";
 

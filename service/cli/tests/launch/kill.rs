@@ -4,11 +4,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Job, Processes, Running};
 
-/// Each rank starts children that outlive it, one of them in a session of its own, prints that it is ready, and stays.
+/// The script of a rank that starts children which outlive it, one of them in a session of its own, prints a line when
+/// it is ready, and keeps running.
 const CLINGING: &str =
     "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo $SAMITE_RANK $$; sleep 1000; sleep 1000";
 
-/// Starts a job of 3 such ranks, waits for them, and returns the job with the ranks' processes.
+/// Starts a job of 3 such ranks, waits until they are ready, and returns the job with the ranks' processes.
 fn clinging(arguments: &str) -> (Running, Vec<Pid>) {
     let mut job = Job::shell(arguments, CLINGING).start();
     let lines = job.lines(3);

@@ -41,7 +41,8 @@ fn who_does_not_know_the_secret_is_turned_away() {
 
 #[test]
 fn garbage_at_the_launchers_listener_is_rejected() {
-    // Half a message, no message, one for another host, one without end, noise; and many connections without a byte.
+    // Send half a message, no message, a message for another host, a message without end, and noise; and open many
+    // connections without sending a byte.
     let ended = met_by(
         "rubbish",
         "zeros=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0; say() { exec {fd}<>/dev/tcp/127.0.0.1/$port && printf \"$1\" >&$fd; }; \

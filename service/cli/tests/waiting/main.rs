@@ -26,8 +26,8 @@ mod ranks;
 #[expect(dead_code, reason = "some of it only the tests of launching need")]
 mod support;
 
-/// Much longer than the time after which a rank falls asleep, and so long that its naps, if nothing can wake it, have
-/// become their longest. The tests measure waits of this length; no order of events depends on it.
+/// Much longer than the time after which a rank falls asleep. If nothing can wake the rank, its naps have reached their
+/// greatest length by then. The tests measure waits of this length; no order of events depends on it.
 const LONG: Duration = Duration::from_millis(500);
 
 /// The longest time from a wake-up to the sleeper's reaction, on a busy machine.
@@ -45,8 +45,8 @@ fn now_of(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The second rank waits for the first, which is busy elsewhere for long. CPU time counts only after the wait has
-/// become long: before, the rank polls more often, so that a short wait does not become much longer.
+/// The second rank waits for the first, which is busy elsewhere for long. CPU time is measured only after the wait has
+/// become long. Before that the rank polls more often, so that it ends a short wait soon.
 #[test]
 fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     if !is_rank() {
@@ -143,7 +143,8 @@ fn cancelled<R>(operation: impl FnOnce(&Cancel) -> R) -> (R, Duration) {
 }
 
 /// Sends long messages to a stopped process: cancel and deadline must return their buffers. One message is shorter than
-/// the longest stream, one longer; they start with a free path, and behind others that the peer has not taken.
+/// the longest stream, one longer; each is sent while the path is free, and behind other messages that the peer has not
+/// received.
 #[test]
 fn a_long_send_ends_though_its_receiver_is_stopped() {
     if !is_rank() {

@@ -27,7 +27,7 @@ enum Event {
     Signal(Signal),
 }
 
-/// The reason for the end.
+/// The reason why `samite top` ends.
 enum End {
     Asked,
     OfJob,

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(super) struct View {
     #[serde(flatten)]
     pub(super) snapshot: Snapshot,
-    /// By rank; `None` if the rank reported nothing new.
+    /// The rates of each rank, by rank; `None` if the rank reported nothing new.
     pub(super) rates: Vec<Option<Rates>>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Column {
     width: usize,
     /// The column with the highest value is left out first if there is no room for all columns.
     pub(super) precedence: u8,
-    /// `None` if unknown.
+    /// Returns the number for a rank; `None` if it is not known.
     pub(super) value: fn(&Row<'_>) -> Option<f64>,
     format: fn(f64) -> String,
 }
