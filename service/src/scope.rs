@@ -403,6 +403,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 let (status, room) = noted.map_err(|error| self.comm.local_error(error))?;
                 self.comm.local(Ok(status)).and_then(|status| self.comm.exact(status, room))?;
             }
+            // A receive may have ended in the wait for another operation, which did not check its message.
+            if let Some(&Loan::Ended(status, element, room)) = self.loans.all.get(place) {
+                let status = self.comm.local(whole(status, element as usize))?;
+                self.comm.exact(status, room)?;
+            }
         }
         Ok(())
     }

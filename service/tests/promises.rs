@@ -269,6 +269,51 @@ fn a_shorter_message_is_an_error_under_the_check() {
     });
 }
 
+/// A scope checks each receive that its body did not wait for, whichever wait the message came in.
+#[test]
+fn a_scope_checks_receives_that_end_in_the_wait_for_another() {
+    with_hints(EXACT_LENGTH, |comm| {
+        let (me, data) = (comm.rank(), [1u8, 0, 1]);
+        for short in 0..3 {
+            for waits in [false, true] {
+                let mut rooms = [vec![0u8; 3], vec![0u8; 3], vec![0u8; 3]];
+                rooms[short].push(0);
+                let mut last = [0u8; 3];
+                let end = comm.scope(|scope| {
+                    for (tag, room) in (0..).zip(&mut rooms) {
+                        scope.irecv(room, me, tag)?;
+                    }
+                    let receive = scope.irecv(&mut last, me, 3)?;
+                    for tag in 0..4 {
+                        scope.isend(&data, me, tag)?;
+                    }
+                    if waits { scope.wait(receive).map(drop) } else { Ok(()) }
+                });
+                let broken =
+                    matches!(end, Err(Error::NotExact { status, room: 4 }) if status.tag == short as u64);
+                assert!(broken, "{short} {waits}: {end:?}");
+            }
+        }
+        // Without the hint, the check for a part of an element.
+        let comm = comm.dup().unwrap();
+        for waits in [false, true] {
+            let (mut room, mut numbers, mut last) = ([0u8; 3], [0u16; 2], [0u8; 3]);
+            let end = comm.scope(|scope| {
+                scope.irecv(&mut room, me, 0)?;
+                scope.irecv(&mut numbers, me, 1)?;
+                let receive = scope.irecv(&mut last, me, 2)?;
+                for tag in 0..3 {
+                    scope.isend(&data, me, tag)?;
+                }
+                if waits { scope.wait(receive).map(drop) } else { Ok(()) }
+            });
+            let broken = matches!(end, Err(Error::PartialElement { status, element: 2 }) if status.tag == 1);
+            assert!(broken, "{waits}: {end:?}");
+        }
+        assert_eq!(comm.stats().requests, 0);
+    });
+}
+
 #[test]
 fn the_sender_of_a_shorter_message_has_its_rank_in_the_communicator() {
     let mut settings = Settings::default();

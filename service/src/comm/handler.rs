@@ -67,8 +67,8 @@ impl ErrorHandler {
     /// Returns the handler that calls `function`. Several threads may call it at the same time.
     ///
     /// The function may make any call of Samite, also on the same communicator. While it runs, the calls that it makes
-    /// in its thread only return their errors, and call no handler function. If it panics, the panic continues in the
-    /// call that reported the error.
+    /// in its thread call no handler function. A handle with [`Panic`](Self::Panic) or [`Abort`](Self::Abort) panics or
+    /// ends the process as always. If the function panics, the panic continues in the call that reported the error.
     #[must_use]
     pub fn call(function: impl Fn(&Raised<'_>) + Send + Sync + 'static) -> Self {
         Self::Call(Arc::new(function))
