@@ -832,6 +832,7 @@ calls! {
     "Comm::group", Local, nothing, |c| local(c, |c| assert_eq!(c.group().len(), 2));
     "Comm::rank", Local, nothing, |c| local(c, |c| assert_eq!(c.rank(), 0));
     "Comm::size", Local, nothing, |c| local(c, |c| assert_eq!(c.size(), 2));
+    "Comm::driver", Asks, nothing, |c| whole(c, |c| c.driver().map(drop));
     "Comm::lane", Local, nothing, |c| local(c, |c| drop(c.lane(0)));
     "Comm::transport", Local, nothing, |c| local(c, |c| drop(c.transport(PEER)));
     "Comm::explain", Local, nothing, |c| local(c, |c| drop(c.explain(PEER)));
