@@ -168,7 +168,7 @@ survive() {
     done
 }
 
-# cut_off_ranks_exit "RANKS": checks that each exited in time and said why.
+# cut_off_ranks_exit "RANKS": checks that each rank reported in time that it was given up, and verified nothing.
 cut_off_ranks_exit() {
     local rank
     for rank in $1; do

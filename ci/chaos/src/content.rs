@@ -11,7 +11,7 @@ pub(crate) const KIND_BITS: u32 = 4;
 pub(crate) const TRAFFIC: u64 = 0;
 /// The last message from a rank to another. It holds the number of messages sent before it.
 pub(crate) const LAST: u64 = 1;
-/// The tag of no message: a receive with this tag ends only when its peer ends.
+/// A tag that no message has. A receive with this tag ends only when its peer ends.
 pub(crate) const NEVER_SENT: u64 = 2;
 
 /// One message of the traffic.

@@ -88,7 +88,8 @@ const PAUSE_US: u64 = 60_000;
 const KILLS_EACH: u32 = 2;
 /// Longest time in which faults are injected into one job.
 const HARM_MAX: Duration = Duration::from_secs(8);
-/// Time for a rank to settle on a crowded machine: longer than the patience of its own watchdog.
+/// The time for a rank to finish its traffic on a crowded machine. It is longer than the limit of the rank's own
+/// watchdog.
 const SETTLE_MAX: Duration = Duration::from_secs(40);
 
 impl Job {

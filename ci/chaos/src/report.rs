@@ -30,7 +30,7 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// Number of operations that ended with an error.
     pub(crate) errors: u64,
-    /// Number of open descriptors before it joined and after it left.
+    /// The numbers of open descriptors before the rank joined and after it left.
     pub(crate) descriptors: (usize, usize),
     /// Violated expectations.
     pub(crate) troubles: Vec<String>,

@@ -34,12 +34,13 @@ struct Exchange {
     begun: u64,
     /// The sender's incarnation and the number of the message received last.
     latest: Option<(u64, u64)>,
-    /// The peer's incarnation to which the last message was sent, and the incarnation that sent its last message.
+    /// The peer's incarnation to which this rank has sent its last message, and the peer's incarnation whose last
+    /// message this rank has received.
     sent_last: Option<u64>,
     got_last: Option<u64>,
 }
 
-/// A receive from one rank, with that rank's incarnation, as far as known, when the receive was posted.
+/// A receive from one rank, and the incarnation that the rank had when the receive was posted, if that is known.
 struct Posted {
     incarnation: Option<u64>,
     request: Request<Vec<u64>>,
@@ -105,7 +106,7 @@ impl<'a> RestartTraffic<'a> {
                 let incarnation = self.incarnation_of(peer);
                 let exchange = &self.exchanges[&peer];
                 if incarnation.is_none() && exchange.got_last.is_none() {
-                    // The two ranks may never have communicated, or the peer restarts.
+                    // The incarnation is not known if the two ranks have never communicated, or if the peer restarts.
                     self.watchdog.now(format_args!("awaiting {peer}, to settle"));
                     let _ = self.world.wait_for_restart(Rank(peer), SOON);
                 }

@@ -25,7 +25,7 @@ pub(crate) struct Traffic<'a> {
     sentinels: BTreeMap<u32, Request<Vec<u8>>>,
     watched_ns: u64,
     exchanges: BTreeMap<u32, Exchange>,
-    /// By place: sender and number of the message that each successful receive got.
+    /// By place among all receives: sender and number of the message that each successful receive got.
     got: BTreeMap<usize, (u32, u64)>,
     places: usize,
     /// Number of receives that failed after they had matched a message.
@@ -42,7 +42,8 @@ struct Exchange {
     unknown: u64,
     /// Number of messages received.
     received: u64,
-    /// How many of its sends succeeded and how many have an unknown result, as the peer's last message states.
+    /// The counts in the peer's last message: how many of the peer's sends to this rank succeeded, and how many have an
+    /// unknown result.
     told: Option<(u64, u64)>,
     has_left: bool,
 }

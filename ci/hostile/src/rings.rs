@@ -9,8 +9,8 @@ use samite_fabric::{Body, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 
 use crate::input::Input;
 
-/// Runs a program: each step writes to the receiver's mailbox, sends to it, polls it, or puts it to sleep. The port
-/// must deliver only packets within its limit, refuse with typed errors, and still send to others.
+/// Runs a program. Each step writes to the receiver's mailbox, sends to the receiver, polls it, or puts it to sleep.
+/// The receiver must deliver only packets within its limit, refuse with typed errors, and still send to others.
 pub fn ring(bytes: &[u8]) {
     thread_local! {
         static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };

@@ -547,7 +547,7 @@ impl Lent for Lender<'_> {
     }
 }
 
-/// Returns the pattern of a receive for messages of a class, or of any, from a source, or from any.
+/// Returns the pattern of a receive. `None` stands for any source, and for any class of messages.
 pub(crate) fn pattern(context: u32, source: Option<u32>, class: Option<u64>) -> Pattern {
     Pattern {
         context,

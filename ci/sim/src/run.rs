@@ -80,7 +80,7 @@ pub(crate) struct Run {
     pub(crate) names: Option<u32>,
     pub(crate) plans: Plans,
     secret: [u8; 16],
-    /// True if the launcher reports how the process of a rank ended that had said goodbye.
+    /// True if the launcher reports how the process of a rank ends after the rank has said goodbye.
     is_watched: bool,
     pub(crate) ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,

@@ -80,7 +80,7 @@ pub enum Notice {
     /// The other ranks have given up this rank: they treat it as failed, or soon will, and its process is about to be
     /// killed. This process must write no more results on which the others rely.
     Condemned {
-        /// The event, as a sentence.
+        /// What has happened, as a sentence.
         why: String,
     },
     /// The agent is gone, so no further notice will come. Reported once. This process is about to be killed.

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     /// The kernel's schedule (tcp_timer.c): the pause doubles with each repetition, and the last pause ends when the
-    /// time is up.
+    /// kernel gives up.
     #[test]
     fn a_short_cut_is_survived_and_a_long_one_noticed() {
         for detection in (200..60_000).map(Duration::from_millis) {

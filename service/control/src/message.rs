@@ -217,7 +217,7 @@ pub enum FromRank {
     Publish { address: Vec<u8> },
     /// Send me the address of this rank, as soon as it is known.
     Request { rank: u32 },
-    /// I have given up this incarnation of this rank, which may be alive: inform it.
+    /// I have given up this incarnation of another rank, which may be alive: inform that rank.
     GaveUp { rank: u32, incarnation: u32, why: String },
     /// My activity so far: an answer to [`ToRank::Asked`].
     Figures(Box<Figures>),
@@ -228,7 +228,7 @@ pub enum FromRank {
     Leave,
     /// I have finished my part. The end of my process will show if I have left in good order.
     Closed,
-    /// I have failed because of a panic. The process may take long to end, or may even go on.
+    /// I have failed because of a panic. My process may take long to end, or may even go on.
     Panicked,
 }
 
@@ -246,7 +246,7 @@ pub enum ToRank {
     Stopped(Stop),
     /// A rank has given up this one.
     GaveUp(GivenUp),
-    /// Report your activity: now, or when you leave and with your peers.
+    /// Report your activity. If `at_end` is true, do so when you leave, with statistics of your peers; otherwise now.
     Asked { at_end: bool },
     /// The other ranks treat you as failed, and your process will be killed.
     Condemned { why: String },

@@ -50,7 +50,7 @@ struct Member {
     has_left: bool,
     /// True if the failed rank is restarted.
     returns: bool,
-    /// For each other rank, the last incarnation of it that this incarnation has given up.
+    /// For each other rank, the last of its incarnations that this incarnation has given up.
     given_up: BTreeMap<u32, u32>,
 }
 
@@ -113,7 +113,7 @@ impl Registry {
 
     /// Handles a question of the agent of `host` for the address of a rank of this agent.
     pub fn question(&mut self, host: u32, rank: u32) {
-        // The coordinator asks only for existing ranks.
+        // The request cannot fail, because the coordinator asks only for existing ranks.
         let _ = self.request(Asker::Host(host), rank);
     }
 
@@ -188,8 +188,8 @@ impl Registry {
         }
     }
 
-    /// Tells a rank of this agent that another rank has given it up. Does nothing if that incarnation does not run any more.
-    /// Returns true if the rank was told.
+    /// Tells a rank of this agent that another rank has given it up. Does nothing if the incarnation that is given up
+    /// does not run any more. Returns true if the rank was told.
     pub fn tell_given_up(&mut self, given_up: GivenUp) -> bool {
         let GivenUp { by, rank, incarnation, .. } = given_up;
         let is_member = (by as usize) < self.members.len() && by != rank;
@@ -386,7 +386,7 @@ impl Registry {
 /// How many incarnations of a rank of another host may have started before this agent learns of them.
 const INCARNATIONS_AHEAD: u32 = 8;
 
-/// True if a report must not wait.
+/// True if the unreported ends must be reported without delay.
 pub struct Urgent(pub bool);
 
 #[cfg(test)]

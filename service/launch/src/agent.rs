@@ -62,7 +62,7 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 struct Agent {
     coordinator: CoordinatorLink,
     signals: SignalFd,
-    /// The number of the first rank in `ranks`, which has consecutive ranks.
+    /// The number of the first rank in `ranks`. The other ranks have the next numbers.
     first: u32,
     ranks: Vec<Rank>,
     registry: Registry,
@@ -224,7 +224,7 @@ impl Agent {
         let mut interests = Vec::with_capacity(self.ranks.len() + 3);
         for (number, rank) in (self.first..).zip(&self.ranks) {
             match &rank.channel {
-                // If a rank does not take the answers sent to it, its messages are not read until it does.
+                // If a rank does not take the answers sent to it, its messages are not read until it takes them.
                 Some(channel) if channel.is_backed_up() => {
                     interests.push(Interest::write(Event::Rank(number), channel))
                 }
@@ -370,7 +370,7 @@ impl Agent {
         let slot = self.slots.get((number - self.first) as usize);
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
-                // The others must learn the end of this incarnation before they hear of the next one.
+                // The other ranks must learn of the end of the failed incarnation before they hear of the next one.
                 self.registry.tell();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };

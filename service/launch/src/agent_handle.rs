@@ -172,8 +172,8 @@ impl AgentHandle {
     }
 }
 
-/// Starts a process in its own process group. A signal to the coordinator's group, from a terminal or kill(1), reaches
-/// the ranks once, through the coordinator, and the agent survives to clean up.
+/// Starts a process in its own process group. So a signal to the coordinator's group, from a terminal or kill(1),
+/// reaches the ranks only through the coordinator, and the agent survives to clean up.
 fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
     unblock_in(end_with_parent(command.process_group(0), Signal::TERM));
     command.spawn()

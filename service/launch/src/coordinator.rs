@@ -434,7 +434,7 @@ impl Coordinator {
         }
     }
 
-    /// Reports a failure, and acts on it by the user's choice.
+    /// Reports a failure, and does what the user has chosen for a failure.
     fn failed(&mut self, ranks: usize, what: &str, ending: &Ending) {
         if self.is_ending {
             return;
@@ -576,7 +576,8 @@ impl Coordinator {
         self.tell_all(&ToAgent::Ask)
     }
 
-    /// Prints the ranks' waits if all have answered or time is over, and continues.
+    /// Prints the waits of the ranks when all ranks have answered or the time for answers is over. Then ends the job or
+    /// sends the signal.
     fn conclude_inquiry(&mut self, now: Instant) -> Result<(), LaunchError> {
         let is_over = |inquiry: &mut Inquiry| {
             inquiry.asked + INQUIRY_MAX <= now || self.status.is_complete(inquiry.asked)
@@ -701,6 +702,6 @@ fn transport(options: &Options) -> Option<String> {
 /// older than that.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The time for which a job that is to end is kept so that its ranks can report their waits. Waiting ranks answer
-/// within a millisecond.
+/// The longest time for which the end of a job is delayed so that its ranks can report their waits. Waiting ranks
+/// answer within a millisecond.
 const INQUIRY_MAX: Duration = Duration::from_millis(500);

@@ -125,7 +125,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns options for a program on so many ranks of this host, with defaults for all others.
+    /// Returns options for a program on so many ranks of this host, with defaults for all other options.
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Options {
         Options {
             ranks,

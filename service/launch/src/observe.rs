@@ -283,7 +283,7 @@ impl StatusServer {
         self.shut_until
     }
 
-    /// Returns the connections to read, and to write if one is backed up.
+    /// Returns the connections to read from, and to write to if they are backed up.
     pub(super) fn connections(&self) -> impl Iterator<Item = &Channel> {
         self.visitors.iter().map(|visitor| &visitor.channel)
     }
@@ -315,7 +315,7 @@ impl StatusServer {
         self.visitors.len() + over > before
     }
 
-    /// Returns the time since which an observer waits for an answer.
+    /// Returns the time since which the first of the waiting observers waits for an answer.
     pub(super) fn waiting_since(&self) -> Option<Instant> {
         self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
     }
@@ -465,10 +465,10 @@ impl JobStatus {
 /// make a call.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
 
-/// The time for a job to answer, or to continue its answer.
+/// The longest time that an observer waits for the next bytes of an answer.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// The time for a whole answer.
+/// The longest time that an observer waits for a whole answer.
 const LOOK_MAX: Duration = Duration::from_secs(4);
 
 /// The longest answer, in bytes: many times the length of the answer for the largest job.

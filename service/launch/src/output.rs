@@ -72,8 +72,8 @@ fn forward_until_end<W: Write + AsFd>(
     // If the reader of the output is gone, stop reading too. The ranks then find their pipes closed, as they would if
     // they wrote to that reader directly.
     while !readers.is_empty() && !sink.is_closed {
-        // A line is open, and other ranks have output that waits for its end. Read only the rank that prints the open
-        // line.
+        // A line was forwarded in part, and other ranks have output that waits for its end. Read only the rank that
+        // prints this line.
         let only = sink.open.filter(|open| open.contended.is_some());
         let interests = readers
             .iter()
@@ -365,7 +365,8 @@ mod tests {
         assert_eq!(lines.iter().filter(|line| **line == b"[2] short\n").count(), 1000);
     }
 
-    /// Starts a forwarder of pipes to a pipe. Returns the other ends.
+    /// Starts a thread that forwards a pipe for each rank to one output pipe. Returns the ends to which ranks write,
+    /// and the end at which the output can be read.
     fn forwarder(prefix: bool, ranks: u32) -> (Vec<File>, File) {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut writers = Vec::new();

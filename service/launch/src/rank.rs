@@ -126,7 +126,7 @@ impl Rank {
 fn while_bound_to<T>(processors: &[u32], spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut slot = CpuSet::new();
     for &processor in processors {
-        // The set has room for 1024 processors, like the set of the kernel's basic calls.
+        // The set has room for 1024 processors, like `cpu_set_t` in C. Processors with larger numbers are left out.
         if (processor as usize) < CpuSet::MAX_CPU {
             slot.set(processor as usize);
         }

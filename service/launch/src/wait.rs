@@ -19,8 +19,8 @@ impl<'fd, T> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(fd, PollFlags::IN) }
     }
 
-    /// Returns an interest in reading from a channel, and in writing to it if it is backed up. It is one interest, since
-    /// poll(2) fails if it gets more of them than the process may have descriptors.
+    /// Returns an interest in reading from a channel, and in writing to it if it is backed up. Two interests would be
+    /// too many: poll(2) fails if it gets more entries than the process may have descriptors.
     pub(super) fn exchange(name: T, channel: &'fd Channel) -> Interest<'fd, T> {
         let events = match channel.is_backed_up() {
             true => PollFlags::IN | PollFlags::OUT,

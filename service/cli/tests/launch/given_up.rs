@@ -16,7 +16,7 @@ use crate::hosts::shell;
 use crate::ranks::{PATIENCE, is_rank, job_of_test};
 use crate::support::{Job, Scratch, text};
 
-/// The address at which ranks 0 and 1 connect beside their job.
+/// The environment variable with the path of the socket by which ranks 0 and 1 communicate outside of Samite.
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
 /// Settings under which every message is announced by an RTS, and a rank keeps few announcements. It refuses the

@@ -62,8 +62,8 @@ fn garbage_at_the_ports_of_ranks_disturbs_no_rank() {
     let scratch = Scratch::new("ports");
     let ring = Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
     let mut job = Job::new("-n 4 --transport tcp;ofi_rxm --hosts 127.0.0.1,127.0.0.2 --ssh");
-    // Each rank starts when it has read a line, or its input has ended. So many rounds take some seconds, in which each
-    // client connects more than once.
+    // Each rank starts when it has read a line, or its input has ended. The 15,000 rounds take some seconds, in which
+    // each client connects more than once.
     let script = format!("echo ready; read line; exec {} 15000", ring.display());
     job.command.arg(hosts::shell(&scratch)).args(["--", "sh", "-c", &script]);
     let mut job = job.start();

@@ -27,7 +27,7 @@ const UNWANTED: u64 = 4;
 /// Longer than any message that is sent without its receiver's help.
 const LONG: usize = 1 << 20;
 
-/// A message that is sent with its envelope.
+/// A message whose bytes are sent with its envelope.
 const SHORT: [u8; 8] = [7; 8];
 
 /// One call, or several with one result: `name` as in `ci/api/samite.txt`, and a word that distinguishes variants.

@@ -165,7 +165,8 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         }
         bounded.send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
-        // When this arrives, all earlier messages are over, and none was sent twice or in part.
+        // When this message arrives, all earlier messages have arrived or were withdrawn, and none was sent twice or in
+        // part.
         bounded.recv(&mut [0_u8], Rank(0), 9).unwrap();
         while let Some(message) = bounded.try_claim(Rank(0), 1).unwrap() {
             let data = message.recv::<u8>().unwrap().buffer;

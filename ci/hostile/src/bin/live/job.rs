@@ -16,10 +16,10 @@ use crate::{Outcome, read_to_string};
 /// Longest time without progress, on a machine that the attackers keep busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A job, or a process of one.
+/// A job, or one process that takes part in a job.
 pub(crate) struct Job {
     name: String,
-    /// The value of an environment variable that marks its processes.
+    /// The value of the environment variable that marks the processes of the job.
     pub(crate) mark: String,
     pub(crate) child: Child,
     lines: Receiver<String>,

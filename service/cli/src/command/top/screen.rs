@@ -156,7 +156,7 @@ impl Screen {
     }
 }
 
-/// The number of values kept: as many as a wide terminal can show.
+/// The largest number of rates in the history: as many as a wide terminal can show.
 const HISTORY_MAX: usize = 512;
 
 #[cfg(test)]

@@ -44,8 +44,8 @@ pub(super) struct Column {
     format: fn(f64) -> String,
 }
 
-/// The columns before the state. Plain text leaves out the last column, the time of the wait, since its state contains
-/// that time.
+/// The columns before the state. Plain text leaves out the last column, the time of the wait, since the state in plain
+/// text contains that time.
 pub(super) const COLUMNS: [Column; 10] = [
     Column { head: "rank", width: 5, precedence: 0, value: |row| Some(row.rank.rank.into()), format: whole },
     Column { head: "sent/s", width: 8, precedence: 3, value: |row| Some(row.rates?.sent), format: short },
