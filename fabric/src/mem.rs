@@ -108,8 +108,7 @@ impl Memory {
     }
 
     /// Returns a block of the bytes that a form selects from `memory`. A message to or from this block consists of
-    /// whole
-    /// units of `unit` bytes. `B` is the type of the buffer from which the caller made `memory`.
+    /// whole units of `unit` bytes. `B` is the type of the buffer from which the caller made `memory`.
     /// [`is_scattered_of`](Self::is_scattered_of) compares this type later.
     ///
     /// # Errors

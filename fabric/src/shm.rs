@@ -1,16 +1,17 @@
 //! Our own shared memory between processes, or threads, of one host: transport `samite-shm`.
 //!
 //! Each port receives in a *mailbox*: a file in memory without a name, which holds rings for each sender (the files
-//! ring.rs, mailbox.rs and outgoing.rs describe them). The address contains the owner's process and descriptor; peers
-//! open the mailbox through /proc/PID/fd. So there is nothing in /dev/shm that could fill up or remain behind.
+//! ring.rs, mailbox.rs and outgoing.rs describe the rings). A port's address contains its process and the descriptor of
+//! its mailbox, and peers open the mailbox through /proc/PID/fd. So the port has no file in /dev/shm, which could be
+//! full, or where the file could remain after the process has ended.
 //!
-//! A packet is written to a ring and copied out of it; a short one travels in a single cache line. So a long message is
+//! A packet is written to a ring and copied out of it. A short packet travels in a single cache line. A long message is
 //! copied twice, by two processors at the same time. In measurements this took a third of the time of a single copy
-//! through the kernel (process_vm_readv(2)), which must lock each page first. There is no lock and no queue that
-//! several senders share: if a process is killed at any instruction, the others are unaffected.
+//! through the kernel (process_vm_readv(2)), which must lock each page first. No lock and no queue is shared by several
+//! senders, so if a process is killed at any instruction, the other processes are unaffected.
 //!
 //! Peers map memory made by [`Region::shared`], and can put to it and get from it. Borrowed memory in
-//! the process's [`Heap`](crate::Heap) can be exposed to them: it is then copied once, directly from source to
+//! the process's [`Heap`](crate::Heap) can be exposed to peers. Its bytes are then copied once, directly from source to
 //! destination.
 //!
 //! A peer is reachable if it runs on the same kernel and in the same pid namespace, and if this process may
@@ -49,14 +50,15 @@ use samite_os::process::{Place, Process};
 /// Sizes of a port's mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Largest number of resolved peers, and of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each of them
-    /// takes 192 bytes of the mailbox, and memory for its rings once it sends.
+    /// The maximum number of resolved peers, and also of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each
+    /// possible sender takes 192 bytes of the mailbox, and memory for its rings once it sends.
     pub peers_max: usize,
     /// Bytes of the ring that a sender uses while the receiver keeps up with it: a power of two from 2 KiB to
-    /// [`Config::ring_bytes`]. Two of them, and the data, should fit in the processor's first cache.
+    /// [`Config::ring_bytes`]. Two such rings and the data should fit in the processor's first-level cache.
     pub ring_bytes_min: usize,
     /// Bytes of the ring that a sender uses if the receiver does not keep up: a power of two from 4 KiB to 128 KiB. A
-    /// packet takes at most half of it. Both rings are the receiver's memory, allocated when the sender first sends.
+    /// packet takes at most half of this ring. This ring and the smaller one are in the receiver's memory, and are
+    /// allocated when the sender first sends.
     pub ring_bytes: usize,
     /// Bytes of the largest ring. It replaces the ring of `ring_bytes` for a sender that keeps finding that ring full.
     /// A power of two from [`Config::ring_bytes`] to 8 MiB.
@@ -73,7 +75,8 @@ impl Config {
 
 impl Default for Config {
     /// Returns a configuration for 256 peers. Each sender has rings of 8 and 64 KiB, which carry packets of up to 28
-    /// KiB; all of them take 18 MiB if every peer sends. The largest rings have 256 KiB, and up to 16 MiB together.
+    /// KiB. These rings take 18 MiB together if every peer sends. A largest ring has 256 KiB, and all largest rings
+    /// together have up to 16 MiB.
     fn default() -> Self {
         Self {
             peers_max: 256,
@@ -94,7 +97,8 @@ pub struct Usage {
     pub ring_bytes: usize,
     /// Bytes of the largest rings, which only some senders have requested.
     pub growth_bytes: usize,
-    /// Senders that were refused a larger ring for lack of budget or memory, since the port was opened.
+    /// The number of senders, since the port was opened, that were refused the largest ring because the limit for these
+    /// rings was reached, or memory was lacking.
     pub growths_refused: u64,
 }
 
@@ -102,7 +106,7 @@ pub struct Usage {
 pub struct Shm {
     inbox: Inbox,
     peers: Vec<Peer>,
-    /// Peers that were found dead, until the next poll reports them.
+    /// Peers that are known to be dead, and that the next poll will report.
     lost: Vec<PeerId>,
     one_sided: OneSided,
     caps: Caps,
@@ -171,8 +175,8 @@ impl Shm {
         self.inbox.usage()
     }
 
-    /// Returns the same port with a host number. Peers with another host number are unreachable, even where
-    /// memory could be shared. Call it before the port's address is published.
+    /// Sets the port's host number. Peers with another host number are unreachable, even if memory could be shared with
+    /// them. Call this before the port's address is published.
     #[must_use]
     pub fn on_host(mut self, host: u32) -> Self {
         self.whereabouts.host = host;
@@ -242,7 +246,7 @@ impl Shm {
         Ok(one_sided.ended(op, result))
     }
 
-    /// Returns a peer that was neither fenced nor lost.
+    /// Returns the peer, or an error if it was fenced or lost.
     fn present(&mut self, peer: PeerId) -> Result<&mut Peer, PortError> {
         self.peers.get_mut(peer.0 as usize).filter(|peer| !peer.is_gone()).ok_or(PortError::PeerGone(peer))
     }
@@ -259,7 +263,7 @@ impl Shm {
         }
     }
 
-    /// Opens the path to a peer at first use. Returns `None` if that has to wait.
+    /// Opens the path to a peer at first use. Returns `None` if the path cannot be opened yet.
     #[cold]
     fn connect(&mut self, to: PeerId) -> Result<Option<()>, PortError> {
         let Some(peer) = self.peers.get_mut(to.0 as usize) else { return Err(PortError::PeerGone(to)) };
@@ -381,8 +385,8 @@ impl Port for Shm {
         Ok(id)
     }
 
-    /// Inlined, because callers know the length of the head at compile time, and its copy then takes only a few
-    /// instructions.
+    /// Inlined, because callers know the length of the head at compile time, so that the copy of the head takes only a
+    /// few instructions.
     #[inline(always)]
     fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);

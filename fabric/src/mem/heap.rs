@@ -138,8 +138,7 @@ impl<T> Once<T> {
     }
 
     /// Makes the value, unless a thread has begun to make it before. Returns `None` if `make` returned `None`, or if
-    /// the
-    /// value is not ready yet.
+    /// the value is not ready yet.
     #[cold]
     fn make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         match self.progress.compare_exchange(UNBEGUN, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {

@@ -74,9 +74,8 @@ impl Partitioned {
     ///
     /// # Errors
     /// Returns the vector if its length is not a multiple of `partitions`, if `partitions` is 0, or if there are more
-    /// than
-    /// 65,536 partitions without bytes. (Empty partitions need a limit because the size of the vector does not limit
-    /// their number.)
+    /// than 65,536 partitions without bytes. (Empty partitions need a limit because the size of the vector does not
+    /// limit their number.)
     pub fn new<T: Element>(vec: Vec<T>, partitions: usize) -> Result<Self, Vec<T>> {
         if partitions == 0 || !vec.len().is_multiple_of(partitions) {
             return Err(vec);

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use super::Mapped;
 use crate::{Access, Change, PortError};
 
-/// Shared memory of a peer, or of this process, accessed by loads and stores: see
-/// [`Port::map`](crate::Port::map) and [`Region::window`](crate::Region::window). Clones refer to the same memory.
+/// Shared memory of a peer, or of this process, accessed by loads and stores: see [`Port::map`](crate::Port::map) and
+/// [`Region::window`](crate::Region::window). Clones refer to the same memory.
 ///
 /// Other processes may write the bytes at any time. So they are copied, one aligned word of 8 bytes at a time, and no
 /// reference to them is given out. Peers see stores in program order. A load may

@@ -167,8 +167,7 @@ impl Domain {
     }
 
     /// Returns true if `name` holds a complete address. An address that is text ends with its only NUL. Any other
-    /// address
-    /// has exactly `len` bytes.
+    /// address has exactly `len` bytes.
     pub(super) fn is_name(&self, name: &[u8], len: usize) -> bool {
         match self.info.attributes().info.addr_format {
             sys::FI_ADDR_STR => {

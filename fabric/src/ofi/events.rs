@@ -18,9 +18,8 @@ pub(super) enum Event {
 }
 
 /// The number of reads of the completion queue after which a fence stops draining it. The limit is not reached
-/// normally:
-/// each read returns a batch, and a fence does not post receive buffers again, so the peer's packets soon cause no more
-/// completions.
+/// normally: each read returns a batch, and a fence does not post receive buffers again, so the peer's packets soon
+/// cause no more completions.
 const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
@@ -80,8 +79,7 @@ impl OfiPort {
             code => Failure::Provider { code, text: text(code) },
         };
         // If a packet or the first part of an operation was lost, later packets or parts would arrive at this peer out
-        // of
-        // order. So the port refuses further posts to the peer.
+        // of order. So the port refuses further posts to the peer.
         let lost = !fenced && (flight.sequenced || matches!(failure, Failure::PeerLost));
         let lost = (lost && self.cut_off(flight.peer)).then_some(Event::Lost { peer: flight.peer });
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]

@@ -16,8 +16,9 @@ use crate::PortError;
 pub(super) struct Info(InfoList);
 
 impl Info {
-    /// Asks libfabric for interfaces, and chooses the best of those that fit the configuration: near before far,
-    /// loopback first if all peers are on this host, IPv4 before IPv6, and otherwise in the provider's order.
+    /// Asks libfabric for interfaces, and chooses the best of those that fit the configuration. The criteria, in this
+    /// order: it has the address `near`; it is a loopback interface, if all peers are on this host; it uses IPv4; it
+    /// has immediates; it comes first in the provider's order.
     pub(super) fn choose(config: &OfiConfig) -> Result<Self, PortError> {
         let list = ask(Some(&config.provider))?.ok_or_else(|| no_provider(config))?;
 

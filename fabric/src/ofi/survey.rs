@@ -11,15 +11,14 @@ use crate::{Caps, PortError};
 pub struct Library {
     /// The library's version, like `1.17`.
     pub version: String,
-    /// True if it closes the connection of a fenced peer, without which no provider has
-    /// [`Caps::fence`].
+    /// True if libfabric closes the connection of a fenced peer. If it does not, no provider has [`Caps::fence`].
     pub closes_connections: bool,
 }
 
 /// Loads libfabric.
 ///
 /// # Errors
-/// [`PortError::Provider`] if it is missing, too old, or lacks a function.
+/// [`PortError::Provider`] if libfabric is missing, too old, or lacks a function.
 pub fn library() -> Result<Library, PortError> {
     let closes_connections = load()?;
     // SAFETY: no preconditions.
@@ -37,7 +36,7 @@ pub struct Found {
     pub interface: String,
     /// The interface's address without the port, if it has a usual notation.
     pub address: Option<String>,
-    /// The capabilities of a port on it, or the reason why there is none.
+    /// The capabilities of a port on this interface, or the reason why no port can be opened on it.
     pub caps: Result<Caps, PortError>,
 }
 
@@ -58,8 +57,8 @@ pub fn survey() -> Result<Vec<Found>, PortError> {
             address: info::source(entry),
             caps: offer.plan(&OfiConfig::default(), closes_connections).map(|plan| plan.caps),
         };
-        // Providers offer an interface several times with different details. Only one offer of each is returned, and a
-        // usable one is preferred.
+        // Providers offer an interface several times with different details. Only one offer of each interface is
+        // returned, if possible a usable one.
         let same = |other: &&mut Found| {
             (&other.provider, &other.interface, &other.address)
                 == (&found.provider, &found.interface, &found.address)

@@ -8,7 +8,7 @@ use crate::testing::onesided::{Ends, cases_of_refusal, honest_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Failure, Reach};
 
-/// Number of polls after which a message counts as lost; each poll is a system call or more.
+/// The number of polls after which a message counts as lost. Each poll makes at least one system call.
 const POLLS_MAX: usize = 3_000_000;
 
 struct Node {
@@ -81,7 +81,7 @@ fn pump(a: &mut Node, b: &mut Node, what: &str, mut done: impl FnMut(&mut Node, 
     panic!("{what}: not in {POLLS_MAX} polls; heard {:?} and {:?}", a.heard, b.heard);
 }
 
-/// Posts by `post` as soon as there is room.
+/// Calls `post` until there is room and it succeeds. Polls both ports meanwhile.
 fn post(a: &mut Node, b: &mut Node, mut post: impl FnMut(&mut OfiPort) -> Result<Post, PortError>) {
     pump(a, b, "room to post", |a, _| post(&mut a.port).expect("accepted") == Post::Done);
 }
@@ -268,7 +268,8 @@ fn one_sided_calls_do_what_they_say() {
     with_cleanup("ofi::tests::one_sided_calls_do_what_they_say", || honest_cases(one_sided_ends));
 }
 
-/// ci/providers.sh leaves out tests with this beginning of the name if the provider never answers such an access.
+/// ci/providers.sh leaves out tests whose names begin with `access_without_a_valid_key` if the provider never answers
+/// such an access.
 #[test]
 fn access_without_a_valid_key_is_refused_in_every_one_sided_call() {
     let name = "ofi::tests::access_without_a_valid_key_is_refused_in_every_one_sided_call";
@@ -292,7 +293,7 @@ fn access_without_a_valid_key_is_refused_and_touches_nothing() {
     for (op, place) in
         [ended, other_remote.remote(0), Remote { key: 12345, address: 0 }].into_iter().enumerate()
     {
-        // The target closes the connection, so the peer is lost each time, and resolved anew.
+        // The target closes the connection at each refusal, so the peer is lost each time, and resolved again.
         let to = if op == 0 { to } else { a.peer(&b) };
         post(&mut a, &mut b, |port| port.put(to, from.local(0, 64), place, OpId(op as u64)));
         pump(&mut a, &mut b, "the refusal", |a, _| a.result(op as u64).is_some());
@@ -352,8 +353,8 @@ fn a_port_may_end_in_the_middle_of_everything() {
     }
 }
 
-/// Runs `test` in a process that has FI_AV_REMOVE_CLEANUP in its environment from the start, as a rank has under a
-/// launcher.
+/// Runs `test` in a process that has FI_AV_REMOVE_CLEANUP in its environment from the start. A launcher gives each rank
+/// this variable.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
     if samite_os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();
@@ -395,7 +396,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
             if post == Ok(Post::Done) {
                 accepted.push(op);
             }
-            // Packets that are copied are queued between the operations.
+            // These packets are too long to be injected, so they are copied, and queued between the operations.
             let _ = a.port.send(to, &[0; 5000], &[]).expect("accepted, or no room");
             a.poll();
             if op == 20 {
@@ -421,7 +422,7 @@ fn after_a_fence_nothing_of_the_peer_is_touched() {
         assert_eq!(a.result(accepted[accepted.len() - 1]), Some(Err(Failure::Fenced)));
         assert!(!a.heard.0.contains(&Heard::Lost(to)), "cut off by this side, not lost");
 
-        // b continues, and nothing of it reaches a.
+        // b continues, and nothing that it sends reaches a.
         let heard = a.heard.0.len();
         for _ in 0..20_000 {
             a.poll();
@@ -586,7 +587,7 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    // At least the third post exceeds a limit: that of the configuration, or the provider's own.
+    // The third post, if not an earlier one, exceeds a limit: that of the configuration, or the provider's own.
     let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
     assert_eq!(posts[2], Post::Again);
     let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);
@@ -674,7 +675,7 @@ fn no_library_catches_the_signals_that_end_a_process() {
     let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line of that name");
     let caught = u64::from_str_radix(caught.trim(), 16).expect("hexadecimal");
-    // The shm provider unlinks its files in its signal handlers, and then calls the earlier ones.
+    // The shm provider unlinks its files in its signal handlers, and then calls the handlers that were there before.
     let passed_on: &[_] = if config().provider == "shm" { &[libc::SIGINT, libc::SIGTERM] } else { &[] };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGABRT, libc::SIGILL] {
         assert_eq!(caught >> (signal - 1) & 1 == 1, passed_on.contains(&signal), "signal {signal}");

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{Address, PortError};
 use samite_os::process::{Place, Process};
 
-/// The place of a mailbox: the bytes of an [`Address`] of this port.
+/// The place of a mailbox. Its encoding is an [`Address`] of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whereabouts {
     pub(super) place: Place,
@@ -16,7 +16,8 @@ pub(super) struct Whereabouts {
     pub(super) host: u32,
     /// The owner's descriptor of the file.
     pub(super) fd: u32,
-    /// A random number that the file repeats, so that a reused descriptor number is detected.
+    /// A random number that the mailbox's file also contains. If the descriptor number was reused for another file, the
+    /// numbers differ.
     pub(super) token: u64,
 }
 

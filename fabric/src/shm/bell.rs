@@ -1,9 +1,9 @@
 //! The bell of a mailbox. With it a sender informs the mailbox's owner of a packet in a ring that the owner does not
 //! poll.
 //!
-//! It has a mark for each slot of the mailbox, and a count of calls. A sender marks its slot, then
-//! increments the count. The owner of the mailbox compares the count with that of its last round, one load in
-//! each poll, and visits the marked slots when it has changed.
+//! The bell has a mark for each slot of the mailbox, and a count of calls. A sender marks its slot, then increments the
+//! count. At each poll, the owner of the mailbox loads the count, and visits the marked slots if the count has changed
+//! since the last visit.
 //!
 //! If a sender is killed between the two steps, its mark is found only when another sender increments the count. The
 //! mark is removed at the latest when the slot is freed.

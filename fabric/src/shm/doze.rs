@@ -11,8 +11,8 @@
 //! ```
 //! The barrier guarantees two things. Either the owner sees the packet, or the sender sees that its ring is quiet. And
 //! either the owner sees the mark of the slot, or the sender sees the nap, and sets off the alarm. A sender whose ring
-//! is not quiet only reads one word. Senders do not change the words by which other senders decide: if a sender is
-//! killed or stopped before it sets off the alarm, only its own packet is not noticed.
+//! is not quiet only reads one word. No sender changes a word that decides if another sender sets off the alarm. So if
+//! a sender is killed or stopped before it sets off the alarm, only its own packet is not noticed.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,8 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Announces the owner's sleep. A barrier for all processes must follow, and then a look for packets.
+    /// Announces the owner's sleep. After this call, the owner must execute a barrier for all processes, and then look
+    /// for packets.
     pub(super) fn lie_down(&mut self, word: &impl Word) {
         self.naps += 1;
         word.store(self.naps, Ordering::Relaxed);

@@ -1,14 +1,14 @@
 //! The receiving side of a port: the rings of all its senders, and the order in which they are read.
 //!
-//! Rings with recent packets are *active*, and each poll reads a few packets from each of them, so that none starves
-//! another. The other rings are *quiet*: their senders ring the bell when they send. So polls take no time for peers
-//! that send nothing, however many there are.
+//! Rings with recent packets are *active*. Each poll reads only a few packets from each active ring, so that no ring
+//! delays the others for long. The other rings are *quiet*: their senders ring the bell when they send. So polls take
+//! no time for peers that send nothing, however many such peers there are.
 //!
-//! The bell alone is not reliable. The owner may declare a ring quiet just when its sender writes a packet to it.
+//! The bell alone is not reliable. The owner may declare a ring quiet just when the sender writes a packet to the ring.
 //! Neither side waits until the other has seen its store, since that would need a fence in each send. So a ring may
 //! become quiet although it contains a packet for which the bell was not rung. The sender's next packet rings the bell.
-//! If none follows, the *patrol* finds the packet: at intervals a poll looks at one of the quiet rings, at each of them
-//! in turn.
+//! If no packet follows, the *patrol* finds the first one: at intervals a poll looks at one of the quiet rings, at each
+//! of them in turn.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -23,21 +23,21 @@ use samite_os::alarm::Alarm;
 
 pub(super) struct Inbox {
     mailbox: Mailbox,
-    /// The rings by slot. It has entries up to the highest slot that has been in use.
+    /// The rings, indexed by slot, up to the highest slot that has been in use.
     rings: Vec<Option<Incoming>>,
     /// Slots of the rings that each poll reads.
     active: Vec<usize>,
-    /// The slot of the patrol, and the number of polls until its next step.
+    /// The slot that the patrol looks at next, and the number of polls until then.
     patrol: usize,
     patrol_in: u32,
-    /// The slot of the ring of the last packet.
+    /// The slot of the ring from which the last packet was read.
     last: usize,
     /// The bell's count at the last round.
     answered: u64,
     scratch: Box<[Payload]>,
-    /// Senders that were cut off: their packets are not read.
+    /// Senders that were fenced: their packets are not read.
     cut: HashSet<u64>,
-    /// Senders that wrote garbage, disconnected and not yet reported.
+    /// Senders that were disconnected because they wrote garbage, and that have not been reported yet.
     pub(super) garbled: Vec<u64>,
     /// Limit for the bytes of grown rings.
     growth_max: usize,
@@ -123,8 +123,9 @@ impl Inbox {
         }
     }
 
-    /// Starts to load the lines at which the active rings are read next. A line that another core has written
-    /// takes as long to come as several messages take to handle; this way the lines come at the same time.
+    /// Starts to load the lines that are read next in the active rings. To load a line that another core has written
+    /// takes as long as to handle several messages. With the prefetch, the lines of all rings are loaded at the same
+    /// time.
     #[inline(never)]
     fn prefetch(&self) {
         for &slot in &self.active {
@@ -145,7 +146,7 @@ impl Inbox {
             && !self.active.iter().any(|&slot| self.rings[slot].as_ref().is_some_and(Incoming::wants_poll))
     }
 
-    /// Returns the alarm, which is readable when the owner of an armed inbox has something to poll for.
+    /// Returns the alarm. Its descriptor is readable when the owner of an armed inbox has something to poll for.
     pub(super) fn alarm(&self) -> &Alarm {
         self.mailbox.alarm()
     }
@@ -200,7 +201,7 @@ impl Inbox {
     fn answer(&mut self, count: u64) -> Result<(), PortError> {
         self.answered = count;
         let slots = self.mailbox.slots().len();
-        // A bounded number, even if other calls arrive meanwhile.
+        // The number of visits is bounded, even if the bell is rung again meanwhile.
         for _ in 0..slots {
             let Some(slot) = self.mailbox.header().bell.answer(slots) else { break };
             if slot < slots {
@@ -216,8 +217,8 @@ impl Inbox {
     }
 
     /// Handles a call of the bell for a slot: takes in the ring of a new sender, makes the ring active, answers a
-    /// request for the grown ring, and frees the slot if the sender has ended. If `doubting`, also checks if the sender
-    /// is alive.
+    /// request for the grown ring, and frees the slot if the sender has closed it. If `doubting`, also checks if the
+    /// sender is alive, and frees the slot if it is not.
     fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
         let fields = &self.mailbox.slots()[slot];
         let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };
@@ -287,7 +288,7 @@ impl Inbox {
         }
     }
 
-    /// Handles a ring that has just been removed from the active ones.
+    /// Handles a ring that has just been removed from the active rings.
     #[cold]
     fn retire(&mut self, slot: usize, outcome: Read) {
         let Some(incoming) = &mut self.rings[slot] else { return };
@@ -390,7 +391,7 @@ impl Incoming {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// The ring had no packet. If `more` is true, the ring stays active all the same.
+    /// The ring had no packet. If `more` is true, the ring stays active nevertheless.
     Nothing {
         more: bool,
     },
@@ -401,10 +402,10 @@ enum Read {
 /// Packets and notices read from one ring in a turn.
 const BATCH: usize = 16;
 
-/// Number of polls without a packet after which a ring counts as quiet: some 10 us of
-/// polling, well above the round trip between active peers, and short against the time for which the scheduler
-/// takes a core away.
+/// The number of polls without a packet after which a ring becomes quiet. They take some 10 us. That is much longer
+/// than a round trip between active peers, and much shorter than the time for which the scheduler gives a core to
+/// another process.
 const QUIET: usize = 1000;
 
-/// Polls between two looks at a quiet ring.
+/// The number of polls between two looks at a quiet ring by the patrol.
 const PATROL: u32 = 64;

@@ -5,9 +5,10 @@
 //!   │ header │ slot 0 │ slot 1 │  …  │     │ rings 0 │ rings 1 │  …  │   rings are holes until they are used
 //!   └────────┴────────┴────────┴─────┴─ ─ ─┴─────────┴─────────┴─────┘
 //! ```
-//! A sender claims a slot by one compare-and-swap, which also records its identity, so that a claim always has an
-//! owner. Then it allocates the slot's first rings, opens the slot, and rings the [`Bell`]. Only the mailbox's owner
-//! frees a slot: once its sender has closed it, or is dead, and the ring has been read to its end.
+//! A sender claims a slot by one compare-and-swap. This also records the sender's identity, so that the owner of a
+//! claim is always known. Then the sender allocates the slot's first rings, opens the slot, and rings the [`Bell`].
+//! Only the mailbox's owner frees a slot: when the sender has closed the slot, or is dead, and the ring has been read
+//! to its end.
 //!
 //! ```text
 //!          sender: CAS            sender                sender
@@ -15,14 +16,14 @@
 //!    ▲                       │               │ sender dead          │
 //!    └───────────────────────┴───────────────┴──────────────────────┘   owner, all read
 //! ```
-//! So a sender that is killed at any point wastes at most its own slot, and only until a later one finds
+//! So a sender that is killed at any point wastes at most its own slot, and only until a later sender finds
 //! the table full and asks the owner to look for dead senders ([`Header::wanted`]).
 //!
 //! # Rings
-//! Each slot has three rings, each larger than the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The first two
-//! exist from the start. The grown one is a hole until a sender that keeps finding the large one full asks for it
-//! ([`Slot::wish`]). The owner allocates it within a budget, or refuses ([`Slot::answer`]). A sender asks
-//! once. [`super::outgoing`] describes the choice between them.
+//! Each slot has three rings, each at least as large as the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The small
+//! and the large ring are allocated at the start. The grown ring is a hole in the file until a sender that repeatedly
+//! finds the large ring full asks for the grown ring ([`Slot::wish`]). The owner allocates it within a budget, or
+//! refuses ([`Slot::answer`]). A sender asks once. [`super::outgoing`] describes the choice between the rings.
 
 use std::io;
 use std::ops::Range;
@@ -86,8 +87,8 @@ impl Mailbox {
         &self.alarm
     }
 
-    /// Announces that the owner sleeps. Actions of senders before they could see this are visible afterwards. Returns
-    /// false if a sender or the system cannot guarantee that.
+    /// Announces that the owner sleeps. After this call the owner sees everything that a sender wrote before it could
+    /// see the announcement. Returns false if a sender or the system cannot guarantee that.
     pub(super) fn lie_down(&mut self) -> bool {
         self.sleeper.lie_down(&self.header[0].asleep);
         barrier::everywhere() && self.header().unruly.load(Ordering::Acquire) == 0
@@ -116,18 +117,19 @@ impl Mailbox {
         &self.header[0]
     }
 
-    /// Maps the rings of a slot; the small one is the current one.
+    /// Maps the rings of a slot. The small ring is the current one.
     pub(super) fn rings(&self, slot: usize) -> Result<MappedRings, PortError> {
         MappedRings::map(&self.file, self.layout, &self.slots, slot)
     }
 
-    /// Returns two sizes in bytes: that of the small and the large ring of a sender together, and that of a grown ring.
+    /// Returns two sizes in bytes: first, the size of the small and the large ring of a sender together; second, the
+    /// size of a grown ring.
     pub(super) fn ring_bytes(&self) -> [usize; 2] {
         [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
     }
 
-    /// Answers a sender that has asked for its grown ring. Allocates the ring if it is `affordable`, and returns true
-    /// if it was granted.
+    /// Answers a sender that has asked for its grown ring. Allocates the ring if `affordable` is true, and returns true
+    /// if that succeeded.
     pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
         let granted = affordable && self.file.allocate(self.layout.ring(slot, GROWN)).is_ok();
         let answer = if granted { GRANTED } else { REFUSED };
@@ -208,7 +210,7 @@ impl Remote {
         &self.header[0]
     }
 
-    /// Returns true if the mailbox's owner has closed it.
+    /// Returns true if the mailbox's owner has closed the mailbox.
     pub(super) fn is_closed(&self) -> bool {
         self.header().closed.load(Ordering::Acquire) != 0
     }
@@ -217,8 +219,8 @@ impl Remote {
         packet_max(self.layout.lines[LARGE])
     }
 
-    /// Claims a slot for process `owner` to send from, with a port whose own mailbox has the number `sender`. Returns
-    /// `None` while there is no free slot but one may become free.
+    /// Claims a slot in which a port of process `owner` sends. `sender` is the token of that port's own mailbox.
+    /// Returns `None` if no slot is free but one may become free.
     pub(super) fn claim(&self, owner: Process, sender: u64) -> Result<Option<Claim>, PortError> {
         for (index, slot) in self.slots.iter().enumerate() {
             let claimed = slot.owner.load(Ordering::Relaxed) == FREE
@@ -248,7 +250,7 @@ impl Remote {
         Ok(claim)
     }
 
-    /// Checks that a slot is free, or will be once the owner has looked for dead senders.
+    /// Checks that a slot is free, or will be free once the owner has looked for dead senders.
     ///
     /// # Errors
     /// [`PortError::Exhausted`].
@@ -276,8 +278,8 @@ impl Remote {
         }
         self.check_room()?;
         header.wanted.store(1, Ordering::Relaxed);
-        // Ring the bell without a mark of one's own. The owner then also finds the mark of a sender that was killed
-        // right after it had set the mark, before it could increment the count.
+        // Ring the bell without setting a mark. The owner then sees `wanted`, and also finds the mark of a sender that
+        // was killed after it had set the mark and before it could increment the count.
         header.bell.call();
         if Waker::default().must_ring(&header.asleep) {
             self.alarm.ring();
@@ -298,20 +300,20 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Returns true if the mailbox's owner has closed it.
+    /// Returns true if the mailbox's owner has closed the mailbox.
     pub(super) fn is_closed(&self) -> bool {
         self.header[0].closed.load(Ordering::Acquire) != 0
     }
 
-    /// Returns true if the mailbox's owner does not poll the ring now, perhaps because it sleeps. Then the sender must
-    /// ring the bell. Call this after each packet.
+    /// Returns true if the mailbox's owner does not poll the ring now, for example because the owner sleeps. Then the
+    /// sender must ring the bell. The sender calls this after each packet.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
         barrier::light();
         self.slot().quiet.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls the mailbox's owner to this slot, and wakes it if it sleeps.
+    /// Rings the bell for this slot, and wakes the mailbox's owner if it sleeps.
     #[cold]
     pub(super) fn ring_bell(&self) {
         self.header[0].bell.ring(self.index);
@@ -320,7 +322,7 @@ impl Claim {
         }
     }
 
-    /// Asks for the grown ring, once. Returns true if it was granted.
+    /// Asks for the grown ring at the first call. Returns true if the owner has granted the ring by now.
     pub(super) fn ask_for_more(&self) -> bool {
         let slot = self.slot();
         if slot.wish.load(Ordering::Relaxed) == 0 {
@@ -334,7 +336,7 @@ impl Claim {
         &self.rings.slot[0]
     }
 
-    /// Announces a packet of `len` bytes, which begins with a number, in `line` of the small ring.
+    /// Publishes a packet of `len` bytes, which begins with `number`, in `line` of the small ring.
     #[cfg(test)]
     pub(super) fn forge(&self, line: usize, len: usize, number: u64) {
         let line = &self.rings.all[SMALL][line];
@@ -388,8 +390,8 @@ pub(super) struct MappedRings {
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // Maps all rings at once, although the grown one is a hole until it is granted. No process touches it before,
-        // and the mapping of a hole costs only an entry in a table of the kernel.
+        // Maps all rings at once, although the grown ring is a hole until it is granted. No process touches that ring
+        // before, and the mapping of a hole costs only an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
         let ring = |ring: usize| {
             let start = layout.ring(slot, ring).start - layout.rings(slot).start;
@@ -427,7 +429,7 @@ fn whole(ring: &View<Line>) -> View<Line> {
     ring.part(0..ring.len())
 }
 
-/// The ring in which a sender begins. It is so small that it stays in the first-level cache.
+/// The ring that a sender uses first. It is so small that it stays in the first-level cache.
 pub(super) const SMALL: usize = 0;
 /// The second ring of a sender, for longer packets and when the small one is full.
 pub(super) const LARGE: usize = 1;
@@ -505,14 +507,14 @@ pub(super) struct Header {
     slots: AtomicU64,
     /// The number of lines of each ring of a slot.
     lines: [AtomicU64; RINGS],
-    /// The owner's descriptor of its alarm, and the pipe's identity.
+    /// The number of the descriptor of the owner's alarm, and the inode of the alarm's pipe.
     alarm: AtomicU64,
     alarm_inode: AtomicU64,
-    /// Not 0: a sender found no free slot, but slots of senders that are dead. The owner of the mailbox should free
-    /// these.
+    /// Not 0: a sender found no free slot, but at least one slot of a dead sender. The owner of the mailbox should free
+    /// the slots of dead senders.
     pub(super) wanted: AtomicU64,
-    /// Not 0: the owner's barrier has no effect on some sender, which may then miss that the owner sleeps; see
-    /// [`super::doze`].
+    /// Not 0: the owner's barrier has no effect on at least one sender. That sender may fail to see that the owner
+    /// sleeps; see [`super::doze`].
     unruly: AtomicU64,
     _senders: [AtomicU64; 6],
     /// Not 0: the owner has stopped reading.
@@ -520,8 +522,8 @@ pub(super) struct Header {
     /// Not 0: the owner sleeps; see [`super::doze`].
     asleep: AtomicU64,
     _owner: [AtomicU64; 6],
-    /// Rung when a slot was opened or closed, when its sender asks for its grown ring, and when it has sent to a
-    /// quiet ring.
+    /// A sender rings the bell when it has opened or closed its slot, when it asks for its grown ring, and when it has
+    /// sent a packet to a quiet ring.
     pub(super) bell: Bell,
 }
 
@@ -537,7 +539,8 @@ pub(super) struct Slot {
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
     /// The position up to which each ring has been read; see [`super::ring`]. The mailbox's owner writes these words
-    /// and those below. They have a cache line of their own, apart from `quiet`, which senders read after each packet.
+    /// and the words below. The positions have a cache line of their own, so that they do not share one with `quiet`,
+    /// which senders read after each packet.
     read: [AtomicU64; RINGS],
     _reader: [AtomicU64; 5],
     /// Not 0: the rings are read only when the bell rings.
@@ -557,9 +560,9 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Packs phase, process id and start time in one word, so that one compare-and-swap sets them all. Ids have at most
-    /// 22 bits (PID_MAX_LIMIT in the kernel's threads.h); 40 bits of start time last for 348 years at 100
-    /// ticks a second.
+    /// Packs phase, process id and start time in one word, so that one compare-and-swap sets them all. Process ids have
+    /// at most 22 bits (PID_MAX_LIMIT in the kernel's threads.h). The start time has 40 bits, which suffice for 348
+    /// years of uptime at 100 ticks a second.
     fn word(self, owner: Process) -> u64 {
         owner.start << 24 | u64::from(owner.pid) << 2 | self as u64
     }
@@ -583,9 +586,9 @@ const REFUSED: u64 = 2;
 /// The version of the layout of header, slots and rings.
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 
-/// The limits of the numbers of lines. A small ring carries packets of at least 896 bytes, and a large ring packets of
-/// at least 1792 bytes. The longest packet of the largest large ring is shorter than the values that have another
-/// meaning in place of a length.
+/// The limits of the numbers of lines. With the minimum, a small ring carries packets of up to 896 bytes, and a large
+/// ring packets of up to 1792 bytes. With the maximum, the length of the longest packet is still less than the special
+/// values that can stand in place of a length.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;

@@ -1,10 +1,10 @@
 //! Puts, gets and atomic operations in segments that both processes map. The initiator performs them
 //! at once.
 //!
-//! A peer's segment is identified by its descriptor, which the remote address carries in its upper bits, and is mapped
-//! at first use. The initiator checks key, rights and bounds, before and after its copy. So a put that takes place
-//! while the registration ends may have written some of its bytes, and is reported as refused. A fenced peer detects
-//! the fence before its next operation, and completes the present one.
+//! A peer's segment is identified by its descriptor, which is in the upper bits of the remote address. The segment is
+//! mapped at first use. The initiator checks key, rights and bounds before its copy, and again after it. So a put that
+//! takes place while the registration ends is reported as refused, although it may have written some of its bytes. A
+//! fenced peer completes its present operation, and detects the fence before its next operation.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -124,13 +124,13 @@ impl Drop for OneSided {
     }
 }
 
-/// The used segments of one peer, by its descriptors.
+/// The segments of one peer that have been used, each with the peer's descriptor of it.
 #[derive(Debug, Default)]
 pub(super) struct Segments(Vec<(u32, Arc<Mapped>)>);
 
 impl Segments {
-    /// Calls `act` with the segment and the offset of a place, if access to `len` bytes there is permitted. An access
-    /// during the end of the registration counts as refused.
+    /// Calls `act` with the segment and the offset of a place, if access to `len` bytes there is permitted. If the
+    /// registration ends during the access, the access counts as refused.
     #[inline]
     pub(super) fn access<T>(
         &mut self,
@@ -163,7 +163,7 @@ impl Segments {
         self.access(owner, at, len, RIGHTS, window).ok()
     }
 
-    /// Maps the present segment of a descriptor, whose number may have been reused.
+    /// Maps the segment to which a descriptor refers now. (The peer may have reused the number of the descriptor.)
     #[cold]
     fn open(&mut self, owner: Process, fd: u32) -> Option<usize> {
         let segment = Mapped::open(owner, fd).ok()?;
@@ -180,7 +180,8 @@ impl Segments {
     }
 }
 
-/// Exposes bytes, if they lie in this process's heap: processes that know the key of the returned place may read them.
+/// Exposes bytes, if they lie in this process's heap. Processes that know the key of the returned place may then read
+/// them.
 pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
     let exposed = heap::expose(bytes)?;
     if exposed.fd >> (u64::BITS - OFFSET_BITS) != 0 || exposed.offset as u64 > OFFSET_MASK {
@@ -190,7 +191,7 @@ pub(super) fn expose(bytes: &[u8]) -> Option<Exposure> {
     Some(Exposure::new(Remote { key: exposed.key, address }, exposed))
 }
 
-/// The heap of one peer, once it has been used, and its descriptor.
+/// The mapped heap of one peer and the peer's descriptor of it, once the heap has been used.
 #[derive(Default)]
 pub(super) struct Heap(Option<(u32, PeerHeap)>);
 
@@ -213,12 +214,12 @@ impl Heap {
 /// duration of the call.
 pub(super) const RMA_MAX: usize = 1 << 20;
 
-/// Largest number of operations whose end has not been reported.
+/// The maximum number of operations that have ended but have not been reported.
 pub(super) const RMA_DEPTH: usize = 1024;
 
 /// Largest number of parts of one put.
 pub(super) const IOV_MAX: usize = 64;
 
-/// Bits of the offset in a remote address; the others are the descriptor.
+/// The number of bits of a remote address that contain the offset. The upper bits contain the descriptor.
 const OFFSET_BITS: u32 = 40;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

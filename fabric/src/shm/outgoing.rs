@@ -1,10 +1,11 @@
 //! The sending side of a connection. It decides which ring of its slot to use.
 //!
 //! A transfer takes only two thirds of the time if the lines that it uses are still in the first-level cache of both
-//! sides. So a sender begins in the *small* ring, which fits in that cache together with the data. If that is full and
-//! the receiver is reading, the sender waits for room. If the receiver does not read now, because it is busy or shares
-//! the core with the sender, it is useless to wait: the sender continues in the *large* ring. It does the same with
-//! packets that are too long for the small one. It returns to the small ring when the receiver has read everything.
+//! sides. So a sender begins in the *small* ring, which fits in that cache together with the data. If the small ring is
+//! full and the receiver is reading, the sender waits for room. If the receiver does not read now, because it is busy
+//! or shares the core with the sender, it is useless to wait: the sender continues in the *large* ring. The sender also
+//! uses the large ring for packets that are too long for the small ring. After a number of lines in the large ring, the
+//! sender returns to the small ring if the receiver has fewer lines left to read than the small ring has.
 
 use super::mailbox::{Claim, GROWN, LARGE, SMALL};
 use super::ring::{Producer, Push, packet_max};
@@ -12,13 +13,13 @@ use crate::Body;
 
 pub(super) struct Outgoing {
     producer: Producer<Claim>,
-    /// Lines of the small ring, and its position when it was last entered.
+    /// The number of lines of the small ring, and the position in it at which the sender last returned to it.
     small_lines: u64,
     entered: u64,
     /// The active large ring, and the number of lines to send before the small one is tried again.
     large: usize,
     stay: u64,
-    /// The number of laps of the large ring in which it was found full, and, in `growth_lap`, the first lap that is not
+    /// The number of laps of the large ring in which the ring was found full. `growth_lap` is the first lap that is not
     /// included in this count.
     laps_full: u32,
     growth_lap: u64,
@@ -46,7 +47,7 @@ impl Outgoing {
         self.producer.has_room()
     }
 
-    /// Sends a number, for which there must be room.
+    /// Sends a number. The caller has checked that there is room for it.
     pub(super) fn notify(&mut self, number: u64) {
         self.producer.notify(number);
     }
@@ -112,7 +113,8 @@ impl Outgoing {
         }
     }
 
-    /// Asks for a larger ring in place of the large one, which is full again, and continues there if it is granted.
+    /// Called when the large ring is full. If it has been full often enough, asks for the grown ring, and continues
+    /// there if the grown ring is granted.
     fn grow(&mut self) -> bool {
         let lap = self.producer.position() / self.producer.lines();
         if lap >= self.growth_lap {
@@ -129,12 +131,13 @@ impl Outgoing {
     }
 }
 
-/// Number of checks of the receiver's position before the sender assumes that the receiver does not read. They take 1
-/// or 2 us, in which a reading receiver takes several of the longest messages of the small ring.
+/// The number of checks of the receiver's position before the sender assumes that the receiver does not read. The
+/// checks take 1 or 2 us. In this time a receiver that reads has read several of the longest messages of the small
+/// ring.
 const PATIENCE: u32 = 64;
 
 /// The longest stay in the large ring, in lines: 4 MiB. The limit is so large because sender and receiver may share a
-/// core: then each return to the small ring, which is soon full, costs a switch between the processes.
+/// core. Then the small ring is full soon after each return to it, and each time the core must switch to the receiver.
 const STAY_MAX: u64 = 1 << 16;
 
 /// The number of laps of the large ring in which it must have been full before a grown ring is requested. It is large

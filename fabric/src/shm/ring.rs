@@ -1,23 +1,24 @@
 //! The rings: one producer sends packets to one consumer through memory that both map.
 //!
-//! A ring is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many
-//! consecutive lines as its payload needs (one at least), going round at the end. The word of its *first*
-//! line publishes it: the length of the packet plus 1, while 0 says that there is none.
+//! A ring is an array of cache [`Line`]s: a word, and 56 bytes of payload. A packet takes as many consecutive lines as
+//! its payload needs (at least one), and continues from the last line of the ring to the first. The word of the
+//! packet's *first* line publishes the packet: it is the length of the packet plus 1, or 0 if there is no packet.
 //!
 //! The producer writes the payload, then stores that word with `Release`. The consumer polls the word of the line in
-//! which the next packet will begin. So for a short packet it loads only one cache line, which holds word and payload.
+//! which the next packet will begin. So for a short packet the consumer loads only one cache line, which holds word and
+//! payload.
 //!
-//! The body of a *long* packet takes whole lines and uses their words for payload too. So it is contiguous, except at
-//! the end of the ring: either side copies it in one or two plain copies, and the receiver copies it directly to its
-//! destination.
+//! The body of a *long* packet takes whole lines and uses their words for payload too. So the body is contiguous,
+//! except at the end of the ring. Either side copies the body in one or two plain copies, and the receiver copies it
+//! directly to its destination.
 //!
-//! The consumer sets the words of the lines that it has read to zero, before it reports that the lines are read. (It
-//! does this for bodies while it copies them.) So the words of free lines are zero when the producer uses them, and
-//! these lines are only in the consumer's cache (see below).
+//! The consumer *clears* the lines that it has read: it sets their words to zero before it reports that the lines are
+//! read. (It clears a body while it copies the body.) So the words of free lines are zero when the producer uses the
+//! lines, and these lines are only in the consumer's cache (see below).
 //!
 //! The consumer reports its position only at intervals, in a separate word. The producer reads that word only when it
-//! has used all the room that it knew of. The longest packet takes half of the ring, so it always fits when everything
-//! before it was read.
+//! has used all the room that it knew of. The longest packet takes half of the ring, so it always fits when all packets
+//! before it have been read.
 //!
 //! There are several rings ([`RINGS`]), of which one is the current one, initially the first. The producer can switch
 //! to another ring at any time, and come back ([`Producer::move_to`]): behind the last packet it writes a mark with the
@@ -29,11 +30,11 @@
 //! start this earlier, since it does nothing for a line that is present in the own cache (measured on AMD Zen: 100 ns a
 //! line between cores that share no cache). If the consumer writes to a line, the line is no longer in the producer's
 //! cache, and the producer can prefetch several such lines at a time. So clearing raises the rate of 8-byte messages to
-//! 1.15 times the rate without it, and to 1.6 times between such cores. It raises the bandwidth of 4 KiB messages to
-//! 2.2 times, and that of long bodies to 3 times. The consumer clears lines when it looks for the next packet, so that
-//! the answer to a packet does not have to wait for that. It clears bodies in the loop that copies them, which is the
-//! fastest way. (The idea that the entries of a ring themselves say if they are free is from FastForward: Giacomoni,
-//! Moseley and Vachharajani, 2008.)
+//! 1.15 times the rate without clearing, and to 1.6 times between cores that share no cache. It raises the bandwidth of
+//! 4 KiB messages to 2.2 times, and the bandwidth of long bodies to 3 times. The consumer clears lines when it looks
+//! for the next packet, so that the answer to a packet does not have to wait for the clearing. It clears bodies in the
+//! loop that copies them, which is the fastest way. (The idea that the entries of a ring themselves show if they are
+//! free is from FastForward: Giacomoni, Moseley and Vachharajani, 2008.)
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. This is no data race, because all access is
@@ -104,8 +105,9 @@ pub(super) trait Place {
     /// The lines of the current ring.
     fn lines(&self) -> &[Line<Self::Word>];
 
-    /// Returns the lines of any ring: a power of two of them, not fewer than the first one has, all zero before the
-    /// producer starts; and the position up to which the consumer has reported to have read them, 0 before it starts.
+    /// Returns the lines of any ring, and the word with the position up to which the consumer says that it has read the
+    /// ring. The number of lines is a power of two, and not less than that of the first ring. Before the producer and
+    /// the consumer start, all lines are zero and the position is 0.
     fn ring(&self, ring: usize) -> (&[Line<Self::Word>], &Self::Word);
 
     /// Makes a ring the current one.
@@ -120,8 +122,9 @@ pub(super) const fn packet_max(lines: usize) -> usize {
     lines / 2 * PAYLOAD
 }
 
-/// Returns the best packet size for a long message through a ring of `lines`, in bytes: an eighth of the ring, so that
-/// the sender is several of them ahead of the receiver. (Between a tenth and a quarter it makes no difference.)
+/// Returns the best packet size for a long message through a ring of `lines`, in bytes. It is an eighth of the ring, so
+/// that the sender can be several packets ahead of the receiver. (Sizes from a tenth to a quarter of the ring are
+/// equally fast.)
 pub(super) const fn fragment_max(lines: usize) -> usize {
     lines / 8 * LINE + HEAD_MAX
 }
@@ -146,7 +149,7 @@ struct Written {
     position: u64,
     /// The end of the known room.
     room: u64,
-    /// The lesser of `room` and `check_at`: up to this position, a short packet needs no other check.
+    /// The lesser of `room` and `check_at`. A push of a short packet at an earlier position needs no other check.
     limit: u64,
 }
 
@@ -158,8 +161,8 @@ impl Written {
 
     /// Updates the room, given the position up to which the consumer says that it has read.
     fn make_room(&mut self, read: u64) {
-        // A sound consumer is behind the producer, by no more than the ring, and does not go back. Any other value
-        // gives no room.
+        // A correct consumer's position is behind the producer's by no more than the ring, and never decreases. Any
+        // other value gives no room.
         if self.position.checked_sub(read).is_some_and(|behind| behind <= self.size.room()) {
             self.room = self.room.max(read + self.size.room());
         }
@@ -167,7 +170,7 @@ impl Written {
 }
 
 impl<P: Place> Producer<P> {
-    /// Returns a producer, whose current ring is the first one. Nothing may have been sent through the rings of `place`
+    /// Returns a producer whose current ring is the first one. Nothing may have been sent through the rings of `place`
     /// before.
     pub(super) fn new(place: P) -> Self {
         let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
@@ -245,8 +248,8 @@ impl<P: Place> Producer<P> {
         self.at.limit = self.at.room.min(self.check_at.max(self.at.position));
     }
 
-    /// Continues in another ring, without a check position. The consumer follows when it has read everything sent
-    /// before. Returns false if there is no room.
+    /// Continues in another ring, and removes the check position. The consumer follows when it has read everything sent
+    /// before. Returns false if the other ring has no room.
     pub(super) fn move_to(&mut self, ring: usize) -> bool {
         let mut next = self.parked[ring];
         next.make_room(self.place.ring(ring).1.load(Ordering::Acquire));
@@ -281,7 +284,7 @@ impl<P: Place> Producer<P> {
         Push::Done
     }
 
-    /// Handles all other cases of [`push`](Self::push) than a short packet for which there is room. Not inlined.
+    /// Handles all cases of [`push`](Self::push) except a short packet for which there is room. Not inlined.
     #[inline(never)]
     fn push_slowly(&mut self, head: &[u8], body: &(impl crate::Body + ?Sized)) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
@@ -352,7 +355,7 @@ impl<P: Place> Producer<P> {
         }
     }
 
-    /// Writes the head and the two lengths to one line, and the body to those that follow.
+    /// Writes the head and the two lengths to one line, and the body to the lines that follow.
     fn write_long(&self, head: &[u8], body: &(impl crate::Body + ?Sized)) {
         let mut payload = [0; PAYLOAD];
         payload[..head.len()].copy_from_slice(head);
@@ -412,9 +415,10 @@ pub(super) struct Consumer<P> {
     parked: Box<[Read; RINGS]>,
     /// True if the body of the last long packet was copied, which clears its lines.
     body_copied: Cell<bool>,
-    /// The number of lines that are read between two reports to the producer. It is half of the first ring, so that
-    /// there is room for the longest packet when everything was read. It is not larger in the other rings, because the
-    /// producer needs recent reports there to decide if it can return to the first ring.
+    /// The number of lines that are read between two reports to the producer. It is half of the first ring: when
+    /// everything was read, less than half is unreported, so there is room for the longest packet. The number is not
+    /// larger in the other rings, because there the producer needs recent reports to decide if it can return to the
+    /// first ring.
     report_after: u64,
 }
 
@@ -444,8 +448,8 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]. Of a long one it copies the head;
-    /// [`Consumer::body`] and [`Consumer::skip`] handle the body.
+    /// Copies the next packet to the start of `into`, a buffer made by [`scratch`]. Of a long packet it copies only the
+    /// head; [`Consumer::body`] and [`Consumer::skip`] handle the body.
     #[inline(always)]
     pub(super) fn pop(&mut self, into: &mut [Payload]) -> Pop {
         self.clear();
@@ -540,8 +544,8 @@ impl<P: Place> Consumer<P> {
         if !sound {
             return Pop::Garbled;
         }
-        // Prefetches the first lines of the body before any of them is copied. It fetches them for writing, since they
-        // will be cleared.
+        // Prefetches the first lines of the body, before any of them is copied. The lines are fetched for writing,
+        // since they will be cleared.
         for position in (1..=FETCHED.min(body.div_ceil(LINE) as u64)).map(|n| self.at.position + n) {
             prefetch::for_writing(&self.place.lines()[self.at.size.index(position)]);
         }
@@ -570,8 +574,8 @@ impl<P: Place> Consumer<P> {
     #[cold]
     fn report(&mut self) {
         self.clear();
-        // Release: the loads and stores above come before the producer's writes to the lines after it has seen
-        // this.
+        // Release: the loads and stores above come before the writes that the producer makes to these lines after it
+        // has seen the report.
         self.place.ring(self.ring).1.store(self.at.position, Ordering::Release);
         self.at.reported = self.at.position;
     }
@@ -625,7 +629,7 @@ pub(super) enum Pop {
     Notice {
         number: u64,
     },
-    /// A long packet: bytes of its head, which were copied, and of its body.
+    /// A long packet. `head` is the number of bytes of its head, which were copied, and `body` that of its body.
     Long {
         head: usize,
         body: usize,
@@ -669,8 +673,8 @@ pub(super) fn scratch(lines: usize) -> Box<[Payload]> {
     vec![[0; CELLS]; lines / 2].into()
 }
 
-/// Moves bytes from the start of `from` to the start of `into`, until one of them is used up. Returns the rest of
-/// `into`.
+/// Moves bytes from the start of `from` to the start of `into`, until `from` is empty or `into` is full. Returns the
+/// rest of `into`.
 fn take<'a>(from: &mut &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
     let (taken, left) = from.split_at(from.len().min(into.len()));
     let (filled, rest) = into.split_at_mut(taken.len());

@@ -42,8 +42,7 @@ impl PeerHeap {
     }
 
     /// Returns true if the first `end` bytes are mapped. If they are not mapped yet but are in use by now, maps the
-    /// file
-    /// again.
+    /// file again.
     #[inline]
     fn reach(&mut self, end: usize) -> Result<bool, PortError> {
         if end > size_of_val(&*self.words) {

@@ -200,8 +200,7 @@ fn what_is_not_kept_goes_back_to_the_system() {
 }
 
 /// Page sizes that are multiples of this machine's page size. If an arena requests only whole pages of such a size,
-/// this
-/// kernel behaves like the kernel of a machine with pages of that size.
+/// this kernel behaves like the kernel of a machine with pages of that size.
 const PAGES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
 
 #[test]

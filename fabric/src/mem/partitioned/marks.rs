@@ -11,9 +11,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 /// Two bits for each partition, and the number of readers.
 ///
 /// Memory orders: a writer marks a partition or gives it back by a store with release order, and every load of the
-/// marks has
-/// acquire order. So the writer's last access happens before any access of the thread that sees the mark. In the same
-/// way, a reader's last access happens before the owner sees that the reader is gone.
+/// marks has acquire order. So the writer's last access happens before any access of the thread that sees the mark. In
+/// the same way, a reader's last access happens before the owner sees that the reader is gone.
 #[derive(Debug)]
 pub(super) struct Marks {
     len: usize,

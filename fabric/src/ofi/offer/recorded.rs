@@ -1,7 +1,7 @@
-//! Offers of providers whose hardware few machines have. They are what these providers would return for the hints that
-//! this port passes: `FI_MSG | FI_RMA`, both context modes, and all modes of registration in [`Plan`](super::Plan). The
-//! values were read in the source files that are named at each offer. The files are those of libfabric at v1.17.0, and
-//! for cxi, which came later, at v2.5.1. None of them orders reads after writes (`FI_ORDER_RAW`).
+//! Offers of providers whose hardware few machines have. These providers would return them for the hints that this port
+//! passes: `FI_MSG | FI_RMA`, both context modes, and all modes of registration in [`Plan`](super::Plan). The values
+//! were read in the source files that are named at each offer. The files are from libfabric v1.17.0, and for cxi, which
+//! came later, from v2.5.1. None of these providers orders reads after writes (`FI_ORDER_RAW`).
 
 use samite_fabric_sys as sys;
 
@@ -19,8 +19,8 @@ pub fn of(provider: &str) -> Option<Offer> {
     all().into_iter().find(|offer| offer.provider == provider)
 }
 
-/// `verbs;ofi_rxm`: prov/verbs/src/verbs_info.c, of which prov/rxm/src/rxm_init.c passes on orders, modes of
-/// registration and the smaller `cq_data_size`; rxm injects by copying to its own buffer.
+/// `verbs;ofi_rxm`, from prov/verbs/src/verbs_info.c and prov/rxm/src/rxm_init.c. rxm passes on the orders and modes of
+/// registration of verbs, and the smaller of the two values of `cq_data_size`. rxm injects by a copy to its own buffer.
 #[must_use]
 pub fn verbs_rxm() -> Offer {
     Offer {
@@ -63,8 +63,8 @@ pub fn cxi() -> Offer {
     }
 }
 
-/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c. The device's packets of 8 KiB leave
-/// the rest after their headers for injection.
+/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c. An injected message must fit in one of the
+/// device's packets of 8 KiB, together with the headers.
 #[must_use]
 pub fn efa() -> Offer {
     Offer {
@@ -85,7 +85,8 @@ pub fn efa() -> Offer {
     }
 }
 
-/// Returns the offer of `psm3` that has immediates and messages, from prov/psm3/src/psmx3_attr.c and psmx3.h.
+/// `psm3`, from prov/psm3/src/psmx3_attr.c and psmx3.h. psm3 makes several offers. This is the one that has immediates
+/// and messages.
 #[must_use]
 pub fn psm3() -> Offer {
     Offer {

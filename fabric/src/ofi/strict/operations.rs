@@ -22,7 +22,7 @@ pub(super) struct Write {
     flags: u64,
 }
 
-// SAFETY: the owner of the port posts it, and the port is `Send`.
+// SAFETY: the thread that owns the port posts the write, and the port is `Send`.
 unsafe impl Send for Write {}
 
 pub(super) fn messages(below: sys::fi_ops_msg) -> sys::fi_ops_msg {
@@ -46,14 +46,14 @@ pub(super) fn object(below: sys::fi_ops) -> sys::fi_ops {
 /// Returns the rules of an endpoint whose tables are ours.
 ///
 /// # Safety
-/// `ep` is such an endpoint, and open.
+/// `ep` is open, and its tables are ours.
 unsafe fn rules<'a>(ep: *mut sys::fid_ep) -> &'a Rules {
     // SAFETY: the table is the first part of its rules, which live for ever.
     unsafe { &*(*ep).msg.cast::<Rules>() }
 }
 
 impl Rules {
-    /// Posts an operation on local memory by `post`, which gets the descriptor of the provider below.
+    /// Posts an operation on local memory by a call of `post`, to which it passes the descriptor of the provider below.
     ///
     /// # Safety
     /// As for the imitated call.
@@ -83,9 +83,10 @@ impl Rules {
             let held = &mut state.held;
             let Some(write) = (if in_order { held.pop_front() } else { held.pop_back() }) else { return };
             drop(state);
-            // SAFETY: it was posted with memory and a context that stay until it completes.
+            // SAFETY: the write was posted with memory and a context that stay until the write completes.
             if unsafe { self.begin(&write) } != 0 {
-                // No room, or an error, which cannot be reported otherwise.
+                // The provider below has no room, or returned an error. There is no way to report an error here, so the
+                // write is retried.
                 let held = &mut self.state().held;
                 return if in_order { held.push_front(write) } else { held.push_back(write) };
             }
@@ -95,7 +96,7 @@ impl Rules {
     /// Passes a write to the provider below.
     ///
     /// # Safety
-    /// Memory and context stay until it completes.
+    /// The memory and the context of the write stay until it completes.
     unsafe fn begin(&self, write: &Write) -> isize {
         let mut descriptors = write.descriptors.clone();
         let message = sys::fi_msg_rma {
@@ -122,7 +123,7 @@ unsafe extern "C" fn recv(
     from: sys::fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller keeps the contract of the call, which is passed on.
+    // SAFETY: the caller meets the conditions of the call, and the call is passed on.
     unsafe {
         let rules = rules(ep);
         rules.post(context, (buf, len, descriptor), sys::FI_RECV, |below| {
@@ -258,8 +259,8 @@ unsafe fn gathered(
 }
 
 unsafe extern "C" fn read_completions(cq: *mut sys::fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the queue's table is one of ours, and part of its rules. The caller gives room for that many entries
-    // of the format of the port's queues, of which the provider writes as many as it returns.
+    // SAFETY: the queue's table is one of ours, and part of its rules. The caller gives room for `count` entries of the
+    // format of the port's queues. The provider returns the number of entries that it has written.
     unsafe {
         let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
         rules.begin_writes();
@@ -285,7 +286,7 @@ unsafe extern "C" fn read_error(cq: *mut sys::fid_cq, entry: *mut sys::fi_cq_err
 }
 
 unsafe extern "C" fn close(ep: *mut sys::fid) -> c_int {
-    // SAFETY: only endpoints with our other tables have this one; the caller closes an open one.
+    // SAFETY: an endpoint with this table has our other tables too, and the caller closes an open endpoint.
     unsafe {
         let rules = rules(ep.cast());
         let status = rules.below.fid.close.expect("objects can be closed")(ep);

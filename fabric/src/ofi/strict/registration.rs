@@ -1,4 +1,4 @@
-//! Registrations as the imitated provider makes them, each over one of the provider below.
+//! Registrations by the rules of the imitated provider. Each is based on a registration of the provider below.
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -20,17 +20,17 @@ pub(super) struct Mr {
     access: u64,
     key: u64,
     is_bound: bool,
-    /// The registration of the provider below, once this one works.
+    /// The registration of the provider below. It is null until this registration is enabled.
     below: *mut sys::fid_mr,
 }
 
-/// Returns the provider's table, with our own registration.
+/// Returns the provider's table, with our own function for registration.
 pub(super) fn table(below: sys::fi_ops_mr) -> sys::fi_ops_mr {
     sys::fi_ops_mr { reg: Some(register), ..below }
 }
 
-/// Returns the registration of a descriptor, with its descriptor for the provider below. `None` if no descriptor is
-/// given and none is needed.
+/// Returns the registration of a descriptor, and the corresponding descriptor of the provider below. Returns `None` if
+/// no descriptor is given and none is needed.
 ///
 /// # Safety
 /// `descriptor` is null or that of an open registration.
@@ -46,7 +46,7 @@ pub(super) unsafe fn described(
         assert!(!rules.mode.local || len == 0, "local memory without a descriptor (FI_MR_LOCAL)");
         return None;
     }
-    // SAFETY: the descriptor of a registration is its address (see `register`), and it is open.
+    // SAFETY: the descriptor of a registration is its address (see `register`), and the registration is open.
     let mr = unsafe { &*descriptor.cast::<Mr>() };
     assert!(std::ptr::eq(mr.rules, rules), "a descriptor of another domain");
     let start = start as usize;
@@ -54,7 +54,7 @@ pub(super) unsafe fn described(
     assert!(is_inside, "local memory outside of its registration");
     assert_eq!(mr.access & access, access, "local memory that was registered for another use");
     assert!(!mr.below.is_null(), "a registration that is not enabled (FI_MR_ENDPOINT)");
-    // SAFETY: it is enabled, so there is one below, and it is open.
+    // SAFETY: the registration is enabled, so it has an open registration of the provider below.
     Some((mr, unsafe { sys::fi_mr_desc(mr.below) }))
 }
 
@@ -95,7 +95,7 @@ unsafe extern "C" fn register(
         is_bound: false,
         below: null_mut(),
     }));
-    // SAFETY: it was just made, and the caller gets it only if it works.
+    // SAFETY: the registration was just made, and the caller gets it only if it was enabled or can be enabled later.
     unsafe {
         (*new).fid.mem_desc = new.cast();
         let status = if rules.mode.bound { 0 } else { enable(new) };
@@ -112,7 +112,7 @@ unsafe extern "C" fn register(
 /// # Safety
 /// `mr` is open and not enabled.
 unsafe fn enable(mr: *mut Mr) -> c_int {
-    // SAFETY: the rules live for ever, and the domain as long as its registrations.
+    // SAFETY: the rules are never freed, and the domain lives as long as its registrations.
     unsafe {
         let Mr { rules, domain, start, len, access, key, .. } = *mr;
         let below = &raw mut (*mr).below;

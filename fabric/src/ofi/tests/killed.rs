@@ -1,4 +1,4 @@
-//! A peer that is another process, and is killed in the middle of traffic in both directions.
+//! Tests with a peer in another process, which is killed in the middle of traffic in both directions.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,7 +9,8 @@ use super::*;
 const ROUNDS: usize = 8;
 const LEN: usize = 4 << 20;
 const PACKET: usize = 9000;
-/// A loss that has not shown by then never does: there was nothing on its way when the peer died.
+/// The number of steps for which the test waits for a report of the loss after the peer was killed. If there is no
+/// report by then, no operation was under way when the peer died, so none will report the loss.
 const STEPS_AFTER: usize = 1000;
 /// The variable with the path at which the peer, which runs this same program, finds its parent.
 const RENDEZVOUS: &str = "SAMITE_TEST_RENDEZVOUS";
@@ -32,7 +33,8 @@ fn a_killed_peer_takes_nobody_with_it() {
                 .spawn()
                 .expect("this program starts");
             let (stream, _) = listener.accept().expect("the peer comes");
-            // The numbers of steps have unequal distances, so that each death comes at a different step.
+            // The differences between the numbers of steps are unequal, so that the deaths come at different moments of
+            // the traffic.
             let steps = 20 + 97 * round * round;
             survive(&mut node, &stream, round, steps, || {
                 peer.kill().expect("it runs");
@@ -111,7 +113,7 @@ fn serve(stream: &UnixStream) {
     }
 }
 
-/// Swaps addresses and registrations with the other side.
+/// Exchanges addresses and keys of registrations with the other side.
 fn meet(node: &mut Node, mut stream: &UnixStream, registration: Registration) -> (PeerId, Remote) {
     let address = node.port.address().0;
     let keys = [registration.key, registration.base].map(u64::to_le_bytes);

@@ -84,8 +84,7 @@ fn the_owner_gets_all_back_when_it_is_quiet() {
         let is_quiet = model.marks.is_quiet();
         if is_quiet {
             // A writer sets `has_news` after it has marked its partition, so possibly in the next round. It has no
-            // other
-            // effect on the next round.
+            // other effect on the next round.
             model.marks.reset();
             (0..2).for_each(|part| model.write(part, 8));
             assert!(model.marks.take(0..1));
