@@ -1,7 +1,7 @@
 //! Matching without MPI: a dispatcher that pairs remote calls with the workers that wait for them.
 //!
 //! A call carries the service (the context), the client (the source), and the method with its priority (the tag). A
-//! worker waits for calls of one service: for all of them, for those from one client, or for one method at any
+//! worker waits for calls of one service: for all calls, for the calls of one client, or for one method at any
 //! priority. Calls without a waiting worker stay in a queue of limited memory.
 
 use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting, Purged};

@@ -37,9 +37,9 @@ pub(crate) use list::AdaptiveLinks;
 /// compares the serial numbers of the first match in that list and in the bin of its source. While a context has at
 /// most 64 messages, a receive from any source compares the serial numbers of the first matches of all bins. Above
 /// that, the messages are also in the context's *log*, an array of their slots in order of arrival. A message stores
-/// its place in the log, so its removal is one store; the log closes its gaps when they outnumber the messages. When a
-/// search has looked at 256 places of the log without a match, its messages are also added to the tag index. A receive
-/// with a mask is stored there under its masked tag, and a message searches once for each mask in use.
+/// its place in the log, so its removal is one store. When the gaps in the log outnumber the messages, the gaps are
+/// closed. When a search has looked at 256 places of the log without a match, its messages are also added to the tag
+/// index. A receive with a mask is stored there under its masked tag, and a message searches once for each mask in use.
 ///
 /// `m` is the number of distinct masks of receives in the tag index:
 ///
@@ -61,7 +61,7 @@ pub(crate) use list::AdaptiveLinks;
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
-    /// The entry of a queue that has only one. It is in no list, and there need be no [`Lead`] for its context.
+    /// For each queue that has only one entry, that entry. It is in no list, and its context may have no [`Lead`].
     lone: [Option<Lone>; 2],
     /// The serial number of the last entry.
     serial: u64,

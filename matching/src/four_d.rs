@@ -443,8 +443,8 @@ impl Coordinate for JumpPoint {
     }
 }
 
-/// Returns true if the entry is a receive from any source. Such a receive is not in the index, whose coordinates are the
-/// digits of the source.
+/// Returns true if the entry is a receive from any source. Such a receive is not in the index, whose coordinates are
+/// the digits of the source.
 fn is_from_any<Q: Query, T>(entry: &Entry<Q, SequencedLinks, T>) -> bool {
     Q::SIDE == Side::Posted && entry.source == Source::ANY.bits()
 }

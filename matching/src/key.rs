@@ -71,8 +71,8 @@ impl fmt::Debug for Source {
     }
 }
 
-/// The messages that a receive accepts. It matches an envelope of the same context whose source it accepts and whose
-/// tag equals `tag` in every bit that is set in `mask`.
+/// The messages that a receive accepts. A pattern matches an envelope of the same context if it accepts the source, and
+/// if the tag equals `tag` in every bit that is set in `mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// The communication context.

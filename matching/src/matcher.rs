@@ -82,7 +82,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
 
     /// Returns the first unexpected message that matches, and leaves it queued.
     ///
-    /// It takes `&mut self` because a search may reorganize the queue to shorten the next one.
+    /// This function takes `&mut self`, because a search may reorganize the queue to shorten the next search.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(UnexpectedId, Envelope, &U)> {
         let slot = self.probe_unexpected(pattern)?;
         let entry = &self.unexpected[slot];

@@ -306,7 +306,7 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut pool = Pool::new();
         let mut slots = insert(&mut pool, MANY);
-        // Retires the slot of an entry in the middle first, and then that of the first one.
+        // First retires the slot of an entry in the middle, and then the slot of the first entry.
         for at in [1, 0] {
             let used_up = slots.remove(at);
             pool[used_up].generation = LAST;

@@ -1,4 +1,4 @@
-//! An array over the ranks: the structure of Open MPI, and the fastest of the published ones.
+//! An array over the ranks: the structure of Open MPI, and the fastest of the published structures.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

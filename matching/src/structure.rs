@@ -14,9 +14,8 @@ use crate::query::Query;
 /// in the entries' links and in objects of its own. Every method is generic over the [`Query`], which selects
 /// one of the two queues.
 ///
-/// The contract is MPI's order: a search finds the matching entry that was inserted first. A
-/// receive from any source and one from a given source may match the same message, so this holds across all sources
-/// of a context.
+/// The contract is MPI's order: a search finds the matching entry that was inserted first. A receive from any source
+/// and a receive from one source may match the same message, so the order holds across all sources of a context.
 ///
 /// The trait is sealed, because its methods take types that only this crate creates.
 pub trait Structure: Debug + Sized {

@@ -49,7 +49,7 @@ use crate::contexts::FIRST;
 pub struct Proposal {
     /// The ranks that take part. This rank is one of them.
     pub ranks: Group,
-    /// The context of the agreement's messages. It must carry no other messages than those of agreements.
+    /// The context of the agreement's messages. Only messages of agreements may use this context.
     pub control: u32,
     /// `None` if all members of the control context take part. Such agreements are numbered, so all members must begin
     /// them in the same order. If only some members take part, a tag that distinguishes this agreement from others that
@@ -91,7 +91,7 @@ pub struct Leader {
     pub rank: WorldRank,
     /// A control context of both leaders.
     pub control: u32,
-    /// A tag that distinguishes this creation from others with the same leaders.
+    /// A tag that distinguishes this creation from other creations with the same leaders.
     pub tag: u32,
 }
 
@@ -194,7 +194,8 @@ struct Agreement {
     ranks: Group,
     /// The index of the tree's root in `ranks`.
     root: u32,
-    /// The index of this rank in the tree: its index in `ranks`, counted from that of the root and wrapping at the end.
+    /// The index of this rank in the tree: its distance from the root in `ranks`, where the first rank follows the last
+    /// one.
     index: u32,
     control: u32,
     tag: Option<u32>,
@@ -219,7 +220,7 @@ struct Agreement {
     /// The contexts that this rank opened in step 2.
     opened: Option<Agreed>,
     result: Option<Result<Option<Agreed>, Error>>,
-    /// True if the caller has given up its interest in the result.
+    /// True if the caller does not want the result any more.
     is_dropped: bool,
 }
 
@@ -535,7 +536,8 @@ impl Agreements {
         agreement.number != UNKNOWN || !self.all.values().any(|other| other.learns(agreement.begun_at))
     }
 
-    /// Returns the number of the first agreement in which all members take part and which has not ended.
+    /// Returns the number of the first agreement that has not ended, of those in which all members of a control context
+    /// take part.
     fn first_number(&self, control: u32) -> u64 {
         let under_way = |agreement: &&Agreement| {
             agreement.control == control && agreement.tag.is_none() && agreement.result.is_none()
@@ -668,7 +670,7 @@ impl Agreement {
             && (!of.contains(&self.index) || answer.choices.chunks(3).any(|choice| choice == mine))
     }
 
-    /// Merges the answer of the other group with that of this group.
+    /// Merges the answer of the other group with the answer of this group.
     fn merge_group<P: Port>(&mut self, engine: &Engine<P>, theirs: Answer) {
         let theirs = match (self.round, theirs.vote) {
             (Round::Choosing, Vote::Again) => Answer::gave_up(self.awaited()),
@@ -780,7 +782,8 @@ impl Agreement {
     /// Receives the answer of a rank. Returns `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// This rank or the other one gives up, or a rank has ended whose part in the creation is necessary.
+    /// Returns an error if this rank or the other one gives up, or if a rank that is necessary for the creation has
+    /// ended.
     fn hear<P: Port>(
         &mut self,
         engine: &mut Engine<P>,

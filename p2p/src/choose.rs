@@ -1,4 +1,4 @@
-//! The choice of a message's protocol: a pure function of its size, the path and the credit.
+//! The choice of a message's protocol: a pure function of the message's size, the path and the credit.
 
 use samite_fabric::wire::Header;
 use samite_fabric::{Caps, Reach};

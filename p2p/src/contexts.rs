@@ -1,9 +1,9 @@
 //! Contexts: the ranks that may use each context, and which of them have ended.
 //!
-//! A message carries the number of its context, and only receives of that context match it. The contexts below [`FIRST`]
-//! belong to all ranks of the job, and are always open. The others are opened in pairs, for a communicator's messages
-//! (an even number) and for the agreements of its members (the next number). A pair is opened for a group of ranks, its
-//! *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
+//! A message carries the number of its context, and only receives of that context match it. The contexts below
+//! [`FIRST`] belong to all ranks of the job, and are always open. The others are opened in pairs, for a communicator's
+//! messages (an even number) and for the agreements of its members (the next number). A pair is opened for a group of
+//! ranks, its *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
 //!
 //! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
 //! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
@@ -19,7 +19,7 @@ use crate::names::Closed;
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
 
-/// The contexts that are open at this rank, and those that it has closed but other members may still use.
+/// The contexts that are open at this rank, and the contexts that this rank has closed but other members may still use.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     all: Slab<Pair>,
@@ -29,7 +29,7 @@ pub(crate) struct Contexts {
     /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
     /// ends.
     alive: [u64; ALIVE],
-    /// The first name that this rank has never used. Every later one is unused too.
+    /// The first name that this rank has never used. Every later name is unused too.
     next: u64,
     pub(crate) closed: Closed,
     /// The number of pairs in which all members except this rank have ended.
@@ -44,7 +44,8 @@ pub(crate) struct Contexts {
 const ALIVE: usize = 256;
 
 /// The maximum number of entries in [`Contexts::early`] for one rank. A rank reaches it only if that many of its
-/// threads create communicators at the same time. Beyond it the oldest entries are dropped, to limit the memory.
+/// threads create communicators at the same time. Beyond this number the oldest entries of the rank are dropped, to
+/// limit the memory.
 const EARLY_MAX: usize = 64;
 
 /// The contexts of one communicator.
@@ -133,8 +134,8 @@ impl Contexts {
         Some(pair)
     }
 
-    /// Returns the first name that this rank has not used and whose numbers are free. Returns `None` if all numbers are in
-    /// use.
+    /// Returns the first name that this rank has not used and whose numbers are free. Returns `None` if all numbers are
+    /// in use.
     pub(crate) fn free_name(&self) -> Option<u64> {
         let end = self.next.checked_add(self.closed.space())?;
         let mut name = self.next;

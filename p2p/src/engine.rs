@@ -50,8 +50,8 @@ pub enum Mode<'a> {
     Synchronous,
     /// The send ends at once. If its message cannot be sent at once, it is copied to this buffer.
     Buffered(&'a Arc<SendBuffer>),
-    /// The send ends when its message has been matched, as a synchronous one. If the message arrives before a receive
-    /// for it is posted, the message is dropped, and the send ends with [`Error::NotPosted`].
+    /// The send ends when its message has been matched, as a synchronous send does. If the message arrives before a
+    /// receive for it is posted, the message is dropped, and the send ends with [`Error::NotPosted`].
     Ready,
 }
 
@@ -144,7 +144,7 @@ impl<P: Port> Engine<P> {
     /// members are the incarnations that take part now. After a member has ended, operations with it end with
     /// [`Error::PeerFailed`], even if its rank is restarted. A peer that sends in a context that is not open, or of
     /// which it is not a member, has failed. So the members agree on a context first, and each opens it before any
-    /// other member can send in it.
+    /// other member can send in that context.
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
@@ -153,9 +153,9 @@ impl<P: Port> Engine<P> {
         self.open_between(name, members, None)
     }
 
-    /// Opens two contexts as [`open_contexts`](Self::open_contexts) does. With `remote`, the members are those of two
-    /// groups: `group`, which contains this rank, and `remote`. In the first context the members of each group exchange
-    /// messages with those of the other one.
+    /// Opens two contexts as [`open_contexts`](Self::open_contexts) does. With `remote`, the members are the ranks of
+    /// two groups: `group`, which contains this rank, and `remote`. In the first context the members of each group
+    /// exchange messages with the members of the other group.
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.

@@ -6,15 +6,16 @@ use samite_fabric::link::{Cause, Error, WorldRank};
 
 /// The failures of peers, for receives from any source in the contexts of which the peer is a member.
 ///
-/// When a failure becomes known, it is reported to every such receive that waits. If none waits in a context, it is
-/// reported to the context's next receive that must wait or finds no message. So a program that receives from any
-/// source in a loop learns of each failure, even if it became known between two receives. (MPI's ULFM raises a failure
-/// until it is acknowledged; here the report itself acknowledges it.)
+/// When a failure becomes known, it is reported to every such receive that waits. If no such receive waits in a
+/// context, the failure is reported to the context's next receive that must wait or finds no message. So a program that
+/// receives from any source in a loop learns of each failure, even if it became known between two receives. (MPI's ULFM
+/// raises a failure until it is acknowledged; here the report itself acknowledges it.)
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// The failures in the order in which they became known.
     known: Vec<Failure>,
-    /// For each context, the number of failures that need no further report there: they are the first ones in `known`.
+    /// For each context, the number of failures that need no further report there. They are the first failures in
+    /// `known`.
     told: HashMap<u32, u32>,
 }
 

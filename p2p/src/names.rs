@@ -90,8 +90,8 @@ impl Closed {
         self.all().any(|range| range.name(number, self.space).is_some())
     }
 
-    /// Returns the next name whose number lies behind the closed range that contains the number of `name`. Returns `None`
-    /// if no closed range contains it.
+    /// Returns the next name whose number lies behind the closed range that contains the number of `name`. Returns
+    /// `None` if no closed range contains it.
     pub(crate) fn behind(&self, name: u64) -> Option<u64> {
         let number = self.number(name);
         let rest = |range: &Range| Some(range.until - range.name(number, self.space)?);
@@ -134,8 +134,8 @@ impl Closed {
         self.to_ask = 0;
     }
 
-    /// Selects the ranges about which members are to be asked: those whose numbers will be needed soon, or all ranges
-    /// if no number is free. `free` is the next name whose number is free.
+    /// Selects the ranges about which members are to be asked: the ranges whose numbers will be needed soon, or all
+    /// ranges if no number is free. `free` is the next name whose number is free.
     pub(crate) fn ask(&mut self, free: Option<u64>) {
         if self.to_ask == 0 && self.inquiry.is_none() {
             let soon = free.map_or(u64::MAX, |free| free + self.space / 4);

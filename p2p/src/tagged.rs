@@ -306,7 +306,7 @@ impl Tagged {
     }
 
     /// Returns the first name from `from` on in whose contexts this rank may still send to `rank`; `until` if there is
-    /// none before it. If the rank is this one, contexts in which it still receives count too.
+    /// none before it. If `rank` is this rank, contexts in which this rank still receives count too.
     fn first_used(&self, link: &Link, from: u64, until: u64, rank: WorldRank) -> u64 {
         let space = self.contexts.closed.space();
         let receives = rank == link.identity().rank;

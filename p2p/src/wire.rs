@@ -35,8 +35,8 @@
 //! ```
 //! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
 //!
-//! A packet that answers another one names the operation by the number that the operation's owner has given it. The
-//! number contains a generation, so a packet about an operation that is over is recognized and ignored.
+//! A packet that answers another packet names the operation by the number that the operation's owner has given to it.
+//! The number contains a generation, so a packet about an operation that has ended is recognized and ignored.
 
 use samite_fabric::Remote;
 use samite_fabric::wire::{Header, Protocol, WireError};
@@ -221,8 +221,8 @@ pub(crate) struct Cts {
     pub(crate) len: U64,
 }
 
-/// Begins a packet with bytes of a message: in DATA those that a CTS requested, in STREAM those that follow their
-/// envelope without a request.
+/// Begins a packet with bytes of a message: in DATA the bytes that a CTS requested, in STREAM the bytes that follow
+/// their envelope without a request.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Data {
@@ -231,7 +231,7 @@ pub(crate) struct Data {
     pub(crate) offset: U64,
 }
 
-/// The receiver has finished a message that started with an RTS, or matched one that came in a SYNC.
+/// The receiver has finished a message that started with an RTS, or matched a message that arrived in a SYNC.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fin {

@@ -58,8 +58,8 @@ pub(super) struct Leads {
     bytes: usize,
 }
 
-/// The number of contexts with room in the structure itself. A communicator usually has two, one for
-/// its own messages and one for its collectives.
+/// The number of contexts with room in the structure itself. A communicator usually has two contexts, one for its own
+/// messages and one for its collectives.
 const FIXED: usize = 2;
 
 /// The number of contexts up to which comparison is faster than hashing.
@@ -135,8 +135,8 @@ impl Leads {
         self.leads.capacity() * mem::size_of::<Lead>() + self.table.reserved() + logs.sum::<usize>()
     }
 
-    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry: its context may be new, and so may the
-    /// context of the single entry that was stored before it.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) for one more entry. The context of the new entry may be
+    /// new, and so may the context of the single entry that was stored before it.
     pub(super) fn growth(&self) -> usize {
         2 * mem::size_of::<Lead>() + self.table.growth(COMPARED + 2)
     }

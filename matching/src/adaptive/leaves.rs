@@ -214,7 +214,7 @@ impl Leaves {
         self.leaves.len() - self.free.len()
     }
 
-    /// Returns the leaf of a block. First tries the leaf next to the one that was found last, which is the right one if
+    /// Returns the leaf of a block. First tries the leaf next to the one that was found last. It is the right leaf if
     /// ranks are used and searched in order.
     #[inline(never)]
     fn find_leaf(&self, key: Key, list: &LeafList) -> Option<u32> {

@@ -11,12 +11,12 @@ pub struct AdaptiveLinks {
     prev: Option<Slot>,
     /// The next entry of the list.
     pub(super) next: Option<Slot>,
-    /// The serial number; for a message in the log, its place there.
+    /// The serial number of the entry; for a message in the log, the message's place in the log.
     pub(super) order: u64,
 }
 
 impl AdaptiveLinks {
-    /// Returns true if the entry at `slot`, which has these links, is the only one of its list.
+    /// Returns true if the entry at `slot` is the only one of its list. `self` are the links of this entry.
     pub(super) fn is_alone(&self, slot: Slot) -> bool {
         self.prev == Some(slot)
     }

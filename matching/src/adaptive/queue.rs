@@ -290,7 +290,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes the entry at `slot`, which has these links, out of its bin.
+    /// Takes the entry at `slot` out of its bin. `links` are the links of the entry.
     #[inline(always)]
     fn unlink_from_bin<Q: Query, T>(
         &mut self,

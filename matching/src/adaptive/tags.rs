@@ -81,7 +81,7 @@ impl TagIndex {
         self.lanes == 0
     }
 
-    /// Returns the first entry of the lane. Call it only with a mask that at least one entry has.
+    /// Returns the first entry of the lane. Call this function only if at least one entry has the mask of the lane.
     #[inline]
     pub(super) fn first(&self, lane: &Lane) -> Option<Slot> {
         let first = self.find(lane, lane.bucket(self.buckets.len()))?;
@@ -286,8 +286,8 @@ impl TagIndex {
         self.bytes += (buckets - before) * mem::size_of::<u32>();
         self.buckets.reserve_exact(buckets - before);
         self.buckets.resize(buckets, NO_NODE);
-        // When the number of buckets doubles, each lane of a bucket stays there or moves to the one new bucket that
-        // corresponds to it.
+        // When the number of buckets doubles, each lane of a bucket stays in that bucket, or moves to the one new
+        // bucket that corresponds to it.
         for bucket in 0..before {
             let mut first = mem::replace(&mut self.buckets[bucket], NO_NODE);
             while first != NO_NODE {

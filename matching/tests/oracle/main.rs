@@ -17,7 +17,8 @@ fn settings() -> ProptestConfig {
     }
 }
 
-/// One property for each structure: it returns the same as the list, and keeps its memory within the budget.
+/// Makes a test for each structure: the structure must return the same results as the list, and keep its memory within
+/// the budget.
 macro_rules! agrees_with_the_list {
     ($($name:ident: $structure:ty),* $(,)?) => {
         proptest! {

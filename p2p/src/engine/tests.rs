@@ -629,7 +629,7 @@ fn a_watcher_hears_of_each_end_once_and_nothing_of_it_is_left() {
     }
     settle(&mut engines);
     let receiver = &mut engines[1];
-    // Collect one request by its name, forget one, and unwatch one.
+    // Collect one request by its name, forget another one, and unwatch a third one.
     receiver.collect(receives.swap_remove(9), &mut ()).unwrap().result.unwrap();
     receiver.forget(receives.pop().unwrap());
     let unwatched = receives.pop().unwrap();

@@ -135,8 +135,8 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
-    /// Closes the contexts of a communicator: cancels their receives and drops their unexpected messages. Later messages
-    /// are dropped on arrival.
+    /// Closes the contexts of a communicator: cancels their receives and drops their unexpected messages. Later
+    /// messages are dropped on arrival.
     #[cold]
     pub(crate) fn close_contexts(&mut self, link: &mut Link, context: u32) {
         if let Some(first) = self.contexts.close(context, link) {

@@ -270,8 +270,8 @@ impl Tagged {
         }
     }
 
-    /// Turns the waiting messages of a peer's synchronous and ready sends into ordinary ones. They have arrived whole,
-    /// so they can be received, but the peer has ended and waits for no answer.
+    /// Turns the waiting messages of a peer's synchronous and ready sends into ordinary messages. These have arrived
+    /// whole, so they can be received, but the peer has ended and waits for no answer.
     fn keep_synchronous(&mut self, peer: Peer) {
         let matcher = &mut self.matcher;
         self.synchronous.retain(|(sender, _), unexpected| {
@@ -398,7 +398,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Ends all requests that involve a rank, or only those in one context.
+    /// Ends all requests that involve a rank, or only the requests in the context `only`.
     #[cold]
     fn fail_requests(&mut self, link: &mut Link, rank: WorldRank, only: Option<u32>, cause: &Cause) {
         let mine = self.requests.select(|request| {

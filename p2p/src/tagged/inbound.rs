@@ -207,7 +207,7 @@ impl Tagged {
         self.inflow(link, id, data.offset.get(), bytes, lent)
     }
 
-    /// Handles an RTS: matches the message with a posted receive, or lets it wait for one.
+    /// Handles an RTS: matches the message with a posted receive, or lets the message wait for a receive.
     fn accept_rts(
         &mut self,
         link: &mut Link,
@@ -368,7 +368,7 @@ impl Tagged {
         }
     }
 
-    /// Removes a message of a synchronous or ready send from the list of those that wait.
+    /// Removes a message of a synchronous or ready send from the list of such messages that wait for a receive.
     #[inline(never)]
     fn forget_synchronous(&mut self, link: &mut Link, envelope: &Envelope, send: u64) {
         if let Some(peer) = link.find(WorldRank(envelope.source)) {

@@ -244,8 +244,8 @@ impl Tagged {
             (Choice::Stream, _) => TransferMode::Stream,
             _ => TransferMode::Push,
         };
-        // A short message goes as a bare envelope only because credit was lacking. Ask for credit, so that the next
-        // message has some.
+        // A short message is sent as an envelope without data only because credit was lacking. Ask for credit, so that
+        // the next message has some.
         let state = out.link.peer(peer);
         let lacks_credit = mode == TransferMode::Push && len <= stream_max && credit < cost(len);
         let asks = lacks_credit && !state.is_asked() && !exhausted;

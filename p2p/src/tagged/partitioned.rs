@@ -60,7 +60,7 @@ pub(crate) struct Partitioned {
     last: u64,
 }
 
-/// The key of a waiting half or initialization: context, source, tag, and a number that is larger for each later one.
+/// The key of a waiting half or initialization: context, source, tag, and a number that is larger for each later entry.
 type Waiting = (u32, WorldRank, u64, u64);
 
 /// The initialization of a send of another rank that waits for a receive of this rank.
@@ -742,7 +742,8 @@ impl Tagged {
         }
     }
 
-    /// Ends all halves with a failed peer, or only those in one context, and drops the peer's waiting initializations.
+    /// Ends all halves with a failed peer, or only the halves in the context `only`, and drops the peer's waiting
+    /// initializations.
     pub(super) fn fail_halves(&mut self, link: &mut Link, peer: Peer, only: Option<u32>, cause: &Cause) {
         let rank = link.peer(peer).rank();
         for id in

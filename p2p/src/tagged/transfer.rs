@@ -33,8 +33,8 @@ impl Tagged {
         let Some(peer) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };
-        // If the sender's hello has just arrived, there is no path to it yet. There will be one before the first get is
-        // posted.
+        // If the sender's hello has just arrived, there is no path to the sender yet. There will be a path before the
+        // first get is posted.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
@@ -108,7 +108,7 @@ impl Tagged {
         }
         self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
-            // This cannot fail: the bytes are the first ones of the stream, and not more than it has.
+            // This cannot fail: the bytes are the first bytes of the stream, and not more than the stream has.
             let _ = self.inflow(link, id, 0, bytes, lent);
         }
     }
@@ -391,8 +391,8 @@ impl Tagged {
                 Buffer::Lent { place, .. } => match lent.read(id, *place) {
                     Some(bytes) => bytes,
                     None => {
-                        // The buffer of this send is not lent. Try the next send, whose buffer may be lent; but not all
-                        // of them in one call.
+                        // The buffer of this send is not lent. Try the next send, whose buffer may be lent; but do not
+                        // try all sends in one call.
                         away += 1;
                         pushes.rotate_left(1);
                         if away < pushes.len().min(AWAY_MAX) {
@@ -545,7 +545,7 @@ impl Tagged {
     }
 }
 
-/// Appends bytes of a stream to those that are kept. Returns true if the stream is complete.
+/// Appends bytes of a stream to the bytes that are kept already. Returns true if the stream is complete.
 fn keep(
     kept: &mut Vec<u8>,
     total: usize,

@@ -15,7 +15,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
 }
 
 /// Claims a long message of rank 1 at rank 0 as soon as its envelope is there. Returns the claim, and true if the
-/// sender had sent all of it when nothing moved any more.
+/// sender had sent the whole message when no more packets arrived.
 fn claim_long<M: Medium>(job: &mut Job<M>, tag: u64) -> (bool, Claimed) {
     let send = job.send_as(1, 0, 0, tag, &bytes(1, LONG), Borrowed, NEVER);
     job.poll_until(|job| job.engine(0).probe(&exact(1, tag)).unwrap().is_some());

@@ -11,7 +11,8 @@ fn budget(bytes: usize) -> Config {
     config
 }
 
-/// Sends `count` messages of 400 bytes with tags from 0 on, and lets all permitted ones arrive.
+/// Sends `count` messages of 400 bytes with tags from 0 on, and polls until all messages that the budget permits have
+/// arrived.
 fn flood<M: Medium>(job: &mut Job<M>, from: usize, count: u64) -> Vec<Op> {
     let sends = (0..count).map(|tag| job.send(from, 1, tag, &bytes(tag as usize, 400))).collect();
     job.settle();

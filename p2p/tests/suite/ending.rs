@@ -157,7 +157,7 @@ pub(crate) fn a_send_ends_though_its_receiver_does_not_poll<M: Medium>(medium: M
         cases.flat_map(|case| (0..4).map(move |bits| (case, (bits & 1 > 0, bits & 2 > 0))))
     {
         let recv = matched.then(|| job.recv_as(1, exact(0, 5), len, Borrowed, NEVER));
-        // Some fill the port or use up the credit; the last one waits for its turn.
+        // Some of these sends fill the port or use up the credit. The last send waits for its turn.
         let sends: Vec<_> = (0..5).map(|_| job.send_as(0, 1, 0, 5, &bytes(1, len), whose, NEVER)).collect();
         if matched {
             // The receiver requests the first bytes, and takes none.
@@ -298,8 +298,8 @@ fn what_is_concealed_is_not_read() {
     assert_unharmed(job);
 }
 
-/// Returns a borrowed send that was matched and waits for its data to be lent, with its receive; `None` if it does not
-/// wait.
+/// Returns a borrowed send that was matched and waits for its data to be lent, with its receive; `None` if the receiver
+/// reads the exposed data, because then the send does not wait.
 fn stuck_in_sending<M: Medium>(job: &mut Job<M>) -> Option<(Op, Op)> {
     let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);
     job.withhold(0, true);

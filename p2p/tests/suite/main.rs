@@ -72,7 +72,7 @@ impl Simulated {
     }
 
     /// A network with the limits and capabilities of a provider that needs hardware. Completions are as late and as
-    /// reordered as these permit.
+    /// reordered as the capabilities permit.
     #[cfg(feature = "ofi")]
     fn like(offer: &samite_fabric::ofi::offer::Offer) -> Self {
         let plan = offer.plan(&Default::default(), true).expect("the port can use it");
@@ -215,7 +215,7 @@ impl Medium for Mixed {
     }
 }
 
-/// Ports that expose borrowed memory, to peers that can read it or cannot.
+/// Ports that expose borrowed memory. `reads` tells if the peers can read it.
 struct Exposing {
     network: Simulated,
     reads: bool,

@@ -1,5 +1,5 @@
-//! Misuse by the caller, and packets of processes that are not in the job. They cause typed errors that say what to do,
-//! and no other harm.
+//! Misuse by the caller, and packets of processes that are not in the job. Misuse ends with typed errors that say what
+//! to do, and neither does harm.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{

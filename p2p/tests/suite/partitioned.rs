@@ -267,7 +267,7 @@ fn begin<M: Medium>(job: &mut Job<M>, stage: Stage, on: usize) -> Begun {
     Begun { send, recv, sent, received }
 }
 
-/// Checks that the other side of a pair that was ended on one side ends too: its round, or the next one.
+/// Checks that, after one side of a pair has ended, the other side ends too: in its present round, or in the next one.
 fn other_side_ends<M: Medium>(job: &mut Job<M>, stage: Stage, side: &mut Option<Side>, op: Option<Op>) {
     let Some(side) = side else { return };
     job.settle();
@@ -372,8 +372,9 @@ pub(crate) fn a_side_dropped_in_a_round<M: Medium>(medium: M) {
     assert_unharmed(job, []);
 }
 
-/// Drops halves before they have met their other sides, with or without time for the peers to learn of it. Each dropped
-/// half still uses up one half of the other side, so that the next halves meet each other.
+/// Drops halves before they are matched with a half of the other rank, with or without time for that rank to learn of
+/// the drop. A dropped half is still matched with one half of the other rank, so that the next halves are matched with
+/// each other.
 pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for (settles, on) in [(false, 0), (true, 0), (false, 1), (true, 1)] {

@@ -78,7 +78,7 @@ fn forged_choices_end_a_split_with_an_error() {
             "{forged:?}: {end:?}"
         );
     }
-    // Another creation than that of rank 0.
+    // A creation that is not the one of rank 0.
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let id = begin(&mut engines[0], Choice::Group(Group::range(WorldRank(0), 2)), NEVER);

@@ -53,7 +53,7 @@ impl Sink for Grants {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// The peer has received a hello, so it ignores the credit in a repeated one. A credit packet that was queued behind
+/// The peer has received a hello, so it ignores the credit in a repeated hello. A credit packet that was queued behind
 /// the hello must be sent too.
 #[test]
 fn a_hello_that_waits_for_room_does_not_replace_an_answer_about_credit() {

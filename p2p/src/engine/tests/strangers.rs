@@ -288,8 +288,8 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
     }
 }
 
-/// Rank 0, which is alive, and rank 1. A receive of rank 1 has matched the envelope of a stream from rank 0. The name of
-/// the stream is 77.
+/// Rank 0, which is alive, and rank 1. A receive of rank 1 has matched the envelope of a stream from rank 0. The name
+/// of the stream is 77.
 struct Streaming {
     _sender: Engine<Loopback>,
     receiver: Engine<Loopback>,
