@@ -25,8 +25,9 @@ const ROUNDS_MAX: usize = 50_000;
 
 /// Runs the program of `bytes`, then kills the hostile rank.
 ///
-/// # Panics If a message between honest ranks is lost, changed or never received, if an honest rank takes the other for
-/// failed, if an operation does not end, or if an engine holds anything at the end.
+/// # Panics
+/// If a message between honest ranks is lost, changed or never received, if an honest rank takes the other for failed,
+/// if an operation does not end, or if an engine holds anything at the end.
 pub fn member(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut run = Run::new(&mut input);

@@ -10,10 +10,10 @@
 //!      ── the plan ───────────────────────────────────────────▶
 //! ```
 //! A proof is HMAC-SHA-256 (RFC 2104), with the secret as its key, of both nonces, the host, and the address to which
-//! the supervisor connected. So no secret is sent, no proof is valid a second time, and neither side believes a message
-//! before it has the other's proof. Because a proof contains the address, a process that listens at a wrong address
-//! cannot relay the messages to the coordinator and then take the agent's place. A process that can change packets in
-//! transit can do so, since nothing is encrypted.
+//! the supervisor connected. So no secret is sent, no proof is valid a second time, and neither side acts on a message
+//! before it has the proof of the other side. Because a proof contains the address, a process that listens at a wrong
+//! address cannot relay the messages to the coordinator and then take the agent's place. A process that can change
+//! packets in transit can do so, since nothing is encrypted.
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@
 //! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
 //! The first line must be the hello; anything else closes the connection. If there are too many connections, the
 //! listener takes the host that has most of them, and closes the oldest connection of that host. A hello may take a
-//! round trip, in which an unauthenticated client can make hundreds of connections. Under this rule these displace only
+//! round trip, in which an unauthenticated client can make hundreds of connections. Under this rule they displace only
 //! connections from the client's own host.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,7 +33,7 @@ pub struct Listener<C> {
 struct Unidentified<C> {
     channel: Channel,
     context: C,
-    /// The host from which it was made; see [`origin`].
+    /// The host from which the connection was made; see [`origin`].
     origin: IpAddr,
     until: Instant,
 }

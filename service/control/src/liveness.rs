@@ -4,7 +4,8 @@
 //! acknowledges, so a busy or stopped process does not count as failed. The sender's kernel repeats unacknowledged
 //! bytes at growing intervals, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side detects a loss by itself, so a
 //! host that is cut off for the detection time is given up even if only one direction fails. The connection survives an
-//! interruption of less than a quarter of that time, since the kernel repeats the bytes at least once after it.
+//! interruption of less than a quarter of that time, since the kernel repeats the bytes at least once after the
+//! interruption.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
 //! and stop while bytes are under way.
@@ -21,8 +22,8 @@ pub const DETECTION_DEFAULT: Duration = Duration::from_secs(10);
 /// The least detection time: a shorter one would end before a kernel repeats a lost packet once.
 pub const DETECTION_MIN: Duration = Duration::from_millis(200);
 
-/// The time before a kernel first repeats unacknowledged bytes, on a fast network (Linux: TCP_RTO_MIN).
-/// Only then it starts to count the time towards TCP_USER_TIMEOUT.
+/// The time before a kernel first repeats unacknowledged bytes, on a fast network (Linux: TCP_RTO_MIN). Only then the
+/// kernel starts to count the time towards TCP_USER_TIMEOUT.
 const FIRST_REPETITION: Duration = Duration::from_millis(200);
 
 /// Makes this TCP connection fail when the other side's host has been unreachable for `detection`, provided
@@ -35,7 +36,7 @@ pub fn bound(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
 }
 
 /// Bounds the time to detect a failure as [`bound`] does, but without heartbeats: the kernel itself probes the
-/// connection. It counts in whole seconds, so a detection time of less than 3 s is exceeded.
+/// connection. The kernel counts in whole seconds, so a detection time of less than 3 s is exceeded.
 pub fn bound_by_kernel(connection: &impl AsFd, detection: Duration) -> io::Result<()> {
     let idle = Duration::from_secs((detection.as_secs() / 4).max(1));
     bound(connection, detection)?;

@@ -25,7 +25,7 @@ pub enum ToAgent {
     Start(Plan),
     /// Send this signal to every rank.
     Signal(i32),
-    /// End every rank: SIGTERM now, SIGKILL after a grace.
+    /// End every rank: SIGTERM now, SIGKILL after a grace period.
     End,
     /// Kill every rank now.
     Kill,
@@ -77,7 +77,7 @@ pub enum FromAgent {
     Question { rank: u32 },
     /// The answer to [`ToAgent::Question`].
     Answer { host: u32, whereabouts: Whereabouts },
-    /// Ranks of this agent have ended, as far as other ranks are concerned.
+    /// Ranks of this agent have ended for the other ranks. Their processes may still run.
     Ended(Vec<RankExit>),
     /// A rank of this agent was restarted, at this address.
     Returned(Whereabouts),
@@ -109,7 +109,7 @@ pub struct Invitation {
     pub keys: Keys,
     /// The addresses of the launcher, the likeliest first.
     pub addresses: Vec<IpAddr>,
-    /// True if the user has given the address.
+    /// True if the user has given the launcher's address, by `--address`.
     pub is_given: bool,
     /// The port of the launcher's listener.
     pub port: u16,

@@ -293,7 +293,7 @@ impl Registry {
 
     /// Sends the ranks of this agent the address of a restarted rank.
     fn announce(&mut self, whereabouts: &Whereabouts) {
-        // The end of its former incarnation must be reported first.
+        // The end of the rank's former incarnation must be reported first.
         self.tell();
         for to in self.here.clone() {
             if !self.has_ended(to) {

@@ -29,7 +29,8 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
             );
         }
     }
-    // Other hosts may have other providers, and variables for the ranks may enable one.
+    // Check the transport only for ranks of this host with the providers of this process: other hosts may have other
+    // providers, and variables for the ranks may enable a provider.
     let is_of_this_host =
         options.remote.is_none() && !options.env.iter().any(|(name, _)| name.starts_with("FI_"));
     match settings.transport() {

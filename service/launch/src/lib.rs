@@ -65,8 +65,7 @@ use self::say::say;
 /// Largest number of ranks of one agent.
 pub const RANKS_MAX: u32 = 4096;
 
-/// The subcommand that makes `samite` an agent; its own first argument is the connection's
-/// descriptor.
+/// The subcommand that makes `samite` an agent. The first argument of the subcommand is the connection's descriptor.
 pub const AGENT_COMMAND: &str = "agent";
 
 /// The subcommand that makes `samite` the supervisor of a host.
@@ -96,9 +95,9 @@ const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Sig
 pub struct Options {
     /// The number of ranks.
     pub ranks: u32,
-    /// The hosts to start them on, if not all on this host.
+    /// The hosts on which to start the ranks, if not all of them start on this host.
     pub remote: Option<Remote>,
-    /// The time within which a crashed or unreachable host is detected: An interruption of the network of this length
+    /// The time within which a crashed or unreachable host is detected. An interruption of the network of this length
     /// is always detected, and one of less than a quarter of it never. At least
     /// [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
     pub detection: Duration,

@@ -106,8 +106,8 @@ pub struct RunningJob {
     socket: PathBuf,
 }
 
-/// Returns the jobs of this user whose `samite run` runs on this host, by name. Removes the sockets of killed
-/// ones. Skips a directory that others can access: see [`unsafe_places`].
+/// Returns the jobs of this user whose `samite run` runs on this host, by name. Removes the sockets of jobs whose
+/// `samite run` was killed. Skips a directory that others can access: see [`unsafe_places`].
 #[must_use]
 pub fn running_jobs() -> Vec<RunningJob> {
     let mut jobs = Vec::new();
@@ -305,7 +305,7 @@ impl StatusServer {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // For example, the process has no descriptor left. The system does not report when one is free again,
-                // and until then the socket stays readable.
+                // and until then the socket stays readable, which would keep this process busy.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }

@@ -47,7 +47,7 @@ pub(super) struct Profile<'a> {
 }
 
 impl Profile<'_> {
-    /// Writes it to a file: as a page if its name ends in `.html`, otherwise as JSON.
+    /// Writes the profile to a file: as a page if the file's name ends in `.html`, otherwise as JSON.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let is_page = file.extension().is_some_and(|extension| extension == "html");
         std::fs::write(file, if is_page { self.to_html() } else { self.to_json() })

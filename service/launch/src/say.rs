@@ -12,8 +12,8 @@ use samite_control::printable::printable;
 /// comes between its words. Returns after [`SAY_MAX`] at the latest.
 ///
 /// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits
-/// for it would neither notice failures nor obey signals. A message that is not read in time is printed when it is
-/// read. If there are many such messages, later ones are dropped.
+/// for that reader would neither notice failures nor obey signals. A message that is not read in time is printed when
+/// it is read. If there are many such messages, later ones are dropped.
 ///
 /// The caller must have blocked the signals that it reads from a descriptor. The thread inherits the blocked signals,
 /// and so takes none of them away from the descriptor.

@@ -89,8 +89,8 @@ struct Version {
 
 /// Connects to the launcher: to the first address where a listening process proves that it is the launcher.
 ///
-/// The launcher closes connections that have not sent their hello when it has too many. So a process that closes the
-/// connection may be the launcher, and the supervisor retries for a while.
+/// The launcher closes connections that have not sent their hello when it has too many connections. So a process that
+/// closes the connection may be the launcher, and the supervisor retries for a while.
 fn call_back(invitation: &Invitation) -> Result<TcpStream, LaunchError> {
     let caller = std::env::var("SSH_CONNECTION").ok();
     let mut calls: Vec<_> =

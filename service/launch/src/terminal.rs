@@ -31,7 +31,7 @@ fn copy_terminal(input: &mut impl Write) -> io::Result<()> {
     loop {
         // Wait first: a read that blocks would take the next line even if the launcher is in the background by then.
         wait(vec![Interest::read((), &stdin)], None)?;
-        // The terminal of another session is read without job control.
+        // If the terminal belongs to another session, tcgetpgrp(3) fails, and the terminal is read in any case.
         if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) {
             pause();
             continue;

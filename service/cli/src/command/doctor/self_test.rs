@@ -12,8 +12,9 @@ pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
 /// Tests transports. The transport that jobs need is tested first and alone, so that its result does not depend on the
 /// other tests. The others are tested several at a time, since a starting rank mostly waits in libraries that libfabric
-/// loads. They share the time left until `end`, if that is enough for a busy machine. A time-out is blamed on a busy
-/// machine only if `carries` is true, which means that the host transports TCP over loopback.
+/// loads. They share the time left until `end`, but the time-out of each is between `TIMEOUT_MIN` and `TIMEOUT_MAX`. A
+/// time-out is blamed on a busy machine only if `carries` is true, which means that the host transports TCP over
+/// loopback.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
 pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carries: bool) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];

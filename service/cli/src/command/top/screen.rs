@@ -106,7 +106,7 @@ impl Screen {
         chain
     }
 
-    /// Returns the one rank that this one waits for.
+    /// Returns the rank that `rank` waits for, if it waits for exactly one rank.
     fn awaited_by(&self, rank: usize) -> Option<usize> {
         let peer = self.view.row(rank)?.awaits()?.peer? as usize;
         (peer < self.order.len()).then_some(peer)
