@@ -31,8 +31,8 @@ pub(crate) struct Job {
     /// The beginning of an incomplete line of output.
     line: Vec<u8>,
     began: Instant,
-    /// Ranks that have started and have not been killed, each with a pidfd, which never refers to another process,
-    /// unlike a process id.
+    /// Ranks that have started and have not been killed, each with a pidfd. Unlike a process id, a pidfd never refers
+    /// to another process later.
     living: BTreeMap<u32, OwnedFd>,
     pids: BTreeSet<i32>,
     /// Files that other jobs left in shared memory before. Their names may contain the id of a process of this job,
@@ -143,7 +143,7 @@ impl Job {
         })
     }
 
-    /// Injects faults, lets the survivors settle, and checks the results.
+    /// Injects faults, lets the survivors finish their traffic, and checks the results.
     ///
     /// # Errors
     /// If a system call fails.

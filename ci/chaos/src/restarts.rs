@@ -48,7 +48,8 @@ struct Posted {
 
 const RECEIVES_MAX: usize = 4;
 const SENDS_MAX: usize = 8;
-/// The time limit of settling: much more than it takes, and less than the time that the driver waits.
+/// The time limit for finishing the traffic. It is much more than that takes, and less than the time that the driver
+/// waits.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(2);
 /// The longest message in words. Messages of this length use the rendezvous protocol.

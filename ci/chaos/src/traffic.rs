@@ -21,7 +21,7 @@ pub(crate) struct Traffic<'a> {
     sends: Vec<(u32, Request<Vec<u8>>)>,
     /// Receives under way, each with its place among all receives.
     receives: Vec<(usize, Request<Vec<u8>>)>,
-    /// By rank: a receive that ends only when that rank does.
+    /// By rank: a receive that ends only when that rank ends.
     sentinels: BTreeMap<u32, Request<Vec<u8>>>,
     watched_ns: u64,
     exchanges: BTreeMap<u32, Exchange>,
@@ -277,7 +277,7 @@ impl<'a> Traffic<'a> {
                     self.took(place, result);
                 }
                 Ok(None) | Err(Error::Deserted) => break,
-                // Reported once for each failure if no message matches.
+                // This error is reported once for each failure, if no message matches.
                 Err(error @ Error::FailurePending { .. }) => self.failed(&error),
                 Err(error) => {
                     return self.require(false, || format!("a look for messages ended with {error}"));

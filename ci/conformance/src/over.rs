@@ -253,7 +253,8 @@ fn caught(body: impl FnOnce()) -> Result<(), String> {
     }
 }
 
-/// A watchdog for a run. If the run takes too long, a case waits forever, and the process prints its name and ends.
+/// A watchdog for a run. If the run takes too long, its case waits for ever, so the process prints the name of the run
+/// and ends.
 struct Alarm(thread::ThreadId);
 
 /// The runs under way, and their ages in seconds.

@@ -66,7 +66,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
                     let posted = port.send(peer, b"to itself", &[]);
                     assert!(matches!(posted, Ok(Post::Done | Post::Again)), "{posted:?}");
                 }
-                // A peer can be disconnected, used or not.
+                // A peer can be disconnected whether or not the port has sent to it.
                 if bytes.len().is_multiple_of(2) {
                     port.fence_peer(peer);
                     assert_eq!(port.send(peer, &[], &[]), Err(PortError::PeerGone(peer)));

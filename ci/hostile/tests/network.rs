@@ -94,7 +94,7 @@ impl Job {
         self.engines[rank].counters().rejected
     }
 
-    /// Checks that every rank takes every other for alive.
+    /// Checks that no rank takes another one for failed.
     fn assert_unharmed(&mut self) {
         self.exchange();
         for engine in &self.engines {

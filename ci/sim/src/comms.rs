@@ -33,7 +33,7 @@ pub(crate) struct Created {
 pub(crate) struct Comms {
     all: Vec<Comm>,
     creations: Vec<Creation>,
-    /// The creations by a part of a communicator in which this rank takes part or took part.
+    /// The indices of the plans in which this rank takes part or took part.
     joined: Vec<usize>,
     created: Created,
 }
@@ -48,8 +48,8 @@ struct Creation {
 
 /// A communicator of a rank.
 struct Comm {
-    /// Identifies it in the run: a digest of its name and members. Separate groups may use a name at the same time, and a
-    /// restarted rank may use one again that its earlier incarnation used.
+    /// Identifies the communicator in the run: a digest of its name and members. Separate groups may use a name at the
+    /// same time, and a restarted rank may use a name again that its earlier incarnation used.
     name: u64,
     context: u32,
     members: Group,

@@ -153,7 +153,7 @@ impl Losses {
     }
 }
 
-/// The low bits of a tag, which receives match. The other bits hold the message's index in the ledger.
+/// The number of low bits of a tag, which receives match. The other bits hold the message's index in the ledger.
 pub(crate) const CLASS_BITS: u32 = 8;
 
 impl Message {
@@ -161,7 +161,7 @@ impl Message {
         (index as u64) << CLASS_BITS | self.class
     }
 
-    /// Returns true if a receive may get it.
+    /// Returns true if a receive may get this message.
     fn matches(&self, index: usize, receive: &Receive) -> bool {
         let pattern = &receive.pattern;
         (self.context, self.name) == (pattern.context, receive.name)

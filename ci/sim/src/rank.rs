@@ -54,7 +54,7 @@ pub(crate) struct Pending {
     lent: Option<Vec<u8>>,
     received: Option<Status>,
     pub(crate) deadline_ns: u64,
-    /// The watcher of the request, and the request's key there.
+    /// The watcher of the request, and the key by which that watcher knows the request.
     watch: Option<(u32, u32)>,
     /// True if its watcher has reported it.
     is_reported: bool,
@@ -245,7 +245,7 @@ impl Rank {
         self.pending.insert(id, pending);
     }
 
-    /// Takes the ends that the watchers report: each is that of a watched request which has ended or has a failure to
+    /// Takes the reports of the watchers. Each must be about a watched request that has ended or has a failure to
     /// report.
     fn take_reports(&mut self) -> Result<(), String> {
         for watcher in 1..=WATCHERS {

@@ -327,7 +327,7 @@ impl Run {
     }
 
     /// Lets everything under way arrive while no rank acts. Claimed messages that were sent whole have arrived after
-    /// that. In most cases the sender of one then ends.
+    /// that. In most cases the sender of one of these messages then ends.
     fn lull(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..LULL_ROUNDS {
@@ -496,7 +496,7 @@ impl Run {
         }
     }
 
-    /// Lets a rank leave in good order. It takes no further action.
+    /// Lets a rank leave in good order. The rank takes no further action.
     fn leave(&mut self, rank: u32) {
         let now = self.net.now_ns();
         let leaver = self.ranks[rank as usize].as_mut().filter(|rank| rank.acts());

@@ -206,7 +206,7 @@ fn several(cases: &mut Cases) {
         3,
         "a message that another one's receipt has caused comes later for each pair",
         |job| {
-            // Only pairs have an order: rank 2 must get both, in either order.
+            // Only messages between the same two ranks have an order. Rank 2 must get both messages, in either order.
             match job.rank() {
                 0 => {
                     job.comm.send(&[1u8], Rank(2), 7)?;
@@ -234,7 +234,7 @@ fn several(cases: &mut Cases) {
         "of two matching operations one completes, whatever the others do",
         |job| {
             // Rank 1 receives rank 0's second message first. The first message, which no receive has matched, must not
-            // hold it up (section 3.5, progress).
+            // delay the second (section 3.5, progress).
             if job.rank() == 0 {
                 let first = job.comm.isend(bytes(1, job.long), Rank(1), 1)?;
                 job.comm.send(&bytes(2, job.long), Rank(1), 2)?;

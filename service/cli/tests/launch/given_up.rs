@@ -33,8 +33,8 @@ const ANNOUNCED: u64 = 2;
 const NEVER: u64 = 3;
 
 /// Rank 1 announces messages and takes no answers, so rank 0 runs out of room for answers and gives up rank 1. Rank 1
-/// then has nothing left to send, so its port does not notice that the path is cut off. It waits for rank 0 without a
-/// deadline.
+/// then has nothing left to send, so its port does not notice that the path is cut off. Rank 1 waits for rank 0 without
+/// a deadline.
 fn take_part() {
     let world = samite::init().unwrap();
     let comm = world.comm();

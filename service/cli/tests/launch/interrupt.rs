@@ -101,7 +101,8 @@ fn a_second_interrupt_kills_while_agents_are_awaited() {
 #[test]
 fn a_remote_shell_that_stays_behind_is_ended() {
     let scratch = Scratch::new("lingering");
-    // This shell does not end after its command, like ssh while a process on the other host keeps its output open.
+    // This shell does not end after its command, like ssh while a process on the other host keeps the output of ssh
+    // open.
     let shell = "#!/bin/sh\nshift\n\"$@\"\nexec sleep 1000\n";
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let mut job = remote(&scratch, "-n 1 --hosts 127.0.0.1", shell, "echo ready").start();

@@ -191,7 +191,7 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
     println!("\nserved by incarnation {}", from[0]);
 }
 
-/// While a rank pauses before its restart, the job ends as at any other time.
+/// A job can be ended at any time, also during the pause before a rank is restarted.
 #[test]
 fn a_job_ends_while_a_rank_waits_to_be_started_again() {
     // Each incarnation writes a line, until the pause is some seconds long.
@@ -299,7 +299,7 @@ fn the_exit_code_is_that_of_the_first_failed_rank_or_of_rank_0() {
         job.coordinator.stdin.take().unwrap().write_all(ends_with.as_bytes()).unwrap();
         assert_eq!(job.finish().0, Some(code), "{arguments} {ends_with}");
     }
-    // Rank 0's last process counts, and a time-out has precedence.
+    // The exit code of rank 0's last process counts, unless a time-out ends the job.
     let scratch = Scratch::new("exit-code");
     let script = format!("test -e {0}/again && exit 0; touch {0}/again; exit 9", scratch.0.display());
     let output = Job::shell("-n 1 --on-failure restart=1 --exit-code rank0", &script).output();

@@ -73,7 +73,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Returns the next `count` lines of its output, sorted.
+    /// Returns the next `count` lines of the job's output, sorted.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         let mut lines: Vec<String> = self.stdout.by_ref().lines().take(count).map(Result::unwrap).collect();
         assert_eq!(lines.len(), count, "the output ended early: {lines:?}");

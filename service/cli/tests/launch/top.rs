@@ -104,7 +104,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the program for the job whose socket is in `scratch`.
+    /// Starts `samite top` for the job whose socket is in `scratch`.
     fn start(scratch: &Scratch) -> Terminal {
         let mut sockets = fs::read_dir(scratch.0.join("samite")).unwrap();
         let job = sockets.next().unwrap().unwrap().path().file_stem().unwrap().to_owned();

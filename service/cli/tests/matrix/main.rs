@@ -25,11 +25,11 @@ mod ranks;
 #[expect(dead_code, reason = "some of it only the tests of launching need")]
 mod support;
 
-/// The bound of calls whose peer is stopped.
+/// The time-out of calls whose peer is stopped.
 const BOUND: Duration = Duration::from_millis(300);
 
-/// The time within which a call ends that must not wait, or not any longer. It covers the launcher's report of an end
-/// while all calls of the table wait in threads of one process on a busy machine.
+/// The time within which a call must end if it must not wait, or has nothing to wait for any more. It covers the
+/// launcher's report of an end while all calls of the table wait in threads of one process on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Tags of the two sides of a test.
@@ -279,7 +279,7 @@ fn ended_by(end: impl Fn(World) + Sync) {
     });
 }
 
-/// Reports the end of a test, however it ends.
+/// Sets the flag when a test ends, also if it ends by a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -307,7 +307,7 @@ fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
                 (call.partner)(comm).unwrap_or_else(|error| panic!("{}: {error}", call.name));
                 comm.recv(&mut [0_u8], Rank(0), GO).unwrap();
             }
-            // Ends the operations under way around the calls.
+            // This message ends the operations that are under way around the calls.
             return comm.send(&[1_u8], Rank(0), READY).unwrap();
         }
         around(comm, &|| {

@@ -30,7 +30,8 @@ const LONG: usize = 1 << 20;
 /// A message whose bytes are sent with its envelope.
 const SHORT: [u8; 8] = [7; 8];
 
-/// One call, or several with one result: `name` as in `ci/api/samite.txt`, and a word that distinguishes variants.
+/// One call, or several calls that have one result. `name` is the name in `ci/api/samite.txt`, with a word that
+/// distinguishes variants.
 pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
@@ -41,8 +42,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Returns true if the call succeeds when nothing is wrong. In some exchanges one half has no partner, so they
-    /// never succeed.
+    /// Returns true if the call succeeds when nothing is wrong. In some exchanges one half has no partner. Such an
+    /// exchange never succeeds.
     pub(crate) fn ends_well(&self) -> bool {
         !self.name.ends_with("itself")
     }

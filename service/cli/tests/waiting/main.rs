@@ -1,6 +1,7 @@
 //! Ranks that wait for a long time: they leave their core to other processes, and still react at once.
 //!
-//! These tests are timed, so they are a binary of their own, beside which cargo runs no other, and run one at a time.
+//! These tests are timed, so they are in a binary of their own, beside which cargo runs no other binary. The tests run
+//! one at a time.
 
 #![expect(
     clippy::disallowed_methods,

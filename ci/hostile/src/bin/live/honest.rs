@@ -88,7 +88,7 @@ fn others(world: &Comm, me: u32, stop: &Path) {
     }
 }
 
-/// Takes the connection to its agent and misuses it in a way that depends on the process id.
+/// Takes this rank's connection to its agent, and misuses the connection in a way that depends on the process id.
 pub(crate) fn rude(stop: &Path) -> Outcome {
     if stop.exists() {
         return Ok(());

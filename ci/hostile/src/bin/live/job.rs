@@ -118,7 +118,7 @@ impl Job {
         Ok(fs::write(&self.stop, "")?)
     }
 
-    /// Stops it and checks its end: the honest ranks 0 and 1 report success, and no rank was killed by a signal.
+    /// Stops the job and checks its end: the honest ranks 0 and 1 report success, and no rank was killed by a signal.
     pub(crate) fn end(mut self) -> Outcome {
         self.stop()?;
         let begin = Instant::now();

@@ -337,7 +337,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Result<Scratch, Box<dyn Error>> {
         let path = std::env::temp_dir().join(format!("samite-hostile-{}", std::process::id()));
-        // Other users may traverse it, to run the program.
+        // Other users may traverse this directory, to run the program.
         DirBuilder::new().mode(0o711).create(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o711))?;
         Ok(Scratch(path))
@@ -357,7 +357,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the address of a listener that is a port.
+/// Returns the address of a listener if it is a network port and not a named socket.
 fn port(address: &str) -> Option<SocketAddr> {
     address.parse().ok()
 }
