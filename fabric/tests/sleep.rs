@@ -30,7 +30,7 @@ fn a_provider_with_a_descriptor_wakes() {
     exchange(port(1), port(2), 2_000);
 }
 
-/// A port is woken even after it has been silent for as long as a sender takes.
+/// Several senders wake the same sleeping receiver.
 #[test]
 fn several_senders_wake_one_sleeper() {
     let config = Config { peers_max: 8, ..Config::default() };
@@ -57,7 +57,7 @@ fn several_senders_wake_one_sleeper() {
     });
 }
 
-/// Sends packets back and forth, each after a pause; the receiver sleeps.
+/// Sends packets back and forth, each after a pause. The side that waits for a packet sleeps.
 fn exchange(a: impl Port + Send, b: impl Port + Send, rounds: u32) {
     let (to_a, to_b) = (a.address(), b.address());
     thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn side(mut port: impl Port, peer: &Address, seed: u64, rounds: u32, first: bool
     }
 }
 
-/// Pauses not at all, or about as long as it takes to fall asleep.
+/// Pauses for a random time, from zero to longer than the other side needs to fall asleep.
 fn pause(random: &mut SplitMix64) {
     let spins = [0, 10, 100, 1_000, 10_000][(random.next_u64() % 5) as usize];
     for _ in 0..random.next_u64() % (spins + 1) {
@@ -142,5 +142,5 @@ impl Sink for Inbox {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// Longer than any action here takes, on a busy machine too.
+/// A time that is longer than any action in this test takes, even on a busy machine.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };

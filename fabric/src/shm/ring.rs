@@ -722,7 +722,7 @@ fn lines_for_long(body: usize) -> u64 {
     1 + body.div_ceil(LINE) as u64
 }
 
-/// Cells of payload in a line, their bytes, and all bytes of a line.
+/// The number of payload cells in a line, and the sizes in bytes of these cells together and of the whole line.
 const CELLS: usize = 7;
 const PAYLOAD: usize = size_of::<Payload>();
 
@@ -731,31 +731,32 @@ const PAYLOAD: usize = size_of::<Payload>();
 const BODY_MIN: usize = if cfg!(loom) { 56 } else { 512 };
 const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 
-/// The payload of a line, as copied out by the receiver.
+/// The payload of a line, in the form in which the receiver copies it out.
 pub(super) type Payload = [u64; CELLS];
 
 /// The producer prefetches the line that is this number of lines ahead of its position. That line is in the cache of
-/// the consumer, which read it in the previous lap. The producer does not prefetch the next line itself: the consumer
-/// may be polling a line so near.
+/// the consumer, which read it in the previous lap. The producer does not prefetch a nearer line, because the consumer
+/// may be polling it.
 const AHEAD: u64 = 4;
 
 /// The number of lines of a long packet that are prefetched. While the first lines are copied, the processor prefetches
 /// the others by itself.
 const FETCHED: u64 = 16;
 
-/// In place of a length, larger than that of any packet: the producer has continued in another ring, whose number
-/// follows.
+/// A value in place of a length, larger than the length of any packet. It means that the producer has continued in
+/// another ring, whose number follows.
 const MOVED: usize = u16::MAX as usize;
-/// In place of a length: a number from [`Producer::notify`] follows.
+/// A value in place of a length. It means that a number from [`Producer::notify`] follows.
 const NOTICE: usize = MOVED - 1;
-/// In place of a length: the packet is long, and the lengths of its head and body follow the head.
+/// A value in place of a length. It means that the packet is long, and that the lengths of head and body follow the
+/// head.
 const LONG: usize = MOVED - 2;
 
-/// In place of the consumer's position: the consumer reads no more.
+/// A value in place of the consumer's position. It means that the consumer reads no more.
 const SHUT: u64 = u64::MAX;
 
-// A whole line is one unit of 64 bytes, and a packet of 48 bytes (header, tag and 8 bytes) fits one with its
-// word.
+// A line has 64 bytes, aligned. A packet of 48 bytes (header, tag and 8 bytes of data) fits in one line, together with
+// the line's word.
 const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64 && PAYLOAD >= 48);
 
 // SAFETY: eight atomic words, `repr(C)`, 64 bytes: no padding.

@@ -60,7 +60,8 @@ fn a_glance_tells_what_a_poll_would_find() {
     let to = sender.resolve(&receiver.address()).unwrap();
     for _ in 0..3 {
         assert!(receiver.seems_idle());
-        // The first packet rings the bell; the receiver reads the next one from the ring.
+        // The sender rings the bell for its first packet. The receiver then polls the ring, so it finds the next packet
+        // without the bell.
         assert_eq!(sender.send(to, b"", b"news"), Ok(Post::Done));
         assert!(!receiver.seems_idle());
         assert_eq!(packets(&mut receiver), [b"news"]);
@@ -252,7 +253,7 @@ fn addresses_that_lead_nowhere_say_why() {
     assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
     assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));
     assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("has ended"));
-    // A port that was closed while its process continues.
+    // The address of a port that was closed while its process continues.
     assert!(reach(&mut this, |at| at.fd = 9999).contains("has left the job, or is ending"));
     assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
     let bytes = Address(b"tcp://somewhere".to_vec());
@@ -323,7 +324,8 @@ fn silent_peers_become_active_again() {
     }
 }
 
-/// Sends until refused, and receives; repeats until `enough` returns true for the sum.
+/// Sends packets until the port has no room, then receives them. Repeats this until `enough` returns true for the
+/// receiver.
 fn stream(sender: &mut Shm, receiver: &mut Shm, mut enough: impl FnMut(&Shm) -> bool) {
     let to = sender.resolve(&receiver.address()).unwrap();
     let mut round = 0u32;
@@ -360,7 +362,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     });
     let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
-    // A sender with a grown ring can send more packets before the receiver reads any; the sender without one cannot.
+    // A sender with a grown ring can send more packets before the receiver reads any than a sender without one.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
         let to = sender.resolve(&receiver.address()).unwrap();
         let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();
@@ -385,7 +387,7 @@ fn rings_grow_with_traffic_under_a_budget() {
 
 #[test]
 fn a_way_to_a_ring_that_is_not_there_is_garbage() {
-    // The current ring, one that was not granted, and an invalid one.
+    // The number of the current ring, of a ring that was not granted, and invalid numbers.
     for ring in [0, 2, 3, u64::MAX] {
         let (mut receiver, mut bad) = (port(), port());
         let bad_peer = receiver.resolve(&bad.address()).unwrap();
@@ -429,8 +431,8 @@ fn a_sender_keeps_to_the_small_ring_as_long_as_the_receiver_keeps_up() {
     assert!(burst(1, 8));
 }
 
-/// A ring may become quiet just when a packet is written to it, so that the receiver does not see the packet, and the
-/// sender does not see that it must ring the bell.
+/// Tests the patrol. A ring may become quiet just when a packet is written to it, so that the receiver does not see the
+/// packet, and the sender does not see that it must ring the bell.
 #[test]
 fn a_packet_that_rang_no_bell_is_found() {
     let (mut receiver, mut sender) = (port(), port());
@@ -600,8 +602,8 @@ fn many_windows_share_a_segment_each_with_its_key() {
     assert_eq!(a.peers[to_b.0 as usize].segments.count(), 1);
 }
 
-/// Threads with a port each change words of one memory, by the port and through windows, while another
-/// thread reads lines that they write.
+/// Several threads, each with its own port, change words of one memory, by their ports and through windows. Meanwhile
+/// another thread reads lines that these threads write.
 #[test]
 fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
     const THREADS: usize = 3;
@@ -629,7 +631,7 @@ fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
                         assert!(matches!(changed, Ok(Changed::Over(_))), "{changed:?}");
                         window.change(8, Change::Max(round)).unwrap();
                         mine.copy_in(0, &byte).unwrap();
-                        // Whole words, at an offset that is not the start of a line.
+                        // Puts whole words, at an offset that is not the start of a cache line.
                         let put = port.put(to, local.local(0, 56), exposed.remote(72), OpId(0));
                         assert_eq!(put, Ok(Post::Over));
                     }

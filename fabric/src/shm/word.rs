@@ -14,14 +14,13 @@ pub(super) trait Word: Sized {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64;
 
-    /// Writes bytes to whole lines. The first word of each, which in other lines tells if a packet begins there, holds
-    /// bytes too.
-    /// The rest of the last line is undefined.
+    /// Writes bytes to whole lines, including the first word of each line. (In other lines that word shows if a packet
+    /// begins there.) The contents of the last line after the bytes are undefined.
     fn fill(lines: &[Line<Self>], from: &[u8]) {
         fill_words(lines, from);
     }
 
-    /// Reads bytes that [`Word::fill`] wrote, and clears the lines' words.
+    /// Reads bytes that [`Word::fill`] wrote, and sets the first word of each line to zero.
     fn take(lines: &[Line<Self>], into: &mut [u8]) {
         take_words(lines, into);
     }

@@ -171,7 +171,8 @@ through_table! {
     ) -> c_int;
 }
 
-/// Queries a domain's atomic operations for a datatype and operation; `-FI_ENOSYS` if the provider has no such query.
+/// Stores in `attr` which elements and sizes a domain's atomic operation `op` supports for `datatype`. Returns
+/// `-FI_ENOSYS` if the provider does not offer this query.
 ///
 /// # Safety
 ///

@@ -14,8 +14,8 @@ through_table! {
         context: *mut c_void,
     ) -> c_int;
 
-    /// Reads up to `count` completions, of the queue's format, into `buf`; returns how many, `-FI_EAGAIN` for none,
-    /// or `-FI_EAVAIL` where an error waits for [`fi_cq_readerr`].
+    /// Reads up to `count` completions, in the queue's format, into `buf`. Returns their number, `-FI_EAGAIN` if there
+    /// is none, or `-FI_EAVAIL` if the next entry is an error, which [`fi_cq_readerr`] reads.
     fi_cq_read = (*cq).ops => read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize;
 
     /// As [`fi_cq_read`], with the source address of each received message.
@@ -26,7 +26,8 @@ through_table! {
         src_addr: *mut fi_addr_t,
     ) -> isize;
 
-    /// Reads one failed operation; `err_data` and `err_data_size` of `buf` are inputs too.
+    /// Reads the entry of one failed operation into `buf`. The fields `err_data` and `err_data_size` of `buf` are also
+    /// inputs.
     fi_cq_readerr = (*cq).ops => readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize;
 
     /// As [`fi_cq_read`], but waits up to `timeout` milliseconds (negative: for ever).
@@ -91,7 +92,8 @@ through_table! {
         context: *mut c_void,
     ) -> c_int;
 
-    /// Reads one event; returns its length, `-FI_EAGAIN`, or `-FI_EAVAIL` where an error waits.
+    /// Reads one event. Returns the event's length, `-FI_EAGAIN` if there is none, or `-FI_EAVAIL` if the next entry is
+    /// an error.
     fi_eq_read = (*eq).ops => read(
         eq: *mut fid_eq,
         event: *mut u32,
@@ -131,7 +133,8 @@ through_table! {
         len: usize,
     ) -> *const c_char;
 
-    /// Checks if it is safe to block on the wait objects of these queues: returns 0, or `-FI_EAGAIN` if events wait.
+    /// Checks if it is safe to block on the wait objects of these queues. Returns 0 if it is, or `-FI_EAGAIN` if there
+    /// are unread events.
     fi_trywait = (*fabric).ops => trywait(
         fabric: *mut fid_fabric,
         fids: *mut *mut fid,
@@ -155,7 +158,7 @@ through_table! {
         pollset: *mut *mut fid_poll,
     ) -> c_int;
 
-    /// Drives progress, and stores the contexts of the members that have events; returns their number.
+    /// Drives progress, and stores the contexts of the members that have events. Returns the number of these members.
     fi_poll = (*pollset).ops => poll(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int;
 
     /// Adds a queue or counter to a poll set.
@@ -173,7 +176,7 @@ through_table! {
     ) -> c_int;
 }
 
-/// Adds to the number of failures; `-FI_ENOSYS` if the provider cannot.
+/// Adds `value` to the counter's number of failures. Returns `-FI_ENOSYS` if the provider does not support this.
 ///
 /// # Safety
 ///
@@ -189,7 +192,7 @@ pub unsafe fn fi_cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     }
 }
 
-/// Sets the number of failures; `-FI_ENOSYS` if the provider cannot.
+/// Sets the counter's number of failures. Returns `-FI_ENOSYS` if the provider does not support this.
 ///
 /// # Safety
 ///

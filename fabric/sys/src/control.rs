@@ -24,19 +24,20 @@ pub const fn FI_MINOR(version: u32) -> u32 {
     version & 0xffff
 }
 
-/// The interface version that these declarations are for, to be asked of [`fi_getinfo`].
+/// The interface version of these declarations. Pass it to [`fi_getinfo`].
 pub const API_VERSION: u32 = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 
-/// No address: from or to any peer, where one is asked for.
+/// No address. As a source it means any peer.
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 
-/// The value that inserting addresses stores for an address that could not be resolved.
+/// The value that [`fi_av_insert`] stores for an address that it could not insert.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
 
-/// The key of a region that has none, or needs more than 64 bits ([`FI_MR_RAW`]).
+/// The key of a region that has no key, or whose key has more than 64 bits ([`FI_MR_RAW`]).
 pub const FI_KEY_NOTAVAIL: u64 = u64::MAX;
 
-/// A new [`fi_info`] with its attributes, all zero; freed by [`fi_freeinfo`]. Null when memory is exhausted.
+/// Returns a new [`fi_info`] with its attributes, all zero, to be freed by [`fi_freeinfo`]. Returns null if memory is
+/// exhausted.
 ///
 /// # Safety
 ///
@@ -48,7 +49,7 @@ pub unsafe fn fi_allocinfo() -> *mut fi_info {
 }
 
 through_table! {
-    /// Closes an object of any kind; `-FI_EBUSY` where others still depend on it.
+    /// Closes an object of any kind. Returns `-FI_EBUSY` if other objects still depend on it.
     fi_close = (*fid).ops => close(fid: *mut fid) -> c_int;
 
     /// Performs `command` on an object, with an argument of the command's own type.
@@ -64,7 +65,8 @@ through_table! {
     ) -> c_int;
 }
 
-/// Replaces a provider's own table of operations by name; `-FI_ENOSYS` where the provider cannot.
+/// Replaces a provider's own table of operations, which is specified by its name. Returns `-FI_ENOSYS` if the provider
+/// does not support this.
 ///
 /// # Safety
 ///

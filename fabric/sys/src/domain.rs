@@ -25,7 +25,7 @@ through_table! {
         context: *mut c_void,
     ) -> c_int;
 
-    /// Inserts `count` addresses; returns how many could be inserted, or an error.
+    /// Inserts `count` addresses. Returns the number of addresses that could be inserted, or an error.
     fi_av_insert = (*av).ops => insert(
         av: *mut fid_av,
         addr: *const c_void,
@@ -65,7 +65,8 @@ through_table! {
         flags: u64,
     ) -> c_int;
 
-    /// Copies an inserted address to `addr`; `addrlen` is the room there, and then the address's length.
+    /// Copies an inserted address to `addr`. Before the call, `addrlen` is the room at `addr`; after it, the address's
+    /// length.
     fi_av_lookup = (*av).ops => lookup(
         av: *mut fid_av,
         fi_addr: fi_addr_t,
@@ -73,7 +74,7 @@ through_table! {
         addrlen: *mut usize,
     ) -> c_int;
 
-    /// Prints an address to `buf`; `len` is the room there, and then the length of the whole text.
+    /// Prints an address to `buf`. Before the call, `len` is the room at `buf`; after it, the length of the whole text.
     fi_av_straddr = (*av).ops => straddr(
         av: *mut fid_av,
         addr: *const c_void,
@@ -82,7 +83,7 @@ through_table! {
     ) -> *const c_char;
 }
 
-/// Opens a domain, with flags; `-FI_ENOSYS` where flags are given and the provider knows none.
+/// Opens a domain, with flags. Returns `-FI_ENOSYS` if `flags` is not 0 and the provider does not support flags.
 ///
 /// # Safety
 ///
@@ -118,7 +119,7 @@ pub unsafe fn fi_domain_bind(domain: *mut fid_domain, fid: *mut fid, flags: u64)
     unsafe { op!((*domain).fid.ops, bind)(&raw mut (*domain).fid, fid, flags) }
 }
 
-/// Binds an event queue to an address vector, for inserting asynchronously.
+/// Binds an event queue to an address vector, so that addresses are inserted asynchronously.
 ///
 /// # Safety
 ///
@@ -129,7 +130,7 @@ pub unsafe fn fi_av_bind(av: *mut fid_av, fid: *mut fid, flags: u64) -> c_int {
     unsafe { op!((*av).fid.ops, bind)(&raw mut (*av).fid, fid, flags) }
 }
 
-/// The address of receive context `rx_index` of the scalable endpoint at `fi_addr`.
+/// Returns the address of receive context `rx_index` of the scalable endpoint at `fi_addr`.
 ///
 /// `rx_ctx_bits` is from 1 to 63, as given to [`fi_av_open`].
 #[inline]
@@ -219,7 +220,7 @@ pub unsafe fn fi_mr_regattr(
     unsafe { op!((*domain).mr, regattr)(&raw mut (*domain).fid, attr, flags, mr) }
 }
 
-/// The descriptor to pass with a local buffer in this region.
+/// Returns the descriptor to pass with a local buffer in this region.
 ///
 /// # Safety
 ///
@@ -230,7 +231,7 @@ pub unsafe fn fi_mr_desc(mr: *mut fid_mr) -> *mut c_void {
     unsafe { (*mr).mem_desc }
 }
 
-/// The key by which peers name this region; [`FI_KEY_NOTAVAIL`] where it needs more than 64 bits.
+/// Returns the key by which peers refer to this region, or [`FI_KEY_NOTAVAIL`] if the key has more than 64 bits.
 ///
 /// # Safety
 ///
@@ -300,7 +301,7 @@ pub unsafe fn fi_mr_bind(mr: *mut fid_mr, bfid: *mut fid, flags: u64) -> c_int {
     unsafe { op!((*mr).fid.ops, bind)(&raw mut (*mr).fid, bfid, flags) }
 }
 
-/// Tells that pages of a region have changed ([`FI_MR_MMU_NOTIFY`]).
+/// Tells the provider that pages of a region have changed ([`FI_MR_MMU_NOTIFY`]).
 ///
 /// # Safety
 ///

@@ -72,7 +72,8 @@ through_table! {
         context: *mut c_void,
     ) -> c_int;
 
-    /// The address of the peer of a connected endpoint; `addrlen` is the room, and then the address's length.
+    /// Copies the address of the peer of a connected endpoint to `addr`. Before the call, `addrlen` is the room at
+    /// `addr`; after it, the address's length.
     fi_getpeer = (*ep).cm => getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int;
 
     /// Starts listening.
@@ -101,7 +102,7 @@ through_table! {
     fi_shutdown = (*ep).cm => shutdown(ep: *mut fid_ep, flags: u64) -> c_int;
 }
 
-/// Opens an endpoint, with flags; `-FI_ENOSYS` where flags are given and the provider knows none.
+/// Opens an endpoint, with flags. Returns `-FI_ENOSYS` if `flags` is not 0 and the provider does not support flags.
 ///
 /// # Safety
 ///
@@ -159,7 +160,7 @@ pub unsafe fn fi_scalable_ep_bind(sep: *mut fid_ep, bfid: *mut fid, flags: u64) 
     unsafe { fi_ep_bind(sep, bfid, flags) }
 }
 
-/// Makes an endpoint ready for transfers, after everything was bound.
+/// Makes an endpoint ready for transfers. All objects that the endpoint needs must be bound to it before.
 ///
 /// # Safety
 ///
@@ -170,7 +171,7 @@ pub unsafe fn fi_enable(ep: *mut fid_ep) -> c_int {
     unsafe { fi_control(&raw mut (*ep).fid, FI_ENABLE as c_int, null_mut()) }
 }
 
-/// Asks that the operation with this context be cancelled; its completion tells whether it was.
+/// Requests that the operation with this context be cancelled. The completion of the operation shows if it was.
 ///
 /// # Safety
 ///
@@ -241,7 +242,8 @@ pub unsafe fn fi_setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int
     unsafe { op!((*ep).cm, setname)(fid, addr, addrlen) }
 }
 
-/// The address of an endpoint, active or passive; `addrlen` is the room, and then the address's length.
+/// Copies the address of an endpoint, active or passive, to `addr`. Before the call, `addrlen` is the room at `addr`;
+/// after it, the address's length.
 ///
 /// # Safety
 ///

@@ -15,16 +15,16 @@
 //!
 //! The contract of every unsafe function here, unless it says more:
 //!
-//! - Each object (`fid_ep`, `fid_cq`, …) is live: the call that opens its kind has returned it and it has not been
-//!   closed since. At most as many threads use it at a time as its domain's [`fi_threading`] level allows.
+//! - Each object (`fid_ep`, `fid_cq`, …) is live: the function that opens objects of its kind has returned it, and it
+//!   has not been closed since. At most as many threads use it at a time as its domain's [`fi_threading`] level allows.
 //! - The object offers the operation: its capabilities, as returned in its [`fi_info`], include the operation's
 //!   class. Otherwise its table is absent or short, and the pointer read from it is invalid.
-//! - Each pointer is valid for the access and the length that the manual page states. Buffers and contexts of
-//!   an operation that completes later stay valid, unmoved, and (for buffers that it writes) untouched until its
-//!   completion was read, or until the endpoint was closed; a context is at least a [`fi_context`] or
-//!   [`fi_context2`] if the mode bits [`FI_CONTEXT`] or [`FI_CONTEXT2`] were returned.
-//! - Any process that holds the key of registered memory may read or write it, while it is
-//!   registered with that access.
+//! - Each pointer is valid for the access and the length that the manual page states. If an operation completes later,
+//!   its buffers and its context stay valid and are not moved until its completion was read, or until the endpoint was
+//!   closed. Until then, no other code accesses buffers that the operation writes. If the mode bits [`FI_CONTEXT`] or
+//!   [`FI_CONTEXT2`] were returned, a context is at least a [`fi_context`] or [`fi_context2`].
+//! - Any process that has the key of registered memory may read or write that memory, if the memory is registered for
+//!   that access, until the registration ends.
 //!
 //! # Examples
 //!
@@ -77,7 +77,8 @@ pub use completion::*;
 pub use control::*;
 pub use domain::*;
 pub use endpoint::*;
-// By name: they take the place of the declarations of the same names in `bindings`, which nothing is linked to.
+// These are exported by name, so that they hide the declarations of the same names in `bindings`. Those declarations
+// cannot be called, because libfabric is not linked.
 pub use library::{
     LoadError, fi_dupinfo, fi_fabric, fi_freeinfo, fi_freeparams, fi_getinfo, fi_getparams, fi_open,
     fi_strerror, fi_tostr, fi_tostr_r, fi_version, load,

@@ -1,22 +1,23 @@
 //! The shared library, loaded on first use.
 //!
-//! It is not linked. If libfabric is built with all its providers, loading it takes long: 200 ms with Debian's,
-//! whose libpsm2 and libinfinipath each time the clock for 100 ms. A program that stays on one machine would pay this
-//! for nothing. Libfabric reads its parameters from the environment when it is loaded.
+//! The library is not linked, because loading it takes long if it is built with all its providers: 200 ms with Debian's
+//! library, whose dependencies libpsm2 and libinfinipath both calibrate a clock for 100 ms. A program whose processes
+//! all run on one machine would spend this time for nothing. libfabric reads its parameters from the environment when
+//! it is loaded.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::*;
 
-/// Loads libfabric, unless it is already loaded. All functions of this crate load it if necessary, and otherwise fail
-/// with `-FI_ENOSYS`, null or 0. Call this first to get the reason.
+/// Loads libfabric, unless it is already loaded. All functions of this crate load it if necessary. If it cannot be
+/// loaded, they fail with `-FI_ENOSYS`, null or 0. Call `load` first to get the reason for such a failure.
 ///
 /// `libfabric.so.1` is searched in the dynamic linker's path, then in the folder that pkg-config named when this crate
 /// was built.
 ///
 /// # Errors
-/// [`LoadError`] if there is none, or if it is older than [`API_VERSION`].
+/// [`LoadError`] if libfabric is not found, or if it is older than [`API_VERSION`].
 pub fn load() -> Result<(), &'static LoadError> {
     library().map(|_| ())
 }
@@ -64,7 +65,7 @@ fn open(file: &CStr) -> Result<Library, LoadError> {
     Ok(library)
 }
 
-/// Returns the address of a function in the interface version of the declarations.
+/// Returns the address of the function `name` with the interface version `version`.
 ///
 /// # Safety
 /// `handle` comes from `dlopen`.
@@ -81,7 +82,7 @@ unsafe fn symbol(handle: *mut c_void, name: &CStr, version: &CStr) -> Result<*mu
 }
 
 fn last_error() -> LoadError {
-    // SAFETY: null or a C string that lasts until the next call of this thread; it is copied.
+    // SAFETY: the result is null or a C string that lasts until this thread's next call. The string is copied.
     let text = unsafe { libc::dlerror() };
     LoadError(match text.is_null() {
         true => "unknown error of the dynamic linker".into(),
@@ -90,8 +91,9 @@ fn last_error() -> LoadError {
     })
 }
 
-/// Declares the exported functions. Each has its interface version (the default of version 1.17, so
-/// that a later library uses the structures declared here), and its result if there is no library.
+/// Declares the functions that libfabric exports. For each it states the interface version and the result if the
+/// library could not be loaded. The interface version is the default of libfabric 1.17, so that a later library uses
+/// the structures declared here.
 macro_rules! exported {
     ($(
         $(#[$doc:meta])*
@@ -139,7 +141,7 @@ macro_rules! exported {
 }
 
 exported! {
-    /// The interfaces that match the hints, as a list freed by [`fi_freeinfo`].
+    /// Returns the interfaces that match the hints, as a list to be freed by [`fi_freeinfo`].
     c"FABRIC_1.3" fi_getinfo(
         version: u32,
         node: *const c_char,
@@ -152,7 +154,8 @@ exported! {
     /// Frees a list of interfaces.
     c"FABRIC_1.3" fi_freeinfo(info: *mut fi_info) -> (), or ();
 
-    /// Copies one interface, freed by [`fi_freeinfo`]; copies null as a new one. Returns null if memory is exhausted.
+    /// Returns a copy of one [`fi_info`], to be freed by [`fi_freeinfo`]. For null it returns a new [`fi_info`].
+    /// Returns null if memory is exhausted.
     c"FABRIC_1.3" fi_dupinfo(info: *const fi_info) -> *mut fi_info, or std::ptr::null_mut();
 
     /// Opens a fabric: a set of interfaces that reach one another.
@@ -176,7 +179,7 @@ exported! {
     /// The library's version: see [`FI_MAJOR`] and [`FI_MINOR`].
     c"FABRIC_1.0" fi_version() -> u32, or 0;
 
-    /// The text of an error number, of either sign.
+    /// Returns the text of an error number, which may be positive or negative.
     c"FABRIC_1.0" fi_strerror(errnum: c_int) -> *const c_char, or c"libfabric could not be loaded".as_ptr();
 
     /// Formats a structure or flags as text, in a buffer that the next call reuses.
@@ -190,7 +193,7 @@ exported! {
         datatype: fi_type,
     ) -> *mut c_char, or std::ptr::null_mut();
 
-    /// The parameters that libfabric reads from the environment, freed by [`fi_freeparams`].
+    /// Returns the parameters that libfabric reads from the environment, to be freed by [`fi_freeparams`].
     c"FABRIC_1.0" fi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int, or -FI_ENOSYS;
 
     /// Frees a list of parameters.

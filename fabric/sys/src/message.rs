@@ -1,6 +1,6 @@
 //! Messages (`rdma/fi_endpoint.h`, `man 3 fi_msg`).
 //!
-//! Each returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again.
+//! Each function returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,7 @@ use crate::table::through_table;
 use crate::*;
 
 through_table! {
-    /// Posts a buffer for one message, from `src_addr` or from anyone.
+    /// Posts a buffer for one message, from `src_addr` or, if that is [`FI_ADDR_UNSPEC`], from any peer.
     fi_recv = (*ep).msg => recv(
         ep: *mut fid_ep,
         buf: *mut c_void,
@@ -56,7 +56,7 @@ through_table! {
     /// Sends a message, with flags.
     fi_sendmsg = (*ep).msg => sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize;
 
-    /// Sends a message of at most `inject_size` bytes: the buffer is free on return, and no completion follows.
+    /// Sends a message of at most `inject_size` bytes. The buffer may be reused on return, and no completion follows.
     fi_inject = (*ep).msg => inject(
         ep: *mut fid_ep,
         buf: *const c_void,

@@ -1,7 +1,7 @@
 //! Remote memory access (`rdma/fi_rma.h`, `man 3 fi_rma`).
 //!
-//! Each returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again. `addr` is a virtual
-//! address where the domain's mode has [`FI_MR_VIRT_ADDR`], and an offset into the region otherwise.
+//! Each function returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again. `addr` is a virtual
+//! address if the domain's mode has [`FI_MR_VIRT_ADDR`], and an offset into the region otherwise.
 
 use core::ffi::c_void;
 
@@ -65,7 +65,7 @@ through_table! {
     /// Writes to remote memory, with flags.
     fi_writemsg = (*ep).rma => writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize;
 
-    /// Writes at most `inject_size` bytes: the buffer is free on return, and no completion follows.
+    /// Writes at most `inject_size` bytes. The buffer may be reused on return, and no completion follows.
     fi_inject_write = (*ep).rma => inject(
         ep: *mut fid_ep,
         buf: *const c_void,

@@ -1,16 +1,17 @@
 //! Calling through libfabric's tables of operations.
 
-/// The function `$op` of the table that `$table` points to, as C calls it: without a check.
+/// The function `$op` of the table that `$table` points to. The entry is not checked, as in the C headers.
 ///
-/// Providers fill the entries that existed in version 1.17 (with a function that returns `-FI_ENOSYS` where they do
-/// not implement one) for each capability that they grant; see the crate's safety contract.
+/// For each capability that a provider grants, it fills all entries that existed in version 1.17. The entry of a
+/// function that it does not implement is a function that returns `-FI_ENOSYS`. See the crate's safety contract.
 macro_rules! op {
     ($table:expr, $op:ident) => {
         (*$table).$op.unwrap_unchecked()
     };
 }
 
-/// The function `$op` if the table has it: entries that were added after version 1.0 may be beyond its end.
+/// The function `$op`, or `None` if the table does not have it: entries that were added after version 1.0 may be beyond
+/// the table's end.
 ///
 /// This is `FI_CHECK_OP` of `rdma/fabric.h`.
 macro_rules! newer_op {
@@ -37,8 +38,8 @@ macro_rules! through_table {
         /// See [the crate's contract](crate#safety).
         #[inline]
         pub unsafe fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the caller keeps the crate's contract: the object is live, so its table is too, and it offers
-            // the operation, so the entry is a function.
+            // SAFETY: the caller meets the crate's contract. The object is live, so its table is live too. The object
+            // offers the operation, so the entry is a function.
             unsafe { $crate::table::op!($table, $op)($($arg),*) }
         }
     )*};

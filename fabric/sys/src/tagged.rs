@@ -1,6 +1,6 @@
 //! Messages that the provider matches by tag (`rdma/fi_tagged.h`, `man 3 fi_tagged`).
 //!
-//! Each returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again.
+//! Each function returns 0, or `-FI_EAGAIN` when queues are full: read completions, and try again.
 
 use core::ffi::c_void;
 
@@ -62,7 +62,7 @@ through_table! {
     /// Sends a tagged message, with flags.
     fi_tsendmsg = (*ep).tagged => sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize;
 
-    /// Sends a tagged message of at most `inject_size` bytes: the buffer is free on return, and no completion
+    /// Sends a tagged message of at most `inject_size` bytes. The buffer may be reused on return, and no completion
     /// follows.
     fi_tinject = (*ep).tagged => inject(
         ep: *mut fid_ep,

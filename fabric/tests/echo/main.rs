@@ -1,5 +1,5 @@
-//! A protocol over the link, alone and beside another one: over loopback, the simulator with faults, shared memory and
-//! `tcp;ofi_rxm`.
+//! Tests of a protocol over the link, alone and together with another protocol. The ports are loopback, the simulator
+//! with faults, shared memory and `tcp;ofi_rxm`.
 
 mod protocol;
 mod two;
@@ -35,7 +35,7 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
     })
 }
 
-/// Calls that are answered, a call that times out because its peer does not poll, and one whose peer fails.
+/// Makes calls that are answered, a call that times out because its peer does not poll, and a call whose peer fails.
 fn challenge<P: Port>(ports: [P; 2], now: impl Fn() -> Time, mut rest: impl FnMut()) {
     let [mut caller, mut echo] = pair(ports, || Echo::new(Protocol::Rpc));
     let start = |caller: &mut Engine<P, Echo>, bytes: &[u8], deadline| {

@@ -9,7 +9,7 @@ use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Caps, Port, PortError};
 use zerocopy::IntoBytes;
 
-/// Kinds of packets. Both carry the caller's name for the call, and the bytes.
+/// Kinds of packets. Packets of both kinds carry the number that the caller gave to the call, and the bytes.
 const ASK: u8 = 0;
 const ANSWER: u8 = 1;
 
@@ -22,7 +22,7 @@ pub(crate) struct Echo {
     packet_max: BTreeMap<Peer, usize>,
 }
 
-/// A call that its caller has not collected.
+/// A call whose result the caller has not collected.
 pub(crate) struct Call {
     to: Peer,
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Echo {
     /// Starts a call.
     pub(crate) fn call(&mut self, link: &mut Link, to: Peer, bytes: &[u8], deadline: Time) -> RequestId {
         let id = self.calls.insert(Call { to, bytes: bytes.to_vec(), deadline, result: None });
-        // The link reports an end once. An operation that starts later must look.
+        // The link reports the failure of a peer only once. An operation that starts later must check for it.
         if let Some(cause) = link.peer(to).failure() {
             self.end(id, Err(Ended::PeerFailed(cause)));
             return id;
@@ -107,7 +107,7 @@ impl Stack for Echo {
         match header.kind {
             ASK => link.answer(from, self.protocol, ANSWER, body),
             ANSWER => {
-                // A peer may name any call. Only the answer of the called one counts.
+                // A peer may send the number of any call. Only an answer from the peer that was called counts.
                 let id = RequestId::from_wire(u64::from_le_bytes(*name));
                 if self.calls.get(id).is_some_and(|call| call.to == from) {
                     self.end(id, Ok(bytes.to_vec()));

@@ -1,4 +1,4 @@
-//! Borrowed memory of the heap, read directly by another process.
+//! Tests in which another process directly reads borrowed memory of the heap.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ fn whatever_is_large_can_be_read() {
     assert_eq!(b.read(to_a, exposure.at, &mut [0]), Err(PortError::PeerGone(to_a)));
 }
 
-/// The parent ends exposures while the child reads, and writes other bytes there at once.
+/// The parent ends exposures while the child reads, and overwrites the bytes immediately afterwards.
 #[test]
 fn what_is_read_is_whole_or_is_known_not_to_be() {
     let test = "heap::what_is_read_is_whole_or_is_known_not_to_be";
@@ -174,7 +174,7 @@ fn a_process_under_limits_has_memory_all_the_same() {
     }
 }
 
-/// Returns the number of mappings of others' heaps, which are read-only.
+/// Returns the number of mappings of the heaps of other processes. These mappings are read-only.
 fn peers_heaps() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains(" r--s ") && line.contains("memfd:samite-heap")).count()

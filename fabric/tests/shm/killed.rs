@@ -1,9 +1,10 @@
 //! Processes killed at any instruction, under traffic in both directions. `ci/shm-kill.sh 5000` kills more of them.
 //!
-//! The parent exchanges packets with victims, which it kills at random moments, from before they have opened their port
-//! to the middle of a stream, and with one survivor. It checks that each process's packets come without a gap, a loss
-//! or a changed byte up to the kill; that puts to its memory are complete; that the survivor is heard throughout; that
-//! sends to dead processes fail; and that nothing remains: no descriptor, no mapping, no slot, no file, no process.
+//! The parent exchanges packets with victims and with one survivor. It kills the victims at random moments, from before
+//! they have opened their port to the middle of a stream. It checks that the packets of each process arrive, up to the
+//! kill, without a gap or a changed byte; that puts to the parent's memory are complete; that packets of the survivor
+//! arrive throughout; that sends to dead processes fail; and that nothing of them remains: no descriptor, no mapping,
+//! no slot, no file, no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -16,11 +17,12 @@ use super::*;
 const TEST: &str = "killed::survivors_go_on_when_processes_are_killed";
 /// The environment variable with the number of kills.
 const KILLS: &str = "SAMITE_SHM_KILLS";
-/// Number of victims alive at one time. With the survivor, and dead processes whose slots were not freed yet, they
-/// exceed the number of slots.
+/// The number of victims alive at one time. Together with the survivor, and with dead processes whose slots have not
+/// been freed yet, they are more than there are slots.
 const VICTIMS: usize = 3;
 
-/// Set in a process of the test's own, since it counts descriptors, and other tests open ports too.
+/// The environment variable that is set in the process in which this test runs alone. The test counts descriptors, and
+/// other tests in the same process would open ports too.
 const ALONE: &str = "SAMITE_TEST_ALONE";
 
 #[test]
@@ -50,7 +52,7 @@ fn survivors_go_on_when_processes_are_killed() {
     for kill in 0..kills {
         let mut victim = victims.remove(rng.below(VICTIMS as u64) as usize).expect("there are so many");
         match rng.below(4) {
-            // The child may not have started to run.
+            // Kills the child at once: it may not have started to run.
             0 => {}
             1 => parent.polls(rng.below(3000)),
             _ => parent.hear(&mut victim, 1 + rng.below(400) as usize),
@@ -60,7 +62,8 @@ fn survivors_go_on_when_processes_are_killed() {
         victim.wait().unwrap();
         victims.push_back(spawn(TEST, &parent.port));
         parent.hear(&mut survivor, 20);
-        // A mailbox and rings for each living process, and for each dead one whose slot was not needed since.
+        // The parent has open a mailbox and rings for each living process, and for each dead process whose slot has not
+        // been needed again.
         let (descriptors, mappings) = traces();
         assert!(descriptors <= 4 + CONFIG.peers_max && mappings <= 3 + 3 * CONFIG.peers_max + VICTIMS);
     }
@@ -79,7 +82,7 @@ fn survivors_go_on_when_processes_are_killed() {
 /// The parent.
 struct Parent {
     port: Shm,
-    /// By process and the number of its port.
+    /// The remote ports, by the process and the number of the port within it.
     ports: HashMap<(u32, u32), RemotePort>,
     /// Number of packets, by process.
     heard: HashMap<u32, usize>,
@@ -92,7 +95,7 @@ struct Parent {
 /// A port of a child.
 struct RemotePort {
     peer: PeerId,
-    /// The next round from the peer, and the next round to it.
+    /// The number of the next round from the peer, and of the next round to the peer.
     from: usize,
     to: usize,
     /// Number of notices from the peer.
@@ -112,7 +115,7 @@ impl Parent {
         }
     }
 
-    /// Polls until `count` more packets of a process have come.
+    /// Polls until `count` more packets of a process have arrived.
     fn hear(&mut self, child: &mut Child, count: usize) {
         let heard = |parent: &Self, child: &Child| parent.heard.get(&child.id()).copied().unwrap_or(0);
         let target = heard(self, child) + count;
@@ -123,7 +126,7 @@ impl Parent {
         }
     }
 
-    /// Checks the packets that have come, and answers each.
+    /// Polls `count` times. Checks the packets that arrive, and answers each.
     fn polls(&mut self, count: u64) {
         for _ in 0..count {
             let mut log = Log::default();
@@ -151,10 +154,11 @@ impl Parent {
             assert_eq!(body, packet_of(port.from), "a gap, or a changed byte");
             port.from += 1;
         } else if self.ports.keys().any(|&(process, number)| process == key.0 && number > key.1) {
-            // The packet came from a port that was closed before this process met it.
+            // The packet came from a port that was closed before this process received its first packet.
             return None;
         } else {
-            // The first packet is its address. It replaces the process's former port, if that still exists.
+            // The first packet contains the port's address. The port replaces the process's former port, if that is
+            // still known.
             self.fail_process(key.0, false);
             let peer = self.port.resolve(&Address(body.to_vec())).ok()?;
             let taken = |area: &usize| self.ports.values().any(|port| port.area == *area);
@@ -287,8 +291,8 @@ fn place_of(remote: Remote) -> Vec<u8> {
     [remote.key.to_le_bytes(), remote.address.to_le_bytes()].concat()
 }
 
-/// Number of areas of the parent's memory, more than incarnations alive at one time; and bytes of each, not aligned to
-/// words.
+/// The number of areas of the parent's memory, which is more than the number of ports alive at one time, and the size
+/// of an area in bytes, which is not a multiple of a word.
 const AREAS: usize = 16;
 const AREA: usize = 301;
 

@@ -17,7 +17,7 @@ fn ports_of_256_ranks_reach_one_another() {
     let config = Config { ring_bytes_min: 2 << 10, ring_bytes: 4 << 10, ..Config::default() };
     let (processes, ports) = (5, 51);
     if let Some(parent) = parent() {
-        // Each port holds a descriptor for each resolved peer, and users have 1024.
+        // Each port holds a descriptor for each resolved peer, and the default limit of descriptors is 1024.
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let mut ports: Vec<_> = (0..ports).map(|_| Shm::open(&config).unwrap()).collect();
@@ -71,8 +71,8 @@ fn ports_of_256_ranks_reach_one_another() {
         .unwrap();
 }
 
-/// A resource that the system refuses is an error when memory is requested, with a fix, and causes no
-/// signal later.
+/// If the system refuses a resource, the port returns an error with a fix when it requests the resource, and the
+/// process gets no signal later.
 #[test]
 fn limits_of_the_system_are_errors_that_say_what_to_do() {
     let test = "limits::limits_of_the_system_are_errors_that_say_what_to_do";

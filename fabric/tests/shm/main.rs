@@ -52,8 +52,9 @@ fn two_processes_exchange_packets_of_all_lengths() {
     assert!(child.wait().unwrap().success());
 }
 
-/// More children than slots, each killed in the middle of sending: the received packets of each are a prefix of the
-/// sent ones, slots are reused, and a child that is not killed is heard throughout.
+/// Starts more children than there are slots, and kills each in the middle of sending. The packets received from each
+/// child are a prefix of the packets that it sent, slots are reused, and packets of a child that is not killed arrive
+/// throughout.
 #[test]
 fn killed_senders_leave_the_others_unharmed() {
     let test = "killed_senders_leave_the_others_unharmed";
@@ -78,7 +79,8 @@ fn killed_senders_leave_the_others_unharmed() {
         child.wait().unwrap();
         heard.until(&mut port, survivor.id(), 50);
     }
-    // Closing the port ends the survivor: its ring fills, and it finds the mailbox closed.
+    // Closing the port ends the survivor: the survivor's ring becomes full, and the survivor then finds that the
+    // mailbox is closed.
     drop(port);
     assert!(survivor.wait().unwrap().success());
 }
@@ -116,7 +118,8 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Polls until `count` more rounds of `process` have come; the rounds of all must come without a gap.
+    /// Polls until `count` more rounds of `process` have arrived. Checks that the rounds of each process arrive without
+    /// a gap.
     fn until(&mut self, port: &mut Shm, process: u32, count: usize) {
         let target = self.next.get(&process).copied().unwrap_or(0) + count;
         while self.next.get(&process).copied().unwrap_or(0) < target {

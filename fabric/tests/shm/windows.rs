@@ -8,15 +8,15 @@ const TEST: &str = "windows::processes_change_and_write_one_memory";
 const CHILDREN: usize = 3;
 const ROUNDS: u64 = 20_000;
 
-/// The words of the memory: a sum, a lock and the counter under it, then one of each child's own.
+/// Offsets of words in the memory: a sum, a lock, the counter that the lock protects, and the words of the children.
 const SUM: usize = 0;
 const LOCK: usize = 8;
 const GUARDED: usize = 16;
 const OWN: usize = 64;
 const LEN: usize = OWN + 64 * CHILDREN;
 
-/// Each process adds to one word, by the port and through a window, counts another under a lock that is a word too, and
-/// writes its own line, of whose words no part is ever visible alone.
+/// Each process adds to one word, by the port and through a window. It increments a second word under a lock, which is
+/// a third word. It also writes words of its own, of which readers never see only a part.
 #[test]
 fn processes_change_and_write_one_memory() {
     if let Some(parent) = parent() {
@@ -54,7 +54,7 @@ fn processes_change_and_write_one_memory() {
     assert_eq!([SUM, LOCK, GUARDED].map(|at| window.load(at).unwrap()), [2 * total, 0, total]);
     assert!(window.is_open());
     port.deregister(registration);
-    // The children arrive in another order than they were started.
+    // The children's packets arrive in another order than the children were started.
     for &peer in &peers {
         send(&mut port, peer, b"ended").unwrap();
     }

@@ -4,8 +4,8 @@ use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 
-/// Two senders write, and then ring the bell. When the owner has answered the bell until the count no longer changes,
-/// it has visited the slots of both and seen their writes.
+/// Two senders write, and then ring the bell. The owner answers the bell until the count no longer changes. Then it has
+/// visited the slots of both senders and seen their writes.
 #[test]
 fn who_answers_the_bell_sees_what_was_written_before() {
     loom::model(|| {

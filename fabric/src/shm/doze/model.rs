@@ -1,7 +1,8 @@
-//! A loom model of the owner's way to sleep, run under every interleaving of its threads. A lost wake-up is a deadlock
-//! in the model, which loom reports.
+//! A loom model of the owner's way to sleep, run under the interleavings of its threads. A lost wake-up is a deadlock
+//! in the model, and loom reports deadlocks.
 //!
-//! It fails if the fence on either side is removed, or if the owner looks for packets before it announces its sleep.
+//! The model fails if the fence on either side is removed, or if the owner looks for packets before it announces its
+//! sleep.
 
 use super::*;
 use loom::sync::atomic::{AtomicU64, fence};
@@ -46,7 +47,8 @@ impl Model {
     }
 }
 
-/// Replaces `samite_os::barrier` in the model by the least that it guarantees: a full fence on either side.
+/// Replaces `samite_os::barrier` in the model by the minimum that `samite_os::barrier` guarantees: a full fence on
+/// either side.
 pub(super) mod barrier {
     pub(in super::super) fn light() {
         loom::sync::atomic::fence(super::Ordering::SeqCst);

@@ -13,7 +13,7 @@ const ONE_SLOT: Config = Config {
     growth_bytes_max: 16 << 10,
 };
 
-/// The steps of a sender, from its first to its last; it may be killed after each.
+/// The steps of a sender, from its first to its last. The test kills the sender after each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Claim,
@@ -22,17 +22,17 @@ enum Step {
     Open,
     MarkOpen,
     CallOpen,
-    /// A packet's bytes are in the ring, but not announced.
+    /// A packet's bytes are in the ring, but the packet is not published.
     Write,
     Publish,
-    /// The small ring has the mark for the large one.
+    /// The small ring contains the mark that the sender continues in the large ring.
     MoveToLarge,
     WriteLarge,
     PublishLarge,
     Wish,
     MarkWish,
     CallWish,
-    /// The same for the grown one, if it was granted.
+    /// The large ring contains the mark that the sender continues in the grown ring, if that was granted.
     MoveToGrown,
     WriteGrown,
     PublishGrown,
@@ -131,7 +131,7 @@ fn packets(port: &mut Shm) -> Vec<Heard> {
 fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
     let dead = dead();
     for last in Step::ALL {
-        // Between any two steps the receiver may look.
+        // The receiver polls between any two steps, or not at all.
         for looks in [false, true] {
             let mut receiver = Shm::open(&ONE_SLOT).unwrap();
             let remote = Remote::open(&receiver.whereabouts).unwrap();
@@ -175,7 +175,8 @@ fn one_word_holds_a_phase_and_its_owner() {
     assert_eq!(Phase::parse(FREE), None);
 }
 
-/// Senders in many threads claim slots at once: each gets its own, and no packet is lost or mixed up.
+/// Senders in many threads claim slots at the same time. Each gets a slot of its own, and no packet is lost or appears
+/// in another sender's ring.
 #[test]
 fn claims_from_many_threads_do_not_collide() {
     let config = Config { peers_max: 8, ..ONE_SLOT };
@@ -215,8 +216,8 @@ fn claims_from_many_threads_do_not_collide() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// A process that may write the mailbox may write anything to it, at any time. Neither end panics or
-    /// touches other memory.
+    /// A process that may write to the mailbox can write any bytes at any time. Neither the receiver nor a sender then
+    /// panics or accesses memory outside the mailbox.
     #[test]
     fn garbage_anywhere_in_the_mailbox_is_survived(
         writes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..4, any::<u64>(), 0usize..3), 1..200)

@@ -1,7 +1,7 @@
 //! Loom models of the ring, which `ci/loom.sh` runs under every interleaving of their threads.
 //!
-//! They fail if a memory order at the publishing word is weakened. They cannot detect a weakened order at the
-//! consumer's position: that order keeps loads before later stores, and loom never reorders these.
+//! The models fail if a memory order at the publishing word is weakened. They cannot detect a weakened order at the
+//! consumer's position: that order keeps loads before later stores, and loom never moves a load behind a later store.
 
 use super::*;
 use loom::sync::Arc;
@@ -60,9 +60,9 @@ fn receive(consumer: &mut Consumer<End>) -> u64 {
     }
 }
 
-/// Three packets through a ring of two lines, one of which is in use at a time. Every line is reused, so
-/// both the publishing of a packet and the return of its room are exercised. A packet read too
-/// early, or overwritten before it was read, would have another's payload.
+/// Sends three packets through a ring of two lines, of which at most one is in use at a time. Lines are reused, so the
+/// model covers both the publishing of a packet and the return of its room. A packet that was read too early, or
+/// overwritten before it was read, would have the payload of another packet.
 #[test]
 fn packets_are_read_whole_and_once_under_every_interleaving() {
     loom::model(|| {

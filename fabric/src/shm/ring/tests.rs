@@ -34,7 +34,7 @@ impl Place for End {
 
 const LINES: usize = 128;
 
-/// The word of a packet of 8 bytes.
+/// The word that publishes a packet of 8 bytes.
 const WORD: u64 = 9;
 
 fn ring() -> (Producer<End>, Consumer<End>, Arc<Heap>) {
@@ -104,8 +104,8 @@ fn a_full_ring_takes_more_once_half_is_read() {
 fn payload_never_passes_for_a_word() {
     let (mut producer, mut consumer, _) = ring();
     let mut into = scratch(LINES);
-    // Every cell, and every word of a long packet, looks like that of an 8-byte packet. Packets of all forms follow
-    // each other, so that each begins where others have left their bytes.
+    // Every cell, and every word of a long packet, has the value of the word that publishes an 8-byte packet. Packets
+    // of all forms follow each other, so that each packet begins in lines that contain the bytes of others.
     for _ in 0..10 {
         for (head, body) in
             [(packet_max(LINES), 0), (48, 512), (40, 0), (8, packet_max(LINES) - 8), (48, 256)]
@@ -145,7 +145,7 @@ fn lines_that_are_free_are_clear() {
             assert!(next == producer.ring() || producer.move_to(next));
         }
         assert_eq!(pop(&mut consumer, &mut into), None);
-        // All packets are read, and the consumer has looked for more.
+        // All packets are read, and the consumer has looked for more, so all lines are cleared.
         for ring in 0..RINGS {
             assert!(heap.lines[ring].iter().all(|line| line.word.load(Ordering::Relaxed) == 0), "{ring}");
         }
@@ -211,7 +211,7 @@ fn a_producer_goes_between_rings_as_it_likes() {
         first..count
     };
     for _ in 0..50 {
-        // Each is full when it is left, and the last one cannot be left for one that is not yet read.
+        // The producer leaves each ring when it is full. It cannot leave the last ring for one that has not been read.
         let first = fill(&mut producer);
         assert!(producer.move_to(1));
         let second = fill(&mut producer);
