@@ -32,7 +32,7 @@ pub(crate) enum Needs {
     OwnJob,
 }
 
-/// All cases; those of an area follow each other.
+/// All cases. The cases of an area follow each other.
 #[derive(Default)]
 pub(crate) struct Cases {
     pub(crate) all: Vec<Case>,

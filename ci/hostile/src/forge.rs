@@ -164,7 +164,7 @@ fn partitioned(input: &mut Input<'_>, seen: &Seen, choice: u8) -> (Protocol, u8,
     (Protocol::P2p, kind, body)
 }
 
-/// Returns the name of a context: one of the job's in most cases, otherwise one of those that [`open_contexts`] opens,
+/// Returns the name of a context: in most cases a context of the job, otherwise a context that [`open_contexts`] opens,
 /// or any number.
 fn context(input: &mut Input<'_>) -> u32 {
     match input.byte() {

@@ -1,4 +1,4 @@
-//! A rank's connection to the launcher's agent on its node.
+//! A rank's connection to the launcher's agent on the rank's host.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,9 +15,9 @@ const ADDRESS_BYTES_MAX: usize = 4096;
 /// The largest number of peers in one message. A peer takes at most 300 bytes, and a line may have 64 KiB.
 const PEERS_MAX: usize = 200;
 
-/// A rank's connection to the launcher's agent on its node. No call blocks.
+/// A rank's connection to the launcher's agent on the rank's host. No call blocks.
 ///
-/// Dropping it is the same as [`close`](Self::close).
+/// Dropping the value is the same as [`close`](Self::close).
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
@@ -80,7 +80,7 @@ pub enum Notice {
     /// The other ranks have given up this rank: they treat it as failed, or soon will, and its process is about to be
     /// killed. This process must write no more results on which the others rely.
     Condemned {
-        /// What has happened, as a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
     /// The agent is gone, so no further notice will come. Reported once. This process is about to be killed.

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
-/// The end of a rank, as its node's agent saw it.
+/// The end of a rank, as the agent of its host saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -101,7 +101,7 @@ pub enum FromAgent {
 pub struct Invitation {
     /// The launcher's version of the protocol.
     pub protocol: u32,
-    /// The host's index among those of the job.
+    /// The host's index among the hosts of the job.
     pub host: u32,
     /// The launcher's name for the host.
     pub name: String,
@@ -130,7 +130,7 @@ pub struct Plan {
     pub size: u32,
     /// The ranks of this agent.
     pub ranks: Range<u32>,
-    /// The agent's host, by its index among those of the job.
+    /// The agent's host, by its index among the hosts of the job.
     pub host: u32,
     /// The number of hosts.
     pub hosts: u32,

@@ -47,7 +47,7 @@ pub struct Ticket {
 /// The place of a rank among the job's hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The host, by its index among those of the job.
+    /// The host, by its index among the hosts of the job.
     pub host: u32,
     /// The hosts of the job.
     pub hosts: u32,

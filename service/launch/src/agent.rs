@@ -79,7 +79,7 @@ struct Agent {
     tell_at: Instant,
     /// The time at which the agent stops waiting for a reader of the output.
     give_up_at: Option<Instant>,
-    /// True if the user has sent a signal to end the job. Then output that nobody reads delays the end only briefly.
+    /// True if the user has sent a signal to end the job. Then output without a reader delays the end only briefly.
     was_signalled: bool,
 }
 
@@ -370,7 +370,7 @@ impl Agent {
         let slot = self.slots.get((number - self.first) as usize);
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
-                // The other ranks must learn of the end of the failed incarnation before they hear of the next one.
+                // The other ranks must learn of the end of the failed incarnation before they learn of the next one.
                 self.registry.tell();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };

@@ -179,8 +179,8 @@ fn spawn_apart(command: &mut Command) -> io::Result<std::process::Child> {
     command.spawn()
 }
 
-/// Returns the addresses at which `host` can probably reach this host: those that the system would use as the source of
-/// packets to `host`.
+/// Returns the addresses at which `host` can probably reach this host: the addresses that the system would use as the
+/// source of packets to `host`.
 pub(super) fn addresses_towards(host: &str) -> Vec<IpAddr> {
     let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
     let targets = (name, DISCARD).to_socket_addrs().into_iter().flatten();

@@ -68,7 +68,8 @@ impl AgentListener {
         Ok((agents, opened))
     }
 
-    /// Accepts connections. Returns those of agents that have proven their identity, with the index of their host.
+    /// Accepts connections. Returns the connections of agents that have proven their identity, with the index of each
+    /// agent's host.
     pub(super) fn admit(&mut self, now: Instant) -> Vec<(usize, Channel)> {
         let detection = self.detection;
         let identified = self.listener.turn(now, |stream| challenge(stream, detection).ok());

@@ -117,8 +117,7 @@ struct Coordinator {
     was_interrupted: bool,
     /// True if a signal was sent to end the job.
     was_signalled: bool,
-    /// The time at which this process stops waiting for agents and remote shells, and kills those that are its
-    /// descendants.
+    /// The time at which this process stops waiting for agents and remote shells, and kills its descendants among them.
     gives_up_at: Option<Instant>,
 }
 
@@ -434,7 +433,7 @@ impl Coordinator {
         }
     }
 
-    /// Reports a failure, and does what the user has chosen for a failure.
+    /// Reports a failure, and applies the user's choice for failures.
     fn failed(&mut self, ranks: usize, what: &str, ending: &Ending) {
         if self.is_ending {
             return;

@@ -10,7 +10,7 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Kills every descendant with SIGKILL and waits for each. On return this process, which must adopt orphans,
-/// has no descendant left, except those that the system does not allow it to kill.
+/// has no descendant left, except processes that the system does not allow it to kill.
 ///
 /// Kills only children. When a child is gone, its own children become children of this process, and are killed in the
 /// next round. A child's id cannot be reused before the child has been waited for, so no other process is ever killed.

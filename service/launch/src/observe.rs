@@ -179,7 +179,7 @@ impl RunningJob {
 /// Reads until the end of a line, or of the stream, for a limited time.
 ///
 /// # Errors
-/// `TimedOut`, `FileTooLarge`, and those of read(2).
+/// `TimedOut`, `FileTooLarge`, and the errors of read(2).
 fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
     let deadline = Instant::now() + LOOK_MAX;
     let mut chunk = vec![0; 64 << 10];
@@ -309,7 +309,7 @@ impl StatusServer {
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }
-        // If there are too many observers, drop those that have waited longest.
+        // If there are too many observers, drop the observers that have waited longest.
         let over = self.visitors.len().saturating_sub(VISITORS_MAX);
         self.visitors.drain(..over);
         self.visitors.len() + over > before
@@ -320,7 +320,7 @@ impl StatusServer {
         self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
     }
 
-    /// Answers observers that came before `until`, and removes those that have their answer or are gone.
+    /// Answers observers that came before `until`, and removes observers that have their answer or are gone.
     pub(super) fn serve(&mut self, until: Instant, snapshot: impl FnOnce(Instant) -> Snapshot) {
         if let Some(since) = self.waiting_since().filter(|since| *since <= until) {
             let snapshot = snapshot(since);

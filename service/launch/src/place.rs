@@ -82,7 +82,7 @@ impl Place {
     /// Connects to a socket in the directory. Does not wait, even if the other side accepts no connections.
     ///
     /// # Errors
-    /// Those of connect(2); `PermissionDenied` with an [`Untrusted`] if others can access the socket.
+    /// The errors of connect(2); `PermissionDenied` with an [`Untrusted`] if others can access the socket.
     pub(super) fn connect(&self, name: &Path) -> io::Result<UnixStream> {
         let path = self.path().join(name);
         let denied = |why: &str| {

@@ -16,7 +16,7 @@ use samite_os::spawn::{end_with_parent, pass_fd};
 use super::output::Source;
 use crate::topology::Slot;
 
-/// A rank of this node.
+/// A rank of this host.
 #[derive(Debug)]
 pub(super) struct Rank {
     /// The rank's process, until it has been waited for.

@@ -119,7 +119,7 @@ fn sums(ranks: &[u32], waiting: &BTreeMap<u32, &Awaits>) -> String {
     text
 }
 
-/// Lists ranks as ranges, as in `ranks 0, 3-7`, and counts those that do not fit.
+/// Lists ranks as ranges, as in `ranks 0, 3-7`, and counts the ranks that do not fit.
 fn list<'a>(views: impl Iterator<Item = &'a RankView>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for RankView { rank, .. } in views {

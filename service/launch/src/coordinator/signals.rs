@@ -9,7 +9,7 @@ use super::super::agent_handle::{AgentHandle, Link};
 use super::super::{ENDING_SIGNALS, GRACE, LaunchError, say};
 use super::{Coordinator, Then};
 
-/// The coordinator's signals: SIGCHLD, and those that a user or a batch system may send to a job.
+/// The coordinator's signals: SIGCHLD, and the signals that a user or a batch system may send to a job.
 pub(crate) const SIGNALS: [Signal; 10] = [
     Signal::CHILD,
     Signal::INT,
