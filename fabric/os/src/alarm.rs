@@ -1,4 +1,4 @@
-//! Waking a sleeper, in this process or another.
+//! Alarms, which wake a sleeping thread of this or another process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,9 +13,9 @@ use super::process::Process;
 
 /// An alarm: a descriptor that becomes readable when it is rung, and stays readable until it is silenced.
 ///
-/// It is a pipe that one descriptor holds open for reading and writing, so that a write to it never fails for lack of a
-/// reader. An eventfd would suffice within a process, but unlike a pipe it cannot be opened from another one through
-/// /proc/PID/fd.
+/// It is a pipe that one descriptor holds open for reading and writing, so that a write to the pipe never fails for
+/// lack of a reader. An eventfd would suffice within a process, but unlike a pipe it cannot be opened from another
+/// process through /proc/PID/fd.
 #[derive(Debug)]
 pub struct Alarm(File);
 
@@ -23,7 +23,7 @@ impl Alarm {
     /// Returns a new one.
     ///
     /// # Errors
-    /// At the limit of open files; if /proc is not mounted.
+    /// If the limit of open files is reached, or if /proc is not mounted.
     pub fn new() -> io::Result<Self> {
         let (end, _other) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let path = format!("/proc/self/fd/{}", end.as_raw_fd());
@@ -35,10 +35,10 @@ impl Alarm {
         Ok(Self(both))
     }
 
-    /// Returns the name by which other processes find it.
+    /// Returns the name by which other processes find the alarm.
     ///
     /// # Errors
-    /// If the system cannot determine it.
+    /// If the system cannot determine the pipe's identity.
     pub fn name(&self) -> io::Result<AlarmName> {
         Ok(AlarmName { fd: self.0.as_raw_fd() as u32, inode: self.0.metadata()?.ino() })
     }
@@ -47,13 +47,13 @@ impl Alarm {
     /// ptrace(2)).
     ///
     /// # Errors
-    /// If that is not allowed, or the process has closed it.
+    /// If this process does not have that right, or the other process has closed the alarm.
     pub fn open(owner: Process, name: AlarmName) -> io::Result<Self> {
         let is_meant = |kind: &Kind| kind.file_type == FileType::Fifo && kind.inode == name.inode;
         descriptor::open(owner, name.fd, OFlags::RDWR, is_meant).map(Self)
     }
 
-    /// Makes it readable. One system call, which never blocks.
+    /// Makes the descriptor readable. This takes one system call, which never blocks.
     #[cold]
     pub fn ring(&self) {
         // The write fails only if the pipe is full: then the pipe is readable already.
@@ -106,7 +106,7 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         let elsewhere = Alarm::open(Process::current().unwrap(), alarm.name().unwrap()).unwrap();
         assert!(!is_readable(&alarm));
-        // More rings than a pipe holds must not block.
+        // `ring` must not block, even if it is called more often than the pipe holds bytes.
         for rings in [1, 300, 100_000] {
             (0..rings).for_each(|_| elsewhere.ring());
             assert!(is_readable(&alarm));

@@ -1,8 +1,9 @@
-//! A mutex that is biased towards one thread, for shared state that is nearly always used by one.
+//! A mutex that is biased towards one thread, for shared state that is nearly always used by the same thread.
 //!
-//! The first thread that locks it owns the *bias*: it takes and releases the lock by two plain stores. When another
-//! thread locks the mutex, it ends the bias for good, and from then on all threads use an ordinary mutex. (After Dice,
-//! Moir and Scherer, Quickly Reacquirable Locks, 2003, except that the bias is never acquired again.)
+//! The first thread that locks the mutex owns the *bias*: this thread takes and releases the lock by two plain stores.
+//! When another thread locks the mutex, that thread ends the bias permanently, and from then on all threads use an
+//! ordinary mutex. (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003, except that the bias is never
+//! acquired again.)
 //!
 //! ```text
 //!   owner of the bias                            another thread, which holds the mutex
@@ -17,8 +18,9 @@
 //! lock is free, the thread makes the call itself; otherwise the holder makes it when it releases the lock. Errands
 //! require that the bias was given up ([`BiasedMutex::share`]), so the owner of a bias does not pay for them.
 //!
-//! The word with the owner of the bias also says that the lock is closed, or that this process is a child of the one
-//! that made the lock, since it lies in memory that children get as zeros. So these checks cost the owner nothing.
+//! The word with the owner of the bias also shows if the lock is closed. It lies in memory that children of fork(2) get
+//! as zeros, so it also shows if this process is a child of the process that made the lock. So both checks cost the
+//! owner nothing.
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
@@ -44,45 +46,47 @@ use crate::fork::Wiped;
 /// A mutex that costs its first thread almost nothing until a second thread locks it. It can be closed, and it cannot
 /// be locked in children of its process.
 ///
-/// A panic while it is held does not poison it.
+/// A panic of the thread that holds the mutex does not poison it.
 pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
-    /// Held by a thread that enters without the bias, and to change the bias.
+    /// A thread holds this mutex while it is inside without the bias, and while it changes the bias.
     mutex: Mutex<()>,
-    /// The mutex, while a thread is inside that entered without the bias. Only that thread accesses it.
+    /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     errand: Errand,
     /// The call of an errand.
     call: fn(&mut T),
 }
 
-/// The parts that the owner of the bias uses. In a child of the process that made it there is no value.
+/// The parts that the owner of the bias uses. In a child of the process that made the lock, they are zeros, and there
+/// is no value.
 #[repr(C)]
 struct Hot<T> {
     bias: Bias,
-    /// The lock that the thread inside must unlock when it leaves; null if it entered by the bias. Only the thread inside
-    /// accesses it.
+    /// The lock that the thread inside must unlock when it leaves; null if that thread entered by the bias. Only the
+    /// thread inside accesses this field.
     entered: Cell<*const BiasedMutex<T>>,
     /// Present until the thread that closes the lock takes it out.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: as of std's Mutex: a reference to it gives access to the value to one thread at a time, which may take it
-// out. `Bias` has the proof that it is one at a time.
+// SAFETY: as for std's Mutex: a reference to the lock gives one thread at a time access to the value, and this thread
+// may take the value out. The proof that at most one thread at a time has access is at `Bias`.
 unsafe impl<T: Send> Sync for BiasedMutex<T> {}
-// SAFETY: as of std's Mutex. A lock that is moved has no guard, unless one was forgotten: then `held` and `entered` are
-// not used again.
+// SAFETY: as for std's Mutex. A lock that is moved has no guard, unless a guard was forgotten. In that case `held` and
+// `entered` are not used again.
 unsafe impl<T: Send> Send for BiasedMutex<T> {}
 
-/// Access to the value, until it is dropped.
+/// Access to the value, until the guard is dropped.
 ///
-/// It is one pointer, so it and an `Option` of it stay in a register. A guard of several fields was moved through memory
-/// in pieces on its way to the caller, and loads of other sizes waited for the stores: 17 % of the latency of a message
-/// in shared memory, without an instruction more.
+/// The guard is one pointer, so that it stays in a register, and so does an `Option` of it. An earlier guard of several
+/// fields was moved through memory in pieces on its way to the caller. Loads of other sizes than the stores then waited
+/// for the stores. That took 17 % of the latency of a message in shared memory, with the same number of instructions.
 pub struct BiasedGuard<'a, T> {
-    /// A pointer also keeps guards from being sent to other threads, which the bias and the mutex need.
+    /// A pointer is not `Send`, so guards are not sent to other threads. The bias and the mutex require this, because
+    /// they must be released by the thread that acquired them.
     hot: NonNull<Hot<T>>,
-    /// The guard is `Sync` if the value is.
+    /// Makes the guard `Sync` if the value is `Sync`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -109,7 +113,7 @@ impl<T> BiasedMutex<T> {
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
     pub fn with_errand(value: T, call: fn(&mut T)) -> io::Result<Self> {
-        // Without a barrier for others no thread can have the bias.
+        // If the system has no barrier that acts on other threads, no thread can have the bias.
         let bias = Bias::new(if barrier::join() { FREE } else { SHARED });
         let entered = Cell::new(ptr::null());
         let hot = Wiped::new(Hot { bias, entered, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
@@ -164,20 +168,20 @@ impl<T> BiasedMutex<T> {
         (self.bias().owner() == SHARED).then_some(mutex)
     }
 
-    /// Waits until no other thread holds it, and locks it.
+    /// Waits until no other thread holds the lock, and locks it.
     ///
     /// # Errors
-    /// At once if it is closed, or another process's.
+    /// Returns an error at once if the lock is closed or belongs to another process.
     ///
     /// # Panics
-    /// If this thread holds it already; or if the system has forbidden membarrier(2) since the lock was made.
+    /// If this thread holds the lock already, or if the system has forbidden membarrier(2) since the lock was made.
     #[inline(always)]
     pub fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
         self.enter().ok_or_else(|| self.refused())
     }
 
-    /// Locks it as [`lock`](Self::lock) does. `None` if the lock refuses: [`refused`](Self::refused) tells why. For
-    /// callers to which the cost of a larger result matters.
+    /// Locks the mutex as [`lock`](Self::lock) does. Returns `None` if the lock refuses; [`refused`](Self::refused)
+    /// returns the reason. This is for callers for which the larger result of `lock` is too expensive.
     ///
     /// # Panics
     /// If [`lock`](Self::lock) would panic.
@@ -187,34 +191,34 @@ impl<T> BiasedMutex<T> {
         is_inside.then(|| BiasedGuard { hot: self.hot.as_ptr(), value: PhantomData })
     }
 
-    /// Returns the reason why the lock refused: once it refuses, it always does, for the same reason.
+    /// Returns the reason why the lock refused. A lock that has refused once refuses always, for the same reason.
     ///
     /// # Panics
-    /// If it has not refused.
+    /// If the lock has not refused.
     #[cold]
     pub fn refused(&self) -> Refused {
         self.bias().refusal().expect_err("a lock that has refused stays closed")
     }
 
-    /// Waits until no other thread holds it, calls `last` with the value, and takes the value out. Threads that call
-    /// [`lock`](Self::lock) meanwhile wait until this is done, and are then refused.
+    /// Waits until no other thread holds the lock, calls `last` with the value, and takes the value out. Threads that
+    /// call [`lock`](Self::lock) meanwhile wait until this is done, and are then refused.
     ///
     /// # Errors
-    /// Errors as of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock).
     ///
     /// # Panics
-    /// Errors as of [`lock`](Self::lock).
+    /// If [`lock`](Self::lock) would panic.
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
         let _mutex = self.bias().lock(&self.mutex)?;
         self.take_bias(me);
-        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
-        // inside, and since the lock is not closed, the value is present.
+        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
+        // only one inside. Since the lock is not closed, the value is present.
         let value = unsafe { (*self.value()).assume_init_mut() };
         last(value);
         self.bias().close();
-        // SAFETY: as above. It is not read again: every reader first checks if the lock is closed, and holds the mutex
-        // then.
+        // SAFETY: as above. The value is not read again: every reader holds the mutex and first checks if the lock is
+        // closed.
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
@@ -248,10 +252,11 @@ impl<T> BiasedMutex<T> {
             SHARED => {}
             _ => self.bias().revoke(),
         }
-        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So it is the only one
-        // inside, and the only one that accesses these two. The mutex's guard may live longer than it says, because it
-        // is dropped only in `unlock`, by the guard that is returned. That one borrows this lock, which therefore lives
-        // and is not moved. If it is forgotten, no thread unlocks the mutex or reads `entered` again.
+        // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
+        // only one inside, and the only one that accesses `held` and `entered`. The mutex's guard may live longer than
+        // its lifetime says, because it is dropped only in `unlock`, when the returned `BiasedGuard` is dropped. The
+        // `BiasedGuard` borrows this lock, so the lock lives until then and is not moved. If the `BiasedGuard` is
+        // forgotten, no thread unlocks the mutex or reads `entered` again.
         unsafe {
             *self.held.get() =
                 Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(mutex));
@@ -262,7 +267,7 @@ impl<T> BiasedMutex<T> {
 
     /// Releases the mutex, and makes the errand's call if one is owed.
     fn release(&self, mutex: MutexGuard<'_, ()>) {
-        // Errands are enabled under the mutex, so this value is valid for the whole time that this thread held it.
+        // Errands are enabled only under the mutex, so this value does not change while this thread holds the mutex.
         let may_owe = self.errand.is_enabled();
         drop(mutex);
         if may_owe {
@@ -272,25 +277,25 @@ impl<T> BiasedMutex<T> {
 
     #[inline(always)]
     fn bias(&self) -> &Bias {
-        // SAFETY: the memory lives as long as this, and zeros, in a child, are a valid `Bias` too.
+        // SAFETY: the memory lives as long as this lock. In a child it contains zeros, which are a valid `Bias` too.
         unsafe { &(*self.hot.as_ptr().as_ptr()).bias }
     }
 
     fn value(&self) -> *mut MaybeUninit<T> {
-        // SAFETY: the memory lives as long as this; no reference to the value is made.
+        // SAFETY: the memory lives as long as this lock, and no reference to the value is made.
         unsafe { (*self.hot.as_ptr().as_ptr()).value.get() }
     }
 }
 
-/// In a child nothing is dropped: the value's contents may be shared with the parent.
+/// In a child the value is not dropped, because its contents may be shared with the parent.
 impl<T> Drop for BiasedMutex<T> {
     fn drop(&mut self) {
         // A guard of the mutex is present here only if a guard of this lock was forgotten. Only the thread that locked
-        // the mutex may unlock it, and that may be another thread, so the guard is leaked.
+        // the mutex may unlock it. That may be another thread than this one, so the mutex's guard is leaked.
         std::mem::forget(self.held.get_mut().take());
         if !matches!(self.bias().owner(), CLOSED | FORKED) {
-            // SAFETY: it has no other owner any more, and its value is present: it is neither closed nor another
-            // process's.
+            // SAFETY: no other owner of the lock is left. The lock is neither closed nor another process's, so the
+            // value is present.
             unsafe { (*self.value()).assume_init_drop() };
         }
     }
@@ -303,8 +308,9 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 }
 
 impl<T> BiasedGuard<'_, T> {
-    /// Waits, without the lock, until `event` is notified or `time` has passed. It may return earlier, and does so
-    /// at once if no other thread has ever had the lock: then none can notify it.
+    /// Releases the lock, waits until `event` is notified or `time` has passed, and locks again. It may return earlier.
+    /// If this thread has the bias, it returns at once and keeps the lock: no other thread has had the lock until now,
+    /// so none can notify the event.
     ///
     /// # Errors
     /// If the lock was closed meanwhile.
@@ -315,7 +321,7 @@ impl<T> BiasedGuard<'_, T> {
         lock.lock()
     }
 
-    /// Returns the lock that this thread entered with the mutex, or null if it entered by the bias.
+    /// Returns the lock, if this thread entered with the mutex, or null, if this thread entered by the bias.
     #[inline(always)]
     fn entered(&self) -> &Cell<*const BiasedMutex<T>> {
         // SAFETY: the guard borrows the lock, and this thread is inside.
@@ -333,8 +339,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only one, see `Bias`, and its borrow lasts as long as this one. A lock that
-        // gives out a guard is not closed, so the value is present.
+        // SAFETY: this guard is the only one (see `Bias`), and the returned reference does not live longer than the
+        // borrow of the guard. A lock that gives out a guard is not closed, so the value is present.
         unsafe { (*(*self.hot.as_ptr()).value.get()).assume_init_ref() }
     }
 }
@@ -342,7 +348,7 @@ impl<T> Deref for BiasedGuard<'_, T> {
 impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and it is borrowed exclusively.
+        // SAFETY: as above, and the guard is borrowed exclusively.
         unsafe { (*(*self.hot.as_ptr()).value.get()).assume_init_mut() }
     }
 }
@@ -353,7 +359,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
         if self.entered().get().is_null() {
             self.bias().leave();
         } else {
-            // SAFETY: the lock that the guard borrows, which this thread entered with the mutex.
+            // SAFETY: the pointer is to the lock that the guard borrows, and this thread entered with the mutex.
             unsafe { unlock(self.entered().replace(ptr::null())) }
         }
     }
@@ -362,7 +368,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
 /// Unlocks a mutex. Out of line, to keep the path of the bias short.
 ///
 /// # Safety
-/// `lock` is valid, and this thread is inside with its mutex, for the last time.
+/// `lock` is valid. This thread is inside with the lock's mutex, and does not access the value after this call.
 #[cold]
 #[inline(never)]
 unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
@@ -375,16 +381,19 @@ unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
 
 /// The thread that may enter without the mutex.
 ///
-/// `owner` is written only under the mutex, and goes from [`FREE`] to a thread to [`SHARED`] to [`CLOSED`], once.
-/// Assume that two threads are inside together. One of them entered by the bias. The other did not: there is one owner,
-/// its number is unique among all threads ever, and a thread that is inside is not let in again. So the other holds the
-/// mutex, after a revocation that it saw: its own, or that of an earlier holder of the mutex. In the order of all
-/// fences, the barrier of that revocation comes before or after the one between the owner's store to `held` and its
-/// second look at `owner`. If before, the owner sees [`SHARED`] and does not enter. If after, the revoking thread sees
-/// `held`, and waits for the store by which the owner leaves; that is `Release`, and the look for it `Acquire`, so all
-/// actions of the owner come before.
+/// `owner` is written only under the mutex. Its values are, in this order and each at most once: [`FREE`], the number
+/// of a thread, [`SHARED`], [`CLOSED`].
 ///
-/// In a child of fork(2) both words are 0, which no thread writes to `owner`: every thread is refused.
+/// Assume that two threads, A and B, are inside together. They do not both hold the mutex, so one of them, A, entered
+/// by the bias. B did not enter by the bias: there is only one owner, no two threads ever have the same number, and a
+/// thread that is inside is not let in again. So B holds the mutex, and has seen the end of the bias. B has revoked the
+/// bias itself, or an earlier holder of the mutex has. In the order of all fences, the barrier of this revocation comes
+/// either before or after A's fence, which is between A's store to `held` and A's second look at `owner`. If the
+/// barrier comes before, A sees [`SHARED`] and does not enter. If it comes after, the revoking thread sees `held`, and
+/// waits for the store by which A leaves. That store is `Release` and the load that waits for it is `Acquire`, so all
+/// actions of A happen before those of B.
+///
+/// In a child of fork(2) both words are 0. No thread has the number 0, so every thread is refused.
 #[repr(C)]
 struct Bias {
     owner: AtomicU64,
@@ -411,8 +420,8 @@ impl Bias {
         }
     }
 
-    /// Locks the mutex of this bias. A child does not wait for it: the holder may be a thread that does not exist
-    /// there.
+    /// Locks the mutex of this bias. In a child of fork(2) it does not wait for the mutex, because the holder may be a
+    /// thread that does not exist in the child.
     fn lock<'a>(&self, mutex: &'a Mutex<()>) -> Result<MutexGuard<'a, ()>, Refused> {
         self.refusal()?;
         let mutex = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -440,7 +449,7 @@ impl Bias {
         self.held.store(0, Ordering::Release);
     }
 
-    /// Makes this thread, `me`, the owner, and lets it in. Under the mutex, and while it is [`FREE`].
+    /// Makes this thread, `me`, the owner, and lets it in. The caller holds the mutex, and `owner` is [`FREE`].
     fn give(&self, me: u64) {
         self.held.store(1, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
@@ -450,22 +459,23 @@ impl Bias {
         self.held.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives up the bias before any thread has it. Under the mutex, and while it is [`FREE`].
+    /// Gives up the bias before any thread has it. The caller holds the mutex, and `owner` is [`FREE`].
     fn share(&self) {
         self.owner.store(SHARED, Ordering::Relaxed);
     }
 
-    /// Refuses all threads from now on. Under the mutex, and while it is [`SHARED`].
+    /// Refuses all threads from now on. The caller holds the mutex, and `owner` is [`SHARED`].
     fn close(&self) {
         self.owner.store(CLOSED, Ordering::Relaxed);
     }
 
-    /// Takes the bias from the owner. Under the mutex.
+    /// Takes the bias from the owner. The caller holds the mutex.
     fn revoke(&self) {
         let owner = self.owner();
         self.owner.store(SHARED, Ordering::Relaxed);
         if !barrier::everywhere() {
-            // The owner may be inside without being noticed: it stays the only one.
+            // Without the barrier, this thread cannot see if the owner is inside. So the owner keeps the bias, and no
+            // other thread enters.
             self.owner.store(owner, Ordering::Relaxed);
             panic!("membarrier(2) was allowed when the lock was made, and is refused now");
         }
@@ -494,9 +504,9 @@ fn number_this_thread() -> u64 {
     NUMBER.get()
 }
 
-/// The owner's word in a child of the process that made the lock.
+/// The value of `owner` in a child of the process that made the lock.
 const FORKED: u64 = 0;
-/// The number of a thread without a number; never an owner.
+/// Stands for the number of a thread that has none yet. `owner` never has this value.
 const NONE: u64 = u64::MAX - 3;
 /// All threads are refused.
 const CLOSED: u64 = u64::MAX - 2;

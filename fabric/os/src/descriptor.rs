@@ -10,14 +10,16 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, openat
 use super::process::Process;
 use crate::OsError;
 
-/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` returns true for it. Needs the right to read
-/// that process's state (PTRACE_MODE_READ in ptrace(2)): in general, the same user and no setuid program.
+/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` returns true for that file. Needs the right
+/// to read the owner's state (PTRACE_MODE_READ in ptrace(2)): in general, both processes must have the same user, and
+/// `owner` must not run a setuid program.
 ///
-/// The descriptor may be anything: a named pipe that would block open(2), a device on which an open has an effect, a
-/// file in a file system that never answers. So the file is examined before it is opened, and the open does not block.
+/// The descriptor may refer to any file: a named pipe that would block open(2), a device on which an open has an
+/// effect, a file in a file system that never answers. So the file is examined before it is opened, and the open does
+/// not block.
 ///
 /// # Errors
-/// The system's errors; `InvalidInput` for another file.
+/// The system's errors; `InvalidInput` if `is_meant` returns false.
 pub fn open(
     owner: Process,
     fd: u32,
@@ -33,7 +35,8 @@ pub fn open(
     Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// Returns a port's error for a peer's file that does not open: `why`, unless this process is out of descriptors.
+/// Returns a port's error for a peer's file that could not be opened. The reason is `why`, unless this process has no
+/// free descriptor.
 pub fn refused(error: &io::Error, why: String) -> OsError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => OsError::Exhausted {
@@ -44,8 +47,9 @@ pub fn refused(error: &io::Error, why: String) -> OsError {
     }
 }
 
-/// Returns a port's error for a peer whose file does not open. A peer that has ended, or closed its port, has no such
-/// file any more: the error says that, and not the name of the file.
+/// Returns a port's error for a peer whose file could not be opened. If the peer has ended or closed its port, it does
+/// not have the file any more. Then the error says that the peer has ended or closed its port, and does not name the
+/// file.
 pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     let path = path(owner, fd);
     let unreachable = |why: String| OsError::Unreachable { why };
@@ -71,7 +75,7 @@ pub fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
 }
 
-/// The type of a file, and its place.
+/// The type of a file, and the file's identity: its file system and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The type.
@@ -109,7 +113,7 @@ mod tests {
         };
         let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
         let this = Process::current().unwrap();
-        // Processes that do not exist, and one whose id was reused.
+        // A process that does not exist, and a process whose id was reused.
         for ended in [Process { pid: u32::MAX, ..this }, Process { start: this.start + 1, ..this }] {
             assert_eq!(gone(ended, u32::MAX), format!("its process, {}, has ended", ended.pid));
         }

@@ -11,15 +11,15 @@ pub fn get(name: &str) -> Option<String> {
 }
 
 /// Sets a variable for the C libraries of this process, if the process has no second thread that might read
-/// the environment meanwhile. Returns true if it did.
+/// the environment meanwhile. Returns true if it has set the variable.
 #[must_use]
 pub fn set_while_alone(name: &str, value: &str) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.take(2).count());
     if !matches!(threads, Ok(1)) {
         return false;
     }
-    // SAFETY: the kernel lists one thread, this one, and it is here: nothing reads or writes the environment
-    // at the same time, nor can a thread be started meanwhile, since only this one could.
+    // SAFETY: the kernel lists only one thread, which is this one. So no other thread reads or writes the environment
+    // at the same time. No thread is started meanwhile, since only this thread could start one.
     unsafe { std::env::set_var(name, value) };
     true
 }

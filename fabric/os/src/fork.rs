@@ -1,7 +1,8 @@
-//! Distinguishes a process from the children that fork(2) makes of it, by any library function.
+//! Distinguishes a process from its children made by fork(2), whichever library function has called it.
 //!
-//! The kernel gives children some memory as zeros (MADV_WIPEONFORK in madvise(2)), so no handler has to run first.
-//! Handlers of pthread_atfork(3) run one after the other, and not at all after `_Fork` or clone(2).
+//! This uses memory that the kernel replaces by zeros in children (MADV_WIPEONFORK in madvise(2)). Handlers of
+//! pthread_atfork(3) would not suffice: they run one after the other, so another handler may run before ours, and they
+//! do not run at all after `_Fork` or clone(2).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -19,7 +20,7 @@ pub(crate) struct Wiped<T>(NonNull<T>);
 impl<T> Wiped<T> {
     const LEN: usize = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
 
-    /// Moves `value` there.
+    /// Moves `value` to such memory.
     ///
     /// # Errors
     /// The errors of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
@@ -51,13 +52,13 @@ impl<T> Wiped<T> {
         Ok(wiped)
     }
 
-    /// Under Miri, which neither forks nor has this memory.
+    /// The implementation under Miri, which supports neither fork(2) nor such memory.
     #[cfg(miri)]
     pub(crate) fn new(value: T) -> io::Result<Self> {
         Ok(Self(NonNull::from(Box::leak(Box::new(value)))))
     }
 
-    /// Returns the address of the value, which is valid until this is dropped.
+    /// Returns the address of the value. The address is valid until this `Wiped` is dropped.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> NonNull<T> {
         self.0
@@ -67,7 +68,7 @@ impl<T> Wiped<T> {
 impl<T> Drop for Wiped<T> {
     fn drop(&mut self) {
         #[cfg(not(miri))]
-        // SAFETY: `new` mapped it, and its address is not used after this.
+        // SAFETY: `new` mapped the memory, and its address is not used after this.
         unsafe {
             libc::munmap(self.0.as_ptr().cast(), Self::LEN)
         };
@@ -82,7 +83,7 @@ unsafe impl<T: Send> Send for Wiped<T> {}
 // SAFETY: a shared reference only gives out the address of the value.
 unsafe impl<T: Sync> Sync for Wiped<T> {}
 
-/// Distinguishes the process that made it from the children of that process.
+/// A mark that distinguishes the process that made the mark from the children of that process.
 #[derive(Debug)]
 pub struct ForkMark(AtomicU64);
 
@@ -98,7 +99,7 @@ impl ForkMark {
         }
     }
 
-    /// Returns true in a child of the process that made the mark, and in its children. Never blocks.
+    /// Returns true in a child of the process that made the mark, and in the child's own children. Never blocks.
     #[inline]
     pub fn is_in_child(&self) -> bool {
         self.0.load(Ordering::Relaxed) != this_process()
@@ -111,7 +112,8 @@ impl ForkMark {
     }
 }
 
-/// A value that children of the process that made it do not drop: its descriptors may mean other files there.
+/// A value that is dropped only in the process that made it, and not in children of that process. In a child, the
+/// numbers of the value's descriptors may refer to other files.
 #[derive(Debug)]
 pub struct Own<T> {
     value: ManuallyDrop<T>,
@@ -132,7 +134,8 @@ impl<T> Own<T> {
         (!self.mark.is_in_child()).then_some(&*self.value)
     }
 
-    /// Returns the value, in a child too. The child must know that the value's descriptors may mean other files.
+    /// Returns the value, even in a child. The child must allow for the case that the value's descriptors refer to
+    /// other files.
     pub fn even_in_child(&self) -> &T {
         &self.value
     }
@@ -159,7 +162,8 @@ fn this_process() -> u64 {
     }
 }
 
-/// Numbers this process. Uses no lock: in a child of a fork, a lock may be held forever by a thread of the parent.
+/// Gives this process a number. Uses no lock: in a child, a lock that a thread of the parent held at the fork would
+/// never be released.
 #[cold]
 fn number_this_process() -> u64 {
     if NUMBER.load(Ordering::Acquire).is_null() {
@@ -170,7 +174,7 @@ fn number_this_process() -> u64 {
             std::mem::forget(wiped);
         }
     }
-    // SAFETY: as in `this_process`; it is not null any more.
+    // SAFETY: as in `this_process`. The pointer is not null any more.
     let number = unsafe { &*NUMBER.load(Ordering::Acquire) };
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     number
@@ -182,10 +186,11 @@ fn number_this_process() -> u64 {
 static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Runs `body` in a child of this process, which is killed if it takes half a minute. Returns true if `body` did. For
-/// tests of refusals in children.
+/// Runs `body` in a child of this process. The child is killed if it takes half a minute. Returns true if `body`
+/// returned true. For tests of refusals in children.
 ///
-/// `body` must not use memory of `samite_fabric::Heap` that was allocated before: the child shares it.
+/// `body` must not use memory of `samite_fabric::Heap` that was allocated before, because the child shares that memory
+/// with this process.
 ///
 /// # Errors
 /// The errors of fork(2) and waitpid(2).

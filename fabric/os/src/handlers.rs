@@ -8,12 +8,12 @@ use std::ptr::null_mut;
 const ENDING: [c_int; 7] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGILL, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
 
-/// Restores the default for every ending signal whose handler is code of the shared library `name` (the
-/// file's, without folder and version).
+/// Restores the default handling of every signal in `ENDING` whose handler is a function of the shared library `name`
+/// (the name of the library's file, without folder and version).
 pub fn remove_those_of(name: &str) {
     for signal in ENDING {
         let mut current = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: the call only queries, and stores the disposition if it returns 0.
+        // SAFETY: the call only reads the signal's disposition, and stores it if the call returns 0.
         let current = unsafe {
             if libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr()) != 0 {
                 continue;

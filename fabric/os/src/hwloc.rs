@@ -2,7 +2,7 @@
 //!
 //! Only five functions of hwloc are used, and none of its structures: hwloc exports a topology as XML, a format that it
 //! keeps stable for files (hwloc's manual, "Importing and exporting topologies from/to XML files"). So building needs
-//! no part of hwloc, and a process that never asks for it pays nothing.
+//! no part of hwloc, and a process that never requests the topology does not load hwloc.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::io;
@@ -36,8 +36,8 @@ pub enum HwlocError {
 }
 
 /// Returns this host's topology, as XML of hwloc's version 2: machine, packages, NUMA nodes, caches, cores and
-/// processors, in the order of their places. As everywhere with hwloc, `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE`
-/// select another host's topology.
+/// processors, in hwloc's order. The variables `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` select another topology, as in all
+/// programs that use hwloc.
 ///
 /// # Errors
 /// [`HwlocError`].
@@ -61,14 +61,14 @@ struct Topology<'a> {
 impl Topology<'_> {
     fn export(&self) -> Result<String, HwlocError> {
         let (mut xml, mut len) = (ptr::null_mut::<c_char>(), 0);
-        // SAFETY: the topology is loaded; a pointer and a length are written to our variables. Flags of
-        // 0 select the library's own version of the format.
+        // SAFETY: the topology is loaded. A pointer and a length are written to our variables. (The flags are 0, which
+        // selects the format of the library's own version.)
         let status = unsafe { (self.hwloc.topology_export_xmlbuffer)(self.topology, &mut xml, &mut len, 0) };
         checked("hwloc_topology_export_xmlbuffer", status)?;
         // The length includes a final NUL (hwloc/export.h).
         let len = usize::try_from(len).unwrap_or(0).saturating_sub(1);
-        // SAFETY: on success it points to that many bytes, which do not change before they are freed below;
-        // they are copied before.
+        // SAFETY: on success `xml` points to `len` bytes. They do not change before they are freed below, and they are
+        // copied here.
         let text = String::from_utf8_lossy(unsafe { slice::from_raw_parts(xml.cast(), len) }).into_owned();
         // SAFETY: the buffer came from this topology, and is not used any more.
         unsafe { (self.hwloc.free_xmlbuffer)(self.topology, xml) };
@@ -90,7 +90,7 @@ fn checked(call: &'static str, status: c_int) -> Result<(), HwlocError> {
     }
 }
 
-/// Looks functions up by name, and declares the table of them.
+/// Declares a table of functions, and its `load`, which looks the functions up by their names.
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($type:ty),*) $(-> $result:ty)?;)*) => {
         struct Hwloc {
@@ -98,19 +98,19 @@ macro_rules! functions {
         }
 
         impl Hwloc {
-            /// The library stays loaded: unloading one that may have started threads or set handlers is not
-            /// safe, and a process asks for it at most once.
+            /// Loads the library, and never unloads it. It may have started threads or set handlers, so it would not be
+            /// safe to unload it. A process calls this at most once.
             fn load() -> Result<Self, HwlocError> {
                 let handle = open()?;
                 Ok(Self {
                     $($field: {
-                        // SAFETY: the handle is of a library that stays loaded, the name ends with a NUL.
+                        // SAFETY: the handle belongs to a library that stays loaded, and the name ends with a NUL.
                         let address = unsafe { libc::dlsym(handle, $name.as_ptr()) };
                         if address.is_null() {
                             return Err(HwlocError::TooOld { name: $name.to_string_lossy().into_owned() });
                         }
-                        // SAFETY: the symbol of this name in libhwloc is a function of this type: hwloc.h and
-                        // hwloc/export.h, the same in all of version 2.
+                        // SAFETY: the symbol of this name in libhwloc is a function of this type, by hwloc.h and
+                        // hwloc/export.h. These declarations are the same in all releases of version 2.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -135,17 +135,18 @@ functions! {
 
 fn open() -> Result<*mut c_void, HwlocError> {
     // The ABI of version 2 has the number 15.
-    // SAFETY: the name ends with a NUL; initializers of the library are trusted as the system's own.
+    // SAFETY: the name ends with a NUL. The library's initializers are trusted like those of other system libraries.
     let handle = unsafe { libc::dlopen(c"libhwloc.so.15".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !handle.is_null() {
         return Ok(handle);
     }
-    // SAFETY: no arguments; the result is a string of the loader, copied before its next call.
+    // SAFETY: dlerror takes no arguments. The result is null or a string of the loader, which is copied before the next
+    // call of the loader.
     let error = unsafe { libc::dlerror() };
     let why = match error.is_null() {
         true => "for no reason that the loader tells".to_owned(),
-        // SAFETY: not null, so a string with a NUL at its end, which lives until the next dl call of this
-        // thread.
+        // SAFETY: a result that is not null is a string that ends with a NUL, and lives until this thread's next call
+        // of the loader.
         false => unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned(),
     };
     Err(HwlocError::NotThere { why })

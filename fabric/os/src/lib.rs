@@ -1,8 +1,8 @@
 //! Interfaces of the operating system for which std has no safe call: one module for each subject.
 //!
-//! Nothing here moves a message's bytes; ports, in the crate `samite-fabric`, do that. The crate depends on no other
-//! crate of Samite, so each of them may use it. Every `unsafe` block has its proof beside it, and the functions are
-//! safe.
+//! No code here moves the bytes of messages; the ports do, in the crate `samite-fabric`. This crate depends on no other
+//! crate of Samite, so every other crate may use it. Every `unsafe` block has its proof beside it. The public functions
+//! are safe, except [`shared::Mapping::empty`].
 
 pub mod alarm;
 pub mod barrier;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-/// Returns the bytes of memory of this machine.
+/// Returns the size of this machine's memory in bytes.
 pub fn bytes() -> io::Result<usize> {
     Ok(configured(libc::_SC_PHYS_PAGES)?.saturating_mul(page()?))
 }

@@ -69,8 +69,8 @@ pub enum PmixError {
 impl Client {
     /// Loads the library and connects to the server that the environment names.
     ///
-    /// `libpmix.so.2` is searched first below `PMIX_PREFIX`, the installation folder that a launcher sets, then
-    /// in the dynamic linker's path. There is one connection for each process and launcher, never a second one.
+    /// `libpmix.so.2` is searched first below `PMIX_PREFIX`, which a launcher sets to its installation folder, then in
+    /// the dynamic linker's path. A process connects to its launcher only once.
     ///
     /// # Errors
     /// [`PmixError::Library`], [`PmixError::Failed`].
@@ -82,7 +82,7 @@ impl Client {
             );
         let library = Library::load(below.chain([c"libpmix.so.2".to_owned()])).map_err(PmixError::Library)?;
         let mut this = Proc { namespace: [0; library::NAMESPACE_BYTES], rank: 0 };
-        // SAFETY: `this` is a pmix_proc_t to be filled; no attributes are given.
+        // SAFETY: `this` is a pmix_proc_t, which the call fills. No attributes are passed.
         let status = unsafe { (library.init)(&mut this, std::ptr::null(), 0) };
         let client = Client { library, this };
         client.check("PMIx_Init", status)?;
@@ -115,21 +115,22 @@ impl Client {
         }
     }
 
-    /// Publishes a value under a key, and waits until every rank has called this: from then on it can be fetched.
+    /// Publishes a value under a key, and waits until every rank has called `publish`. From then on, other ranks can
+    /// fetch the value.
     ///
     /// # Errors
-    /// [`PmixError::NoAnswer`] if not all ranks have called it in time, [`PmixError::Failed`].
+    /// [`PmixError::NoAnswer`] if not all ranks have called `publish` within `patience`, [`PmixError::Failed`].
     pub fn publish(&self, key: &CStr, value: &[u8], patience: Duration) -> Result<(), PmixError> {
         let bytes = ByteObject { bytes: value.as_ptr().cast_mut().cast(), size: value.len() };
         let mut object = Value { kind: library::TYPE_BYTE_OBJECT, data: Data { bytes } };
         // SAFETY: the key is a C string and the value a pmix_value_t; both are copied, not changed, and not kept.
         let status = unsafe { (self.library.put)(library::GLOBAL, key.as_ptr(), &mut object) };
         self.check("PMIx_Put", status)?;
-        // SAFETY: no preconditions but PMIx_Init, which has succeeded.
+        // SAFETY: the only precondition is that PMIx_Init has succeeded, which it has.
         let status = unsafe { (self.library.commit)() };
         self.check("PMIx_Commit", status)?;
         let within = within(patience);
-        // SAFETY: no processes named means all of the job; one attribute, which outlives the call.
+        // SAFETY: a null list of processes means all processes of the job. The one attribute outlives the call.
         let status = unsafe { (self.library.fence)(std::ptr::null(), 0, &within, 1) };
         self.check("PMIx_Fence", status)
     }
@@ -154,10 +155,11 @@ impl Client {
         }
     }
 
-    /// Informs the server that this process ends in good order. Without this a launcher treats its end as a failure.
+    /// Informs the server that this process ends in good order. Without this call, a launcher treats the end of the
+    /// process as a failure.
     pub fn leave(self) {
-        // The launcher reports a failure of this call.
-        // SAFETY: PMIx_Init has succeeded, and since `self` is consumed nothing is called after it.
+        // The result is not needed, because the launcher reports a failure of this call.
+        // SAFETY: PMIx_Init has succeeded. No function is called after this one, since `self` is consumed.
         let _ = unsafe { (self.library.finalize)(std::ptr::null(), 0) };
     }
 
@@ -183,7 +185,7 @@ impl Client {
     }
 }
 
-/// A value that the library has given away, on the C library's heap, never null.
+/// A value that the library has allocated with malloc, and that this type owns. The pointer is never null.
 struct Given(*mut Value);
 
 impl Given {
@@ -200,7 +202,7 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if self.kind() == library::TYPE_BYTE_OBJECT {
-            // SAFETY: as PMIX_VALUE_RELEASE does for this type: the bytes are an allocation of their own, or null.
+            // SAFETY: PMIX_VALUE_RELEASE does the same for this type. The bytes are a separate allocation, or null.
             unsafe { libc::free(self.get().data.bytes.bytes.cast()) };
         }
         // The content of other types would leak; this module requests none of them.
@@ -209,7 +211,7 @@ impl Drop for Given {
     }
 }
 
-/// Returns the server's time limit as an attribute, in whole seconds, at least one.
+/// Returns `patience` as an attribute that limits how long the server waits, in whole seconds, at least one.
 fn within(patience: Duration) -> Info {
     let seconds = c_int::try_from(patience.as_secs().max(1)).unwrap_or(c_int::MAX);
     info(c"pmix.timeout", library::TYPE_INT, Data { integer: seconds })

@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
 
-/// Within one place process ids mean the same to all: one boot of one kernel, one pid namespace.
+/// One pid namespace in one boot of one kernel. Within a place, a process id means the same process to all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The kernel's boot id: random, and another after each boot. Equal on all containers of a host.
+    /// The kernel's boot id, which is random and differs after each boot. It is the same in all containers of a host.
     pub boot: [u8; 16],
     /// The inode of the pid namespace.
     pub pid_namespace: u64,
@@ -35,7 +35,7 @@ impl Place {
 pub struct Process {
     /// Process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (proc(5), field 22 of stat).
+    /// The time at which the process started, in clock ticks since boot (proc(5), field 22 of stat).
     pub start: u64,
 }
 
@@ -56,13 +56,13 @@ impl Process {
     /// Returns the process that has this id now, in the pid namespace whose /proc is mounted.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no process has this id.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self { pid, start: start_of(pid)? })
     }
 
-    /// Returns true if any thread of the process still runs. `false` is certain and final. `true` may be
-    /// outdated when the caller reads it, and is the result if the system refuses the query.
+    /// Returns true if any thread of the process still runs, or if the system refuses the query. A result of `false` is
+    /// certain and final. A result of `true` may be outdated when the caller reads it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let pidfd = match open_pidfd(self.pid) {
@@ -116,7 +116,7 @@ pub fn is_exiting(pid: u32) -> io::Result<bool> {
     parse_exiting(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
 }
 
-/// From fields 3 and 9 of /proc/PID/stat, state and flags.
+/// Parses fields 3 and 9 of /proc/PID/stat, which are the state and the flags of the process.
 fn parse_exiting(stat: &[u8]) -> Option<bool> {
     // Linux, include/linux/sched.h: set before the process closes its descriptors.
     const PF_EXITING: u32 = 0x4;
@@ -132,8 +132,8 @@ fn start_of(pid: u32) -> io::Result<u64> {
     parse_start(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))
 }
 
-/// Field 22 of /proc/PID/stat. The second field is the program's name in parentheses, which may contain
-/// anything.
+/// Parses field 22 of /proc/PID/stat. Fields are counted from the last parenthesis, because the second field is the
+/// program's name in parentheses, and the name may contain any characters.
 fn parse_start(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Memory shared between processes: an anonymous file that vanishes with its last user, and typed views of
-//! its mappings.
+//! Memory shared between processes: an anonymous file, which is freed when no process uses it any more, and typed views
+//! of the file's mappings.
 
 use std::ffi::CStr;
 use std::fs::{File, Permissions};
@@ -19,8 +19,8 @@ use super::descriptor::{self, Kind};
 use super::process::Process;
 use crate::OsError;
 
-/// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system: when the
-/// last process that has it open or mapped is gone, however it ended, so is the file.
+/// A file in memory (memfd_create(2)) whose size never changes. It has no name in any file system. So the kernel frees
+/// the file when no process has it open or mapped any more, even if the last process was killed.
 #[derive(Debug)]
 pub struct SharedFile {
     file: File,
@@ -28,7 +28,7 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// A new file of `len` bytes, all holes that read as zero. `name` shows in /proc/PID/fd only.
+    /// Returns a new file of `len` bytes. All of it is a hole, which reads as zero. `name` appears only in /proc.
     pub fn create(name: &CStr, len: usize) -> Result<Self, OsError> {
         // Beyond the limit on file sizes (`ulimit -f`), the kernel would not only refuse, but also send SIGXFSZ.
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < len as u64) {
@@ -56,9 +56,9 @@ impl SharedFile {
         Ok(Self { file, len })
     }
 
-    /// Lets others open it for reading only, from here on. (This does not bind root. The seal F_SEAL_FUTURE_WRITE
-    /// serves the same purpose, but with it the owner could never return memory to the system: see shmem_fallocate in
-    /// Linux, mm/shmem.c.)
+    /// From now on, lets other processes open the file only for reading. (Root can still open it for writing. The seal
+    /// F_SEAL_FUTURE_WRITE serves the same purpose, but with that seal the owner could never return memory to the
+    /// system: see shmem_fallocate in Linux, mm/shmem.c.)
     pub fn make_read_only(&self) -> Result<(), OsError> {
         self.file.set_permissions(Permissions::from_mode(0o400)).map_err(|_| {
             OsError::last("fchmod", "a file in memory keeps its permissions: is there a security module?")
@@ -119,7 +119,7 @@ impl SharedFile {
         }
     }
 
-    /// Makes `range` a hole again: its memory goes back, and it reads as zero.
+    /// Makes `range` a hole again: its memory goes back to the system, and the range reads as zero.
     pub fn release(&self, range: Range<usize>) -> Result<(), OsError> {
         match self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &range) {
             0 => Ok(()),
@@ -153,7 +153,7 @@ impl SharedFile {
         self.map_as(libc::PROT_READ, range)
     }
 
-    /// Maps a range as [`SharedFile::map`] does, but without access until it is [opened](Mapping::open).
+    /// Maps a range as [`SharedFile::map`] does, but without access. Access needs [`Mapping::open`].
     pub fn map_shut(&self, range: Range<usize>) -> Result<Arc<Mapping>, OsError> {
         self.map_as(libc::PROT_NONE, range)
     }
@@ -181,7 +181,7 @@ impl SharedFile {
     }
 }
 
-/// Part of a [`SharedFile`] in this process's memory. Other processes may write it at any time.
+/// A part of a [`SharedFile`], mapped in this process. Other processes may write to it at any time.
 #[derive(Debug)]
 pub struct Mapping {
     origin: NonNull<u8>,
@@ -195,7 +195,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `count` values of `T` from byte `offset` on. They keep the mapping alive.
+    /// Returns a view of `count` values of `T`, from byte `offset` on. The view keeps the mapping alive.
     pub fn view<T: Shareable>(self: &Arc<Self>, offset: usize, count: usize) -> View<T> {
         let bytes = count.checked_mul(size_of::<T>()).and_then(|len| len.checked_add(offset));
         assert!(bytes.is_some_and(|end| end <= self.len), "a view lies in its mapping");
@@ -205,8 +205,8 @@ impl Mapping {
         View { mapping: Arc::clone(self), first, count, _values: PhantomData }
     }
 
-    /// Returns the first byte. A caller that accesses memory through it ensures that the mapping lives, and that the
-    /// access is allowed for the bytes there.
+    /// Returns a pointer to the first byte. A caller that accesses memory through the pointer must ensure that the
+    /// mapping lives, and that the accessed bytes are mapped for this access.
     pub fn origin(&self) -> NonNull<u8> {
         self.origin
     }
@@ -216,11 +216,11 @@ impl Mapping {
         self.len
     }
 
-    /// Lets a part that was [mapped shut](SharedFile::map_shut), from and up to multiples of [`PAGE`], be read and
-    /// written.
+    /// Makes a part that was [mapped shut](SharedFile::map_shut) readable and writable. The part begins at a multiple
+    /// of [`PAGE`], and so does the rest after it.
     pub fn open(&self, part: Range<usize>) -> Result<(), OsError> {
         assert!(part.start.is_multiple_of(PAGE) && part.start <= part.end && part.end <= self.len);
-        // SAFETY: the part lies in this mapping, by the assertion; to allow more breaks nothing.
+        // SAFETY: the part lies in this mapping, by the assertion. More access rights invalidate no reference.
         let result = unsafe {
             libc::mprotect(
                 self.origin.as_ptr().add(part.start).cast(),
@@ -236,7 +236,7 @@ impl Mapping {
         self.advise(0..self.len, libc::MADV_DONTDUMP);
     }
 
-    /// Asks for huge pages where the administrator leaves that to programs
+    /// Asks for huge pages. This has an effect if the administrator lets programs decide
     /// (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
     pub fn prefer_huge_pages(&self) {
         self.advise(0..self.len, libc::MADV_HUGEPAGE);
@@ -247,15 +247,15 @@ impl Mapping {
     /// the mapping, not the descriptor, which other code may close.)
     ///
     /// # Safety
-    /// No other code in this process uses those bytes, and zeros may replace their content.
+    /// No other code in this process uses the bytes of the part, and their content may be replaced by zeros.
     pub unsafe fn empty(&self, part: Range<usize>, page: usize) -> bool {
-        // The kernel would go on to the end of the last page.
+        // If the part ended within a page, the kernel would empty the whole page.
         let is_whole = part.start.is_multiple_of(page) && part.end.is_multiple_of(page);
         is_whole && self.advise(part, libc::MADV_REMOVE)
     }
 
-    /// Returns true if the system followed the advice. Only callers that may change the content give advice that
-    /// changes it.
+    /// Gives advice by madvise(2). Returns true if the system followed it. Advice that changes the content is given
+    /// only by callers that are allowed to change the content.
     fn advise(&self, part: Range<usize>, advice: libc::c_int) -> bool {
         assert!(part.start <= part.end && part.end <= self.len);
         // SAFETY: the part lies in this mapping, by the assertion. Of the three kinds of advice used here only one
@@ -266,7 +266,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `map` made; views hold the `Arc`, so none is left.
+        // SAFETY: `map_as` made this mapping. Views hold the `Arc` of the mapping, so no view is left.
         unsafe { libc::munmap(self.origin.as_ptr().cast(), self.len) };
     }
 }
@@ -281,7 +281,7 @@ pub struct View<T: Shareable> {
 }
 
 impl<T: Shareable> View<T> {
-    /// Some of the values, as a view of their own.
+    /// Returns a view of the values in `range`.
     pub fn part(&self, range: Range<usize>) -> Self {
         let first = NonNull::from(&self[range.clone()]).cast();
         Self { mapping: Arc::clone(&self.mapping), first, count: range.len(), _values: PhantomData }
@@ -293,8 +293,8 @@ impl<T: Shareable> Deref for View<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `view` checked bounds and alignment, and the mapping is alive. Any bytes are a `T`, and a
-        // `T` consists of atomics only, so that writes by others at any time are no data race of ours.
+        // SAFETY: `view` checked bounds and alignment, and the mapping is alive. Any bytes are a `T`. A `T` consists
+        // only of atomics, so writes by other processes at any time are no data race in this process.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
@@ -314,7 +314,8 @@ pub unsafe trait Shareable: Sync {}
 // SAFETY: an atomic integer.
 unsafe impl Shareable for AtomicU64 {}
 
-/// Returns the file system of the kernel's memory files, except files of huge pages, whose mappings have other lengths.
+/// Returns the device number of the file system that contains files of memfd_create(2). Files of huge pages are in
+/// another file system; they are excluded, because the lengths of their mappings follow other rules.
 fn home() -> io::Result<(u32, u32)> {
     static HOME: OnceLock<(u32, u32)> = OnceLock::new();
     if let Some(home) = HOME.get() {
@@ -325,10 +326,11 @@ fn home() -> io::Result<(u32, u32)> {
     Ok(*HOME.get_or_init(|| home))
 }
 
-/// Mappings begin at multiples of this; a multiple of the page size of every machine we know.
+/// Mappings begin at multiples of this number of bytes, which is a multiple of the page size of every known machine.
 pub const PAGE: usize = 65536;
 
-/// The size is fixed for good, so that no process can make another's mapping end in nothing (SIGBUS).
+/// The seals that fix the size of a file. If a process could shrink the file, an access of another process to its
+/// mapping could raise SIGBUS.
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 #[cfg(test)]

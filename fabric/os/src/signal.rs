@@ -31,10 +31,10 @@ impl SignalFd {
                 if signal != Signal::CHILD {
                     continue;
                 }
-                // Set the disposition only if the signal is ignored. Setting a disposition by which a signal does
-                // nothing discards a pending signal (sigaction(2)). Then a child whose end another thread of this
-                // process waits for would be missed. SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no
-                // handler.
+                // Set the disposition only if the signal is ignored. A change to a disposition by which a signal has no
+                // effect discards a pending signal (sigaction(2)). Then another thread of this process, which waits for
+                // the end of a child, would miss it.
+                // SAFETY: SIG_DFL is a valid disposition for SIGCHLD and installs no handler.
                 if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
@@ -52,7 +52,7 @@ impl SignalFd {
         Ok(SignalFd { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// The next signal that arrived, or `None` if there is none now. Never blocks.
+    /// Returns the next signal that has arrived, or `None` if there is none now. Never blocks.
     pub fn read(&self) -> io::Result<Option<Signal>> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.fd, &mut info) {
@@ -73,8 +73,8 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Ends the blocking of `signals` in this thread, as after [`SignalFd::block`]: they have their usual effect again.
-/// One that has arrived and was not read has it at once.
+/// Unblocks `signals`, for example after [`SignalFd::block`], in this thread, so that they have their usual effect
+/// again. A signal that has arrived and was not read takes effect at once.
 pub fn unblock(signals: &[Signal]) -> io::Result<()> {
     let mut set = empty_set();
     for signal in signals {
@@ -84,8 +84,8 @@ pub fn unblock(signals: &[Signal]) -> io::Result<()> {
     set_mask(libc::SIG_UNBLOCK, &set)
 }
 
-/// Calls `body` while this thread blocks all signals but those of its own faults. A thread that is started meanwhile
-/// blocks them for good.
+/// Calls `body` while this thread blocks all signals except those of its own faults. A thread that is started by `body`
+/// inherits the blocked signals, and keeps them blocked.
 pub fn with_all_blocked<R>(body: impl FnOnce() -> R) -> R {
     struct Restored(libc::sigset_t);
     impl Drop for Restored {

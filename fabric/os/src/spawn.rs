@@ -8,11 +8,11 @@ use std::process::Command;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Makes the process that `command` starts receive `signal` when the calling thread ends, however that
-/// happens.
+/// Makes the process that `command` starts receive `signal` when the thread that spawns it ends for any reason.
 ///
-/// The kernel ties this to the *thread* that spawns, so spawn from one that lasts as long as the process. The
-/// child keeps it over `exec`, except of a set-user-id program; its own children do not inherit it.
+/// The kernel sends the signal when the *thread* that spawns ends, so spawn from a thread that lasts as long as the
+/// process. The child keeps this setting over `exec`, except of a set-user-id program. The child's own children do not
+/// inherit the setting.
 pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     let parent = getpid();
     // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. prctl and
@@ -20,7 +20,8 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(signal))?;
-            // The parent may have died between fork and prctl: then the signal will never come.
+            // The parent may have died between fork and prctl. In this case the kernel never sends the signal, so the
+            // start of the process fails.
             if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         })
     }
@@ -31,8 +32,8 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
 /// `command` owns the descriptor from here on: drop it after the spawn to close the parent's copy.
 pub fn pass_fd(command: &mut Command, fd: OwnedFd) -> RawFd {
     let number = fd.as_raw_fd();
-    // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed; it makes
-    // one, fcntl. It owns `fd`, which is therefore open whenever it runs.
+    // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. Its only call is
+    // fcntl, which is such a call. The closure owns `fd`, so `fd` is open whenever the closure runs.
     unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&fd, FdFlags::empty())?)) };
     number
 }
@@ -68,16 +69,17 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
 
 /// A command of fcntl(2) that takes an integer, on a descriptor that may not be open.
 fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
-    // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF where nothing is
-    // open.
+    // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF if the descriptor
+    // is not open.
     let result = unsafe { libc::fcntl(fd, command, argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Makes the calling process die with SIGKILL when its parent does, if the parent is a process of one thread.
+/// Makes the kernel kill the calling process with SIGKILL when its parent dies, if the parent has only one thread.
 ///
-/// For a rank that a wrapper started: a shell dies with its own parent, and the rank should follow. If the
-/// parent has several threads nothing changes, since the kernel would send the signal when the forking thread ends.
+/// This is for a rank that a wrapper started, for example a shell: the shell dies with its own parent, and the rank
+/// should die too. If the parent has several threads, this does nothing, since the kernel would send the signal when
+/// the forking thread ends, although the parent may still run.
 pub fn end_with_simple_parent() -> io::Result<()> {
     let Some(parent) = getppid() else { return Ok(()) };
     let threads = std::fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()))?.count();
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_was_inherited_is_duplicated_and_taken_once() {
-        // The descriptor is in the state after an exec: open, and not close-on-exec.
+        // The descriptor is in the state of an inherited one after an exec: open, and not close-on-exec.
         let original: OwnedFd = rustix::pipe::pipe().unwrap().0;
         let number = original.as_raw_fd();
         let inode = |fd: OwnedFd| File::from(fd).metadata().unwrap().ino();

@@ -133,14 +133,14 @@ fn each_gets_its_own_packets() {
 fn a_sweep_keeps_the_other_protocols_deadlines() {
     let mut engines = on_loopback();
     settle(&mut engines, 0);
-    // Rank 1 is not polled, so these wait for their deadlines.
+    // Rank 1 is not polled, so these calls wait for their deadlines.
     let waiting =
         [0, 1].map(|place| start(&mut engines[0], place, b"a call that waits", Time::from_nanos(5_000_000)));
     for _ in 0..5 {
         for place in [0, 1] {
             for _ in 0..2_000 {
                 let id = start(&mut engines[0], place, b"a call that is over", Time::from_nanos(7_000_000));
-                // The call has ended, so its deadline is void.
+                // The call is removed, so its deadline has no effect any more.
                 engines[0].stack_mut().echoes[place].calls.remove(id);
             }
             let timers = engines[0].link().timers();

@@ -11,8 +11,8 @@
 //! holder's check included, so they have a total order. Assume that the asking thread finds the lock held by H, and
 //! consider the check that H makes after releasing the lock. If the check comes after the asking thread's change, H
 //! sees that a call is owed, or another holder has set `owed` to 0 in between and makes the call. The check cannot come
-//! before that change: H's release would then happen before the asking thread's attempt to lock, which could not find
-//! the lock held by H.
+//! before the asking thread's change. If it did, H's release would happen before the asking thread's attempt to lock,
+//! and that attempt could not find the lock held by H.
 
 use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]

@@ -1,14 +1,14 @@
-//! A model of the revocation of the bias, under every interleaving: two threads inside together are two accesses to one
-//! cell, which loom reports.
+//! A loom model of the revocation of the bias. If two threads are inside together, they access one cell at the same
+//! time, and loom reports this.
 //!
-//! Without either fence, or without the owner's second look, it fails.
+//! The model fails if either fence or the owner's second look is removed.
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 
 use super::*;
 
-/// The lock, with cells and a mutex of loom's.
+/// The lock, with loom's cells and mutex.
 struct Model {
     bias: Bias,
     mutex: Mutex<()>,
@@ -54,7 +54,7 @@ impl Model {
     }
 }
 
-/// Runs threads that each lock it so many times.
+/// Runs one thread for each element of `times`. Each thread locks the model as often as its element says.
 fn run(times: &'static [u64], owner: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -103,8 +103,8 @@ fn no_thread_is_inside_after_the_close() {
     });
 }
 
-/// Each thread that asks makes a change first. Some call sees each change, whenever the holder releases the lock, and
-/// no asking thread waits.
+/// Each thread makes a change before it asks. For each change there is a call that sees it, regardless of when the
+/// holder releases the lock, and no asking thread waits.
 #[test]
 fn no_errand_is_lost() {
     let mut builder = loom::model::Builder::new();

@@ -90,7 +90,7 @@ fn a_waiting_thread_lets_others_enter() {
 
 #[test]
 fn each_errand_is_run_after_it_was_asked() {
-    /// Two numbers for each thread: the last one for which it asked, and the last one that an errand has seen.
+    /// For each thread, the number that it wrote before it last asked, and the last of its numbers that an errand saw.
     struct Board {
         asked: Arc<[AtomicU64; 3]>,
         seen: [u64; 3],
@@ -130,7 +130,7 @@ fn a_thread_that_shares_the_lock_runs_the_errands() {
         while held.entered().get().is_null() && lock.bias().owner() != SHARED {
             std::thread::yield_now();
         }
-        // As if a third thread had shared the lock before.
+        // Enables errands, as if a third thread had shared the lock before.
         lock.errand.enable();
         lock.ask();
         drop(held);

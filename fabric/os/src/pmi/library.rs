@@ -15,7 +15,7 @@ pub(super) const ERR_NOT_FOUND: c_int = -46;
 
 /// PMIX_GLOBAL: for all ranks.
 pub(super) const GLOBAL: u8 = 3;
-/// PMIX_RANK_WILDCARD: values that belong to the whole job.
+/// PMIX_RANK_WILDCARD: stands for a rank where a value of the whole job is requested.
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 
 pub(super) const TYPE_BOOL: u16 = 1;
@@ -38,7 +38,7 @@ pub(super) struct Value {
     pub(super) data: Data,
 }
 
-/// The used members of its union, and its largest member (`pmix_envar_t`).
+/// The union in `pmix_value_t`. It has the members that are used here, and the largest member (`pmix_envar_t`).
 #[repr(C)]
 pub(super) union Data {
     pub(super) flag: bool,
@@ -122,7 +122,7 @@ impl Library {
                 failure = last_error();
                 continue;
             }
-            // SAFETY: its name says which library it is.
+            // SAFETY: by its name, the loaded library is `libpmix.so.2`.
             let library = unsafe { Library::resolve(handle) }?;
             let version = library.version_text();
             return match major(&version) {
@@ -154,7 +154,7 @@ fn major(version: &str) -> Option<u32> {
 }
 
 fn last_error() -> String {
-    // SAFETY: null or a C string that lasts until the next call of this thread; it is copied.
+    // SAFETY: the result is null or a C string that lasts until this thread's next call. The string is copied.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "unknown error of the dynamic linker".to_owned();
