@@ -9,10 +9,10 @@
 //! signal), the agents the mechanism. Both sides of a connection detect its loss by themselves. The coordinator then
 //! reports to all others that the ranks of that host have failed, and the agent there kills them.
 //!
-//! **If any process is killed, no other is left.** Coordinator, supervisors and agents are child subreapers. If the
-//! coordinator dies, or is cut off, its connections to the agents fail, and each agent kills every descendant. If an
-//! agent dies, the ranks die with it (`PR_SET_PDEATHSIG`). Their other processes are reparented to the coordinator or
-//! the supervisor, which kills them.
+//! **No process is left behind if the coordinator, a supervisor or an agent is killed.** All of them are child
+//! subreapers. If the coordinator dies, or is cut off, its connections to the agents fail, and each agent kills every
+//! descendant. If an agent dies, the ranks die with it (`PR_SET_PDEATHSIG`). Other processes that the ranks have
+//! started are reparented to the coordinator or the supervisor, which kills them.
 
 #![forbid(unsafe_code)]
 #![expect(
