@@ -36,8 +36,8 @@ pub enum HwlocError {
 }
 
 /// Returns this host's topology, as XML of hwloc's version 2: machine, packages, NUMA nodes, caches, cores and
-/// processors, in hwloc's order. The variables `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` select another topology, as in all
-/// programs that use hwloc.
+/// processors, in the order of their places in the machine. The variables `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` select
+/// another topology, as in all programs that use hwloc.
 ///
 /// # Errors
 /// [`HwlocError`].

@@ -108,7 +108,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
         sys::FI_ENOMEM | sys::FI_ENOSPC => "free memory, or lower the number of buffers",
         sys::FI_EMFILE => "raise the limit of open files (`ulimit -n`)",
         sys::FI_EACCES | sys::FI_EPERM => "the process lacks a permission that the provider needs",
-        // Other processes use all TCP ports of the range. Depending on the kernel, bind or listen reports this.
+        // Other processes use all TCP ports of the range. The system reports this at bind or at listen.
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => {
             "all ports of its range are in use: widen the range, FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE"
         }
