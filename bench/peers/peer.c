@@ -203,7 +203,8 @@ static double iterate(uint64_t iterations) {
             break;
         case DEPTH:
             if (rank == 0) {
-                /* Only the receives count. When the last message has arrived, all earlier ones have arrived too. */
+                /* Only the time of the receives counts. When the last message has arrived, all earlier messages have
+                 * arrived too. */
                 double filling = now_ns();
                 tell(1);
                 MPI_Recv(NULL, 0, MPI_BYTE, 1, depth, data, MPI_STATUS_IGNORE);

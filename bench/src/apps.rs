@@ -1,4 +1,5 @@
-//! The message queues of applications: how long they become, and how far they are searched, by structure.
+//! The message queues of applications: their lengths, and how many entries a search compares, for each structure of the
+//! matching engine.
 //!
 //! Builds the examples once for each structure of the matching engine, with its counting meter, and runs them. Each
 //! rank writes its statistics to a file when it leaves the job (`service/src/metered.rs`). The figures are those of
@@ -58,7 +59,7 @@ enum Structure {
 }
 
 impl App {
-    /// The arguments, for problems that 128 ranks can divide.
+    /// The arguments of the application. They set a problem that can be divided among 128 ranks.
     const fn args(self) -> &'static [&'static str] {
         match self {
             Self::Nbody => &["2048", "10"],
@@ -69,7 +70,7 @@ impl App {
     }
 }
 
-/// The statistics of a rank, as it writes them.
+/// The statistics that a rank writes.
 #[derive(Deserialize)]
 struct Queues {
     posted: Searches,
@@ -91,12 +92,12 @@ struct Searches {
 struct Figures {
     /// The maximum length (MQL).
     longest: f64,
-    /// The average length of the queue when a search begins, averaged over each rank's searches and then over the ranks
-    /// (AQL).
+    /// The average length of the queue at the beginning of a search: the average over each rank's searches, averaged
+    /// over the ranks (AQL).
     length: f64,
-    /// The largest of the ranks' average numbers of entries compared by a search (MASL).
+    /// The maximum over the ranks of a rank's average number of entries that a search compares (MASL).
     worst_search: f64,
-    /// The average number of entries that a search compares (ASL).
+    /// The average number of entries that a search compares, over the searches of all ranks (ASL).
     search: f64,
     /// The maximum number of entries that a search compares.
     longest_search: f64,
@@ -207,7 +208,8 @@ impl AppsArgs {
     }
 }
 
-/// A queue: its title, its statistics at a rank, and the published figures.
+/// A queue: its title, the function that returns its statistics at a rank, and the function that returns its published
+/// figures.
 type Queue = (&'static str, fn(&Queues) -> &Searches, fn(&Published) -> [f64; 4]);
 
 const QUEUES: [Queue; 2] = [

@@ -18,7 +18,7 @@ const DONE: u64 = 1 << 33;
 pub(crate) fn options(options: Options) -> Result<Options, LaunchError> {
     let hosts =
         ["127.0.0.1", "127.0.0.2"].map(|name| samite_launch::Host { name: name.to_owned(), slots: None });
-    // The remote shell runs its command locally; the script sees the name of the host.
+    // A remote shell that runs the command on this machine. The script gets the host's name as `$0`, which it ignores.
     let shell = ["sh", "-c", "exec \"$@\""].map(str::to_owned).to_vec();
     let remote = Remote { hosts: hosts.to_vec(), shell, address: None };
     Ok(Options { ranks: options.ranks + 1, remote: Some(remote), ..options })
@@ -65,7 +65,7 @@ impl Apart {
 impl Drop for Apart {
     fn drop(&mut self) {
         if self.world.comm().rank() == 0 {
-            // The third rank ends with the job in any case.
+            // An error is ignored: the third rank ends with the job even if it does not receive this message.
             let _ = self.world.comm().send::<u8>(&[], Rank(1), DONE);
         }
     }

@@ -62,7 +62,7 @@ fn round(
 ) -> Result<f64, samite::Error> {
     let begin = Instant::now();
     for number in 0..COMPLETIONS {
-        // The tags are far from the order of posting.
+        // The multiplication makes the order of the messages differ from the order in which the receives were posted.
         let tag = first + number.wrapping_mul(7919) % pending;
         comm.send(&[tag], Rank(0), tag)?;
         let (_, end) = set.wait_any().expect("receives are under way");

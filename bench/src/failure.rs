@@ -1,4 +1,4 @@
-//! The time from a rank's death to the error at every other rank, whose receive from that rank then ends.
+//! The time from a rank's death until the receives of all other ranks from that rank have ended with an error.
 //!
 //! Each run is a separate job. Rank 0 kills the last rank after all other ranks have waited for its message long enough
 //! to sleep. All processes of the machine share a clock, so the survivors can report when their receive ended.
@@ -37,9 +37,9 @@ pub(crate) struct FailureArgs {
     once: bool,
 }
 
-/// A job that takes longer is ended: in it, an error that should take milliseconds has not arrived at all.
+/// A job that takes longer is ended, because an error that should take milliseconds has not arrived.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that all ranks have waited before the kill.
+/// How long the other ranks have waited for the last rank's message before rank 0 kills the last rank.
 const WAITED: Duration = Duration::from_millis(50);
 
 /// The tags of the messages.

@@ -7,8 +7,8 @@ use samite::bootstrap::Launch;
 use samite::{Rank, Source};
 use samite_launch::{self as launch, Options};
 
-/// Sends a greeting from every rank to rank 0, which prints them. Without a launcher, it starts itself as `ranks`
-/// ranks, as `samite run` would.
+/// Sends a greeting from every rank to rank 0, which prints the greetings. Without a launcher, this program starts
+/// itself as `ranks` ranks, as `samite run` would.
 ///
 /// # Errors
 /// An error to print.

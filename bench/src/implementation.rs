@@ -11,7 +11,7 @@ use crate::peers::{Found, Peer, Settings};
 use crate::record::Record;
 use crate::spread::Spread;
 
-/// Samite's shared memory; libfabric's provider for shared memory has another name.
+/// The name of Samite's shared memory as a transport. libfabric's provider for shared memory has another name.
 const SAMITE_SHM: &str = "samite-shm";
 
 /// The number of starts in a run of the start-up benchmark; the first one does not count.

@@ -27,20 +27,21 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
 /// The limits of one count relative to another.
 const RELATIONS: &[Relation] = &[
-    // One addition or table access translates the receiver's rank.
+    // In the split communicator, one addition or table access translates the receiver's rank.
     Relation { name: "comm_send_8_split", over: "comm_send_8_world", limit: Limit::More(15.0) },
-    // Here two ranks are translated, and the receive and the message are each checked for a member of the communicator.
+    // In the split communicator, two ranks are translated. The sources of the receive and of the message are both
+    // checked to be members.
     Relation { name: "comm_receive_8_split", over: "comm_receive_8_world", limit: Limit::More(36.0) },
-    // The waker of a future is stored, and the future polled once more than a request is tested.
+    // An await stores the waker of the future, and polls the future once more often than a wait tests the request.
     Relation { name: "comm_await_8", over: "comm_wait_8", limit: Limit::More(400.0) },
-    // A persistent pair does not check its arguments again.
+    // A persistent pair checks its arguments once, not at each start.
     Relation { name: "pair_8_persistent_shm", over: "pair_8_nonblocking_shm", limit: Limit::Share(0.9) },
     Relation {
         name: "pair_8_persistent_loopback",
         over: "pair_8_nonblocking_loopback",
         limit: Limit::Share(0.9),
     },
-    // A layout without gaps is sent as the slice that it is.
+    // A contiguous layout is sent as a slice.
     Relation { name: "send_8_contiguous_route", over: "send_8_slice_route", limit: Limit::Share(1.02) },
 ];
 
@@ -73,7 +74,7 @@ impl Relation {
 /// An operation to count.
 pub(crate) struct Scenario {
     name: &'static str,
-    /// Executes the operation that many times, each inside of [`callgrind::counted`].
+    /// Executes the operation `operations` times, each inside of [`callgrind::counted`].
     run: fn(operations: u64),
 }
 
@@ -92,8 +93,8 @@ pub(crate) fn run(name: &str, operations: u64) -> Result<(), InstructionsError> 
     Ok(())
 }
 
-/// Counts all scenarios, and prints the counts beside the table's. Returns whether all are within tolerance. With
-/// `bless` it replaces the table.
+/// Counts all scenarios, and prints each count beside the table's count. Returns true if all counts are within the
+/// tolerance. With `bless` it replaces the table.
 ///
 /// # Errors
 /// [`InstructionsError`].

@@ -27,7 +27,7 @@ pub(crate) trait Messages {
     /// Sends a message. `data` may be reused when it returns.
     fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError>;
 
-    /// Receives a message of exactly the length of `into`.
+    /// Receives a message whose length is exactly that of `into`.
     fn recv(&mut self, from: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError>;
 
     /// Sends the same message `count` times, all in flight together.
@@ -36,8 +36,8 @@ pub(crate) trait Messages {
     /// Receives a message into each of the buffers, all posted together.
     fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError>;
 
-    /// Sends to the next `into.len()` ranks around the ring, and receives
-    /// from as many previous ranks, all at once, with the receives posted first.
+    /// Sends to the next `into.len()` ranks around the ring, and receives from as many previous ranks. All receives are
+    /// posted before the first send, and all operations are under way together.
     fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError>;
 }
 

@@ -104,7 +104,8 @@ impl MatchingArgs {
 }
 
 impl Report {
-    /// The time of one measurement of a cell. Many short measurements are undisturbed more often than a long one.
+    /// The time of one measurement of a cell. It is short, because other load on the machine disturbs a smaller share
+    /// of many short measurements than of a few long ones.
     const AT_LEAST: Duration = Duration::from_millis(3);
 
     fn heading(&self, text: &str) {

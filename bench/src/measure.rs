@@ -16,7 +16,8 @@ const BATCH: Duration = Duration::from_millis(5);
 /// The time before the first counted batch.
 const WARM_UP: Duration = Duration::from_millis(60);
 
-/// The number of batches in a run: as many as fit into the time, between the minimum and this maximum.
+/// The maximum number of batches in a run. A run has as many batches as fit into `BATCHES_TIME_MAX`, but at least
+/// `BATCHES_MIN`.
 const BATCHES_MAX: usize = 25;
 const BATCHES_MIN: usize = 5;
 const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
@@ -34,7 +35,7 @@ pub(crate) trait End {
     /// Prepares for a point.
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError>;
 
-    /// Sends a number from rank 0 to the others, and waits until they have it. Each rank returns the number.
+    /// Sends a number from rank 0 to the others, and waits until all have received it. Each rank returns the number.
     fn agree(&mut self, number: u64) -> Result<u64, EndError>;
 
     /// Runs this rank's part of the prepared loop, and returns the time that it took. Only the time of rank 0 is used.

@@ -58,7 +58,8 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// Runs this process's part. Started by `samite run` it is a rank; otherwise it starts itself as all ranks.
+    /// Runs this process's part. A process that `samite run` started is a rank; otherwise this program starts all
+    /// ranks.
     ///
     /// # Errors
     /// An error to print.

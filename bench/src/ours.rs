@@ -14,7 +14,7 @@ pub(crate) struct Samite {
 }
 
 impl Samite {
-    /// Returns the rank of a world, after it has met its neighbours.
+    /// Returns this rank's end, after the rank has exchanged messages with its neighbours.
     ///
     /// # Errors
     /// The neighbours are unreachable.

@@ -1,5 +1,5 @@
-//! Measures the time from the last partition that becomes ready to the end of the receive, compared with an ordinary
-//! message that is sent at that moment.
+//! Measures the time from the moment when the last partition becomes ready to the end of the receive, and the same for
+//! an ordinary message that is sent at that moment.
 //!
 //! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. Meanwhile
 //! the main thread waits for the end of the round. Both ranks run on one machine, so their times are from the same
@@ -43,8 +43,8 @@ const WHOLE: u64 = 2;
 const READY: u64 = 3;
 const ENDED: u64 = 4;
 
-/// The message is sent in partitions that become ready one by one, in partitions that are ready together, and as an
-/// ordinary message.
+/// The ways to send the message: in partitions that become ready one by one, in partitions that become ready together,
+/// and as an ordinary message.
 const KINDS: [&str; 3] = ["partitions", "at once", "send"];
 
 impl PartitionedArgs {

@@ -18,7 +18,7 @@ pub(crate) struct Peer {
     family: Family,
     mpicc: PathBuf,
     mpiexec: PathBuf,
-    /// The library's folder, if it has its own.
+    /// The folder of the library, unless the distribution has installed it.
     home: Option<PathBuf>,
     program: PathBuf,
 }
@@ -139,7 +139,8 @@ impl Peer {
                 "--oversubscribe --bind-to none --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo",
                 ROOT,
             ),
-            // The distribution builds versions up to 4 with UCX; from version 5 PyPI's package uses libfabric.
+            // The distribution builds MPICH up to version 4 with UCX. PyPI's package of MPICH, from version 5, uses
+            // libfabric.
             (Family::Mpich, true) if self.home.is_none() => ("ucx sm", "", &[("UCX_TLS", "self,sm")]),
             (Family::Mpich, false) if self.home.is_none() => ("ucx tcp", "", &[("UCX_TLS", "self,tcp")]),
             (Family::Mpich, true) => ("posix", "", &[]),
@@ -173,7 +174,7 @@ const ROOT: &[(&str, &str)] = &[
     ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
 
-/// Without this MPICH uses shared memory between ranks of a host.
+/// Variables that make MPICH use libfabric's TCP. Without them it uses shared memory between ranks of a host.
 const OFI_TCP: &[(&str, &str)] = &[
     ("MPIR_CVAR_NOLOCAL", "1"),
     ("MPIR_CVAR_CH4_NETMOD", "ofi"),

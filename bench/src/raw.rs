@@ -18,7 +18,7 @@ use samite_os::spawn::inherited_fd;
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError};
 
-/// One of two processes that are connected by libfabric only.
+/// One of two processes that exchange the measured messages directly over libfabric.
 #[derive(Debug)]
 pub(crate) struct Raw {
     rank: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Raw {
     ready: Option<(RawPair, Benchmark, usize)>,
 }
 
-/// Takes this rank's place in its job, and its connection to the launcher, without a communicator above.
+/// Joins the job as a rank without a communicator. Returns the ticket, and the connection to the launcher.
 pub(crate) fn accept() -> Result<(Ticket, Connection), EndError> {
     let control = std::env::var(variable::CONTROL)?;
     let fd = control.strip_prefix("fd:").ok_or("SAMITE_CONTROL names no descriptor")?.parse()?;
@@ -153,7 +153,7 @@ mod tests {
     fn the_loops_end_on_both_sides() {
         let (zero, one) = UnixStream::pair().unwrap();
         let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
-        // These sizes use injection and the provider's rendezvous.
+        // The provider injects messages of 8 bytes, and sends messages of 100,000 bytes by its rendezvous.
         let points = [Benchmark::Latency, Benchmark::Bandwidth]
             .map(|benchmark| (benchmark, benchmark.points(&[], &[8, 100_000], &[])));
         let run = |rank: u32, other: UnixStream| {

@@ -15,7 +15,7 @@ pub(crate) struct Record {
     /// `samite`, `libfabric`, or a peer with its version like `openmpi-4.1.4`.
     #[serde(rename = "impl")]
     pub(crate) implementation: String,
-    /// The transport; providers under their own names, Samite's shared memory as `samite-shm`.
+    /// The transport: a provider under its own name, or `samite-shm` for Samite's shared memory.
     pub(crate) transport: String,
     /// The number of processes.
     pub(crate) ranks: u32,

@@ -55,7 +55,8 @@ type Group<'a> = Vec<&'a Record>;
 fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut html = String::from(HEAD);
     let mut settings = Vec::new();
-    // Each comparison begins with its settings; its records go from `samite` to the next `samite`.
+    // Records are grouped by the benchmark and by Samite's name of the transport. A peer may have another name for the
+    // transport, so each record takes the name from the last record of `samite` before it.
     let mut groups: BTreeMap<(&str, String), Group<'_>> = BTreeMap::new();
     let mut transport = String::new();
     for line in lines {

@@ -1,5 +1,5 @@
-//! The rate of messages of several threads: with a lane for each, with one lane for all, and, to compare, of as many
-//! pairs of processes and of MPI libraries with `MPI_THREAD_MULTIPLE`.
+//! The rate of messages of several threads, with a lane for each thread and with one lane for all. For comparison, the
+//! rates of as many pairs of processes, and of MPI libraries with `MPI_THREAD_MULTIPLE`.
 //!
 //! Each run is a separate job. Half of its processes send and half receive. A thread sends windows of messages to its
 //! partner until the time is over, as in the benchmark `rate`, and the rate of a job is the sum over its senders.
@@ -77,7 +77,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The first tag of the replies to threads. It is above all tags of messages.
 const REPLIES: u64 = 1 << 32;
-/// The tags of the rates of a job.
+/// The tag of the messages that report rates to rank 0.
 const RATES: u64 = 1 << 33;
 
 impl ThreadsArgs {
@@ -189,7 +189,8 @@ impl ThreadsArgs {
         let world = settings.init()?;
         let comm = world.comm();
         let (rank, half) = (comm.rank().0, comm.size() / 2);
-        // All ranks have joined when the first message to the last one of them has been answered.
+        // The creation of a communicator ends after all ranks have joined. So the time does not include the start of
+        // ranks.
         let _together = comm.dup()?;
         let partner = Rank((rank + half) % comm.size());
         let lanes = (0..threads).map(|number| comm.lane(if kind == Kind::Lanes { number } else { 0 }));

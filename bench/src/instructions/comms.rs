@@ -44,8 +44,8 @@ fn in_split(run: impl Fn(&Comm) + Sync) {
     });
 }
 
-/// Calls `run` in rank 2 of the world while the others wait. They meet rank 2 before: a first message that arrives during
-/// a counted call would be counted with it.
+/// Calls `run` in rank 2 of the world while the other ranks wait. Rank 2 first exchanges a message with each of them,
+/// so that no peer's first message arrives during a counted call and is counted with it.
 fn alone(world: &Comm, run: impl Fn()) {
     if world.rank() == COUNTED {
         let others = || (0..world.size()).map(Rank).filter(|other| *other != COUNTED);
@@ -87,7 +87,7 @@ fn wait(comm: &Comm, operations: u64) {
     }
 }
 
-/// Counts as [`wait`], with a future that a minimal executor polls.
+/// Counts the same operation as [`wait`], with a future that a minimal executor polls.
 fn awaited(comm: &Comm, operations: u64) {
     let data = black_box([7u64]);
     for _ in 0..operations {

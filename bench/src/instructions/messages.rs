@@ -76,7 +76,7 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts as [`send`], from a slice whose length the compiler does not know.
+/// Counts the same operation as [`send`], from a slice whose length the compiler does not know.
 fn send_slice<P: Port>(mut pair: Pair<P>, operations: u64) {
     let data = black_box(vec![7; 8]);
     for _ in 0..operations {
@@ -88,7 +88,8 @@ fn send_slice<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts as [`send_slice`], from a view of the slice in a contiguous layout, with the steps of `Comm::send_view`.
+/// Counts the same operation as [`send_slice`], from a view of the slice in a contiguous layout, with the steps of
+/// `Comm::send_view`.
 fn send_contiguous<P: Port>(mut pair: Pair<P>, operations: u64) {
     let (data, form) = (vec![7; 8], Form::block(8).expect("it is short"));
     let view = black_box(form.read(&data).expect("it fits"));
@@ -122,7 +123,7 @@ fn receive_posted<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts as [`send`], in a context that the compiler does not know.
+/// Counts the same operation as [`send`], in a context that the compiler does not know.
 #[inline(never)]
 fn send_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
     let from_0 = Pattern::exact(context, 0, TAG);
@@ -135,7 +136,7 @@ fn send_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts as [`receive_posted`], in a context that the compiler does not know.
+/// Counts the same operation as [`receive_posted`], in a context that the compiler does not know.
 #[inline(never)]
 fn receive_in<P: Port>(context: u32, mut pair: Pair<P>, operations: u64) {
     let from_0 = Pattern::exact(context, 0, TAG);
@@ -169,9 +170,9 @@ fn receive_unexpected<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts a receive whose message is in the port and has not been polled.
+/// Counts a receive whose message has arrived in the port, but has not been polled.
 fn receive_at_hand<P: Port>(mut pair: Pair<P>, operations: u64) {
-    // From then on the port looks at this peer first.
+    // After this first message, the port of engine 1 looks for packets of engine 0 first.
     let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(0), NEVER).expect("it is posted");
     pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[], NEVER).expect("it is sent");
     end(&mut pair, 1, into);
@@ -201,7 +202,7 @@ fn pair_nonblocking<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Counts as [`pair_nonblocking`], with the calls of persistent operations.
+/// Counts the same operations as [`pair_nonblocking`], with the calls of persistent operations.
 fn pair_persistent<P: Port>(mut pair: Pair<P>, operations: u64) {
     let data = Memory::zeroed(8);
     let mut buffer = Memory::zeroed(8);
@@ -217,7 +218,7 @@ fn pair_persistent<P: Port>(mut pair: Pair<P>, operations: u64) {
     }
 }
 
-/// Waits for a request that one poll ends, and returns its memory.
+/// Waits for a request that ends after at most one poll, and returns its memory.
 fn wait<P: Port>(engine: &mut Engine<P>, request: RequestId) -> Memory {
     if engine.outcome(request) == Outcome::Pending {
         engine.poll(Time::ZERO, &mut ()).expect("the port works");
@@ -288,7 +289,7 @@ fn routes() -> Pair<impl Port> {
     }))
 }
 
-/// Returns engines with a context that was opened for both ranks, as a communicator has one.
+/// Returns two engines in which the same context is open for both ranks, like the context of a communicator.
 fn opened() -> Pair<impl Port> {
     let mut pair = routes();
     for engine in &mut pair {

@@ -11,8 +11,8 @@ use super::workload::{Direction, Queue, Workload};
 use super::{Report, exactly};
 use crate::spread::Spread;
 
-/// The time for which one side of a pair is measured. On a shared machine everything may take 1.8 times as long, for
-/// milliseconds or minutes. The time is so short that such a phase usually affects both sides of a pair.
+/// The time for which one side of a pair is measured. A shared machine may be slower by a factor of 1.8, for
+/// milliseconds or minutes. The time is so short that such a slow phase usually affects both sides of a pair.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// The time for pairs in a run.
@@ -50,8 +50,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks that the structure is at most slightly slower than the array, the fastest for few ranks, contexts and
-    /// wildcards.
+    /// Checks that the structure is at most slightly slower than the array, which is the fastest structure for few
+    /// ranks, contexts and wildcards.
     fn array(&mut self) {
         const BOUND: f64 = 1.1;
         let mut ratios = Vec::new();
@@ -79,7 +79,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks an entry that is alone in the queue.
+    /// Checks the time of a match with an entry that is alone in the queue.
     fn alone(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let time = |of: usize| (STRUCTURES[of].time_pairs)(queue);
@@ -107,7 +107,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks that memory is at most that of the 4-D queue, and for few items close to that of the list.
+    /// Checks that the structure needs at most the memory of the 4-D queue, and for few items hardly more than the
+    /// list.
     fn memory(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let ratio = |ranks, filled, of: usize| {

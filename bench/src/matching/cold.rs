@@ -15,8 +15,8 @@ const RANKS: [u32; 5] = [16, 256, 4096, 65_536, 1_048_576];
 /// Matches in each cell.
 const MATCHES: usize = 16;
 
-/// The modelled cache. It is so large that the lines of a match do not evict each other. Only a list has more lines
-/// than that, but a match touches each of them once, so an eviction changes no count.
+/// The modelled cache. It is so large that the lines of a match do not evict each other. Only a match on a list touches
+/// more lines than the cache holds. It touches each of its lines once, so an eviction changes no count.
 const MODEL: [&str; 3] = ["--cache-sim=yes", "--D1=1048576,16,64", "--LL=8388608,16,64"];
 const CACHE_BYTES: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
@@ -68,13 +68,13 @@ pub(super) fn touch(cell: usize) {
     }
 }
 
-/// Touches the stack. Its lines are cached for any caller, so they do not count for the match.
+/// Brings the lines of the stack into the cache. They are cached for any caller, so they must not count for the match.
 #[inline(never)]
 fn warm_stack() {
     black_box([0_u8; STACK_BYTES]);
 }
 
-/// Iterates over structures and their workloads, size by size.
+/// Iterates over all cells: for each queue and each structure, the workload of each size.
 fn cells() -> impl Iterator<Item = (usize, Workload)> {
     [Queue::Posted, Queue::Unexpected].into_iter().flat_map(|queue| {
         (0..STRUCTURES.len()).flat_map(move |structure| {

@@ -4,7 +4,8 @@ use super::structures::{ADAPTIVE, FOUR_D, LIST, STRUCTURES};
 use super::workload::{Direction, Queue, Workload};
 use super::{Report, bytes, exactly};
 
-/// Sizes, items, and the published overhead of array and 4-D queue over the list. Ranks are contiguous from 0.
+/// Each entry has the number of ranks, the number of items, and the published memory of the array and of the 4-D queue
+/// beyond that of the list. The items are of contiguous ranks from 0.
 pub(super) const PUBLISHED: [(u32, u32, &str, &str); 12] = [
     (4096, 1, "128.05 KB", "184 B"),
     (4096, 100, "128.05 KB", "760 B"),

@@ -14,11 +14,11 @@ use crate::spread::Spread;
 /// An access pattern of (Zounmevo 2014, section 4.2.3).
 #[derive(Clone, Copy, Debug)]
 enum Access {
-    /// Pattern 1: post the receives; then messages search them, and each deletes the receive that it matches.
+    /// Pattern 1: receives are posted. Then messages search them, and each message deletes the receive that it matches.
     Arrive,
-    /// Pattern 3: search the unexpected messages and delete.
+    /// Pattern 3: receives search the unexpected messages, and each receive deletes the message that it matches.
     Take,
-    /// Pattern 5: search the unexpected messages, and leave them.
+    /// Pattern 5: probes search the unexpected messages, and delete none.
     Probe,
 }
 
@@ -43,7 +43,8 @@ const ORDERS: [(Order, Order); 6] = [
     (Order::Ends, Order::FromMiddle),
 ];
 
-/// Published seconds for the first order: ranks; patterns 1, 3 and 5; one and five messages per rank; 4-D and tree.
+/// The published seconds for the first order. Each entry is a number of ranks and its times, indexed by pattern (1, 3,
+/// 5), then by messages per rank (one, five), then by structure (4-D queue, tree).
 const PUBLISHED_SECONDS: [(u32, [[[f64; 2]; 2]; 3]); 3] = [
     (
         256,
@@ -64,14 +65,16 @@ const PUBLISHED_SECONDS: [(u32, [[[f64; 2]; 2]; 3]); 3] = [
     ),
 ];
 
-/// Published kilobytes over the list: ranks; peak and average; 4-D and tree.
+/// The published memory beyond that of the list, in kilobytes. Each entry is a number of ranks and its figures, indexed
+/// by peak and average, then by structure (4-D queue, tree).
 const PUBLISHED_MEMORY: [(u32, [[f64; 2]; 2]); 3] = [
     (256, [[3.242_188, 14.054_69], [1.695_312, 7.082_031]]),
     (16_384, [[48.617_19, 896.0547], [24.429_69, 448.082]]),
     (131_072, [[193.117_188, 7_168.055], [96.742_188, 3_584.082]]),
 ];
 
-/// A structure's total seconds, and its peak and average bytes.
+/// A structure: its name, the function that returns its total seconds, and the function that returns its peak and
+/// average bytes.
 type Case = (&'static str, fn(Access, (Order, Order), u32, u64) -> f64, fn((Order, Order), u32) -> [f64; 2]);
 
 const fn case<S: Structure>(name: &'static str) -> Case {
@@ -207,7 +210,7 @@ fn perform<S: Structure, M: Meter>(
     }
 }
 
-/// Uses the result, so that the compiler does not remove the operation.
+/// Uses the result of an operation, so that the compiler does not remove the operation.
 fn done<T>(answer: T) {
     black_box(answer);
 }

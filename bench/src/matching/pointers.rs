@@ -6,7 +6,7 @@ use super::structures::STRUCTURES;
 use super::workload::{Direction, Queue, Workload};
 use super::{Report, exactly};
 
-/// Sizes with the published counts of list, array and 4-D queue, for one context.
+/// The numbers of ranks, each with the published counts of list, array and 4-D queue for one context.
 const PUBLISHED: [(u32, [u64; 3]); 3] =
     [(4096, [4095, 3, 26]), (65_536, [65_535, 3, 50]), (1_048_576, [1_048_575, 3, 98])];
 

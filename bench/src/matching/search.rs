@@ -11,8 +11,8 @@ use crate::spread::Spread;
 /// The sizes of a context.
 const RANKS: [u32; 6] = [16, 256, 4096, 16_384, 65_536, 1_048_576];
 
-/// The maximum number of entries visited in a cell. A list that is searched to its end, or an array that is searched
-/// for any source, would take too long otherwise.
+/// The maximum number of entries visited in a cell. Without it, two cells would take too long: a list that is searched
+/// to its end, and an array that is searched for any source.
 const VISITS_MAX: usize = 40_000_000;
 
 /// One plot: a kind of workload at all sizes.
@@ -94,7 +94,7 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// Times a workload on all structures, in turns.
+/// Measures a workload on each structure, once in each run. A run measures all structures one after the other.
 pub(super) fn cells(report: &Report, workload: &Workload) -> [Cell; STRUCTURES.len()] {
     let mut samples = STRUCTURES.map(|_| Vec::new());
     let limits = [0, 1, 2, 3, 4].map(|structure| matches_max(workload, structure));

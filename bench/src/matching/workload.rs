@@ -25,7 +25,7 @@ pub(crate) enum Direction {
     Forward,
     /// The reverse order: a list visits all its items.
     Reverse,
-    /// An order without locality. The count must be a power of two.
+    /// An order without locality. The number of items in the order must be a power of two.
     Scattered,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Workload {
     pub(crate) filled: u32,
     /// The number of items of each rank in each context, each with its own tag.
     pub(crate) tags: u64,
-    /// The percentage of ranks whose receives are from any source. Their tags are distinct, so that no receive takes
-    /// another one's message and all match.
+    /// The percentage of ranks whose receives are from any source. These receives have distinct tags, so each of them
+    /// matches only its own message.
     pub(crate) any_source: u32,
     /// The number of contexts.
     pub(crate) contexts: u32,
@@ -189,7 +189,7 @@ impl Workload {
         matches_max
     }
 
-    /// Makes one of the matches that are spread evenly over the order.
+    /// Makes match number `sample` of `of` matches, which are spread evenly over the order.
     fn take_sample<S: Structure, M: Meter>(
         &self,
         matcher: &mut Matcher<u64, u64, S, M>,
@@ -277,18 +277,17 @@ pub(crate) fn time_pairs<S: Structure>(queue: Queue) -> f64 {
     clock.since(begin).as_nanos() as f64 / PAIRS as f64
 }
 
-/// Times phases of emptying a queue, without the cost of reading the clock.
+/// The clock that measures a phase of matches. It subtracts the cost of reading the clock.
 ///
-/// The clock of a phase. A long phase is measured in the thread's processor time, which excludes other load on the
-/// machine. A short phase is measured by the wall clock, which is cheap to read: other load disturbs only few of many
-/// short phases.
+/// A long phase is measured in the thread's processor time, which excludes other load on the machine. A short phase is
+/// measured by the wall clock, which is cheap to read: other load disturbs only few of many short phases.
 struct Clock {
     is_processor_time: bool,
     overhead: Duration,
 }
 
 impl Clock {
-    /// The number of items from which a phase is long.
+    /// The minimum number of items of a long phase.
     const LONG: usize = 2048;
 
     fn new(items: usize) -> Self {
