@@ -3,7 +3,7 @@
 # Writes figures.jsonl and report.html to a folder and prints the tables.
 #
 # Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]. Defaults: target/comparison, 5 runs of each point, all benchmarks.
-# All of them take about half an hour. Run it on an idle machine.
+# All benchmarks together take about half an hour. Run this script on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh

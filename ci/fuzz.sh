@@ -30,7 +30,8 @@ done
 RUSTFLAGS="${flags[*]}" cargo build --quiet --release --locked --manifest-path ci/fuzz/Cargo.toml \
     --target-dir target/fuzz --target "$host" $(printf -- '--bin %s ' "${targets[@]}")
 
-# Each execution allocates and frees. Returning the pages in between would take a third of the time.
+# Each execution allocates and frees memory. Without these settings malloc would return the pages to the kernel after
+# each execution, which would take a third of the time.
 export MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_TOP_PAD_=67108864 MALLOC_MMAP_THRESHOLD_=1000000000
 
 for target in "${targets[@]}"; do

@@ -11,8 +11,8 @@ for recipe in docs/pages/recipes/*.sh; do
     bash -n "$recipe"
 done
 
-# Readers also see the pages on the repository's web site, which resolves no includes and links headings only within one
-# page.
+# Readers also see the pages on the repository's web site. The site resolves no includes, and links headings only within
+# one page.
 if grep -n '{{#' docs/pages/*.md; then
     echo "guide.sh: a forge shows these lines as they are" >&2
     exit 1

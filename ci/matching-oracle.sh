@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 ci/setup.sh
 
 operations=${1:-1000000}
-# A generated sequence has 125 steps on average, some of which repeat an operation up to 300 times: 700 in all.
+# A generated sequence has 125 steps on average. Some steps repeat an operation up to 300 times, so a sequence has about
+# 700 operations.
 per_sequence=700
 export PROPTEST_CASES=$(((operations + per_sequence - 1) / per_sequence))
 echo "matching-oracle.sh: $PROPTEST_CASES sequences for each structure"

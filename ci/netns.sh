@@ -46,8 +46,8 @@ for host in "$coordinator" "${hosts[@]}"; do
     in_host "$host" ip link set lo up
 done
 
-# Replaces ssh and its daemon, over named pipes. As with ssh, the remote process is no child of the caller and outlives
-# it.
+# Replaces ssh and its daemon, over named pipes. As with ssh, the remote process is not a child of the caller and
+# outlives the caller.
 cat >"$dir/sshd" <<'END'
 #!/usr/bin/env bash
 cd "$1"
@@ -77,7 +77,7 @@ cat "$session/out"
 exit "$(cat "$session/code")"
 END
 
-# Each rank writes to a file, since its output does not reach the coordinator while it is cut off.
+# Each rank writes to a file, because a rank's output does not reach the coordinator while the rank is cut off.
 cat >"$dir/rank" <<END
 #!/bin/sh
 echo \$\$ >"$dir/pid.\$SAMITE_RANK"
@@ -99,7 +99,7 @@ fail() {
     exit 1
 }
 
-# until_true SECONDS COMMAND…: waits until the command succeeds, at most so long.
+# until_true SECONDS COMMAND…: waits until the command succeeds, at most SECONDS.
 until_true() {
     local seconds=$1 end=$((SECONDS + $1))
     shift
@@ -177,7 +177,8 @@ cut_off_ranks_exit() {
     done
 }
 
-# in_time FILE PATTERN: checks that a line of the file has the pattern, and that the time at its start is in the limit.
+# in_time FILE PATTERN: checks that a line of the file matches the pattern, and that the time at the beginning of the
+# line is within the limit.
 in_time() {
     local line
     line=$(grep -m1 -E "$2" "$1") || return

@@ -47,7 +47,7 @@ for peer in "${!from_pypi[@]}"; do
     echo "peers.sh: installing ${from_pypi[$peer]} in $folder"
     rm -rf "$folder"
     python3 -m venv "$folder"
-    # Several words, each a package.
+    # The variable holds several words, each of which is a package.
     # shellcheck disable=SC2086
     "$folder/bin/pip" install --quiet --disable-pip-version-check ${from_pypi[$peer]}
     touch "$folder/installed"

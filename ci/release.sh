@@ -11,7 +11,7 @@ ci/setup.sh
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 unset CARGO_TARGET_DIR
-# The crates that users depend on. The others are their parts.
+# The crates that users depend on. The other crates are parts of these.
 offered=(samite samite-matching)
 
 # rustdoc's JSON output is unstable, so RUSTC_BOOTSTRAP enables it. Its format follows the toolchain's version.
@@ -24,7 +24,7 @@ interface() {
 deny() {
     local version=0.20.2 root=$target/tools/deny
     if [[ ! -x $root-$version/bin/cargo-deny ]]; then
-        # Unoptimized: it builds in a third of the time and runs for a second.
+        # Unoptimized, cargo-deny builds in a third of the time, and still runs for only a second.
         cargo install --quiet --debug --locked --no-default-features --root "$root-$version" \
             --target-dir "$target/tools/build" "cargo-deny@$version"
         rm -rf "$target/tools/build"

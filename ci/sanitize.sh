@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # The explicit target keeps the flags away from build scripts and macros.
 host=$(rustc -vV | sed -n 's/^host: //p')
-# Disable the detection of leaks: tests leak arenas on purpose, which live as long as the process.
+# Disable the detection of leaks: tests leak arenas on purpose, because arenas live as long as the process.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_INCREMENTAL=0 \
     exec cargo test --quiet --locked -p samite-os -p samite-fabric --no-default-features --lib \

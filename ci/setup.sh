@@ -4,7 +4,7 @@
 #
 # On Debian and Ubuntu it uses apt, as root or through sudo. Elsewhere it says what to install, and fails.
 set -euo pipefail
-# Folders of some tools that are not in users' search paths.
+# The folders of some tools, which are not in the search path of ordinary users.
 PATH=$PATH:/usr/sbin:/sbin
 
 # Maps a Debian package to the test that it is installed.
@@ -15,7 +15,7 @@ declare -A present=(
     [libc6-dev]='test -e /usr/include/stdlib.h'
     [pkg-config]='command -v pkg-config'
     [libfabric-bin]='command -v fi_info'
-    # Loaded at run time; building needs no part of it.
+    # Samite loads libhwloc at run time. The build does not need it.
     [libhwloc15]='ldconfig -p | grep libhwloc.so.15'
     [libfabric-dev]='pkg-config --atleast-version=1.17 libfabric'
     [python3-venv]='python3 -c "import venv, ensurepip"'

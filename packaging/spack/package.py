@@ -22,7 +22,7 @@ class Samite(CargoPackage):
     depends_on("rust@1.95:", type="build")
     depends_on("pkgconfig", type="build", when="+ofi")
     depends_on("libfabric@1.17:", when="+ofi")
-    # `samite run --bind` and `samite info --topology` load it, and find it by the run path of the binary.
+    # `samite run --bind` and `samite info --topology` load hwloc, and find it by the run path of the binary.
     depends_on("hwloc@2", type=("link", "run"))
 
     @property

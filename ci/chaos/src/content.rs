@@ -5,11 +5,11 @@ use samite_fabric::SplitMix64;
 /// Bytes of the longest message.
 pub(crate) const BYTES_MAX: usize = 200_000;
 
-/// Bits of a tag that hold the kind of message; the others hold its number.
+/// The number of bits of a tag that hold the kind of message. The other bits hold the message's number.
 pub(crate) const KIND_BITS: u32 = 4;
 /// Ordinary traffic.
 pub(crate) const TRAFFIC: u64 = 0;
-/// The last message from a rank to another. It holds the number of messages sent before it.
+/// The tag of the last message from a rank to another rank. The message holds the number of messages sent before it.
 pub(crate) const LAST: u64 = 1;
 /// A tag that no message has. A receive with this tag ends only when its peer ends.
 pub(crate) const NEVER_SENT: u64 = 2;
@@ -20,7 +20,7 @@ pub(crate) struct Message {
     pub(crate) seed: u64,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// Number of messages sent before it in this direction.
+    /// The number of messages sent before this message in the same direction.
     pub(crate) number: u64,
 }
 
@@ -29,7 +29,8 @@ impl Message {
         self.number << KIND_BITS | TRAFFIC
     }
 
-    /// Returns the bytes of the message: mostly few, and sometimes so many that the transfer takes several pieces.
+    /// Returns the bytes of the message. Most messages are short, and some are so long that the transfer takes several
+    /// pieces.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let way = u64::from(self.from) << 32 | u64::from(self.to);
         let mut rng =

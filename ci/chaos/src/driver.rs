@@ -29,7 +29,7 @@ pub(crate) struct Options {
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     transport: String,
-    /// The first seed; the last is `jobs - 1` later.
+    /// The seed of the first job. Each later job has the next number.
     seed: u64,
     jobs: u64,
     faults: u64,

@@ -149,7 +149,8 @@ impl Job {
     /// If a system call fails.
     pub(crate) fn run(mut self) -> Result<Outcome, Box<dyn Error>> {
         let harm_until = self.began + HARM_MAX;
-        // Some jobs get faults from their first instruction on, most in the middle of their traffic.
+        // One job in four gets faults from its first instruction on. The other jobs get faults when all ranks have
+        // joined.
         if self.rng.below(4) > 0 {
             while self.joined < self.size
                 && Instant::now() < harm_until
@@ -246,7 +247,8 @@ impl Job {
         self.living.keys().nth(choice % self.living.len().max(1)).copied()
     }
 
-    /// Reads messages from the ranks until some time. Returns false after the last one.
+    /// Reads messages from the ranks until the given time, and continues stopped ranks whose time is over. Returns
+    /// false at the end of the ranks' output.
     fn listen(&mut self, until: Instant) -> Result<bool, Box<dyn Error>> {
         loop {
             let now = Instant::now();

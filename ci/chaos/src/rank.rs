@@ -19,8 +19,8 @@ pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Er
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
-    // The heap opens its file at the first allocation of this size and keeps the file open. So allocate before
-    // counting.
+    // The heap opens its file at the first allocation of this size and keeps the file open. So the rank makes such an
+    // allocation before it counts its open descriptors.
     drop(black_box(vec![0u8; BYTES_MAX]));
     let before = descriptors()?;
 

@@ -21,7 +21,7 @@ pub(crate) enum FromRank {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) rank: u32,
-    /// Value of [`now_ns`] when it had joined.
+    /// Value of [`now_ns`] when the rank had joined.
     pub(crate) joined_ns: u64,
     /// Failed ranks, in the order of their reports.
     pub(crate) verdicts: Vec<Verdict>,

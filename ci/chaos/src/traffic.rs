@@ -19,13 +19,14 @@ pub(crate) struct Traffic<'a> {
     seed: u64,
     rng: SplitMix64,
     sends: Vec<(u32, Request<Vec<u8>>)>,
-    /// Receives under way, each with its place among all receives.
+    /// Receives under way, each with its number in the order of all receives.
     receives: Vec<(usize, Request<Vec<u8>>)>,
     /// By rank: a receive that ends only when that rank ends.
     sentinels: BTreeMap<u32, Request<Vec<u8>>>,
     watched_ns: u64,
     exchanges: BTreeMap<u32, Exchange>,
-    /// By place among all receives: sender and number of the message that each successful receive got.
+    /// The sender and the number of the message that a receive got. The key is the receive's number, as in `receives`;
+    /// failed receives have no entry.
     got: BTreeMap<usize, (u32, u64)>,
     places: usize,
     /// Number of receives that failed after they had matched a message.
@@ -140,8 +141,8 @@ impl<'a> Traffic<'a> {
     fn send(&mut self, to: u32) {
         let (tag, bytes) = self.next_message(to);
         self.watchdog.now(format_args!("sending {} bytes to {to}", bytes.len()));
-        // A long send waits for its receive, and that receiver may wait for this rank. So a long send has a short
-        // time-out.
+        // A long send waits until the receiver posts the receive, but the receiver may itself wait for this rank. So a
+        // long send has a short time-out.
         let comm = if bytes.len() < 10_000 { self.world } else { &self.soon };
         let result = comm.send(&bytes, Rank(to), tag);
         self.sent(to, result);
@@ -230,8 +231,8 @@ impl<'a> Traffic<'a> {
         if let Some((to, request)) = self.any_of(|traffic| &mut traffic.sends) {
             self.watchdog.now(format_args!("cancelling a send to {to}"));
             request.cancel();
-            // A matched send runs to its end. This rank must not wait for the others: the answer to a cancel comes from
-            // the peer, which may wait for this rank.
+            // A matched send is not cancelled: it runs to its end. This rank does not wait for the answer to the
+            // cancel, because the answer comes from the peer, which may wait for this rank.
             self.sends.push((to, request));
         }
     }

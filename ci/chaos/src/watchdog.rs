@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::report::FromRank;
 
-/// A watch over one thread of this process.
+/// A watchdog of one thread of this process.
 pub(crate) struct Watchdog {
     rank: u32,
     steps: Arc<AtomicU64>,

@@ -145,8 +145,9 @@ impl Job {
         barrier(&self.comm)
     }
 
-    /// Returns when rank `last` has called it. That rank only sends here, and the others only receive from it. So until
-    /// it makes the call, it receives nothing and no other rank leaves, and it can check that it has no message.
+    /// Returns when rank `last` has made this call. In the call, rank `last` only sends, and the other ranks only
+    /// receive from it. So before its call, rank `last` receives no message of this call, and no other rank leaves. The
+    /// case can therefore check that rank `last` has no message.
     pub(crate) fn release_by(&self, last: u32) -> Result<(), Error> {
         if self.rank() != last {
             return self.comm.recv(&mut [0u8; 0], Rank(last), RELEASE).map(|_| ());
@@ -210,7 +211,7 @@ macro_rules! expect_error {
 }
 pub(crate) use expect_error;
 
-/// The time-out of an operation that cannot succeed, or that may be cut off at any point.
+/// The time-out of an operation that cannot succeed, or that a case may give up at any point.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// Repeats `look` until it returns a value. Panics after `TURNS_MAX` calls.

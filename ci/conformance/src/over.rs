@@ -42,7 +42,7 @@ impl Failures {
     }
 }
 
-/// Ensures that a name stands for one case.
+/// Panics if two cases have the same name.
 pub(crate) fn check_names(cases: &[Case]) {
     let mut names = BTreeSet::new();
     for case in cases {
@@ -212,7 +212,7 @@ pub(crate) fn alone(cases: &[Case], name: &str) -> Failures {
     }
 }
 
-/// Runs a case as a rank, and ends its world. Returns the failure.
+/// Runs a case as a rank, and then drops the rank's world. Returns the failure.
 fn as_rank(case: &Case, world: World, long: usize, death: fn()) -> Result<(), String> {
     caught(|| {
         // Owned here, so that a panic drops the world and the other ranks do not wait for this one.
@@ -244,7 +244,8 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// Returns the message of a panic in `body`, except of one by which the rank was to fail.
+/// Calls `body`. Returns the message of a panic as an error, unless the panic is a [`Death`], by which a case ends a
+/// rank.
 fn caught(body: impl FnOnce()) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(()) => Ok(()),
@@ -253,7 +254,8 @@ fn caught(body: impl FnOnce()) -> Result<(), String> {
     }
 }
 
-/// A watchdog for a run. If the run takes too long, its case waits for ever, so the process prints the name of the run
+/// A watchdog for a run. A run that takes too long contains a case that waits forever. Then the process prints the name
+/// of the run and exits.
 /// and ends.
 struct Alarm(thread::ThreadId);
 
@@ -303,7 +305,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const AGE_MAX: u32 = 120;
 /// The beginning of a line about a failure.
 const FAILURE: &str = "FAILED";
-/// The line of a rank that has ended as it should.
+/// The line that a rank prints at the expected end.
 const ENDED: &str = "ended";
 /// Seconds after which a job has failed.
 const JOB_TIMEOUT: &str = "200";

@@ -169,8 +169,8 @@ pub(crate) fn add(cases: &mut Cases) {
             }
             match job.comm.dup() {
                 Err(Error::PeerFailed { .. }) => {}
-                // A creation may succeed at some ranks only if a rank fails while the creation ends. The dead rank took
-                // no part in this creation, so it must fail.
+                // A creation may succeed at some ranks and fail at others only if a rank fails while the creation ends.
+                // The dead rank took no part in this creation, so the creation must fail.
                 other => panic!("expected PeerFailed, got {other:?}"),
             }
             Ok(())

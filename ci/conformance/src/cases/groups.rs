@@ -12,7 +12,7 @@ fn ranks(group: &Group) -> Vec<u32> {
     group.iter().map(|rank| rank.0).collect()
 }
 
-/// Two groups, and their union, intersection and difference.
+/// The name of a case, two groups, and their union, intersection and difference.
 type Algebra = (&'static str, &'static [u32], &'static [u32], &'static [u32], &'static [u32], &'static [u32]);
 const ALGEBRA: &[Algebra] = &[
     ("disjoint", &[0, 2], &[1, 3], &[0, 2, 1, 3], &[], &[0, 2]),

@@ -15,7 +15,8 @@ pub(crate) fn add(cases: &mut Cases) {
     failures(cases);
 }
 
-/// Half of the ranks, and the intercommunicator to the other half. The leader of each is its first rank.
+/// Returns the communicator of this rank's half of the job, and the intercommunicator to the other half. The leader of
+/// each half is its first rank.
 fn halves(job: &Job) -> Result<(Comm, Comm), Error> {
     let middle = job.size() / 2;
     let is_low = job.rank() < middle;
@@ -106,7 +107,7 @@ fn creation(cases: &mut Cases) {
     });
 }
 
-/// Each rank sends its rank to each rank of the remote group, and receives theirs.
+/// Each rank sends its rank to each rank of the remote group, and receives the ranks of the remote group.
 fn ring(both: &Comm) -> Result<(), Error> {
     let remote = both.remote_size().expect("it has two groups");
     let sends = (0..remote).map(|to| both.isend(vec![both.rank().0], Rank(to), 7));
@@ -342,14 +343,15 @@ fn misuse(cases: &mut Cases) {
         } else {
             let failed = creation.wait().and_then(|both| both.recv(&mut [0u8], Rank(1), 7));
             let error = failed.expect_err("one rank has given up");
-            // A rank that has the error leaves, and another one may learn of that first.
+            // The error may name any rank: a rank that gets the error leaves, and another rank may learn of that exit
+            // first.
             assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
         }
         Ok(())
     });
 }
 
-/// Ends a rank when all others have called this.
+/// Ends rank `dead` when all other ranks have made this call.
 fn die_after_all(job: &Job, dead: u32) -> Result<(), Error> {
     if job.rank() != dead {
         return match job.comm.send(&[0u8; 0], Rank(dead), 99) {
@@ -373,7 +375,8 @@ fn failures(cases: &mut Cases) {
             die_after_all(job, dead)?;
             let created = mine.create_intercomm(Rank(0), &job.comm, Rank(if is_low { 2 } else { 0 }), 3);
             let error = created.expect_err("a rank has failed");
-            // A rank that has the error leaves, and another one may learn of that first.
+            // The error may name any rank: a rank that gets the error leaves, and another rank may learn of that exit
+            // first.
             assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
             Ok(())
         });

@@ -15,7 +15,7 @@ struct Way {
 
 /// The elements of the array.
 const ARRAY: usize = 24;
-/// The content of elements that no message has.
+/// The content of the elements into which no message is received.
 const UNTOUCHED: u16 = 0xeeee;
 const TAG: u64 = 7;
 
@@ -108,12 +108,13 @@ pub(crate) fn add(cases: &mut Cases) {
     packing(cases);
 }
 
-/// Returns an array of which each element has the number of its place.
+/// Returns an array in which each element contains the number of its place.
 fn numbered() -> Vec<u16> {
     (0..ARRAY as u16).collect()
 }
 
-/// Returns an array that has the numbers of places only where a layout has received them.
+/// Returns the array after a receive into a layout: the selected elements contain the numbers of their places, and the
+/// other elements are untouched.
 fn received(way: Way) -> Vec<u16> {
     let mut array = vec![UNTOUCHED; ARRAY];
     way.selects.iter().for_each(|&place| array[usize::from(place)] = place);

@@ -4,7 +4,7 @@ use samite::{Error, Rank, Source, Tag};
 
 use crate::case::{Cases, SHORT, expect, expect_error};
 
-/// A tag, a pattern of tag and mask, and whether they match.
+/// The name of a case, a message's tag, the tag and the mask of a pattern, and whether the pattern matches the message.
 const MASKS: &[(&str, u64, u64, u64, bool)] = &[
     ("exact", 7, 7, u64::MAX, true),
     ("one-bit-differs", 7, 6, u64::MAX, false),
@@ -85,7 +85,7 @@ pub(crate) fn add(cases: &mut Cases) {
     cases.add("wildcard.named-source", 3, "a receive from one rank takes nothing of another", |job| {
         match job.rank() {
             0 => {
-                // The message of rank 1 is there before that of rank 2 is sent.
+                // The message of rank 1 has arrived before rank 2 sends its message.
                 job.comm.recv(&mut [0u8; 0], Rank(1), 1)?;
                 let mut receive = job.comm.irecv(vec![0u8], Rank(2), Tag::ANY)?;
                 assert!(receive.test().is_none());

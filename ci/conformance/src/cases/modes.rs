@@ -181,7 +181,8 @@ fn buffers(cases: &mut Cases) {
             comm.send(&bytes(1, job.long), Rank(1), 7)?;
             let cancel = Cancel::new();
             cancel.cancel();
-            // A message whose bytes follow its envelope unasked may have been sent already. Then a flush succeeds.
+            // The bytes of a streamed message follow its envelope without a request, and may have been sent already.
+            // Then a flush succeeds.
             let flushed = [comm.with_timeout(SHORT).flush_buffer(), comm.with_cancel(&cancel).flush_buffer()];
             for (end, is_cancelled) in flushed.into_iter().zip([false, true]) {
                 match end {

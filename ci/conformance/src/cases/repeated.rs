@@ -109,7 +109,7 @@ fn persistent(cases: &mut Cases) {
     });
 }
 
-/// Partitions of the sender and of the receiver.
+/// The name of a case, and the numbers of partitions of the sender and of the receiver.
 const CUTS: &[(&str, usize, usize)] =
     &[("one", 1, 1), ("alike", 6, 6), ("finer", 12, 4), ("coarser", 3, 12), ("across", 4, 6)];
 

@@ -15,7 +15,7 @@ fn grid(sizes: &[(u32, bool)]) -> Cartesian {
     Cartesian::new(&dimensions).expect("the sizes are valid")
 }
 
-/// The number of ranks, the fixed sizes, and the balanced grid.
+/// The number of ranks, the sizes that are fixed, and the sizes of the balanced grid.
 type Balanced = (u32, &'static [Option<u32>], &'static [u32]);
 const BALANCED: &[Balanced] = &[
     (6, &[None, None], &[3, 2]),
