@@ -81,7 +81,8 @@ pub fn ofi_addresses(bytes: &[u8]) {
     });
 }
 
-/// Returns the bytes as an address, or the right address changed as the bytes say. The first byte decides which.
+/// Returns an address made from `bytes`. If the first byte is odd, the result is `right` with the changes that the
+/// following bytes select; otherwise it is `bytes` as they are.
 fn nearly(right: &Address, bytes: &[u8]) -> Address {
     let mut address = bytes.to_vec();
     if let Some((first, changed)) = bytes.split_first()

@@ -55,7 +55,7 @@ struct Hostile {
 
 struct Honest {
     engine: Engine<SimPort>,
-    /// Sends to the other honest rank, the lengths of the started sends, and receives from it, in order.
+    /// The traffic with the other honest rank, in order: the sends, the lengths of all started sends, and the receives.
     sends: Vec<RequestId>,
     lengths: Vec<usize>,
     recvs: VecDeque<RequestId>,

@@ -72,7 +72,7 @@ impl Bench {
 
     fn step(&mut self, input: &mut Input<'_>) {
         match input.below(8) {
-            // Every line of a ring announces the same packet, so that the receiver finds it.
+            // Every line of a ring announces the same packet, so that the receiver finds a packet at any position.
             0 | 1 => {
                 let (start, len) = RINGS[input.below(RINGS.len())];
                 let (announced, content) = (value(input), value(input));

@@ -55,7 +55,7 @@ struct Comm {
     members: Group,
 }
 
-/// A context for a message, and its members.
+/// The context of a message, and the members of that context.
 #[derive(Clone, Default)]
 pub(crate) struct Place {
     pub(crate) context: u32,
@@ -77,8 +77,8 @@ impl Place {
     }
 }
 
-/// Creations that only some ranks of a communicator take part in. Each begins at its ranks at different times, or at some
-/// of them never.
+/// Creations in which only some ranks of a communicator take part. These ranks begin a creation at different times, and
+/// some of them may never begin it.
 #[derive(Default)]
 pub(crate) struct Plans {
     all: Vec<Plan>,
@@ -273,13 +273,14 @@ impl Run {
         open.get(which % open.len().max(1)).map(|(at, plan)| (*at, (*plan).clone()))
     }
 
-    /// Closes a communicator of a rank: its claims are given up, as if they were dropped before.
+    /// Closes a communicator of a rank. Gives up the rank's claims in the communicator, as if they were dropped before
+    /// it.
     fn close_comm(&mut self, index: usize, comm: usize) {
         let now = self.net.now_ns();
         let Some(rank) = &mut self.ranks[index] else { return };
         let control = rank.comms.all[comm].context + 1;
         if rank.comms.creations.iter().any(|creation| creation.control == control) {
-            // A creation keeps the communicator.
+            // A creation under way in the communicator keeps the communicator open.
             return;
         }
         let Comm { name, context, .. } = rank.comms.all.swap_remove(comm);

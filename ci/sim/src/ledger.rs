@@ -95,8 +95,8 @@ pub(crate) struct Losses {
     pub(crate) left: BTreeSet<Process>,
     /// Incarnations that were followed by a later one of the same rank.
     pub(crate) followed: BTreeSet<Process>,
-    /// Ranks that have a communicator at the end, with its name. A rank that has closed one, or has given up its creation
-    /// at the last moment, drops the messages in it.
+    /// The communicators that are open at the end, each as a rank and the communicator's name. A rank that has closed a
+    /// communicator, or has given up its creation at the last moment, drops the messages in the communicator.
     pub(crate) open: BTreeSet<(u32, u64)>,
     /// Pairs of incarnations, the smaller first, between which packets were lost.
     pub(crate) cut: BTreeSet<(Process, Process)>,

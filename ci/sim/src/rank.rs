@@ -31,8 +31,8 @@ pub(crate) struct Rank {
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     /// Messages claimed and not yet received, each with its index among the receives.
     pub(crate) claimed: Vec<(usize, Claimed)>,
-    /// Requests that must have ended after the next poll, because their peer has ended or they were cancelled, with the
-    /// reason.
+    /// Requests that must have ended after the next poll, each with the reason: its peer has ended, or the request was
+    /// cancelled.
     doomed: Vec<(RequestId, &'static str)>,
     /// Incarnations of other ranks that this rank knows to have ended.
     ends: BTreeSet<Process>,
@@ -56,7 +56,7 @@ pub(crate) struct Pending {
     pub(crate) deadline_ns: u64,
     /// The watcher of the request, and the key by which that watcher knows the request.
     watch: Option<(u32, u32)>,
-    /// True if its watcher has reported it.
+    /// True if the watcher has reported the request.
     is_reported: bool,
 }
 
@@ -68,8 +68,9 @@ impl Pending {
 
 const WATCHERS: u32 = 2;
 
-/// The number of repeated reports after which one look at the reports ends. A receive is reported for each failure and
-/// at its end. A receive from any rank is reported until it is collected, if all other ranks have left.
+/// The number of repeated reports after which one call of `take_reports` asks a watcher no more. A receive is reported
+/// for each failure and at its end. A receive from any rank is reported until it is collected, if all other ranks have
+/// left.
 const REPEATS_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +151,7 @@ impl Rank {
                 &data,
                 Time::from_nanos(deadline_ns),
             ),
-            // Send as a persistent send does: at once if possible, otherwise in turn.
+            // Send as a persistent send does: try to send at once, and start a request if that is not possible.
             Buffer::Owned if index.is_multiple_of(2) => {
                 let memory = Memory::new(data.clone());
                 match self.engine.try_send(Time::from_nanos(now_ns), WorldRank(to), context, tag, &memory) {
@@ -370,7 +371,8 @@ impl Rank {
         self.engine.usage().outbox == 0
     }
 
-    /// Leaves in good order. Other ranks that leave may wait for its claims, so it gives them up.
+    /// Leaves in good order. Gives up the claimed messages, because a rank that leaves may wait until they are
+    /// received.
     pub(crate) fn leave(&mut self, ledger: &mut Ledger, now_ns: u64) {
         self.leaving = true;
         self.comms.give_up();
@@ -381,7 +383,7 @@ impl Rank {
         self.engine.close(Time::from_nanos(now_ns));
     }
 
-    /// Cancels a request. A send ends at once unless the port may let its receiver read its memory.
+    /// Cancels a request. A send ends at once unless its receiver may be reading the sender's memory through the port.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.engine.cancel(id);
         if let Some(Pending { what: What::Send(_), lent, .. }) = self.pending.get(&id)

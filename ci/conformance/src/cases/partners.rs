@@ -6,7 +6,7 @@ use crate::case::{Cases, SHORT};
 
 const NONE: Option<Rank> = None;
 
-/// Returns the status of a receive from an absent rank.
+/// Returns the status of an operation with an absent rank.
 fn absent(tag: u64) -> Status {
     Status { peer: Rank::ABSENT, tag, bytes: 0 }
 }

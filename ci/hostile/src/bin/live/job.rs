@@ -181,7 +181,8 @@ pub(crate) fn listening_addresses(mark: &str) -> Vec<String> {
     addresses
 }
 
-/// Returns the listening sockets of a table of the kernel's: inode, and an address to reach it (proc_pid_net(5)).
+/// Returns the listening sockets in a table of the kernel (proc_pid_net(5)): the inode of each socket, and an address
+/// at which it can be reached.
 fn listeners(table: &str) -> Vec<(u64, SocketAddr)> {
     let text = read_to_string(&format!("/proc/self/net/{table}"));
     let listener = |line: &str| {
