@@ -183,7 +183,7 @@ fn a_running_job_shows_the_awaited_ranks() {
 fn without_a_descriptor_left_the_launcher_sleeps_until_there_is_one() {
     let scratch = Scratch::new("observers");
     let mut job = Job::shell("-n 1", "echo there; read line");
-    job.command.args(vec!["a".repeat(100_000); 8]).env("XDG_RUNTIME_DIR", &scratch.0);
+    job.command.args(vec!["a".repeat(100_000); 3]).env("XDG_RUNTIME_DIR", &scratch.0);
     let mut limited = Command::new("sh");
     let limit = format!("ulimit -n {DESCRIPTORS}; exec \"$@\"");
     limited.args(["-c", &limit, "sh"]).arg(job.command.get_program()).args(job.command.get_args());
