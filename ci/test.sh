@@ -13,7 +13,8 @@ run() {
     cargo test --locked --no-fail-fast "$@" </dev/null 2>&1 | tee -a "$log" || status=1
 }
 
-run --workspace -- "$@"
+# With the feature serde: the tests of samite-cli need it, so all tests of the workspace have it.
+run --workspace --features samite/serde -- "$@"
 # Without the libfabric port. The crates that do not depend on it were tested above.
 run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
 

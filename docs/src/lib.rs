@@ -18,6 +18,7 @@ pages! {
     Communicators = "communicators.md",
     Partitioned = "partitioned.md",
     Layouts = "layouts.md",
+    Values = "values.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",

@@ -396,12 +396,22 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Done<Vec<T>>, Error> {
+        self.told("recv_vec", self.find_and("recv_vec", from.into(), tag.into(), Message::receive))
+    }
+
+    /// Claims a message and receives it, both within the bounds of this handle.
+    #[inline]
+    pub(crate) fn find_and<R>(
+        &self,
+        call: &'static str,
+        from: Source,
+        tag: Tag,
+        receive: impl FnOnce(&mut Message) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let begun = self.runtime.now();
-        let received = self.find("recv_vec", from.into(), tag.into()).and_then(|mut message| {
-            message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
-            message.receive()
-        });
-        self.told("recv_vec", received)
+        let mut message = self.find(call, from, tag)?;
+        message.comm.bounds = self.runtime.rest_of(&self.bounds, begun);
+        receive(&mut message)
     }
 
     /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it
@@ -593,14 +603,25 @@ impl Comm {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Request<B>, Failed<B>> {
-        let rank = match to.into().0.map(|to| self.world_rank(to)) {
+        self.start_send("isend", data, to.into(), tag)
+    }
+
+    #[inline(always)]
+    pub(crate) fn start_send<B: Buffer>(
+        &self,
+        call: &'static str,
+        data: B,
+        to: Destination,
+        tag: u64,
+    ) -> Result<Request<B>, Failed<B>> {
+        let rank = match to.0.map(|to| self.world_rank(to)) {
             Some(Ok(rank)) => rank,
             Some(Err(error)) => {
-                return Err(Failed { error: self.failed("isend", error), buffer: Some(data) });
+                return Err(Failed { error: self.failed(call, error), buffer: Some(data) });
             }
-            None => return self.begin_absent("isend", data, tag),
+            None => return self.begin_absent(call, data, tag),
         };
-        self.begin("isend", data, |engine, now, memory, deadline| match self.engine_mode() {
+        self.begin(call, data, |engine, now, memory, deadline| match self.engine_mode() {
             None => engine.isend(now, rank, self.context, tag, memory, deadline),
             Some(mode) => engine.isend_with(mode, now, rank, self.context, tag, memory, deadline),
         })
@@ -632,7 +653,7 @@ impl Comm {
     }
 
     #[inline(always)]
-    fn post<B: BufferMut>(
+    pub(crate) fn post<B: BufferMut>(
         &self,
         call: &'static str,
         buffer: B,
@@ -989,7 +1010,7 @@ impl std::fmt::Debug for Comm {
 /// ```
 #[derive(Debug)]
 pub struct Message {
-    comm: Comm,
+    pub(crate) comm: Comm,
     status: Status,
     /// `None` if its source is absent.
     claimed: Option<Claimed>,
@@ -1022,10 +1043,18 @@ impl Message {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn irecv<B: BufferMut>(mut self, buffer: B) -> Result<Request<B>, Failed<B>> {
+    pub fn irecv<B: BufferMut>(self, buffer: B) -> Result<Request<B>, Failed<B>> {
+        self.start_recv("Message::irecv", buffer)
+    }
+
+    pub(crate) fn start_recv<B: BufferMut>(
+        mut self,
+        call: &'static str,
+        buffer: B,
+    ) -> Result<Request<B>, Failed<B>> {
         match self.claimed.take() {
-            None => self.comm.begin_absent("Message::irecv", buffer, self.status.tag),
-            Some(claimed) => self.comm.begin("Message::irecv", buffer, |engine, now, memory, deadline| {
+            None => self.comm.begin_absent(call, buffer, self.status.tag),
+            Some(claimed) => self.comm.begin(call, buffer, |engine, now, memory, deadline| {
                 Ok(engine.recv_claimed(now, claimed, Ok(memory), deadline))
             }),
         }
@@ -1042,7 +1071,7 @@ impl Message {
         self.comm.told("Message::recv", received)
     }
 
-    fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {
+    pub(crate) fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
         // The length is only what the peer has announced. The memory is allocated as zero pages, so pages that no data
         // reaches take no memory.

@@ -11,6 +11,8 @@ use samite_p2p::TagPattern;
 
 use crate::layout::LayoutError;
 use crate::select::Rank;
+#[cfg(feature = "serde")]
+use crate::value::DecodeError;
 
 /// The reason why an operation did not succeed.
 ///
@@ -42,12 +44,13 @@ pub enum Error {
         /// The number of ranks in the communicator.
         size: u32,
     },
-    /// Misuse: the message is longer than the buffer. The message is consumed, and the buffer is unchanged.
-    #[error("the message from rank {} with tag {} has {} bytes, the buffer only {room}: make it larger, or probe first", .status.peer, .status.tag, .status.bytes)]
+    /// Misuse: the message is longer than the buffer, or than the limit of a receive of a value. The message is consumed,
+    /// and the buffer is unchanged.
+    #[error("the message from rank {} with tag {} has {} bytes, and the receive accepts only {room}: use a larger buffer or limit, or probe first", .status.peer, .status.tag, .status.bytes)]
     Truncated {
         /// The message.
         status: Status,
-        /// Bytes in the buffer.
+        /// Bytes in the buffer, or the limit.
         room: usize,
     },
     /// Misuse: the message does not consist of whole elements of the receiving type. The message is consumed, and the
@@ -69,6 +72,26 @@ pub enum Error {
         index: usize,
         /// The receiving type.
         element: &'static str,
+    },
+    /// Misuse: the bytes of a message are not the encoding of a value of the receiving type. The message is consumed.
+    #[cfg(feature = "serde")]
+    #[error("the message from rank {} with tag {} has {} bytes, which are no value of `{value}`: {why}; receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes)]
+    Undecodable {
+        /// The message.
+        status: Status,
+        /// The receiving type.
+        value: &'static str,
+        /// The reason.
+        why: Box<DecodeError>,
+    },
+    /// Misuse: a value cannot be serialized. Nothing was sent.
+    #[cfg(feature = "serde")]
+    #[error("a value of `{value}` cannot be serialized: {why}; nothing was sent")]
+    Unencodable {
+        /// The type of the value.
+        value: &'static str,
+        /// The reason.
+        why: String,
     },
     /// Misuse: a rank is not a member of the group or communicator that the call concerns. Only the members of a group
     /// may create its communicator, and each of them must be a member of the communicator on which it is created.
@@ -479,6 +502,10 @@ impl Error {
             Self::NotExact { status: of, room } => Self::NotExact { status: status(of), room },
             Self::InvalidValue { status: of, index, element } => {
                 Self::InvalidValue { status: status(of), index, element }
+            }
+            #[cfg(feature = "serde")]
+            Self::Undecodable { status: of, value, why } => {
+                Self::Undecodable { status: status(of), value, why }
             }
             Self::TimedOut { fate, report: of } => Self::TimedOut { fate, report: report(of) },
             Self::PeerFailed { world_rank, cause, fate, report: of, .. } => {

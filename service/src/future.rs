@@ -75,12 +75,16 @@ impl<B: Buffer> Future for RequestFuture<B> {
     type Output = Result<Done<B>, Failed<B>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { request, entry } = self.get_mut();
-        request.poll(Some("Request::await"), entry, context.waker())
+        self.get_mut().poll_as("Request::await", context.waker())
     }
 }
 
 impl<B: Buffer> RequestFuture<B> {
+    #[inline(always)]
+    pub(crate) fn poll_as(&mut self, call: &'static str, waker: &Waker) -> Poll<Result<Done<B>, Failed<B>>> {
+        self.request.poll(Some(call), &mut self.entry, waker)
+    }
+
     /// Calls `body` with the result: in this call if the request has ended, otherwise later, in the thread that wakes
     /// futures.
     pub(crate) fn call(self, body: impl FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static) {

@@ -9,3 +9,46 @@ pub fn launcher(line: &[u8]) {
         assert_eq!(entry.to_string().parse::<Entry>().expect("it was just written"), entry);
     }
 }
+
+/// Decodes bytes of a message as values of several types, with a limit on elements.
+#[cfg(feature = "serde")]
+pub fn value(bytes: &[u8]) {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum Part {
+        Nothing,
+        Number(i128),
+        Pair(char, Box<Part>),
+        Named { name: Option<String>, parts: Vec<Part> },
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Chain(Option<Box<Chain>>);
+
+    /// Takes no bytes in the message.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Hidden {
+        #[serde(skip)]
+        numbers: [u64; 4],
+    }
+
+    fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        const MAX: usize = 1000;
+        if let Ok(value) = crate::value::decode::decode::<T>(bytes, MAX) {
+            let encoded = postcard::to_allocvec(&value).expect("it was decoded");
+            // The bytes may have encoded it with superfluous zeros.
+            assert!(encoded.len() <= bytes.len());
+            let again = crate::value::decode::decode::<T>(&encoded, MAX).expect("it was just encoded");
+            assert_eq!(again, value);
+        }
+    }
+
+    check::<Part>(bytes);
+    check::<Chain>(bytes);
+    check::<Vec<Hidden>>(bytes);
+    check::<BTreeMap<u16, Vec<()>>>(bytes);
+    check::<(Vec<(bool, i64)>, BTreeMap<String, [u32; 2]>)>(bytes);
+}

@@ -34,6 +34,7 @@
 //! | modes of sends | [`Comm::with_mode`], [`Mode`], [`Comm::with_buffer`], [`Comm::flush_buffer`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
 //! | types of data | [`Element`], [`Checked`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
+//! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
@@ -105,6 +106,8 @@ pub mod simulated;
 mod stats;
 mod topology;
 mod transport;
+#[cfg(feature = "serde")]
+mod value;
 mod watch;
 mod world;
 
@@ -151,6 +154,8 @@ pub use select::{Destination, Rank, Source, Tag};
 pub use settings::{Check, SettingError, Settings};
 pub use stats::{PeerStats, Stats};
 pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};
+#[cfg(feature = "serde")]
+pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive
 /// macros use this crate, so a program needs no dependency on zerocopy:

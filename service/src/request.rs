@@ -187,9 +187,14 @@ impl<B: Buffer> Request<B> {
     /// # Errors
     /// Returns the errors of the operation. A receive from any source ends with [`Error::FailurePending`] if a failure
     /// was not reported before; use [`test`](Self::test) instead to let it continue.
-    pub fn wait(mut self) -> Result<Done<B>, Failed<B>> {
+    pub fn wait(self) -> Result<Done<B>, Failed<B>> {
+        self.wait_as("Request::wait")
+    }
+
+    #[inline(always)]
+    pub(crate) fn wait_as(mut self, call: &'static str) -> Result<Done<B>, Failed<B>> {
         let completion = self.id.and_then(|id| self.comm.runtime.finish(id, &mut (), &self.comm.bounds));
-        self.end(Some("Request::wait"), completion)
+        self.end(Some(call), completion)
     }
 
     /// Makes progress, and returns the result once the request has ended; `None` while it is under way. The result is
@@ -201,7 +206,11 @@ impl<B: Buffer> Request<B> {
     /// under way: test it again, or wait for it.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Done<B>, Failed<B>>> {
-        let call = "Request::test";
+        self.test_as("Request::test")
+    }
+
+    #[inline(always)]
+    pub(crate) fn test_as(&mut self, call: &'static str) -> Option<Result<Done<B>, Failed<B>>> {
         let Some(id) = self.id else { return Some(self.end(Some(call), None)) };
         match self.comm.runtime.test(id, &mut (), &self.comm.bounds) {
             Ok(Poll::Pending) => None,

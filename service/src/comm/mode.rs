@@ -113,7 +113,7 @@ impl Comm {
 
     /// Sends in the mode of this handle.
     #[inline(always)]
-    pub(super) fn send_bytes(
+    pub(crate) fn send_bytes(
         &self,
         call: &'static str,
         to: WorldRank,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use samite::{
     Attribute, Cancel, Cause, Comm, Error, ErrorHandler, Hints, Kind as CommKind, Layout, Mode,
     PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank,
-    RequestSet, Scope, Source, start_all,
+    RequestSet, Scope, Source, Status, ValueRequest, start_all,
 };
 
 /// The rank that all calls address.
@@ -26,6 +26,9 @@ const UNWANTED: u64 = 4;
 
 /// Longer than any message that is sent without its receiver's help.
 const LONG: usize = 1 << 20;
+
+/// The limit of a value with so many bytes, and their number.
+const VALUE_MAX: usize = LONG + 10;
 
 /// A message whose bytes are sent with its envelope.
 const SHORT: [u8; 8] = [7; 8];
@@ -150,6 +153,14 @@ fn gives(comm: &Comm) -> Result<(), Error> {
     comm.send(&long(), Rank(0), TAG)
 }
 
+fn gives_value(comm: &Comm) -> Result<(), Error> {
+    comm.send_value(&long(), Rank(0), TAG)
+}
+
+fn takes_value(comm: &Comm) -> Result<(), Error> {
+    comm.recv_value::<Vec<u8>>(VALUE_MAX, Rank(0), TAG).map(drop)
+}
+
 fn gives_before(comm: &Comm) -> Result<(), Error> {
     comm.send(&long(), Rank(0), GIVEN)
 }
@@ -247,6 +258,19 @@ fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
 fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Result<(), Error>) -> Rest {
     let begun = begun.map_err(Into::into);
     Box::new(move || rest(begun?))
+}
+
+/// Accepts the error of a message that was received, and contains bytes instead of a value.
+fn received(end: Result<(bool, Status), Error>) -> Result<(), Error> {
+    match end {
+        Err(Error::Undecodable { .. }) => Ok(()),
+        end => end.map(drop),
+    }
+}
+
+/// Starts to receive a value of the peer.
+fn value(comm: &Comm, tag: u64) -> Result<ValueRequest<Vec<u8>>, Error> {
+    comm.irecv_value(VALUE_MAX, PEER, tag)
 }
 
 /// Awaits a future in this thread.
@@ -369,6 +393,45 @@ calls! {
     "Comm::recv from any", WaitsForAny, gives, |c| whole(c, |c| c.recv(&mut long(), Source::ANY, TAG).map(drop));
     "Comm::recv from none", Asks, nothing, |c| whole(c, |c| c.recv(&mut long(), None, TAG).map(drop));
     "Comm::recv_vec", Waits, gives, |c| whole(c, |c| c.recv_vec::<u8>(PEER, TAG).map(drop));
+    "Comm::send_value", Waits, takes_value, |c| whole(c, |c| c.send_value(&long(), PEER, TAG));
+    "Comm::isend_value", Waits, takes_value, |c| {
+        held(c.isend_value(&long(), PEER, TAG), |r| Ok(r.wait().map(drop)?))
+    };
+    "Comm::recv_value", Waits, gives_value, |c| whole(c, |c| {
+        c.recv_value::<Vec<u8>>(VALUE_MAX, PEER, TAG).map(drop)
+    });
+    "Comm::recv_value from any", WaitsForAny, gives_value, |c| whole(c, |c| {
+        c.recv_value::<Vec<u8>>(VALUE_MAX, Source::ANY, TAG).map(drop)
+    });
+    "Comm::irecv_value", Waits, gives_value, |c| held(value(c, TAG), |r| r.wait().map(drop));
+    "Message::recv_value", Claimed, gives_before, |c| {
+        held(c.claim(PEER, GIVEN), |message| received(message.recv_value::<bool>(LONG)))
+    };
+    "Message::irecv_value", Claimed, gives_before, |c| {
+        held(c.claim(PEER, GIVEN), |message| received(message.irecv_value::<bool>(LONG)?.wait()))
+    };
+    "ValueRequest::wait", Waits, gives_value, |c| held(value(c, TAG), |r| r.wait().map(drop));
+    "ValueRequest::test", Waits, gives_value, |c| held(value(c, TAG), |mut r| {
+        loop {
+            if let Some(end) = r.test() {
+                return end.map(drop);
+            }
+        }
+    });
+    "ValueRequest::is_finished", Waits, gives_value, |c| held(value(c, TAG), |r| {
+        while !r.is_finished() {}
+        r.wait().map(drop)
+    });
+    "ValueRequest::into_future", Waits, gives_value, |c| held(value(c, TAG), |r| block_on(r).map(drop));
+    "ValueRequest::cancel", Cancelled, nothing, |c| held(value(c, NEVER), |r| {
+        r.cancel();
+        r.wait().map(drop)
+    });
+    "ValueFuture::cancel", Cancelled, nothing, |c| held(value(c, NEVER), |r| {
+        let future = r.into_future();
+        future.cancel();
+        block_on(future).map(drop)
+    });
     "Comm::sendrecv", Waits, exchanges, |c| whole(c, |c| {
         c.sendrecv(&long(), PEER, TAG, &mut long(), PEER, TAG).map(drop)
     });
