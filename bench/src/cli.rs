@@ -17,6 +17,7 @@ use crate::failure::FailureArgs;
 use crate::implementation::Implementation;
 use crate::instructions;
 use crate::layouts::LayoutsArgs;
+use crate::limits::LimitsArgs;
 use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
 use crate::partitioned::PartitionedArgs;
@@ -65,6 +66,8 @@ enum Command {
     Partitioned(PartitionedArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
+    /// The memory of millions of communicators, pending operations and layouts, and the budgets that bound them
+    Limits(LimitsArgs),
     /// Run all available implementations in turns, and compare their medians
     Compare(CompareArgs),
     /// Show the figures of comparisons, from the lines that `compare --json` prints: as tables, or as a page of HTML
@@ -204,6 +207,7 @@ impl Cli {
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
             Command::Apps(args) => args.run(),
+            Command::Limits(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {
                 let lines = report::read(&args.figures)?;

@@ -26,6 +26,7 @@ mod hello;
 mod implementation;
 mod instructions;
 mod layouts;
+mod limits;
 mod loops;
 mod matching;
 mod measure;

@@ -34,12 +34,24 @@ const PEAK: u64 = 1;
 /// Returns the peak memory of this process since its program began: `VmHWM` of proc(5). The figure of getrusage(2)
 /// would also include the memory of the process before it executed this program.
 fn peak_bytes() -> Result<u64, EndError> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    parse_peak(&status).ok_or_else(|| "no VmHWM in /proc/self/status".into())
+    status("VmHWM:")
 }
 
-fn parse_peak(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+/// Returns the bytes of this process that are in memory: `VmRSS` of proc(5).
+///
+/// # Errors
+/// The file has no such field.
+pub(crate) fn resident_bytes() -> Result<u64, EndError> {
+    status("VmRSS:")
+}
+
+fn status(field: &str) -> Result<u64, EndError> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    parse(&status, field).ok_or_else(|| format!("no {field} in /proc/self/status").into())
+}
+
+fn parse(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -49,9 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_read_in_bytes() {
-        assert_eq!(parse_peak("VmPeak:\t  9000 kB\nVmHWM:\t    1520 kB\nVmRSS:\t 3 kB\n"), Some(1520 * 1024));
-        assert_eq!(parse_peak("VmPeak:\t  9000 kB\n"), None);
+    fn fields_are_read_in_bytes() {
+        let status = "VmPeak:\t  9000 kB\nVmHWM:\t    1520 kB\nVmRSS:\t 3 kB\n";
+        assert_eq!(parse(status, "VmHWM:"), Some(1520 * 1024));
+        assert_eq!(parse(status, "VmRSS:"), Some(3 * 1024));
+        assert_eq!(parse("VmPeak:\t  9000 kB\n", "VmHWM:"), None);
         assert!(peak_bytes().unwrap() > 100_000);
+        assert!(resident_bytes().unwrap() > 100_000);
     }
 }

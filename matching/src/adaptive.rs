@@ -159,13 +159,12 @@ impl Structure for Adaptive {
         {
             found.push((lone.slot(), lone.context()));
         }
-        for lead in self.leads.iter() {
+        for lead in self.leads.select(selection) {
             let start = found.len();
             let queue = &lead.queues[Q::SIDE as usize];
             let mut add = |slot| found.push((slot, lead.context));
             let leaves = &self.indexes[Q::SIDE as usize].leaves;
             match selection {
-                Selection::Context(context) if context != lead.context => continue,
                 Selection::Context(_) if queue.is_logged => lead.log.iter().for_each(&mut add),
                 Selection::Context(_) => {
                     let lists = leaves.heads(queue.leaves).chain([queue.list]);

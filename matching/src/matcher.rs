@@ -178,6 +178,16 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
+    /// Visits the posted receives of one context, and leaves them posted. The order is that of posting.
+    pub fn visit_posted(&self, context: u32, mut visit: impl FnMut(PostedId, Pattern, &P)) {
+        let mut found = Vec::new();
+        self.structure.select(&self.posted, Selection::Context(context), &mut found);
+        for (slot, context) in found {
+            let (generation, entry) = (self.posted.generation(slot), &self.posted[slot]);
+            visit(PostedId { slot, generation, context }, pattern_of(entry, context), &entry.payload);
+        }
+    }
+
     /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context the
     /// order is that of arrival.
     pub fn visit_source(&mut self, source: u32, mut visit: impl FnMut(UnexpectedId, Envelope, &mut U)) {

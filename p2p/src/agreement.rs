@@ -262,7 +262,7 @@ enum Vote {
     Again,
     /// The named rank has given up the agreement.
     GaveUp(WorldRank),
-    /// No name is free.
+    /// No name is free, or a rank has as many communicators as it may have.
     Exhausted,
     /// The named rank has left the job.
     Left(WorldRank),
@@ -326,7 +326,7 @@ impl<P: Port> Engine<P> {
             result: None,
             is_dropped: false,
         });
-        agreement.propose(self.free_name(now));
+        agreement.propose(self.propose_name(now, agreement.opens()));
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
         self.agreements.due = self.agreements.due.min(deadline);
@@ -555,7 +555,12 @@ impl Agreement {
         self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
     }
 
-    /// Begins a round with the first name that is free at this rank.
+    /// Returns true if this rank opens the contexts: if it becomes a member of the new communicator.
+    fn opens(&self) -> bool {
+        !matches!(self.choice, Choice::Colour(None, _))
+    }
+
+    /// Begins a round with the first name that is free at this rank, or none if it cannot open further contexts.
     fn propose(&mut self, next: Option<u64>) {
         let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
@@ -714,7 +719,7 @@ impl Agreement {
                     engine.withdraw_contexts(now, context);
                     engine.others().for_each(|others| others.withdraw(context));
                 }
-                self.propose(engine.free_name(now));
+                self.propose(engine.propose_name(now, self.opens()));
                 // The deadline must be checked here: if the messages of the next round have all arrived already, the
                 // agreement goes on without waiting, and a wait is the only other place where the deadline is checked.
                 self.check_deadline(engine, now, events);
@@ -983,7 +988,7 @@ impl<P: Port> Engine<P> {
             Vote::Both(rank) => Error::InBothGroups { rank },
             Vote::Yes | Vote::Again | Vote::Exhausted => Error::Exhausted {
                 what: "contexts for communicators",
-                hint: "drop communicators that are no longer used".into(),
+                hint: "drop communicators that are no longer used, or set a larger communicators_max at all ranks".into(),
             },
         }
     }

@@ -93,6 +93,9 @@ parameters! {
     /// fence the peer off. The memory is kept until the port releases it. At the limit long messages over such ports
     /// travel in packets, which need no registered memory.
     quarantine_max: usize = 256 << 20, "bytes", 0, 1 << 40;
+    /// Communicators that a rank may have at a time, beside that of the job. At the limit the creation of another one ends
+    /// with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
+    communicators_max: usize = 1 << 24, "", 1, 1 << 31;
     /// How long a leaving rank waits for its peers to take the data sent to them.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }

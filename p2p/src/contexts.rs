@@ -8,13 +8,14 @@
 //! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
 //! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use samite_fabric::link::{Cause, Group, Link, WorldRank};
 use samite_fabric::wire::WireError;
-use slab::Slab;
 
 use crate::names::Closed;
+use crate::pages::Pages;
 
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
@@ -22,9 +23,10 @@ pub(crate) const FIRST: u32 = 2;
 /// The contexts that are open at this rank, and the contexts that this rank has closed but other members may still use.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    all: Slab<Pair>,
-    /// The index of each pair in `all`, by its even number.
-    by_number: HashMap<u32, u32>,
+    /// The pairs, by half their even number.
+    all: Pages<Pair>,
+    /// The maximum number of pairs.
+    max: usize,
     /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
     /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
     /// ends.
@@ -62,18 +64,22 @@ struct Pair {
     ended: Option<Box<BTreeMap<WorldRank, Cause>>>,
 }
 
-impl Default for Contexts {
-    fn default() -> Self {
-        let (all, by_number, early) = (Slab::new(), HashMap::new(), Vec::new());
+impl Contexts {
+    /// Returns the contexts of an engine that opens at most `max` pairs at a time.
+    pub(crate) fn new(max: usize) -> Self {
+        let (all, early) = (Pages::default(), Vec::new());
         let (next, closed) = (FIRST.into(), Closed::default());
         // An entry of 0 is empty. It would stand for context 0, which is never opened, so no member has this entry.
-        Self { all, by_number, alive: [0; ALIVE], next, closed, deserted: 0, early, ends: 0 }
+        Self { all, max, alive: [0; ALIVE], next, closed, deserted: 0, early, ends: 0 }
     }
-}
 
-impl Contexts {
-    /// Opens the contexts with a name, unless the name was used before or their numbers are in use. Returns the members
-    /// that have left them already.
+    /// Returns true if no more contexts can be opened before others are closed.
+    pub(crate) fn are_full(&self) -> bool {
+        self.all.len() >= self.max
+    }
+
+    /// Opens the contexts with a name, unless the name was used before, their numbers are in use, or as many contexts as
+    /// possible are open. Returns the members that have left them already.
     #[cold]
     ///
     /// With `remote`, members of `group` exchange messages with those of `remote`, and not with each other.
@@ -99,7 +105,7 @@ impl Contexts {
             }
             early > name
         });
-        if !self.is_free(name) {
+        if !self.is_free(name) || self.are_full() {
             return None;
         }
         let have_left = left.iter().map(|rank| (*rank, Cause::LeftContext));
@@ -109,7 +115,7 @@ impl Contexts {
         let ended = (!ended.is_empty()).then(|| Box::new(ended));
         let pair = Pair { name, members, own, ended };
         self.deserted += usize::from(pair.is_deserted());
-        self.by_number.insert(self.closed.number(name), self.all.insert(pair) as u32);
+        self.all.insert(self.closed.number(name) / 2, pair);
         Some(left)
     }
 
@@ -128,7 +134,7 @@ impl Contexts {
     }
 
     fn remove(&mut self, context: u32) -> Option<Pair> {
-        let pair = self.all.remove(self.by_number.remove(&(context & !1))? as usize);
+        let pair = self.all.remove(context / 2)?;
         self.deserted -= usize::from(pair.is_deserted());
         self.alive = [0; ALIVE];
         Some(pair)
@@ -151,7 +157,7 @@ impl Contexts {
     /// Returns true if the numbers of a name are not in use.
     fn is_free(&self, name: u64) -> bool {
         let number = self.closed.number(name);
-        number >= FIRST && !self.by_number.contains_key(&number) && !self.closed.contains(number)
+        number >= FIRST && !self.all.contains(number / 2) && !self.closed.contains(number)
     }
 
     /// Returns the name of open contexts.
@@ -167,9 +173,9 @@ impl Contexts {
     /// Returns the first of the names from `from` on and before `until` whose contexts are open here, with `rank` as a
     /// member.
     pub(crate) fn first_open(&self, from: u64, until: u64, rank: WorldRank) -> Option<u64> {
-        let all = self.all.iter().map(|(_, pair)| pair);
         let is_one = |pair: &&Pair| (from..until).contains(&pair.name) && pair.members.contains(rank);
-        all.filter(is_one).map(|pair| pair.name).min()
+        let found = halves(from, until, self.closed.space() / 2).into_iter().flatten();
+        found.filter_map(|halves| self.all.range(halves).find(is_one)).map(|pair| pair.name).min()
     }
 
     /// Returns the members of an open context that have ended, with the reasons.
@@ -246,7 +252,7 @@ impl Contexts {
     pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
         self.ends += 1;
         self.alive = [0; ALIVE];
-        for (_, pair) in &mut self.all {
+        for pair in self.all.values_mut() {
             let was_deserted = pair.is_deserted();
             pair.end(rank, Cause::Restarted);
             self.deserted += usize::from(!was_deserted && pair.is_deserted());
@@ -266,12 +272,9 @@ impl Contexts {
             return Err(WireError::Value { field: "context" });
         }
         let number = self.closed.number(name);
-        if let Some(place) = self.find(number)
-            && self.all[place].name == name
-        {
+        if let Some(pair) = self.all.get_mut(number / 2).filter(|pair| pair.name == name) {
             self.ends += 1;
             self.alive = [0; ALIVE];
-            let pair = &mut self.all[place];
             let was_deserted = pair.is_deserted();
             let has_changed = pair.end(rank, Cause::LeftContext);
             self.deserted += usize::from(!was_deserted && pair.is_deserted());
@@ -292,15 +295,14 @@ impl Contexts {
 
     /// Asserts the invariants.
     pub(crate) fn check_invariants(&self) {
-        assert_eq!(self.all.len(), self.by_number.len(), "each pair has one number");
+        assert!(self.all.len() <= self.max, "the budget holds");
         let mut deserted = 0;
-        for (&number, &place) in &self.by_number {
-            let pair = &self.all[place as usize];
+        for (half, pair) in self.all.iter() {
             deserted += usize::from(pair.is_deserted());
             let mut ended = pair.ended.iter().flat_map(|ended| ended.keys());
             assert!(ended.all(|rank| pair.members.contains(*rank)), "only members end");
             assert!((FIRST.into()..self.next).contains(&pair.name), "names in use are before the next one");
-            assert_eq!(self.closed.number(pair.name), number, "a number is that of its name");
+            assert_eq!(self.closed.number(pair.name), 2 * half, "a number is that of its name");
         }
         assert_eq!(self.deserted, deserted);
         for known in self.alive.into_iter().filter(|known| *known != 0) {
@@ -315,16 +317,29 @@ impl Contexts {
     }
 
     fn get(&self, context: u32) -> Option<&Pair> {
-        self.all.get(self.find(context & !1)?)
-    }
-
-    fn find(&self, number: u32) -> Option<usize> {
-        Some(*self.by_number.get(&number)? as usize)
+        self.all.get(context / 2)
     }
 
     fn note_alive(&mut self, context: u32, rank: WorldRank) {
         let (at, key) = alive_at(context, rank);
         self.alive[at] = key;
+    }
+}
+
+/// Returns the halves of the numbers of all even names from `from` on and before `until`: two ranges if the numbers come
+/// round between them. There are `space` halves.
+fn halves(from: u64, until: u64, space: u64) -> [Option<RangeInclusive<u32>>; 2] {
+    let (first, end) = (from.div_ceil(2), until.div_ceil(2));
+    if first >= end {
+        return [None, None];
+    }
+    // Each is less than 2^31.
+    let range = |first: u64, last: u64| Some(first as u32..=last as u32);
+    let (low, high) = (first % space, (end - 1) % space);
+    match () {
+        () if end - first >= space => [range(0, space - 1), None],
+        () if low <= high => [range(low, high), None],
+        () => [range(low, space - 1), range(0, high)],
     }
 }
 
@@ -369,5 +384,28 @@ impl Pair {
                 partners == (self.members.len() - own.len()) as usize
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn halves_are_those_of_all_names_between() {
+        for space in [4, 5] {
+            for from in 0..30 {
+                for until in 0..40 {
+                    let found: Vec<_> = halves(from, until, space).into_iter().flatten().flatten().collect();
+                    let names = (from..until).filter(|name| name.is_multiple_of(2));
+                    let expected: BTreeSet<_> = names.map(|name| (name / 2 % space) as u32).collect();
+                    assert_eq!(found.len(), expected.len(), "{from}..{until} of {space}: {found:?}");
+                    assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+                }
+            }
+        }
+        assert_eq!(halves(u64::MAX - 5, u64::MAX, 1 << 31)[0], Some((1 << 31) - 3..=(1 << 31) - 1));
     }
 }

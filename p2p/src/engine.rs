@@ -103,6 +103,13 @@ impl<P: Port> Engine<P> {
         self.inner.stack().contexts.free_name()
     }
 
+    /// Returns the name that this rank proposes for the contexts of an agreement: see [`free_name`](Self::free_name).
+    /// Returns `None` if there is none, or if this rank must open the contexts and has as many as it may have.
+    pub(crate) fn propose_name(&mut self, now: Time, must_open: bool) -> Option<u64> {
+        let name = self.free_name(now);
+        name.filter(|_| !(must_open && self.inner.stack().contexts.are_full()))
+    }
+
     /// Returns the number of different context numbers that packets can carry.
     pub(crate) fn contexts_max(&self) -> u64 {
         self.inner.stack().contexts.closed.space()

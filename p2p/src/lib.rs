@@ -35,6 +35,7 @@ mod failures;
 mod metered;
 mod names;
 mod outbox;
+mod pages;
 mod request;
 mod store;
 mod tagged;

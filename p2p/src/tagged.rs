@@ -170,10 +170,10 @@ impl Unexpected {
 impl Tagged {
     pub(crate) fn new(config: Config) -> Self {
         Self {
+            contexts: Contexts::new(config.communicators_max),
             config,
             matcher: MessageQueues::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
-            contexts: Contexts::default(),
             failures: Failures::default(),
             store: Store::default(),
             operations: Slab::new(),

@@ -123,6 +123,8 @@ setters! {
     set_push_window(bytes: usize) = "push_window", bytes.to_string();
     /// Sets the budget for memory of ended operations that a port may still access.
     set_quarantine_max(bytes: usize) = "quarantine_max", bytes.to_string();
+    /// Sets the number of communicators that this rank may have at a time, beside that of the job.
+    set_communicators_max(communicators: usize) = "communicators_max", communicators.to_string();
     /// Sets the time for which a leaving rank waits for its peers to take the messages sent to them.
     set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
 }

@@ -538,3 +538,98 @@ fn names_are_of_one_communicator() {
         Ok(())
     });
 }
+
+/// Runs two ranks that may have `max` communicators each.
+fn with_budget(max: usize, lanes: usize, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
+    let mut settings = samite::Settings::default();
+    settings.set_communicators_max(max).unwrap();
+    settings.set_lanes(lanes).unwrap();
+    let results = settings.local(2, |world: World| body(world.comm()));
+    results.into_iter().for_each(|result| result.unwrap());
+}
+
+fn is_exhausted<R>(result: &Result<R, Error>) -> bool {
+    matches!(result, Err(Error::Exhausted { hint, .. }) if hint.contains("communicators_max"))
+}
+
+/// A creation beyond the budget ends with an error, and everything else works on.
+#[test]
+fn a_rank_has_no_more_communicators_than_its_budget() {
+    for lanes in [1, 2] {
+        with_budget(5, lanes, |comm| {
+            let mut comms: Vec<Comm> = (0..5).map(|_| comm.dup()).collect::<Result<_, _>>()?;
+            for turn in 0..10 {
+                assert!(is_exhausted(&comm.dup()) && is_exhausted(&comms[turn % 5].dup()));
+                assert!(is_exhausted(&comm.split(Some(0), 0)) && is_exhausted(&comm.self_comm()));
+                assert_eq!(comm.split(None, 0)?.map(|comm| comm.size()), None, "it needs no communicator");
+                for comm in &comms {
+                    assert_eq!(ring(comm)?, 1);
+                }
+                comms.swap_remove(turn % 5);
+                comms.push(comm.dup()?);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// If one rank has no room, no rank gets the communicator, and the name that was tried costs nothing.
+#[test]
+fn a_full_rank_refuses_a_communicator_for_all() {
+    with_budget(3, 1, |comm| {
+        let is_first = comm.rank() == 0;
+        let own: Vec<Comm> =
+            (0..if is_first { 3 } else { 0 }).map(|_| comm.self_comm()).collect::<Result<_, _>>()?;
+        for _ in 0..5 {
+            assert!(is_exhausted(&comm.dup()));
+        }
+        // The full rank takes part in splits in which it has no colour.
+        let part = comm.split((!is_first).then_some(7), 0)?;
+        assert_eq!(part.is_some(), !is_first);
+        drop((own, part));
+        assert_eq!(ring(&comm.dup()?)?, 1);
+        Ok(())
+    });
+}
+
+/// Creations that are under way at the same time share the rest of the budget.
+#[test]
+fn creations_at_the_same_time_share_the_budget() {
+    with_budget(4, 1, |comm| {
+        let under_way: Vec<_> = (0..10).map(|_| comm.idup()).collect::<Result<_, _>>()?;
+        let (made, refused): (Vec<_>, Vec<_>) =
+            under_way.into_iter().map(|creation| creation.wait()).partition(|made| made.is_ok());
+        assert_eq!(made.len(), 4);
+        assert!(refused.iter().all(is_exhausted));
+        let sums: Result<Vec<u32>, Error> = made.into_iter().map(|comm| ring(&comm?)).collect();
+        assert_eq!(sums?, [1; 4]);
+        assert_eq!(ring(&comm.dup()?)?, 1);
+        Ok(())
+    });
+}
+
+/// The end of a communicator ends its own receives, and none of another one.
+#[test]
+fn the_end_of_a_communicator_concerns_its_own_receives() {
+    all(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let (kept, closed) = (comm.dup()?, comm.dup()?);
+        let post = |comm: &Comm, from: Source, tag: Tag| {
+            comm.irecv(vec![0u64], from, tag).map_err(|failed| failed.error)
+        };
+        let (mut pending, mut ended) = (Vec::new(), Vec::new());
+        for tag in 0..50u64 {
+            pending.push(post(&kept, other.into(), tag.into())?);
+            ended.push(post(&closed, if tag % 2 == 0 { Source::ANY } else { other.into() }, tag.into())?);
+        }
+        drop((closed, ended));
+        for tag in (0..50u64).rev() {
+            kept.send(&[tag + 7], other, tag)?;
+        }
+        for (tag, request) in (0..50u64).zip(pending) {
+            let received = request.wait().map_err(|failed| failed.error)?;
+            assert_eq!((received.buffer, received.status.tag), (vec![tag + 7], tag));
+        }
+        Ok(())
+    });
+}

@@ -7,6 +7,7 @@ use super::leaves::LeafList;
 use super::list::Head;
 use super::log::Log;
 use super::table::Table;
+use crate::structure::Selection;
 
 /// A context that has or had entries.
 #[derive(Debug)]
@@ -120,8 +121,13 @@ impl Leads {
         self.count_bytes();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Lead> {
-        self.leads.iter()
+    /// Iterates over the contexts in which entries may be selected.
+    pub(super) fn select(&self, selection: Selection) -> impl Iterator<Item = &Lead> {
+        let leads = match selection {
+            Selection::Context(context) => self.look_up(context).map_or(0..0, |at| at..at + 1),
+            Selection::Source(_) => 0..self.leads.len(),
+        };
+        self.leads[leads].iter()
     }
 
     /// Returns the bytes of the contexts beyond the fixed ones.

@@ -194,6 +194,18 @@ impl<S: Structure> Replay<S> {
         expected.retain(|(pattern, _)| pattern.source.is_any());
         expected.sort_by_key(|(pattern, _)| pattern.context);
         assert_eq!(visited, expected);
+        let contexts: std::collections::BTreeSet<_> =
+            self.naive.posted.iter().map(|(pattern, _)| pattern.context).chain([0, 1, u32::MAX]).collect();
+        for context in contexts {
+            let mut visited = Vec::new();
+            self.matcher.visit_posted(context, |id, pattern, &number| {
+                assert_eq!(self.matcher.posted(id), Some((pattern, &number)));
+                visited.push((pattern, number));
+            });
+            let mut expected = self.naive.posted.clone();
+            expected.retain(|(pattern, _)| pattern.context == context);
+            assert_eq!(visited, expected);
+        }
     }
 
     fn visit_source(&mut self, source: u32) {

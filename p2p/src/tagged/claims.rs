@@ -154,10 +154,9 @@ impl Tagged {
 
     fn purge_context(&mut self, link: &mut Link, context: u32) {
         self.failures.forget_context(context);
-        let receives = |request: &Request| {
-            request.context == context && matches!(request.state, State::AwaitingMessage(_))
-        };
-        for id in self.requests.select(receives) {
+        let mut receives = Vec::new();
+        self.matcher.visit_posted(context, |_, _, id| receives.push(*id));
+        for id in receives {
             self.withdraw_unmatched(link, id);
         }
         let all = Pattern { context, source: Source::ANY, tag: 0, mask: 0 };
