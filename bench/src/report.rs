@@ -82,8 +82,8 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     Ok(html)
 }
 
-/// Returns a plot with a line for each implementation, over the depth, length or number of ranks that varies most. Both
-/// axes are logarithmic.
+/// Returns a plot with a line for each implementation, over the first of depth, length and number of ranks that
+/// varies. Both axes are logarithmic.
 fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     type Axis = (&'static str, fn(&Record) -> f64);
     let axes: [Axis; 3] = [

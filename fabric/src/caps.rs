@@ -10,8 +10,8 @@ pub struct Caps {
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,
     /// The best packet size for parts of a long message, bytes of head and body. On a port where sender and receiver
-    /// copy at the same time, it is less than `packet_max`, so that the sender can be several packets ahead of the
-    /// receiver. From 512 to `packet_max`.
+    /// copy at the same time, it is less than `packet_max`: the room between the two holds several such packets, so
+    /// that the sender can be ahead of the receiver. From 512 to `packet_max`.
     pub fragment_max: usize,
     /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
     /// there is none.

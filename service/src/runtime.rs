@@ -354,7 +354,7 @@ impl<P: Port> Runtime<P> {
         // may still be unread. Read the report now. If it were read after this call, it would end the membership of the
         // present incarnation.
         core.ask = Time::ZERO;
-        // An error is not returned here, since the next call returns it again.
+        // An error of `attend` is dropped here: it lasts, so the next call that makes progress in this lane returns it.
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
             self.rouse(&mut core);
         }

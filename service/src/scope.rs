@@ -105,7 +105,8 @@ struct Loans<'env> {
 /// The operations of a set that ended while their buffers were lent, and their keys.
 #[derive(Debug, Default)]
 struct Ends {
-    /// The engine's watcher, which gets the ends of the set's other operations.
+    /// The engine's watcher for this set. The engine reports to it the operations that end while their buffers are not
+    /// lent. Those that end while their buffers are lent are in `ended`.
     watcher: u32,
     ended: VecDeque<(RequestId, u32)>,
 }

@@ -295,7 +295,7 @@ impl Run {
         for packet in std::mem::take(&mut self.engine.port_mut().sent) {
             self.seen.packet(&packet);
         }
-        // Each failure is reported once to operations that report failures.
+        // `failure_pending` returns each failure once for an operation, so this loop ends.
         for &id in &self.requests {
             while self.engine.failure_pending(id).is_some() {}
         }

@@ -8,7 +8,8 @@ pub(super) trait Copier {
     /// Copies a block at `at` in memory: at most `len` bytes, and at most those left.
     fn block(&mut self, at: usize, len: usize);
 
-    /// Copies `count` blocks of `len` bytes, the first at `at`, at distances of `stride`. As many bytes are left.
+    /// Copies `count` blocks of `len` bytes, the first at `at`, at distances of `stride`. The caller
+    /// guarantees that at least `count * len` bytes of the message are left.
     fn blocks(&mut self, at: usize, len: usize, stride: isize, count: usize);
 }
 

@@ -139,7 +139,8 @@ fn regular_forms_are_small() {
     let matrix = column.strided(1000, 8).unwrap();
     assert!(matches!(&matrix.node, Node::Strided { item, .. } if matches!(**item, Node::Strided { .. })));
     assert!(matches!(matrix.is_disjoint, Disjoint::Yes), "known without a look at each block");
-    // A list with regular places is a loop, a loop without gaps is a block, and two loops may be one.
+    // A list of blocks at equal distances is simplified to a loop, and a loop without gaps to a block. Two nested loops
+    // become one if each round of the outer loop begins where the inner loop would have continued.
     let block = Form::block(8).unwrap();
     let list = Form::list((0..100).map(|index| (index * 16, &block))).unwrap();
     assert!(matches!(list.node, Node::Strided { count: 100, stride: 16, .. }));

@@ -73,9 +73,9 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // All probes found that the connection is still being made, so it can be closed. This is wrong only if the
-        // peer's answer arrived during the last probe. That is unlikely, since the answer arrived during no other
-        // probe.
+        // Each probe found the connection still being made, and such a connection can be closed. By now the connection
+        // may be made: if the peer's answer has arrived during the last probe. That is unlikely after so many probes
+        // without an answer.
         Connection::Closable
     }
 }

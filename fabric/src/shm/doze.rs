@@ -7,12 +7,13 @@
 //!   full barrier, for all senders too            ring quiet? ─ no ─▶ done
 //!   looks for packets ─ some ─▶ word ← 0           yes: marks its slot, reads the word
 //!      none ─▶ sleeps on the alarm                 ├ 0 ─▶ done
-//!   woken: word ← 0, silences the alarm            └ a nap ─▶ sets off the alarm, once for each nap
+//!   woken: word ← 0, silences the alarm            └ a nap ─▶ sets off the alarm; each sender once for a nap
 //! ```
 //! The barrier guarantees two things. Either the owner sees the packet, or the sender sees that its ring is quiet. And
 //! either the owner sees the mark of the slot, or the sender sees the nap, and sets off the alarm. A sender whose ring
-//! is not quiet only reads one word. No sender changes a word that decides if another sender sets off the alarm. So if
-//! a sender is killed or stopped before it sets off the alarm, only its own packet is not noticed.
+//! is not quiet only reads one word. Each sender decides alone whether it sets off the alarm: its own memory holds
+//! the last nap for which it did. So if a sender is killed or stopped before it sets off the alarm, only its own packet is
+//! not noticed, and the other senders still wake the owner.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;

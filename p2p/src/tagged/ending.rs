@@ -126,7 +126,8 @@ impl Tagged {
         let peer = request.rank().and_then(|rank| link.find(rank));
         match &mut request.state {
             State::AwaitingMatch { revoked, .. } => {
-                // The request continues: the receiver has the envelope, and perhaps the key to the memory.
+                // For the caller the operation ends now. The request and its memory stay until the receiver has answered the
+                // revocation, because the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
                 self.note_end(id);

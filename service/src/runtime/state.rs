@@ -217,7 +217,8 @@ impl<P: Port> Core<P> {
     pub(super) fn time_to_sleep(&self, nap_time: Duration, until: Time) -> Duration {
         let due = self.engine.due().min(until);
         let until_due = Duration::from_nanos(due.since(self.now)).min(SLEEP_MAX);
-        // Work is due, but the port has refused it for lack of room, and does not signal when it has room again.
+        // Work is due, but the port has refused it for lack of room, and does not signal when it has room again. So the
+        // work is tried again after a nap.
         if until_due.is_zero() { nap_time } else { until_due }
     }
 

@@ -363,7 +363,8 @@ fn a_reader_believes_nothing() {
             assert_eq!(read(key, exposed.offset, 8), Ok(false));
         }
     }
-    // The whole file is readable. The part that was never used consists of holes.
+    // A forged length is limited to the size of the file, so a read succeeds up to the file's end. The part of the file
+    // that was never used is a hole, and reads as zeros.
     arena.table[keys::AT_LEN].store(u64::MAX, Ordering::Relaxed);
     assert_eq!(read(exposed.key, len - 8, 8), Ok(true));
 }

@@ -22,7 +22,8 @@ pub(super) struct Write {
     flags: u64,
 }
 
-// SAFETY: the thread that owns the port posts the write, and the port is `Send`.
+// SAFETY: the pointers are only passed on to the provider, by the thread that owns the port then. A port may move to
+// another thread, and its held writes move with it.
 unsafe impl Send for Write {}
 
 pub(super) fn messages(below: sys::fi_ops_msg) -> sys::fi_ops_msg {
