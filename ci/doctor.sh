@@ -9,8 +9,8 @@ cargo build --quiet --locked -p samite-cli
 samite=$(realpath "${CARGO_TARGET_DIR:-target}/debug/samite")
 
 failed=0
-# examine WHAT CODE LINE FIX COMMANDS: runs the commands, which may end in variables to set. The doctor must then print
-# this line with this fix below it (extended regular expressions) and exit with this code.
+# examine WHAT CODE LINE FIX COMMANDS: runs COMMANDS, which may end in variables to set. The doctor must then print
+# LINE, with FIX below it (extended regular expressions), and exit with CODE.
 examine() {
     local what=$1 code=$2 line=$3 fix=$4 commands=$5 said seconds answer=0
     said=$(env -i PATH="$PATH" unshare --mount --net --uts --pid --fork --mount-proc --kill-child bash -c "

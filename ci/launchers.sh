@@ -53,7 +53,7 @@ cargo build --quiet --locked -p samite-cli -p samite --bins --examples
 samite=$target/debug/samite
 heat2d=$target/debug/examples/heat2d
 
-# Runs a command line that starts heat2d on 4 ranks, and checks the one line that it prints.
+# under NAME COMMAND…: runs COMMAND, which starts heat2d on 4 ranks, and checks the one line that heat2d prints.
 under() {
     local name=$1
     shift

@@ -17,7 +17,7 @@ complain() {
     failed=1
 }
 
-# A program that depends on the library must build neither the launcher nor the command.
+# A program that depends on the library `samite` must build neither the launcher nor the command.
 found=$(cargo tree --quiet --locked -p samite -e normal --all-features --prefix none |
     grep -E '^(samite-launch|samite-cli|clap|clap_[a-z]+|ratatui[a-z-]*|crossterm) ' | sort -u || true)
 [[ -z $found ]] || complain 'dependencies of samite that belong to the command:' "$found"

@@ -15,7 +15,7 @@ run() {
 
 # With the feature serde: the tests of samite-cli need it, so all tests of the workspace have it.
 run --workspace --features samite/serde -- "$@"
-# Without the libfabric port. The crates that do not depend on it were tested above.
+# Test without the libfabric port. The excluded crates do not depend on that port, and were tested above.
 run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
 
 read -r passed failed < <(

@@ -1,9 +1,9 @@
 //! The message queues of applications: their lengths, and how many entries a search compares, for each structure of the
 //! matching engine.
 //!
-//! Builds the examples once for each structure of the matching engine, with its counting meter, and runs them. Each
-//! rank writes its statistics to a file when it leaves the job (`service/src/metered.rs`). The figures are those of
-//! (Zounmevo 2014, tables 4.8 and 4.9), summarized in the same way.
+//! The command builds the examples with each structure of the matching engine and with the meter that counts, and runs
+//! them. Each rank writes its statistics to a file when the rank leaves the job (`service/src/metered.rs`). The figures
+//! have the definitions of (Zounmevo 2014, tables 4.8 and 4.9).
 
 use std::error::Error;
 use std::fs;

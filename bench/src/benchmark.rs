@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// Messages in flight in [`Benchmark::Bandwidth`] and [`Benchmark::Rate`], unless they are long.
+/// Messages in flight in [`Benchmark::Bandwidth`] and [`Benchmark::Rate`]. Fewer long messages are in flight, see
+/// [`WINDOW_BYTES_MAX`].
 const WINDOW: usize = 64;
 
 /// Maximum bytes in flight, if more than [`WINDOW_MIN`] messages are in flight.

@@ -3,7 +3,7 @@
 //! Times on a shared machine cannot show a change of a few instructions; counts are reproducible. Each scenario runs
 //! twice in a separate process under valgrind, with a different number of operations. The count of one operation is the
 //! difference of the two totals, divided by the difference of the numbers of operations. Start-up and first-time work
-//! are equal in both runs, so they cancel out.
+//! are equal in both runs, so the difference does not contain them.
 
 mod comms;
 mod matching;

@@ -251,8 +251,8 @@ fn exchange<T: Element>(
     let buffers = match kind {
         Kind::Borrowed => Buffers::Borrowed(vec![element; elements], vec![element; elements]),
         Kind::Owned => {
-            // The faces of a cube share its edges, so elements of the layout overlap. Overlaps are allowed only in an
-            // `Arc`, which is shared memory.
+            // The faces of a cube share the edges of the cube, so elements of the layout overlap. In owned memory,
+            // elements may overlap only in an `Arc`, because no message is received into shared memory.
             let shared = Arc::from(vec![element; elements]);
             Buffers::Owned(Some(out.of_owned(shared)?), Some(into.of_owned(vec![element; elements])?))
         }

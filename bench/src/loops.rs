@@ -12,8 +12,8 @@ const DATA: u64 = 0;
 /// The tag of all other messages.
 const CONTROL: u64 = 1 << 32;
 
-/// Tagged messages between the ranks of a job. Messages of one tag are received in the order in which they
-/// were sent.
+/// Tagged messages between the ranks of a job. A rank receives the messages of another rank with one tag in the order
+/// in which they were sent.
 pub(crate) trait Messages {
     /// Returns this rank's number.
     fn rank(&self) -> u32;
@@ -24,7 +24,7 @@ pub(crate) trait Messages {
     /// Returns the name of the transport in records.
     fn transport(&self) -> String;
 
-    /// Sends a message. `data` may be reused when it returns.
+    /// Sends a message. The caller may reuse `data` when the call returns.
     fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError>;
 
     /// Receives a message whose length is exactly that of `into`.
@@ -122,7 +122,7 @@ impl<M: Messages> End for Loops<M> {
                     messages.send(other, CONTROL, &[])?;
                 }
                 (Benchmark::Depth, 0) => {
-                    // Only the time of the receives counts. So first wait for the last message: when it has arrived,
+                    // Only the time of the receives counts. So first wait for the last message: after it has arrived,
                     // all earlier messages have arrived too.
                     let filling = Instant::now();
                     messages.send(other, CONTROL, &[])?;

@@ -1,7 +1,7 @@
 //! Measurements of Samite beside raw libfabric and its peers.
 //!
-//! `samite-bench latency` and the similar commands measure once, between processes that they start;
-//! `samite-bench compare` runs all available implementations in turns and compares them.
+//! `samite-bench latency` and similar commands run one measurement between processes that they start. `samite-bench
+//! compare` runs all available implementations in turns and compares their figures.
 //!
 //! An implementation is an [`End`](measure::End); implementations that pass messages share the loops in
 //! [`loops`]. For `compare` an implementation is a command that prints a [`Record`](record::Record), so

@@ -1,16 +1,16 @@
 //! Computes a figure from iterations of a loop.
 //!
-//! Rank 0 leads: it sends the number of iterations to the others, waits until they are ready, and takes the
-//! time. It warms up until a batch of iterations lasts long enough to be timed. Then it times several
-//! batches, and their median is the run's figure. So a run takes about the same time over any transport and
-//! for any message length.
+//! Rank 0 sends the number of iterations to the other ranks, waits until they are ready, and takes the time. It first
+//! runs warm-up batches, until a batch of iterations lasts long enough to be timed. Then it times several batches. The
+//! median of the batches is the run's figure. So a run takes about the same time over any transport and for any message
+//! length.
 
 use std::time::{Duration, Instant};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// The minimum time of a batch, unless its first iteration takes longer.
+/// The minimum time of a batch. During the warm-up, batches get more iterations until one takes this long.
 const BATCH: Duration = Duration::from_millis(5);
 
 /// The time before the first counted batch.

@@ -1,4 +1,4 @@
-//! One run, either as one of its ranks or as the launcher of all ranks.
+//! One run of a benchmark. This process is either the launcher of the ranks or one of the ranks.
 
 use std::error::Error;
 use std::process::ExitCode;

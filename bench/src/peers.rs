@@ -1,6 +1,6 @@
 //! The MPI libraries of this machine: the distribution's, and the ones that `ci/peers.sh` installs.
 //!
-//! Each is found by its `mpicc`, which builds `../peers/peer.c`. The settings make the library
+//! This module finds each library by its `mpicc`, and builds `../peers/peer.c` with that. The settings make the library
 //! use the requested transport on one host, with more ranks than cores.
 
 use std::env;

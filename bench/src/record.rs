@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// A figure with all its parameters. The keys of the JSON object are these fields, in this
-/// order.
+/// A figure with all its parameters. The keys of the JSON object are the names of these fields, in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
@@ -27,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) metric: String,
     /// The unit of the figure.
     pub(crate) unit: String,
-    /// The median: of the batches of one run, or of the medians of several runs.
+    /// The median of the batches of one run, or of the medians of several runs.
     pub(crate) median: f64,
     /// The minimum.
     pub(crate) min: f64,

@@ -3,7 +3,7 @@
 /// The median and range of some samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    /// The median; with an even number of samples, the mean of the middle two.
+    /// The median. If the number of samples is even, this is the mean of the middle two.
     pub(crate) median: f64,
     /// The minimum.
     pub(crate) min: f64,

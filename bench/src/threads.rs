@@ -75,7 +75,7 @@ const TIME: Duration = Duration::from_millis(500);
 /// Jobs that take longer are ended.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The first tag of the replies to threads. It is above all tags of messages.
+/// The first tag of the replies to threads. It is greater than each tag of the messages to which threads reply.
 const REPLIES: u64 = 1 << 32;
 /// The tag of the messages that report rates to rank 0.
 const RATES: u64 = 1 << 33;

@@ -1,5 +1,5 @@
-//! Operations of communicators: a rank of 4 sends to itself, in the world and in a communicator split off it. The other
-//! ranks are threads that sleep.
+//! Operations of communicators. One rank of four sends to itself, in the world and in a communicator that is split off
+//! the world. The other ranks are threads that sleep.
 
 use std::future::IntoFuture;
 use std::hint::black_box;

@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_millis(1);
 /// The time for pairs in a run.
 const PAIRS: Duration = Duration::from_millis(50);
 
-/// Measures, checks and prints. Returns true if everything is within its bound.
+/// Measures, checks and prints all figures. Returns true if each figure is within its bound.
 pub(super) fn run(report: &Report) -> bool {
     report.heading("what is asked of Adaptive: median (min-max) of the runs, and its bound");
     let mut bounds = Bounds { report, passed: true };
@@ -168,7 +168,8 @@ impl Bounds<'_> {
         (STRUCTURES[ADAPTIVE].time)(workload, usize::MAX, SLICE)
     }
 
-    /// Returns the ratio of two times. Each run of the benchmark contributes the median ratio of its pairs.
+    /// Returns the ratio of two times. Each run of the benchmark measures several pairs, and contributes the median of
+    /// their ratios.
     fn ratio(&self, one: impl Fn() -> f64, other: impl Fn() -> f64) -> Spread {
         self.samples(|| {
             let (begin, mut ratios) = (Instant::now(), Vec::new());

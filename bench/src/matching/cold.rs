@@ -1,6 +1,6 @@
 //! Cache lines touched by a match when neither the engine nor its queues are cached.
 //!
-//! Callgrind's cache model counts them, so the counts are reproducible and need no processor counters.
+//! Callgrind's cache model counts the lines, so the counts are reproducible and need no processor counters.
 
 use std::hint::black_box;
 
@@ -68,7 +68,8 @@ pub(super) fn touch(cell: usize) {
     }
 }
 
-/// Brings the lines of the stack into the cache. They are cached for any caller, so they must not count for the match.
+/// Brings the lines of the stack into the cache. The stack is in the cache for any caller, so its lines must not count
+/// for the match.
 #[inline(never)]
 fn warm_stack() {
     black_box([0_u8; STACK_BYTES]);

@@ -21,9 +21,9 @@ pub(crate) enum Queue {
 /// The order in which the queue is emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// The order of insertion: a list finds each item at its head.
+    /// The order of insertion. A list finds each item at the head of the list.
     Forward,
-    /// The reverse order: a list visits all its items.
+    /// The reverse of the order of insertion. A list visits all its items to find one.
     Reverse,
     /// An order without locality. The number of items in the order must be a power of two.
     Scattered,

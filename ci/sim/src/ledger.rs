@@ -296,8 +296,9 @@ impl Ledger {
         }
     }
 
-    /// Checks that a receive got the message it had to get: no earlier message matched, and no earlier receive waited
-    /// for it. A claimed message that had arrived whole must be received, even if its sender has failed.
+    /// Checks that a receive got the message that it had to get: no earlier message matched the receive, and no earlier
+    /// receive waited for the message. A claimed message that had arrived whole must be received, even if its sender
+    /// has failed.
     fn audit_receive(&self, index: usize, receive: &Receive) -> Result<(), String> {
         if let (Some(claimed), Some(RecvEnd::Lost)) = (receive.claims, receive.end) {
             require(self.messages[claimed].arrived.is_none(), || {

@@ -307,7 +307,8 @@ impl Rank {
     /// Checks that receives from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
         if context >= 2 {
-            // In a context of a communicator, only failures of members that came after its opening are reported.
+            // In a context of a communicator, only those failures of members are reported that came after the context
+            // was opened.
             return Ok(());
         }
         let met: Vec<u32> = self.engine.traffic().map(|(rank, _)| rank.0).collect();

@@ -57,7 +57,7 @@ impl Summary {
 
 /// Runs one seed.
 ///
-/// With `names`, ranks create and close communicators too, and the names of contexts have so many bits.
+/// If `names` is given, ranks also create and close communicators, and the names of contexts have `names` bits.
 pub(crate) fn run(seed: u64, names: Option<u32>, verbose: bool) -> Result<Summary, String> {
     let mut run = Run::new(seed, names);
     if verbose {
@@ -698,13 +698,13 @@ impl Run {
         Ok(spread)
     }
 
-    /// Returns the reason why rank `a` takes `b` for failed; `None` if `a` does not live or does not take `b` for failed.
+    /// Returns the reason why rank `a` treats `b` as failed; `None` if `a` has ended or does not treat `b` as failed.
     fn verdict(&mut self, a: u32, b: u32) -> Option<Error> {
         let silent = Pattern::exact(0, b, SILENT);
         self.ranks[a as usize].as_mut()?.engine.probe(&silent).err()
     }
 
-    /// Returns true if rank `a` takes `b` for failed, and not for gone in good order.
+    /// Returns true if rank `a` treats `b` as failed, and not as a rank that left in good order.
     fn takes_for_failed(&mut self, a: u32, b: u32) -> bool {
         let verdict = self.verdict(a, b);
         matches!(verdict, Some(Error::PeerFailed { cause, .. }) if cause != Cause::Left)
@@ -731,7 +731,8 @@ impl Run {
         Ok(any)
     }
 
-    /// Checks that the data that peers may send ahead, and have sent, stay within the budget.
+    /// Checks that the data that peers have sent ahead, and the data that they may still send ahead, stay within the
+    /// budget.
     fn check_budgets(&self) -> Result<(), String> {
         for rank in self.ranks.iter().flatten() {
             let usage = rank.engine.usage();
@@ -768,7 +769,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that no rank is taken for failed without a cause.
+    /// Checks that no rank is treated as failed without a cause.
     fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
         for other in 0..self.size {
             // `rank` may not know yet that a new incarnation of `other` has started.
