@@ -78,11 +78,11 @@ impl Contexts {
         self.all.len() >= self.max
     }
 
-    /// Opens the contexts with a name, unless the name was used before, their numbers are in use, or as many contexts as
-    /// possible are open. Returns the members that have left them already.
-    #[cold]
+    /// Opens the contexts with a name, unless the name was used before, their numbers are in use, or the maximum number
+    /// of contexts is open. Returns the members that have left them already.
     ///
     /// With `remote`, members of `group` exchange messages with those of `remote`, and not with each other.
+    #[cold]
     pub(crate) fn open(
         &mut self,
         link: &Link,

@@ -451,8 +451,8 @@ impl Comm {
         buffer: &mut [U],
         (from, recv_tag): (Source, Tag),
     ) -> Result<Status, Error> {
-        // The destination is checked before the receive is posted. If a check failed afterwards, the receive could already
-        // have taken a message, which would be lost.
+        // The destination is checked before the receive is posted. If a check failed afterwards, the receive could
+        // already have taken a message, which would be lost.
         to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
         self.run_scope(self.quiet(), |scope| {
             let bytes = buffer.as_mut_bytes();
@@ -531,7 +531,8 @@ impl Comm {
         buffer: R,
         (from, recv_tag): (Source, Tag),
     ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
-        // Nothing is posted before this check, since a posted receive could take a message.
+        // The destination is checked before the receive is posted. If a check failed afterwards, the receive could
+        // already have taken a message, which would be lost.
         if let Err(error) = to.0.map_or(Ok(()), |rank| self.check_rank(rank)) {
             return Err(ExchangeFailed { error, data: Some(data), buffer: Some(buffer) });
         }

@@ -1,10 +1,7 @@
 //! Values of any type that serde serializes, and hostile bytes in their place.
 
 use std::collections::{BTreeMap, HashMap};
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -85,20 +82,7 @@ fn alone(case: impl Fn(&Comm) + Sync) {
 }
 
 fn block_on<F: IntoFuture>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut future = pin!(future.into_future());
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
+    smol::block_on(future.into_future())
 }
 
 /// Sends bytes to oneself, and returns the reason why they are no value of `T`. Checks that the message is consumed.

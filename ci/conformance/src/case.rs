@@ -102,7 +102,7 @@ impl Cases {
 }
 
 impl Case {
-    /// Runs the case as one rank. Panics if the rule is violated.
+    /// Runs the case as one rank, and panics if the rule is violated.
     pub(crate) fn run(&self, job: &Job) {
         if let Err(error) = (self.body)(job) {
             panic!("unexpected error: {error} ({error:?})");

@@ -142,7 +142,7 @@ impl Shared {
         self.present == 0
     }
 
-    /// Returns the sums of the figures that the lanes have reported: those of the rank, and those of each peer.
+    /// Returns the sums of the figures that the lanes have reported, for the rank and for each peer.
     fn sums(&self) -> (Figures, Vec<PeerStats>) {
         let mut all = Figures::default();
         let mut peers: HashMap<u32, PeerStats> = HashMap::new();
