@@ -12,6 +12,12 @@
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
 //!    begin again with a later name.
 //!
+//! Two agreements of the same ranks may reach these ranks in different orders. If both chose the same name, each would
+//! keep the other from it at one rank, and with the same next name this could repeat for ever. So an agreement that
+//! begins again skips some names, and each agreement skips other ones. Of two different names the later one can be
+//! opened at all ranks. An agreement that finds the budget of communicators used up does not begin again: the agreement
+//! that holds the last place may find the budget used up at another rank for the same reason.
+//!
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
 //! one exception: a rank may die in step 4, when other ranks have already received the result that the communicator
@@ -38,7 +44,7 @@ use std::ops::Range;
 use samite_fabric::link::{
     Awaited, Cause, Error, Fate, Group, Operation, Outcome, Report, RequestId, Time, WorldRank,
 };
-use samite_fabric::{Memory, Port};
+use samite_fabric::{Memory, Port, SplitMix64};
 use samite_matching::{Pattern, Source};
 
 use crate::Engine;
@@ -217,6 +223,8 @@ struct Agreement {
     gave_up: Option<Error>,
     /// At the root: the first name that was chosen in this agreement.
     first: Option<u64>,
+    /// How often the agreement has begun again.
+    repetitions: u32,
     /// The contexts that this rank opened in step 2.
     opened: Option<Agreed>,
     result: Option<Result<Option<Agreed>, Error>>,
@@ -285,6 +293,9 @@ const BY_LEADERS: u64 = 1 << 62;
 /// Only names below this one are used, so that the computation of the next name cannot overflow.
 const LAST: u64 = u64::MAX - (1 << 34);
 
+/// The logarithm of the largest number of names among which an agreement chooses when it begins again.
+const SKIPPED_BITS_MAX: u32 = 8;
+
 /// The longest time by which a deadline is put off while polls deliver events. One poll takes a limited number of
 /// packets, so the awaited message may have arrived in time and be delivered by a later poll.
 const SLACK_NS: u64 = 1_000_000;
@@ -322,11 +333,12 @@ impl<P: Port> Engine<P> {
             incoming: None,
             gave_up: None,
             first: None,
+            repetitions: 0,
             opened: None,
             result: None,
             is_dropped: false,
         });
-        agreement.propose(self.propose_name(now, agreement.opens()));
+        agreement.propose(self.propose_name(now, agreement.opens(), 0));
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
         self.agreements.due = self.agreements.due.min(deadline);
@@ -714,16 +726,18 @@ impl Agreement {
             },
             (None, Round::Opening, Vote::Yes) => Ok(self.opened.take()),
             (None, Round::Opening, Vote::Again) => {
-                // The communicator was not created at any rank, so no member needs to be informed.
-                if let Some(Agreed { context, .. }) = self.opened.take() {
-                    engine.withdraw_contexts(now, context);
-                    engine.others().for_each(|others| others.withdraw(context));
-                }
-                self.propose(engine.propose_name(now, self.opens()));
+                self.withdraw(engine, now);
+                self.repetitions += 1;
+                let skipped = self.skipped_names(engine.contexts_max());
+                self.propose(engine.propose_name(now, self.opens(), skipped));
                 // The deadline must be checked here: if the messages of the next round have all arrived already, the
                 // agreement goes on without waiting, and a wait is the only other place where the deadline is checked.
                 self.check_deadline(engine, now, events);
                 return;
+            }
+            (None, Round::Opening, Vote::Exhausted) => {
+                self.withdraw(engine, now);
+                Err(engine.error_of(vote))
             }
             (None, _, vote) => Err(engine.error_of(vote)),
         };
@@ -740,8 +754,26 @@ impl Agreement {
         }
     }
 
-    /// At the root: gives the agreement up if the names that were tried include every number of contexts twice, because
-    /// then no number was free at all ranks.
+    /// Closes the contexts that this rank has opened, because no rank has created the communicator. So no member needs to
+    /// be informed.
+    fn withdraw<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+        if let Some(Agreed { context, .. }) = self.opened.take() {
+            engine.withdraw_contexts(now, context);
+            engine.others().for_each(|others| others.withdraw(context));
+        }
+    }
+
+    /// Returns how many free names this agreement skips when it begins again. The number differs from agreement to
+    /// agreement and from repetition to repetition. Its range grows, so that it suits any number of agreements. With
+    /// few numbers of contexts (`space`) the range stays small, so that most of the numbers are tried.
+    fn skipped_names(&self, space: u64) -> u64 {
+        let seed = u64::from(self.control).rotate_left(32) ^ self.tag() ^ u64::from(self.repetitions) << 48;
+        let range = 1 << self.repetitions.min(SKIPPED_BITS_MAX);
+        SplitMix64::new(seed).below(range.min(space / 16))
+    }
+
+    /// At the root: gives the agreement up if the names that were tried extend over all numbers of contexts twice,
+    /// because then hardly any number was free at all ranks.
     fn limit<P: Port>(&mut self, engine: &Engine<P>) {
         let first = *self.first.get_or_insert(self.answer.next);
         if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {
@@ -749,7 +781,8 @@ impl Agreement {
         }
     }
 
-    /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank cannot use their name.
+    /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank cannot use their name, and
+    /// [`Vote::Exhausted`] if it has as many communicators as it may have.
     fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
         let name = self.answer.next;
         if name < FIRST.into() || name >= LAST || !name.is_multiple_of(2) {
@@ -769,6 +802,9 @@ impl Agreement {
             }
         };
         let Some(members) = members else { return Ok(Vote::Yes) };
+        if engine.has_all_contexts() {
+            return Ok(Vote::Exhausted);
+        }
         let is_open = engine.open_agreed(now, name, &members, remote.as_ref())?;
         self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members, remote });
         Ok(if is_open { Vote::Yes } else { Vote::Again })
@@ -1078,6 +1114,7 @@ mod tests {
             incoming: None,
             gave_up: None,
             first: None,
+            repetitions: 0,
             opened: None,
             result: None,
             is_dropped: false,

@@ -92,22 +92,27 @@ impl<P: Port> Engine<P> {
         Self { inner, agreements: Agreements::default() }
     }
 
-    /// Returns the first name of contexts that this rank has not used and whose numbers are free, or `None` if there is
-    /// none. If the numbers of closed contexts will be needed again soon, asks the other members of those contexts if
+    /// Returns the first name of contexts that this rank has not used and whose numbers are free, behind `skipped` other
+    /// names that it has not used. Returns `None` if there is none. If the numbers of closed contexts will be needed again soon, asks the other members of those contexts if
     /// they still use them (see [`names`](crate::names)).
-    pub(crate) fn free_name(&mut self, now: Time) -> Option<u64> {
+    pub(crate) fn free_name(&mut self, now: Time, skipped: u64) -> Option<u64> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         tagged.ask_members(out.link);
         self.inner.drive(&mut ());
-        self.inner.stack().contexts.free_name()
+        self.inner.stack().contexts.free_name(skipped)
     }
 
     /// Returns the name that this rank proposes for the contexts of an agreement: see [`free_name`](Self::free_name).
     /// Returns `None` if there is none, or if this rank must open the contexts and has as many as it may have.
-    pub(crate) fn propose_name(&mut self, now: Time, must_open: bool) -> Option<u64> {
-        let name = self.free_name(now);
-        name.filter(|_| !(must_open && self.inner.stack().contexts.are_full()))
+    pub(crate) fn propose_name(&mut self, now: Time, must_open: bool, skipped: u64) -> Option<u64> {
+        let name = self.free_name(now, skipped);
+        name.filter(|_| !(must_open && self.has_all_contexts()))
+    }
+
+    /// Returns true if this rank has as many contexts open as it may have.
+    pub(crate) fn has_all_contexts(&self) -> bool {
+        self.inner.stack().contexts.are_full()
     }
 
     /// Returns the number of different context numbers that packets can carry.

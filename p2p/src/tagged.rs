@@ -257,7 +257,7 @@ impl Tagged {
     /// If the numbers of contexts that this rank has closed will be needed again soon, asks the members of these
     /// contexts if they still send there.
     pub(crate) fn ask_members(&mut self, link: &mut Link) {
-        let next = self.contexts.free_name();
+        let next = self.contexts.free_name(0);
         self.contexts.closed.ask(next);
         self.ask_next_members(link);
     }

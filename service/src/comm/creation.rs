@@ -27,7 +27,7 @@ impl Comm {
     /// [`Error::PeerFailed`], at all ranks that live, if a rank fails or leaves meanwhile, or gives up the creation
     /// ([`Cause::LeftComm`](crate::Cause::LeftComm)); [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
     /// [`Error::Forked`]. [`Error::Exhausted`] if a rank has as many communicators as it may have: the parameter
-    /// `communicators_max`. If a rank fails while the creation ends, the creation may succeed at some ranks and fail at
+    /// `communicators_max`. If too few are left for all creations that are under way, all of these may fail. If a rank fails while the creation ends, the creation may succeed at some ranks and fail at
     /// others. Operations in the communicator with the ranks at which it failed end with an error.
     ///
     /// ```

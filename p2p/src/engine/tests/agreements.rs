@@ -86,3 +86,52 @@ fn forged_choices_end_a_split_with_an_error() {
     settle(&mut engines);
     assert!(matches!(end_of(&mut engines[0], id), Some(Error::PeerFailed { .. })));
 }
+
+/// Begins two creations at both ranks, in opposite orders, and polls until both have ended. Returns the numbers of
+/// communicators that the ranks have made.
+fn made_of_two_that_cross(config: &Config) -> [usize; 2] {
+    let mut engines = pair(config);
+    settle(&mut engines);
+    let begin = |engine: &mut Engine<Loopback>, tag: u32| {
+        let ranks = Group::range(WorldRank(0), 2);
+        let (choice, tag) = (Choice::Group(ranks.clone()), Some(tag));
+        engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag, choice }, NEVER)
+    };
+    let mut under_way: [Vec<AgreementId>; 2] = std::array::from_fn(|rank| {
+        let tags = if rank == 0 { [1, 2] } else { [2, 1] };
+        tags.map(|tag| begin(&mut engines[rank], tag)).into()
+    });
+    let mut made = [0; 2];
+    for _ in 0..2_000 {
+        for (rank, engine) in engines.iter_mut().enumerate() {
+            engine.poll(Time::ZERO, &mut ()).unwrap();
+            engine.check_invariants();
+            under_way[rank].retain(|&id| match engine.agreement(id) {
+                Some(Progress::Ended(end)) => {
+                    let exhausted = matches!(end, Err(Error::Exhausted { .. }));
+                    assert!(end.is_ok() || exhausted, "{end:?}");
+                    made[rank] += usize::from(end.is_ok());
+                    false
+                }
+                _ => true,
+            });
+        }
+        if under_way.iter().all(Vec::is_empty) {
+            return made;
+        }
+    }
+    panic!("the creations hinder each other for ever");
+}
+
+#[test]
+fn creations_that_cross_in_lockstep_both_end() {
+    assert_eq!(made_of_two_that_cross(&Config::default()), [2, 2]);
+}
+
+#[test]
+fn creations_that_cross_share_a_budget_and_end() {
+    let budget = |communicators_max| Config { communicators_max, ..Config::default() };
+    assert_eq!(made_of_two_that_cross(&budget(2)), [2, 2]);
+    let [here, there] = made_of_two_that_cross(&budget(1));
+    assert!(here == there && here <= 1, "{here} and {there} were made");
+}

@@ -106,7 +106,7 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
                 "each name is used once"
             );
         }
-        assert_eq!(engine.free_name(Time::ZERO), Some(u64::from(OPENED) + 2));
+        assert_eq!(engine.free_name(Time::ZERO, 0), Some(u64::from(OPENED) + 2));
     }
 }
 
@@ -321,19 +321,19 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
         open(&mut engines, name, &both);
     }
     for engine in &mut engines {
-        assert_eq!(engine.free_name(Time::ZERO), None, "all numbers are in use");
+        assert_eq!(engine.free_name(Time::ZERO, 0), None, "all numbers are in use");
     }
     // Both engines close the context 8. Only the second one closes 6.
     engines[1].close_contexts(Time::ZERO, 6);
     engines[1].close_contexts(Time::ZERO, 8);
     engines[0].close_contexts(Time::ZERO, 8);
-    assert_eq!(engines[1].free_name(Time::ZERO), None, "the other has not confirmed");
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), None, "the other has not confirmed");
     settle(&mut engines);
-    assert_eq!(engines[1].free_name(Time::ZERO), Some(24), "the number 8 is free, and 6 is not");
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), Some(24), "the number 8 is free, and 6 is not");
     assert_eq!(engines[1].open_contexts(22, both.clone()), Ok(false), "its number is in use");
-    assert_eq!(engines[0].free_name(Time::ZERO), None);
+    assert_eq!(engines[0].free_name(Time::ZERO, 0), None);
     settle(&mut engines);
-    assert_eq!(engines[0].free_name(Time::ZERO), Some(24));
+    assert_eq!(engines[0].free_name(Time::ZERO, 0), Some(24));
     open(&mut engines, 24, &both);
     // The number 8 belongs to a name that was closed and to a new one. The message is sent in the new context.
     let sent = engines[0].send(Time::ZERO, WorldRank(1), 8, 5, &[1], NEVER);
@@ -341,9 +341,9 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
     settle(&mut engines);
     assert!(engines[1].probe(&any(8)).unwrap().is_some());
     engines[0].close_contexts(Time::ZERO, 6);
-    engines[1].free_name(Time::ZERO);
+    engines[1].free_name(Time::ZERO, 0);
     settle(&mut engines);
-    assert_eq!(engines[1].free_name(Time::ZERO), Some(38), "the number 6 has come round");
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), Some(38), "the number 6 has come round");
     engines.iter().for_each(Engine::check_invariants);
 }
 
@@ -361,15 +361,15 @@ fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
     }
     let waits = engines[0].isend(Time::ZERO, WorldRank(1), 2, 5, Memory::zeroed(LONG), NEVER).unwrap();
     engines[0].close_contexts(Time::ZERO, 2);
-    engines[1].free_name(Time::ZERO);
+    engines[1].free_name(Time::ZERO, 0);
     settle(&mut engines);
-    assert_eq!(engines[1].free_name(Time::ZERO), None, "the contexts are open here");
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), None, "the contexts are open here");
     engines[1].close_contexts(Time::ZERO, 2);
-    assert_eq!(engines[1].free_name(Time::ZERO), None);
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), None);
     settle(&mut engines);
-    engines[1].free_name(Time::ZERO);
+    engines[1].free_name(Time::ZERO, 0);
     settle(&mut engines);
-    assert_eq!(engines[1].free_name(Time::ZERO), Some(10));
+    assert_eq!(engines[1].free_name(Time::ZERO, 0), Some(10));
     engines[0].collect(waits, &mut ()).expect("it has ended").result.unwrap();
 }
 
@@ -405,6 +405,6 @@ fn answers_without_a_question_change_nothing() {
         let expected = peer_state(&engines[1], WorldRank(0)).expected();
         arrive(&mut engines[1], &packet(Protocol::P2p, kind, expected, body));
         assert_eq!(peer_state(&engines[1], WorldRank(0)).failure().is_some(), fails);
-        assert_eq!(engines[1].free_name(Time::ZERO), Some(u64::from(OPENED) + 2));
+        assert_eq!(engines[1].free_name(Time::ZERO, 0), Some(u64::from(OPENED) + 2));
     }
 }
