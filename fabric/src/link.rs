@@ -20,22 +20,23 @@
 //! [`Port::poll`] hands the packet to the engine. The link admits the packet if its sender is a peer that takes part,
 //! in the incarnation that this side knows, and if it has the next number in the sequence from that peer. The link then
 //! takes the acknowledgement and the credit from the header, and the header's protocol byte decides which protocol
-//! handles the packet. A packet that is not admitted is one of four: a hello, which introduces its sender; a
-//! repetition, which is ignored; a packet with a later number than the next, which means that packets were lost and
-//! makes the peer fail; or a packet of an unknown sender, which is only counted.
+//! handles the packet. A hello that is not admitted introduces its sender. A repetition is ignored. A packet with a later
+//! number than the next means that packets were lost, and makes the peer fail. Packets of an unknown sender, and packets
+//! for or from another incarnation, are only counted.
 //!
 //! # A packet's way out
 //! A protocol that has something to send to a peer marks its queue for that peer as not empty ([`Link::set_queue`]),
-//! and puts the peer in the link's list of peers with something to send ([`Link::list`]). Each drive of the engine goes
-//! through the peers in the list: first the link's own packets and the protocols' answers ([`Link::answer`]), then each
-//! protocol's queue in turn ([`Stack::next`]), then the bytes of long messages ([`Stack::bulk`]). A goodbye comes after
-//! all of them. Until a peer has answered a hello, only hellos are sent to it.
+//! puts the peer in the link's list of peers with something to send ([`Link::list`]), and asks for the peer's address if
+//! that is unknown ([`Link::seek`]). Each drive of the engine goes through the peers in the list: first the link's own
+//! packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the
+//! bytes of long messages ([`Stack::bulk`]). A goodbye comes after all of them. Until a peer has answered a hello, only
+//! hellos are sent to it.
 //!
 //! # Failures
 //! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the
 //! peer's standing, cuts its path off and tells the protocols ([`Stack::ended`]), before any packet of a later
-//! incarnation is admitted. A peer that has failed stays failed until a later incarnation of its rank introduces
-//! itself.
+//! incarnation is admitted. A peer that has failed stays failed until a hello or the launcher names a later
+//! incarnation of its rank.
 //!
 //! # A new protocol
 //! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
@@ -95,8 +96,9 @@ pub trait Stack {
         Ok(false)
     }
 
-    /// Handles an admitted packet of one of the protocols of this stack. `body` is the rest of the packet after the
-    /// header.
+    /// Handles an admitted packet of any protocol except [`Protocol::Control`]. The link does not know which protocols
+    /// the stack has, so a stack refuses the others with [`WireError::Protocol`].
+    /// `body` is the rest of the packet after the header.
     ///
     /// # Errors
     /// The sender has failed: it violated the protocol, or this side has no memory left for its data.
@@ -150,7 +152,8 @@ pub trait Stack {
     /// the remedy.
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
 
-    /// Ends a request whose deadline has passed, if `due` is still the deadline of the request; [`RequestId::protocol`]
+    /// Handles a deadline that has passed. If the request still has the deadline `due`, ends the request; otherwise does
+    /// nothing; [`RequestId::protocol`]
     /// returns its protocol. `busy` is true while polls still bring events: the message for the request may be among
     /// the next ones, and then the protocol can answer [`Expiry::Later`] instead of ending the request.
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry;
@@ -186,8 +189,8 @@ pub trait Stack {
         0
     }
 
-    /// Does at most `pieces` pieces of the waiting work, and subtracts each from `pieces`. The engine calls it until
-    /// `pieces` is 0, also after an error.
+    /// Does at most `pieces` pieces of the waiting work, and subtracts each from `pieces`, also the one that fails. Sets
+    /// `pieces` to 0 if no work is left. The engine calls this until `pieces` is 0, also after an error.
     ///
     /// # Errors
     /// A peer has failed.
@@ -220,7 +223,7 @@ pub enum Ending<'a> {
     Left,
     /// The peer failed. Operations that wait for the peer end.
     Failed(&'a Cause),
-    /// The peer failed after its goodbye. The operations that waited for the peer have ended at the goodbye; the
+    /// The peer failed after its goodbye. The operations that waited for the peer ended already, at the goodbye; the
     /// messages that it sent before can still be received.
     FailedAfterGoodbye(&'a Cause),
     /// The peer failed earlier, and the launcher has now reported why.
@@ -267,11 +270,13 @@ pub struct Done {
 pub enum Turn {
     /// A packet was sent.
     Sent,
-    /// The first request in the queue had ended; nothing was sent.
+    /// Nothing was sent. The protocol has taken something off its queue, for example a request that had ended, or has
+    /// called [`Link::clear_queue`]. Otherwise the same turn would repeat without end.
     Skipped,
-    /// The port has no room.
+    /// The port has no room. The protocol keeps the packet, and the link gives it another turn later.
     NoRoom,
-    /// The peer must grant credit before the protocol can send more to it.
+    /// The peer must grant credit before the protocol can send more to it. The link asks the peer, and gives the protocol
+    /// another turn when credit arrives.
     NoCredit,
     /// The peer must first answer a packet that the protocol has sent. When the answer arrives, the protocol lists the
     /// peer again ([`Link::list`]).
@@ -366,7 +371,7 @@ pub struct Link {
     /// incarnation.
     given_up: Vec<GivenUp>,
     /// `credit_out` is the credit that peers hold and have not used, and `held` is the price of data that is kept for
-    /// later receives. Their sum stays within [`Config::credit_max`].
+    /// later receives: the credit, in bytes, that the data costs. The sum of both stays within [`Config::credit_max`].
     credit_out: u64,
     held: u64,
     /// The number of other ranks that have left or failed.
@@ -544,7 +549,9 @@ impl Link {
         self.peers[peer].lanes.remove(protocol);
     }
 
-    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues.
+    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able to
+    /// take its header and `body` in one packet: a longer one ends the peer. A peer for which more than
+    /// [`Config::answers_max`] answers wait fails. Answers that still wait at the peer's goodbye are dropped.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
     }
@@ -607,10 +614,9 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. If a
-    /// request ends before its deadline, the link does not learn that, and the deadline is void. From time to time the
-    /// link calls `is_current` with each deadline of the same protocol and the request for which it was set, and drops
-    /// the deadlines for which the answer is false.
+    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. A request
+    /// that ends early leaves its deadline behind. To drop such deadlines, this call may ask `is_current` about every
+    /// deadline of the same protocol: it returns true if the time is still the deadline of the request.
     pub fn set_deadline(
         &mut self,
         request: RequestId,

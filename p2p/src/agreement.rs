@@ -12,11 +12,13 @@
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
 //!    begin again with a later name.
 //!
-//! Two agreements of the same ranks may reach these ranks in different orders. If both chose the same name, each would
-//! keep the other from it at one rank, and with the same next name this could repeat for ever. So an agreement that
-//! begins again skips some names, and each agreement skips other ones. Of two different names the later one can be
-//! opened at all ranks. An agreement that finds the budget of communicators used up does not begin again: the agreement
-//! that holds the last place may find the budget used up at another rank for the same reason.
+//! Two agreements of the same ranks may choose the same name. If one rank opens it for the first agreement, and another
+//! rank for the second, both agreements fail. If both then chose the next name, this could go on for ever. So an
+//! agreement that begins again skips a number of names that differs from agreement to agreement. The agreement with the
+//! later name then succeeds, because a rank refuses only names that are not later than its last one.
+//!
+//! An agreement that finds the budget of communicators used up does not begin again, but fails. Two agreements could
+//! each have opened contexts in the last place at one rank, and hinder each other for ever.
 //!
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with

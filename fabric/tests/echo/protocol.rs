@@ -35,6 +35,8 @@ pub(crate) struct Call {
 pub(crate) enum Ended {
     TimedOut,
     PeerFailed(Cause),
+    /// This side has said goodbye to the peer. The peer ignores calls that arrive after the goodbye.
+    Closed,
     /// The bytes do not fit in one packet.
     TooLong,
 }
@@ -62,6 +64,10 @@ impl Echo {
             self.end(id, Err(Ended::PeerFailed(cause)));
             return id;
         }
+        if link.peer(to).was_told_goodbye() {
+            self.end(id, Err(Ended::Closed));
+            return id;
+        }
         let calls = &self.calls;
         link.set_deadline(id, deadline, |id, due| calls.get(id).is_some_and(|call| call.deadline == due));
         self.queues.entry(to).or_default().push_back(id);
@@ -84,9 +90,9 @@ impl Echo {
         }
     }
 
-    fn end_all(&mut self, peer: Peer, cause: &Cause) {
+    fn end_all(&mut self, peer: Peer, why: &Ended) {
         for id in self.calls.select(|call| call.to == peer) {
-            self.end(id, Err(Ended::PeerFailed(cause.clone())));
+            self.end(id, Err(why.clone()));
         }
         self.queues.remove(&peer);
     }
@@ -101,6 +107,10 @@ impl Stack for Echo {
         body: &[u8],
         _: &mut L,
     ) -> Result<(), Fault> {
+        // The link hands over the packets of all protocols except its own.
+        if header.protocol() != self.protocol {
+            return Err(Fault::new(from, WireError::Protocol { theirs: header.protocol() as u8 }));
+        }
         let Some((name, bytes)) = body.split_first_chunk() else {
             return Err(Fault::new(from, WireError::Short { len: body.len() }));
         };
@@ -128,14 +138,18 @@ impl Stack for Echo {
 
     fn ended(&mut self, _: &mut Link, peer: Peer, ending: &Ending<'_>) {
         match ending {
-            Ending::Left => self.end_all(peer, &Cause::Left),
-            Ending::Failed(cause) => self.end_all(peer, cause),
+            Ending::Left => self.end_all(peer, &Ended::PeerFailed(Cause::Left)),
+            Ending::Failed(cause) => self.end_all(peer, &Ended::PeerFailed((*cause).clone())),
             _ => {}
         }
     }
 
     fn no_path(&mut self, _: &mut Link, peer: Peer, what: &'static str, _: &str) {
-        self.end_all(peer, &Cause::Unreachable(what.to_owned()));
+        self.end_all(peer, &Ended::PeerFailed(Cause::Unreachable(what.to_owned())));
+    }
+
+    fn said_goodbye(&mut self, _: &mut Link, peer: Peer) {
+        self.end_all(peer, &Ended::Closed);
     }
 
     fn expired(&mut self, _: &mut Link, id: RequestId, due: Time, _: bool) -> Expiry {
