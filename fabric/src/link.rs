@@ -378,6 +378,9 @@ pub struct Link {
     ended: u32,
     /// True if the launcher reports how each rank ends.
     expects_word: bool,
+    /// The dead incarnation of a rank about which the launcher's report has come, while the packets that are in the port
+    /// are received.
+    announced: Option<(WorldRank, Incarnation, Cause)>,
 }
 
 impl Link {
@@ -403,6 +406,7 @@ impl Link {
             held: 0,
             ended: 0,
             expects_word: false,
+            announced: None,
         }
     }
 

@@ -1205,6 +1205,12 @@ impl<P: Port> Engine<P> {
         self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
     }
 
+    /// Notes the cause of a rank's failure before the packets that are in the port are received: see
+    /// [`link::Engine::announce_failure`].
+    pub fn announce_failure(&mut self, rank: WorldRank, incarnation: u32, cause: Cause) {
+        self.inner.announce_failure(rank, incarnation, cause);
+    }
+
     /// Ends a peer because the launcher reports that its rank has failed: see [`link::Engine::peer_failed`].
     ///
     /// # Errors

@@ -24,6 +24,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }
 
+    /// Notes the launcher's report that an incarnation of a rank is dead, before the packets that are still in the port
+    /// are received. Call [`Engine::peer_failed`] afterwards. If one of these packets is from a later incarnation, then
+    /// the dead one ends with this cause, and not with [`Cause::Restarted`].
+    pub fn announce_failure(&mut self, rank: WorldRank, incarnation: u32, cause: Cause) {
+        self.link.announced = Some((rank, Incarnation::new(incarnation), cause));
+    }
+
     /// Notes the launcher's report that a rank is dead. The report is final for `incarnation` or, if that is `None`,
     /// for the incarnation that this engine knows. A report about an earlier incarnation than the known one is ignored.
     /// If the launcher reports ends ([`Engine::expect_word`]), a rank can fail even after its goodbye; the messages
@@ -37,6 +44,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         incarnation: Option<u32>,
         cause: Cause,
     ) -> Result<(), Error> {
+        self.link.announced = None;
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
             self.link.fail(&mut self.stack, peer, cause);
             self.link.peers[peer].is_told = true;
@@ -194,6 +202,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
+    /// Ends the known incarnation of a peer, because a later one has appeared.
+    pub(super) fn replace<S: Stack>(&mut self, stack: &mut S, peer: Peer) {
+        let PeerState { rank, incarnation, .. } = self.peers[peer];
+        let announced =
+            self.announced.as_ref().filter(|(whom, which, _)| (*whom, Some(*which)) == (rank, incarnation));
+        let cause = announced.map_or(Cause::Restarted, |(.., cause)| cause.clone());
+        self.fail(stack, peer, cause);
+        self.renew(stack, peer);
+    }
+
     /// Returns the peer whose end a report is about. Returns `None` if the report is about an earlier incarnation than
     /// the known one. If it is about a later one, the known one fails first.
     fn whose_end<S: Stack>(
@@ -207,8 +225,7 @@ impl Link {
         match (incarnation, self.peers[peer].incarnation) {
             (Some(ended), Some(known)) if known.is_after(ended) => return Ok(None),
             (Some(ended), Some(known)) if ended.is_after(known) => {
-                self.fail(stack, peer, Cause::Restarted);
-                self.renew(stack, peer);
+                self.replace(stack, peer);
                 self.peers[peer].incarnation = incarnation;
             }
             (Some(_), None) => self.peers[peer].incarnation = incarnation,
@@ -321,8 +338,7 @@ impl Link {
             Some(known) if known == incarnation => !matches!(self.peers[peer].standing, Standing::Failed(_)),
             Some(known) if known.is_after(incarnation) => false,
             Some(_) => {
-                self.fail(stack, peer, Cause::Restarted);
-                self.renew(stack, peer);
+                self.replace(stack, peer);
                 true
             }
             None => {

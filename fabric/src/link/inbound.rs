@@ -250,8 +250,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             Some(_) => {
                 // A later incarnation: all operations with the former one end before packets of the new one are
                 // admitted.
-                link.fail(self.stack, peer, Cause::Restarted);
-                link.renew(self.stack, peer);
+                link.replace(self.stack, peer);
             }
             // The peer has ended, and the number of its incarnation was never known here. The hello is taken for the
             // hello of a later incarnation.

@@ -133,6 +133,45 @@ fn messages_of_incarnations_that_left_stay_through_several_failures() {
     );
 }
 
+/// The launcher's report about the former incarnation is read after the next one has sent its hello, and before the hello
+/// is received.
+#[test]
+fn a_report_that_is_read_before_the_next_hello_gives_the_cause() {
+    for leaves in [false, true] {
+        let mut job = Restarts::new(Config::default());
+        job.engines[1].expect_word();
+        job.send(1);
+        if leaves {
+            job.leave();
+        }
+        let any = Pattern { context: 1, source: Source::ANY, tag: 9, mask: !0 };
+        let recv = job.engines[1].irecv(Time::ZERO, any, Memory::zeroed(4), NEVER).unwrap();
+        let identity = job.engines[0].inner.link().identity().clone();
+        let incarnation = identity.incarnation;
+        let identity = Identity { incarnation: incarnation.wrapping_add(1), ..identity };
+        let mut next = Engine::new(job.hub.port(), identity, Config::default());
+        next.introduce(WorldRank(1), 7, job.engines[1].port().address()).unwrap();
+        next.isend(Time::ZERO, WorldRank(1), 1, 3, Memory::zeroed(4), NEVER).unwrap();
+        next.poll(Time::ZERO, &mut ()).unwrap();
+
+        let died = Cause::Died("signal 9".into());
+        job.engines[1].announce_failure(WorldRank(0), incarnation, died.clone());
+        job.engines[1].poll(Time::ZERO, &mut ()).unwrap();
+        job.engines[1].peer_failed(WorldRank(0), Some(incarnation), died.clone()).unwrap();
+        assert_eq!(
+            job.engines[1].incarnation(WorldRank(0)),
+            Some(incarnation.wrapping_add(1)),
+            "the hello has come"
+        );
+        let Some(Error::FailurePending { rank: WorldRank(0), cause, .. }) =
+            job.engines[1].failure_pending(recv)
+        else {
+            panic!("it was reported")
+        };
+        assert_eq!(cause, died, "{leaves}");
+    }
+}
+
 #[test]
 fn a_failure_after_the_goodbye_counts_as_one() {
     let mut job = Restarts::new(Config::default());
