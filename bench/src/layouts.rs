@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
-use samite::{Comm, Element, Field, Layout, LayoutError, Order, OwnedView, Rank};
+use samite::{Comm, Element, Field, Layout, LayoutError, OwnedView, Rank, StorageOrder};
 use samite_launch::{self as launch, Options};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -219,7 +219,7 @@ fn faces(edge: usize, around: bool) -> Result<Layout<f64>, LayoutError> {
     let fields = faces.map(|(dimension, place)| {
         let (mut parts, mut starts) = ([edge; 3], [1; 3]);
         (parts[dimension], starts[dimension]) = (1, place);
-        Ok(Field::new(0, &Layout::<f64>::subarray(&[edge + 2; 3], &parts, &starts, Order::RowMajor)?))
+        Ok(Field::new(0, &Layout::<f64>::subarray(&[edge + 2; 3], &parts, &starts, StorageOrder::RowMajor)?))
     });
     Layout::fields(fields.collect::<Result<Vec<_>, LayoutError>>()?)
 }

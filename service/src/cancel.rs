@@ -14,7 +14,7 @@ use crate::watch::Watch;
 
 /// A handle that ends the operations that use it, from any thread. See [`Comm::with_cancel`](crate::Comm::with_cancel).
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<Cancelled>);
+pub struct CancelToken(Arc<Cancelled>);
 
 #[derive(Debug)]
 struct Cancelled {
@@ -37,7 +37,7 @@ impl Default for Cancelled {
     }
 }
 
-impl Cancel {
+impl CancelToken {
     /// Returns a new one.
     #[must_use]
     pub fn new() -> Self {

@@ -26,15 +26,15 @@ use crate::{Comm, Error, Status};
 ///     Liquid,
 ///     Gas,
 /// }
-/// # fn is_checked<T: samite::Checked>() {}
+/// # fn is_checked<T: samite::CheckedElement>() {}
 /// # is_checked::<Phase>();
 /// ```
 #[diagnostic::on_unimplemented(
     message = "values of type `{Self}` cannot be sent or received as bytes",
     note = "a struct is an element if it has `#[repr(C)]`, has no padding and derives `Clone`, `Copy` and `FromBytes`, `IntoBytes`, `Immutable` of `samite::zerocopy`, with `#[zerocopy(crate = \"samite::zerocopy\")]`; an enum, or a struct with `bool` or `char` in it, derives `TryFromBytes` in place of `FromBytes`"
 )]
-pub trait Checked: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
-impl<T: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Checked for T {}
+pub trait CheckedElement: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
+impl<T: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> CheckedElement for T {}
 
 impl Comm {
     /// Receives the first message that matches, into the beginning of `buffer`, as [`recv`](Self::recv) does, and checks
@@ -62,7 +62,7 @@ impl Comm {
     /// # Ok::<(), Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn recv_checked<T: Checked>(
+    pub fn recv_checked<T: CheckedElement>(
         &self,
         buffer: &mut [T],
         from: impl Into<Source>,
@@ -78,7 +78,7 @@ impl Comm {
     }
 }
 
-/// Values of a [`Checked`] type, for operations that own their buffers. If the bytes of a received element are not a
+/// Values of a [`CheckedElement`] type, for operations that own their buffers. If the bytes of a received element are not a
 /// valid value of `T`, the receive ends with [`Error::InvalidValue`], and the error does not return the buffer.
 ///
 /// ```
@@ -99,7 +99,7 @@ pub struct CheckedVec<T> {
     values: PhantomData<fn() -> T>,
 }
 
-impl<T: Checked> CheckedVec<T> {
+impl<T: CheckedElement> CheckedVec<T> {
     /// Returns a buffer with copies of these values.
     #[must_use]
     pub fn new(values: &[T]) -> Self {
@@ -113,7 +113,7 @@ impl<T: Checked> CheckedVec<T> {
     }
 }
 
-impl<T: Checked> Held for CheckedVec<T> {
+impl<T: CheckedElement> Held for CheckedVec<T> {
     #[inline(always)]
     fn element_bytes() -> Option<usize> {
         Some(size_of::<T>())
@@ -136,11 +136,11 @@ impl<T: Checked> Held for CheckedVec<T> {
     }
 }
 
-impl<T: Checked> Buffer for CheckedVec<T> {}
-impl<T: Checked> BufferMut for CheckedVec<T> {}
+impl<T: CheckedElement> Buffer for CheckedVec<T> {}
+impl<T: CheckedElement> BufferMut for CheckedVec<T> {}
 
 /// Decodes bytes into values of `T`. Fails with the index of the first element whose bytes are not a valid `T`.
-fn values_of<T: Checked>(bytes: &[u8]) -> Result<Vec<T>, usize> {
+fn values_of<T: CheckedElement>(bytes: &[u8]) -> Result<Vec<T>, usize> {
     let values = bytes.chunks_exact(size_of::<T>().max(1)).enumerate();
     values.map(|(index, bytes)| T::try_read_from_bytes(bytes).map_err(|_| index)).collect()
 }

@@ -26,14 +26,14 @@ pub(crate) use handler::Extras;
 pub use handler::{ErrorHandler, Raised};
 pub use hints::Hints;
 pub use mode::{BUFFERED_OVERHEAD, Mode};
-pub use place::Kind;
+pub use place::Locality;
 
 use crate::buffer::{Buffer, BufferMut};
-use crate::cancel::Cancel;
-use crate::checked::Checked;
+use crate::cancel::CancelToken;
+use crate::checked::CheckedElement;
 use crate::element::Element;
 use crate::error::{Error, Public, Status};
-use crate::future::{Claim, Probe};
+use crate::future::{ClaimFuture, ProbeFuture};
 use crate::group::Group;
 use crate::request::{Done, Exchange, ExchangeFailed, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
@@ -257,9 +257,9 @@ impl Comm {
     /// ```
     /// # samite::local(1, |world| {
     /// # let comm = world.comm();
-    /// use samite::{Cancel, Error};
+    /// use samite::{CancelToken, Error};
     ///
-    /// let cancel = Cancel::new();
+    /// let cancel = CancelToken::new();
     /// let bounded = comm.with_cancel(&cancel);
     /// std::thread::scope(|threads| {
     ///     let waits = threads.spawn(|| bounded.recv(&mut [0u8], comm.rank(), 7));
@@ -270,7 +270,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     #[must_use]
-    pub fn with_cancel(&self, cancel: &Cancel) -> Self {
+    pub fn with_cancel(&self, cancel: &CancelToken) -> Self {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
@@ -305,7 +305,12 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     #[inline]
-    pub fn send<T: Checked>(&self, data: &[T], to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
+    pub fn send<T: CheckedElement>(
+        &self,
+        data: &[T],
+        to: impl Into<Destination>,
+        tag: u64,
+    ) -> Result<(), Error> {
         let Some(to) = to.into().0 else { return self.told("send", self.absent(tag).map(drop)) };
         match self.world_rank(to) {
             Ok(rank) => self.send_bytes("send", rank, tag, data.as_bytes()),
@@ -814,9 +819,9 @@ impl Comm {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn probe_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Probe {
+    pub fn probe_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> ProbeFuture {
         let tag = tag.into();
-        Probe::new(self, self.pattern("probe_async", from.into(), tag), tag.tag)
+        ProbeFuture::new(self, self.pattern("probe_async", from.into(), tag), tag.tag)
     }
 
     /// Returns the future of a claimed message: [`claim`](Self::claim) for asynchronous programs. No message is claimed
@@ -830,9 +835,9 @@ impl Comm {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn claim_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Claim {
+    pub fn claim_async(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> ClaimFuture {
         let tag = tag.into();
-        Claim::new(self, self.pattern("claim_async", from.into(), tag), tag.tag)
+        ClaimFuture::new(self, self.pattern("claim_async", from.into(), tag), tag.tag)
     }
 
     pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {

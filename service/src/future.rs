@@ -179,12 +179,12 @@ impl<B: Buffer> Drop for RequestFuture<B> {
 /// The future of a probe, which returns the status of a message that matches. Made by [`Comm::probe_async`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Probe(Search);
+pub struct ProbeFuture(Search);
 
 /// The future of a claimed message. Made by [`Comm::claim_async`]. Dropping it before it returns a message claims none.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Claim(Search);
+pub struct ClaimFuture(Search);
 
 #[derive(Debug)]
 struct Search {
@@ -213,19 +213,19 @@ impl Drop for Search {
     }
 }
 
-impl Probe {
+impl ProbeFuture {
     pub(crate) fn new(comm: &Comm, pattern: Result<Option<Pattern>, Error>, tag: u64) -> Self {
         Self(Search::new(comm, pattern, tag))
     }
 }
 
-impl Claim {
+impl ClaimFuture {
     pub(crate) fn new(comm: &Comm, pattern: Result<Option<Pattern>, Error>, tag: u64) -> Self {
         Self(Search::new(comm, pattern, tag))
     }
 }
 
-impl Future for Probe {
+impl Future for ProbeFuture {
     type Output = Result<Status, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -245,7 +245,7 @@ impl Future for Probe {
     }
 }
 
-impl Future for Claim {
+impl Future for ClaimFuture {
     type Output = Result<Message, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

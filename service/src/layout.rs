@@ -74,7 +74,7 @@ impl<T> Clone for Layout<T> {
 
 /// The order of the elements of an array of several dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum StorageOrder {
     /// The last index changes fastest, as in C.
     RowMajor,
     /// The first index changes fastest, as in Fortran.
@@ -177,9 +177,9 @@ impl<T: Element> Layout<T> {
     /// [`LayoutError::Subarray`], [`LayoutError::Overflow`].
     ///
     /// ```
-    /// use samite::{Layout, Order};
+    /// use samite::{Layout, StorageOrder};
     ///
-    /// let layout = Layout::subarray(&[3, 4], &[2, 2], &[1, 0], Order::RowMajor)?;
+    /// let layout = Layout::subarray(&[3, 4], &[2, 2], &[1, 0], StorageOrder::RowMajor)?;
     /// let array = [0u8, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23];
     /// assert_eq!(layout.of(&array)?.pack(), [10, 11, 20, 21]);
     /// # Ok::<(), samite::LayoutError>(())
@@ -188,7 +188,7 @@ impl<T: Element> Layout<T> {
         sizes: &[usize],
         parts: &[usize],
         starts: &[usize],
-        order: Order,
+        order: StorageOrder,
     ) -> Result<Self, LayoutError> {
         let call = "Layout::subarray";
         let fits = |size: usize, part: usize, start: usize| start <= size && part <= size - start;
@@ -204,7 +204,7 @@ impl<T: Element> Layout<T> {
             // The bytes of the whole array over the dimensions so far: the stride of the next one, and in the end the extent.
             let mut extent = size_of::<T>();
             let mut dimensions: Vec<_> = (0..sizes.len()).collect();
-            if order == Order::RowMajor {
+            if order == StorageOrder::RowMajor {
                 dimensions.reverse();
             }
             for i in dimensions {

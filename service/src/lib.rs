@@ -32,8 +32,8 @@
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | modes of sends | [`Comm::with_mode`], [`Mode`], [`Comm::with_buffer`], [`Comm::flush_buffer`] |
-//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
-//! | types of data | [`Element`], [`Checked`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
+//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
+//! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
@@ -42,7 +42,7 @@
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
-//! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`Cancel`] |
+//! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`CancelToken`] |
 //! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
 //! | configuration | [`Settings`], [`Check`], [`SettingError`] |
 //! | observation | [`Stats`], [`PeerStats`], [`Comm::explain`], the feature `tracing` |
@@ -112,18 +112,19 @@ mod watch;
 mod world;
 
 pub use buffer::{AnyBuffer, Buffer, BufferMut};
-pub use cancel::Cancel;
-pub use checked::{Checked, CheckedVec};
+pub use cancel::CancelToken;
+pub use checked::{CheckedElement, CheckedVec};
 pub use comm::{
-    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Kind, Message, Mode, Raised,
+    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Locality, Message, Mode,
+    Raised,
 };
 pub use driver::Driver;
 pub use element::Element;
 pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
-pub use future::{Claim, Probe, RequestFuture};
+pub use future::{ClaimFuture, ProbeFuture, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
-pub use layout::{Field, Layout, LayoutError, Order, OwnedView, View, ViewMut};
+pub use layout::{Field, Layout, LayoutError, OwnedView, StorageOrder, View, ViewMut};
 pub use local::local;
 pub use partitioned::{Part, PartitionedRecv, PartitionedSend};
 pub use persistent::{Persistent, PersistentRecv, PersistentSend, start_all};

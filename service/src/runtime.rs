@@ -33,7 +33,7 @@ use samite_p2p::{
     Received, RequestId, SendBuffer, Sent, Source, Time, WorldRank, Writing,
 };
 
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::comm::Attached;
 use crate::error::{Error, Fate, Public, Status};
 use crate::lanes::{Lane, Lanes};
@@ -100,7 +100,7 @@ impl From<samite_p2p::Completion> for Completion {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
     pub(crate) timeout: Option<Duration>,
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Option<CancelToken>,
 }
 
 impl Bounds {
@@ -425,7 +425,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Registers this runtime to be woken when `cancel` is used, so that the cancel can end a wait.
-    pub(crate) fn heeds(&self, cancel: &Cancel) {
+    pub(crate) fn heeds(&self, cancel: &CancelToken) {
         if let Some(watch) = &self.watch {
             cancel.wakes(watch);
         }

@@ -17,7 +17,7 @@ use crate::layout::{View, ViewMut};
 use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Destination, Source, Tag};
-use crate::{Checked, Comm, Element, Error, Status};
+use crate::{CheckedElement, Comm, Element, Error, Status};
 
 pub use set::PendingSet;
 
@@ -186,7 +186,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if the
     /// buffer of a [buffered](crate::Mode::Buffered) send has no room.
-    pub fn isend<T: Checked>(
+    pub fn isend<T: CheckedElement>(
         &mut self,
         data: &'env [T],
         to: impl Into<Destination>,

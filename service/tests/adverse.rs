@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use samite::{Awaited, Cancel, Comm, Error, Group, Operation, PendingSet, Rank, Source};
+use samite::{Awaited, CancelToken, Comm, Error, Group, Operation, PendingSet, Rank, Source};
 
 /// Longer than any test lasts.
 const LONG: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ fn a_cancel_ends_every_loop_that_tests() {
         let me = comm.rank();
         let long = || vec![1_u8; 1 << 20];
         for is_late in [false, true] {
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             let bounded = comm.with_cancel(&cancel);
             if !is_late {
                 cancel.cancel();
@@ -86,9 +86,9 @@ fn a_request_in_a_set_keeps_its_own_cancel() {
     samite::local(1, |world| {
         let comm = world.comm();
         let me = comm.rank();
-        let cancels = [Cancel::new(), Cancel::new()];
+        let cancels = [CancelToken::new(), CancelToken::new()];
         let mut set = comm.request_set();
-        let mut insert = |cancel: Option<&Cancel>, tag| {
+        let mut insert = |cancel: Option<&CancelToken>, tag| {
             let comm = cancel.map_or(comm.clone(), |cancel| comm.with_cancel(cancel));
             set.insert(comm.irecv(vec![0_u8], me, tag).unwrap()).unwrap()
         };
@@ -276,7 +276,7 @@ fn a_group_larger_than_the_job_is_refused_at_once() {
     samite::local(2, |world| {
         let comm = world.comm();
         for group in [Group::range(Rank(0), u32::MAX), Group::range(Rank(0), 3)] {
-            let refused = comm.create(&group, 1);
+            let refused = comm.create_from_group(&group, 1);
             assert!(matches!(refused, Err(Error::NotAMember { world_rank: Rank(2) })), "{:?}", refused.err());
         }
     });
@@ -408,7 +408,7 @@ fn a_split_does_not_agree_with_a_duplicate() {
 fn a_set_of_requests_that_were_finished_before_ends_with_a_cancel_too() {
     samite::local(1, |world| {
         let comm = world.comm();
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let mut set = comm.with_cancel(&cancel).request_set();
         cancel.cancel();
         for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use calls::refusals;
-use samite::{Cancel, Comm, Error, Fate, Message, Pending, PendingSet, Rank, Request, Source};
+use samite::{CancelToken, Comm, Error, Fate, Message, Pending, PendingSet, Rank, Request, Source};
 
 mod calls;
 
@@ -32,7 +32,7 @@ fn every_call_on_what_outlives_its_world_ends_at_once() {
             assert!(matches!(world.comm().recv(&mut never, Rank(0), 4), Err(Error::PeerFailed { .. })));
             return;
         }
-        let (comm, cancel) = (Comm::clone(world.comm()), Cancel::new());
+        let (comm, cancel) = (Comm::clone(world.comm()), CancelToken::new());
         let bounded = world.comm().with_cancel(&cancel).with_timeout(Duration::from_secs(600));
         let (message, dropped): (Message, Message) =
             (world.comm().claim(Rank(1), 1).unwrap(), world.comm().claim(Rank(1), 2).unwrap());
@@ -100,7 +100,7 @@ fn threads_that_wait_hear_of_the_end() {
                 &|| comm.recv(&mut [0_u8], Rank(1), 9).map(drop),
                 &|| comm.recv(&mut [0_u8], Source::ANY, 9).map(drop),
                 &|| comm.with_timeout(Duration::from_secs(600)).recv(&mut [0_u8], Rank(1), 9).map(drop),
-                &|| comm.with_cancel(&Cancel::new()).recv(&mut [0_u8], Rank(1), 9).map(drop),
+                &|| comm.with_cancel(&CancelToken::new()).recv(&mut [0_u8], Rank(1), 9).map(drop),
                 &|| Ok(comm.irecv(vec![0_u8], Rank(1), 9)?.wait().map(drop)?),
                 &|| comm.sendrecv(&long, Rank(1), 4, &mut [0_u8], Rank(1), 9).map(drop),
             ];

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use samite::{Attribute, Cancel, Cause, Comm, Error, Group, Inherited, Kind, Rank, Source, Tag, World};
+use samite::{
+    Attribute, CancelToken, Cause, Comm, Error, Group, Inherited, Locality, Rank, Source, Tag, World,
+};
 
 /// Runs ranks that must all succeed.
 fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
@@ -75,15 +77,15 @@ fn a_group_creates_its_communicator_alone() {
     all(6, |comm| {
         let rank = comm.rank();
         let outer = Group::new([5, 1, 3].map(Rank)).unwrap();
-        let not_mine = comm.create(&Group::new([Rank((rank.0 + 1) % 6)]).unwrap(), 0);
+        let not_mine = comm.create_from_group(&Group::new([Rank((rank.0 + 1) % 6)]).unwrap(), 0);
         assert_eq!(not_mine.unwrap_err(), Error::NotAMember { world_rank: rank });
-        let alone = comm.create(&Group::new([rank]).unwrap(), 0)?;
+        let alone = comm.create_from_group(&Group::new([rank]).unwrap(), 0)?;
         assert_eq!((alone.rank(), alone.size(), ring(&alone)?), (Rank(0), 1, 0));
         if outer.contains(rank) {
-            let part = comm.create(&outer, 0)?;
+            let part = comm.create_from_group(&outer, 0)?;
             assert_eq!(part.rank().0, outer.index(rank).unwrap());
             ring(&part)?;
-            let stranger = part.create(&Group::new([rank, Rank(0)]).unwrap(), 1);
+            let stranger = part.create_from_group(&Group::new([rank, Rank(0)]).unwrap(), 1);
             assert_eq!(stranger.unwrap_err(), Error::NotAMember { world_rank: Rank(0) });
         }
         Ok(())
@@ -168,7 +170,7 @@ fn a_failure_is_named_by_both_ranks() {
         }
         let named = back.recv(&mut [0u8], Rank(3), 1).unwrap_err();
         // No rank may leave before all ranks have these errors.
-        let rest = back.create(&back.group().exclude([3]), 1).unwrap();
+        let rest = back.create_from_group(&back.group().exclude([3]), 1).unwrap();
         ring(&rest).unwrap();
         Some(named)
     });
@@ -218,7 +220,7 @@ fn a_creation_that_a_rank_does_not_survive_fails_at_all() {
                     return None;
                 }
                 let dup = comm.dup().err();
-                let survivors = comm.create(&comm.group().exclude([victim]), 3).unwrap();
+                let survivors = comm.create_from_group(&comm.group().exclude([victim]), 3).unwrap();
                 ring(&survivors).unwrap();
                 Some(dup)
             });
@@ -240,7 +242,7 @@ fn a_creation_that_a_rank_gives_up_fails_at_all() {
         for quitter in 0..n {
             all(n, |comm| {
                 let result = if comm.rank() == quitter {
-                    let cancel = Cancel::new();
+                    let cancel = CancelToken::new();
                     cancel.cancel();
                     let result = comm.with_cancel(&cancel).dup();
                     assert!(
@@ -308,7 +310,7 @@ fn creations_that_cross_get_contexts_of_their_own() {
                     threads.spawn(move || {
                         for round in 0..ROUNDS {
                             let group = Group::new(pair.map(Rank)).unwrap();
-                            let two = comm.create(&group, number as u32 * ROUNDS + round)?;
+                            let two = comm.create_from_group(&group, number as u32 * ROUNDS + round)?;
                             let (mine, other) = (number as u32 * 1000 + round, Rank(1 - two.rank().0));
                             let mut theirs = [0];
                             two.sendrecv(&[mine], other, 1, &mut theirs, Source::ANY, Tag::ANY)?;
@@ -345,7 +347,8 @@ fn several_creations_are_under_way_at_once() {
             let duplicates: Vec<_> = (0..4).map(|_| comm.idup()).collect::<Result<_, _>>()?;
             let mut half = comm.isplit(Some(me % 2), 0)?;
             let pair = Group::new([Rank(0), Rank(n - 1)]).ok();
-            let pair = pair.filter(|pair| pair.contains(comm.rank())).map(|pair| comm.icreate(&pair, 7));
+            let pair =
+                pair.filter(|pair| pair.contains(comm.rank())).map(|pair| comm.icreate_from_group(&pair, 7));
             let pair = pair.transpose()?;
             let half = loop {
                 if let Some(half) = half.test() {
@@ -451,7 +454,7 @@ fn a_creation_has_the_deadline_of_its_start() {
 #[test]
 fn ranks_of_a_host_get_a_communicator() {
     all(5, |comm| {
-        let here = comm.split_by(Kind::Host, -i64::from(comm.rank().0))?.expect("each rank has a host");
+        let here = comm.split_by(Locality::Host, -i64::from(comm.rank().0))?.expect("each rank has a host");
         assert_eq!((here.size(), here.rank().0), (5, 4 - comm.rank().0));
         ring(&here)
     });

@@ -168,7 +168,7 @@ const _: () = {
     is_send_and_sync::<samite::World>();
     is_send_and_sync::<Comm>();
     is_send_and_sync::<samite::Message>();
-    is_send_and_sync::<samite::Cancel>();
+    is_send_and_sync::<samite::CancelToken>();
     is_send_and_sync::<samite::Group>();
     is_send_and_sync::<samite::Request<Vec<u8>>>();
     is_send_and_sync::<samite::Request<Arc<[u8]>>>();

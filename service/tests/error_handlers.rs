@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use calls::refusals;
 use samite::{
-    Cancel, Comm, Error, ErrorHandler, Group, Kind, Layout, PendingSet, Persistent, Rank, Source, start_all,
+    CancelToken, Comm, Error, ErrorHandler, Group, Layout, Locality, PendingSet, Persistent, Rank, Source,
+    start_all,
 };
 
 mod calls;
@@ -85,10 +86,10 @@ fn every_call_reports_a_closed_world_once() {
             ("idup", comm.idup().err()),
             ("split", comm.split(None, 0).err()),
             ("isplit", comm.isplit(None, 0).err()),
-            ("split_by", comm.split_by(Kind::Host, 0).err()),
-            ("split_by", comm.split_by(Kind::Core, 0).err()),
-            ("create", comm.create(&all, 0).err()),
-            ("icreate", comm.icreate(&all, 0).err()),
+            ("split_by", comm.split_by(Locality::Host, 0).err()),
+            ("split_by", comm.split_by(Locality::Core, 0).err()),
+            ("create_from_group", comm.create_from_group(&all, 0).err()),
+            ("icreate_from_group", comm.icreate_from_group(&all, 0).err()),
             ("self_comm", comm.self_comm().err()),
             ("create_intercomm", comm.create_intercomm(Rank(0), &comm, Rank(1), 0).err()),
             ("icreate_intercomm", comm.icreate_intercomm(Rank(0), &comm, Rank(1), 0).err()),
@@ -149,7 +150,7 @@ fn every_call_reports_a_wrong_argument_once() {
         log.took("imerge", comm.imerge(false).unwrap_err());
         log.took("create_intercomm", comm.create_intercomm(NO_RANK, comm, Rank(0), 0).unwrap_err());
         log.took("create_intercomm", comm.create_intercomm(Rank(0), comm, NO_RANK, 0).unwrap_err());
-        log.took("create", comm.create(&Group::range(NO_RANK, 1), 0).unwrap_err());
+        log.took("create_from_group", comm.create_from_group(&Group::range(NO_RANK, 1), 0).unwrap_err());
     });
 }
 
@@ -185,7 +186,7 @@ fn errors_of_messages_are_reported() {
 #[test]
 fn timeouts_are_reported_and_cancels_are_not() {
     alone(|comm, log| {
-        let (me, cancel) = (comm.rank(), Cancel::new());
+        let (me, cancel) = (comm.rank(), CancelToken::new());
         let soon = comm.with_timeout(SHORT);
         assert!(is_timeout(&log.took("recv", soon.recv(&mut [0u8], me, 7).unwrap_err())));
         assert!(is_timeout(&log.took("probe", soon.probe(me, 7).unwrap_err())));
@@ -464,7 +465,7 @@ fn creations_report_their_errors() {
         let soon = comm.with_timeout(SHORT);
         log.took("dup", soon.dup().unwrap_err());
         log.took("split", soon.split(Some(0), 0).unwrap_err());
-        log.took("create", soon.create(&comm.group(), 1).unwrap_err());
+        log.took("create_from_group", soon.create_from_group(&comm.group(), 1).unwrap_err());
         log.took("Creation::wait", soon.idup().unwrap().wait().unwrap_err());
         let mut creation = soon.isplit(None, 0).unwrap();
         let error = loop {
@@ -519,14 +520,14 @@ fn what_is_made_of_a_handle_has_its_handler() {
             assert!(matches!(made.error_handler(), ErrorHandler::Call(_)));
         };
         fails(&comm.clone());
-        fails(&comm.with_timeout(LONG).with_cancel(&Cancel::new()).with_mode(samite::Mode::Buffered));
+        fails(&comm.with_timeout(LONG).with_cancel(&CancelToken::new()).with_mode(samite::Mode::Buffered));
         let duplicate = comm.dup().unwrap();
         fails(&duplicate);
         fails(&duplicate.dup().unwrap());
         fails(&comm.idup().unwrap().wait().unwrap());
         fails(&comm.split(Some(0), 0).unwrap().unwrap());
-        fails(&comm.split_by(Kind::Host, 0).unwrap().unwrap());
-        fails(&comm.create(&comm.group(), 7).unwrap());
+        fails(&comm.split_by(Locality::Host, 0).unwrap().unwrap());
+        fails(&comm.create_from_group(&comm.group(), 7).unwrap());
         let alone = comm.self_comm().unwrap();
         fails(&alone);
         let inter = alone.create_intercomm(Rank(0), &comm, Rank(1 - rank.0), 7).unwrap();

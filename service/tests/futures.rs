@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use samite::{Cancel, Comm, Error, Rank, Source, Tag};
+use samite::{CancelToken, Comm, Error, Rank, Source, Tag};
 use samite_os::fork::in_a_child;
 
 /// Longer than any test lasts.
@@ -215,7 +215,7 @@ fn deadlines_and_cancels_end_futures() {
         timed_out(block_on(comm.probe_async(me, 1)).unwrap_err());
         timed_out(block_on(comm.claim_async(Source::ANY, 1)).unwrap_err());
 
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let comm = world.comm().with_cancel(&cancel);
         let futures = (comm.irecv(vec![0_u8; 1], me, 1).unwrap(), comm.probe_async(me, 1));
         thread::scope(|threads| {
@@ -324,6 +324,6 @@ const fn is_send_and_sync<T: Send + Sync>() {}
 const _: () = {
     is_send_and_sync::<samite::RequestFuture<Vec<u8>>>();
     is_send_and_sync::<samite::RequestFuture<Arc<[u8]>>>();
-    is_send_and_sync::<samite::Probe>();
-    is_send_and_sync::<samite::Claim>();
+    is_send_and_sync::<samite::ProbeFuture>();
+    is_send_and_sync::<samite::ClaimFuture>();
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use samite::{Error, Layout, LayoutError, Order, OwnedView, Rank, Source};
+use samite::{Error, Layout, LayoutError, OwnedView, Rank, Source, StorageOrder};
 
 const TAG: u64 = 7;
 
@@ -130,7 +130,7 @@ fn a_scope_exchanges_faces() {
             let face = |at| {
                 let (mut parts, mut starts) = ([N; 3], [0; 3]);
                 (parts[dimension], starts[dimension]) = (1, at);
-                Layout::subarray(&[N; 3], &parts, &starts, Order::RowMajor)
+                Layout::subarray(&[N; 3], &parts, &starts, StorageOrder::RowMajor)
             };
             let mine: Vec<u32> = (0..(N * N * N) as u32).collect();
             let mut ghost = mine.clone();
@@ -198,10 +198,10 @@ fn misuse_is_refused_when_a_layout_is_made_or_bound() {
     assert!(Layout::<u64>::contiguous(usize::MAX / 4).is_err());
     assert!(Layout::<u64>::vector(2, 1, isize::MAX / 4).is_err());
     assert!(Layout::<u64>::indexed([(isize::MAX / 8, 1)]).is_err());
-    let outside = Layout::<u8>::subarray(&[4, 4], &[2, 3], &[0, 2], Order::RowMajor).unwrap_err();
+    let outside = Layout::<u8>::subarray(&[4, 4], &[2, 3], &[0, 2], StorageOrder::RowMajor).unwrap_err();
     assert!(outside.to_string().contains("Layout::subarray"), "{outside}");
-    assert!(Layout::<u8>::subarray(&[4, 4], &[2], &[0, 2], Order::RowMajor).is_err());
-    assert!(Layout::<u8>::subarray(&[usize::MAX, 4], &[1, 1], &[0, 0], Order::RowMajor).is_err());
+    assert!(Layout::<u8>::subarray(&[4, 4], &[2], &[0, 2], StorageOrder::RowMajor).is_err());
+    assert!(Layout::<u8>::subarray(&[usize::MAX, 4], &[1, 1], &[0, 0], StorageOrder::RowMajor).is_err());
     assert_eq!(
         vector.of(&[0; 5]).unwrap().pack_into(&mut [0; 11]).unwrap_err(),
         LayoutError::PackedLength { call: "View::pack_into", expected: 12, len: 11 }

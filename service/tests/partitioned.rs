@@ -4,7 +4,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use samite::{Cancel, Comm, Error, Fate, Part, Rank, local};
+use samite::{CancelToken, Comm, Error, Fate, Part, Rank, local};
 
 const TAG: u64 = 7;
 
@@ -202,7 +202,7 @@ fn a_partition_outlives_its_round_and_its_message() {
         assert!(matches!(send.start(), Err(Error::TimedOut { .. })), "the pair has ended");
         drop(send);
 
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let mut send = comm.with_cancel(&cancel).psend_init(vec![0_u32; 4], 2, Rank(0), TAG).unwrap();
         send.start().unwrap();
         let mut part = send.part(0).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use samite::{Cancel, Comm, Error, Persistent, Rank, Source, Status, Tag, start_all};
+use samite::{CancelToken, Comm, Error, Persistent, Rank, Source, Status, Tag, start_all};
 
 /// Longer than any message that is sent without its receiver's help.
 const LONG: usize = 1 << 20;
@@ -127,7 +127,7 @@ fn each_round_has_the_bounds_of_its_communicator() {
         let comm = world.comm().with_timeout(LIMIT);
         let other = Rank(1 - comm.rank().0);
         if comm.rank() == 0 {
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             let mut late =
                 comm.with_timeout(Duration::from_millis(5)).recv_init(vec![0_u8; LONG], other, 7)?;
             for _ in 0..3 {

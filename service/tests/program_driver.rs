@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use samite::{Cancel, Comm, Driver, Error, Rank, Source, Tag};
+use samite::{CancelToken, Comm, Driver, Error, Rank, Source, Tag};
 use samite_os::fork::in_a_child;
 use tokio::io::unix::AsyncFd;
 
@@ -200,7 +200,7 @@ fn selects_time_outs_and_cancels_end_futures() {
             let end = bounded.probe_async(me, 4).await.unwrap_err();
             assert!(matches!(end, Error::TimedOut { .. }), "{end}");
 
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             let cancelled = comm.with_cancel(&cancel);
             let receive = cancelled.irecv(vec![0_u8; 1], me, 5).unwrap().into_future();
             let (receive, probe) = (tokio::spawn(receive), tokio::spawn(cancelled.probe_async(me, 5)));

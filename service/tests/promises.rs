@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use samite::{
-    Check, CheckedVec, Comm, Error, Hints, Kind, Layout, PendingSet, Rank, Settings, Source, Tag, start_all,
+    Check, CheckedVec, Comm, Error, Hints, Layout, Locality, PendingSet, Rank, Settings, Source, Tag,
+    start_all,
 };
 
 const NO_ANY_SOURCE: Hints = Hints::NONE.no_any_source();
@@ -138,8 +139,8 @@ fn hints_are_not_inherited() {
             comm.dup().unwrap(),
             comm.idup().unwrap().wait().unwrap(),
             comm.split(Some(0), 0).unwrap().unwrap(),
-            comm.split_by(Kind::Host, 0).unwrap().unwrap(),
-            comm.create(&comm.group(), 0).unwrap(),
+            comm.split_by(Locality::Host, 0).unwrap().unwrap(),
+            comm.create_from_group(&comm.group(), 0).unwrap(),
             comm.self_comm().unwrap(),
         ];
         for made in &made {

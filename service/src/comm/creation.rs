@@ -141,26 +141,26 @@ impl Comm {
     ///
     /// let outer = comm.group().include([3, 0]).unwrap();
     /// if outer.contains(comm.rank()) {
-    ///     let pair = comm.create(&outer, 0)?;
+    ///     let pair = comm.create_from_group(&outer, 0)?;
     ///     assert_eq!(pair.rank(), if comm.rank() == 3 { 0 } else { 1 });
     /// }
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn create(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
-        self.told("create", self.begin_create(group, tag).and_then(Creation::finish))
+    pub fn create_from_group(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
+        self.told("create_from_group", self.begin_create_from_group(group, tag).and_then(Creation::finish))
     }
 
-    /// Starts to create the communicator of a group as [`create`](Self::create) does, without waiting for the others.
+    /// Starts to create the communicator of a group as [`create_from_group`](Self::create_from_group) does, without waiting for the others.
     ///
     /// # Errors
     /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
-    /// the other errors of [`create`](Self::create).
-    pub fn icreate(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
-        self.told("icreate", self.begin_create(group, tag))
+    /// the other errors of [`create_from_group`](Self::create_from_group).
+    pub fn icreate_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
+        self.told("icreate_from_group", self.begin_create_from_group(group, tag))
     }
 
-    fn begin_create(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
+    fn begin_create_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.check_one_group()?;
         let (group, members) = (&group.0, self.members());
         // A group has no rank twice, so if it has more ranks than the communicator, one of its first ranks is not a
@@ -218,7 +218,7 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
     parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
-/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate`]. Every call
+/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`]. Every call
 /// that waits or tests makes progress with all creations of the process, so ranks may wait for several creations in
 /// different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this progress.
 ///
@@ -304,7 +304,7 @@ impl<C> Creation<C> {
 
     fn try_finish(&mut self) -> Option<Result<C, Error>> {
         let Some(id) = self.id else { return Some(Err(Error::NoSuchRequest)) };
-        if self.parent.bounds.cancel.as_ref().is_some_and(crate::Cancel::is_cancelled) {
+        if self.parent.bounds.cancel.as_ref().is_some_and(crate::CancelToken::is_cancelled) {
             self.cancel();
         }
         match self.runtime.look(|engine| Ok(engine.agreement(id))) {

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// The part of a machine that the ranks of a new communicator share: see [`Comm::split_by`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum Locality {
     /// A host: one kernel, with all containers on it.
     Host,
     /// A NUMA node, to which the ranks are bound (`samite run --bind numa`).
@@ -24,9 +24,9 @@ pub enum Kind {
 impl Comm {
     /// Creates a communicator of the ranks that share a host, a NUMA node or a core (`MPI_Comm_split_type`). Ranks are
     /// ordered by key; ranks with equal keys keep their order in this communicator. A rank that is not bound to one
-    /// NUMA node or core gets `None` for that kind.
+    /// NUMA node or core gets `None` for that locality.
     ///
-    /// All ranks of this communicator call it, with the same kind and under the rules of [`dup`](Self::dup).
+    /// All ranks of this communicator call it, with the same locality and under the rules of [`dup`](Self::dup).
     ///
     /// # Errors
     /// Returns the errors of [`split`](Self::split); [`Error::Exhausted`] if the system does not identify its host, for
@@ -35,16 +35,16 @@ impl Comm {
     /// ```
     /// # samite::local(3, |world| {
     /// # let comm = world.comm();
-    /// let here = comm.split_by(samite::Kind::Host, 0)?.expect("each rank has a host");
+    /// let here = comm.split_by(samite::Locality::Host, 0)?.expect("each rank has a host");
     /// assert_eq!(here.size(), 3);
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn split_by(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
-        self.told("split_by", self.split_by_kind(kind, key))
+    pub fn split_by(&self, locality: Locality, key: i64) -> Result<Option<Self>, Error> {
+        self.told("split_by", self.split_by_locality(locality, key))
     }
 
-    fn split_by_kind(&self, kind: Kind, key: i64) -> Result<Option<Self>, Error> {
+    fn split_by_locality(&self, locality: Locality, key: i64) -> Result<Option<Self>, Error> {
         self.check_one_group()?;
         // A rank that does not know its host takes part without a colour, so that the others do not wait for it.
         let host = host();
@@ -57,10 +57,10 @@ impl Comm {
                 hint: "mount /proc, where its boot id is read".into(),
             });
         };
-        let part = match kind {
-            Kind::Host => return Ok(Some(here)),
-            Kind::NumaNode => part_of("/sys/devices/system/node", "node", "cpulist"),
-            Kind::Core => part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list"),
+        let part = match locality {
+            Locality::Host => return Ok(Some(here)),
+            Locality::NumaNode => part_of("/sys/devices/system/node", "node", "cpulist"),
+            Locality::Core => part_of("/sys/devices/system/cpu", "cpu", "topology/core_cpus_list"),
         };
         here.begin_split(part, key)?.finish()
     }
@@ -122,7 +122,7 @@ mod tests {
                 one.set(cpu);
                 sched_setaffinity(None, &one).unwrap();
             }
-            let core = world.comm().split_by(Kind::Core, 0).unwrap();
+            let core = world.comm().split_by(Locality::Core, 0).unwrap();
             core.map(|core| core.size())
         });
         // If the machine has only one core, the last rank is bound to it too.

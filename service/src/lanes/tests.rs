@@ -108,7 +108,7 @@ fn communicators_created_by_threads_open_in_one_order_in_all_lanes() {
             for tag in 0..3 {
                 threads.spawn(move || {
                     for _ in 0..20 {
-                        let pair = comm.create(&comm.group(), tag).unwrap();
+                        let pair = comm.create_from_group(&comm.group(), tag).unwrap();
                         let lane = pair.lane(tag as usize).unwrap();
                         let other = Rank(1 - lane.rank().0);
                         let mut got = [9];

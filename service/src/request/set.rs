@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::comm::{Derived, Extras};
 use crate::members::{Member, Members};
 use crate::runtime::{Bounds, Completion};
-use crate::{Cancel, Comm, Error};
+use crate::{CancelToken, Comm, Error};
 
 /// Requests under way, whose results the caller takes in the order in which they end.
 ///
@@ -196,7 +196,7 @@ impl<B: Buffer> RequestSet<B> {
     /// set.
     fn heed_cancels(&mut self) {
         let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
-        let is_cancelled = self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        let is_cancelled = self.comm.bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         let one =
             if is_cancelled { self.members.some_under_way().map(|(_, member)| member.id) } else { None };
         if !own.is_empty() || one.is_some() {
@@ -282,17 +282,17 @@ struct UnderWay {
 /// The different cancels of a set's requests. Each has the number of its requests, and a flag that is true until the
 /// cancel has cancelled these requests. So a wait looks at each cancel, and not at each request.
 #[derive(Debug, Default)]
-struct Cancels(Vec<(Cancel, usize, bool)>);
+struct Cancels(Vec<(CancelToken, usize, bool)>);
 
 impl Cancels {
-    fn add(&mut self, cancel: &Cancel) {
+    fn add(&mut self, cancel: &CancelToken) {
         match self.0.iter_mut().find(|(known, ..)| known.is_same(cancel)) {
             Some((_, requests, is_armed)) => (*requests, *is_armed) = (*requests + 1, true),
             None => self.0.push((cancel.clone(), 1, true)),
         }
     }
 
-    fn remove(&mut self, cancel: Option<&Cancel>) {
+    fn remove(&mut self, cancel: Option<&CancelToken>) {
         let Some(cancel) = cancel else { return };
         if let Some(place) = self.0.iter().position(|(known, ..)| known.is_same(cancel)) {
             self.0[place].1 -= 1;
@@ -303,7 +303,7 @@ impl Cancels {
     }
 
     /// Returns a cancel that was used and has not cancelled its requests.
-    fn take_used(&mut self) -> Option<Cancel> {
+    fn take_used(&mut self) -> Option<CancelToken> {
         let (cancel, _, is_armed) =
             self.0.iter_mut().find(|(cancel, _, is_armed)| *is_armed && cancel.is_cancelled())?;
         *is_armed = false;
@@ -312,7 +312,7 @@ impl Cancels {
 }
 
 /// Returns the requests that a cancel ends.
-fn used_by(members: &Members<UnderWay, ()>, cancel: &Cancel) -> Vec<RequestId> {
+fn used_by(members: &Members<UnderWay, ()>, cancel: &CancelToken) -> Vec<RequestId> {
     let used = members
         .all_under_way()
         .filter(|member| member.bounds.cancel.as_ref().is_some_and(|own| own.is_same(cancel)));

@@ -200,7 +200,7 @@ fn a_future_that_is_dropped_takes_no_wake_up_from_another() {
 fn a_future_is_woken_by_its_cancel() {
     check(2, |rank| {
         let id = rank.irecv(0);
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let bounds = Bounds { cancel: Some(cancel.clone()), ..Bounds::default() };
         rank.start(move |_| cancel.cancel());
         assert!(matches!(rank.block_on(id, &bounds), Err(Error::Cancelled { .. })));
@@ -335,7 +335,7 @@ fn the_program_is_told_of_the_end_of_its_world() {
 fn the_program_is_told_of_a_cancel() {
     check(3, |rank| {
         let bell = rank.0.lend_driver().unwrap();
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let bounds = Bounds { cancel: Some(cancel.clone()), ..Bounds::default() };
         let id = rank.irecv(0);
         let (told, mut entry) = (Told::new(), Entry::Nowhere);

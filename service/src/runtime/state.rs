@@ -14,7 +14,7 @@ use samite_p2p::{
 use super::directory::{Directory, Notice};
 use super::tasks::Tasks;
 use super::{Bounds, Completion};
-use crate::Cancel;
+use crate::CancelToken;
 use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
@@ -155,11 +155,11 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Returns the state of a request. If the request is pending and the [`Cancel`] in `bounds` was used, cancels it
+    /// Returns the state of a request. If the request is pending and the [`CancelToken`] in `bounds` was used, cancels it
     /// first.
     pub(super) fn outcome_within(&mut self, id: RequestId, bounds: &Bounds) -> Outcome {
         let outcome = self.engine.outcome(id);
-        if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+        if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return outcome;
         }
         self.engine.cancel(id);

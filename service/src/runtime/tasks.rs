@@ -18,7 +18,7 @@ use super::driving::Drivers;
 use super::state::Core;
 use super::waiting::deadline_after;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::error::{Error, Fate, Public};
 
 /// The futures that wait for an engine.
@@ -29,7 +29,7 @@ pub(super) struct Tasks {
     /// Futures of requests, by the watcher's key.
     requests: Slab<Task>,
     searches: Slab<Search>,
-    /// The number of futures of requests that have a [`Cancel`].
+    /// The number of futures of requests that have a [`CancelToken`].
     cancels: usize,
     pub(super) drivers: Drivers,
 }
@@ -37,7 +37,7 @@ pub(super) struct Tasks {
 /// A waiting future. The waker is taken out of it to be called.
 struct Task {
     waker: Option<Waker>,
-    cancel: Option<Cancel>,
+    cancel: Option<CancelToken>,
 }
 
 /// A future that waits for a message.
@@ -65,11 +65,11 @@ pub(crate) struct Sought {
 }
 
 impl Task {
-    fn new(waker: Waker, cancel: Option<&Cancel>) -> Self {
+    fn new(waker: Waker, cancel: Option<&CancelToken>) -> Self {
         Self { waker: Some(waker), cancel: cancel.cloned() }
     }
 
-    /// Takes the waker if the caller has used the [`Cancel`].
+    /// Takes the waker if the caller has used the [`CancelToken`].
     fn take_if_cancelled(&mut self) -> Option<Waker> {
         if !self.cancel.as_ref()?.is_cancelled() {
             return None;
@@ -180,7 +180,7 @@ where
             if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
                 cancel.wakes(watch);
             }
-            let is_cancelled = cancel.is_some_and(Cancel::is_cancelled);
+            let is_cancelled = cancel.is_some_and(CancelToken::is_cancelled);
             if is_cancelled {
                 core.engine.cancel(id);
             }
@@ -279,7 +279,7 @@ where
                 report: Box::new(report.public()),
             }));
         }
-        if cancel.is_some_and(Cancel::is_cancelled) {
+        if cancel.is_some_and(CancelToken::is_cancelled) {
             return Some(Err(Error::Cancelled { fate: Fate::NotDelivered }));
         }
         if let Err(error) = self.start_driver(core) {

@@ -10,7 +10,7 @@ use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time, Wor
 use super::state::{Core, Sleeper};
 use super::sync::BiasedGuard;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::deal;
 use crate::error::{Cause, Error, Fate, Public};
 use crate::patience::{Patience, Rest};
@@ -102,7 +102,7 @@ impl<P: Port> Runtime<P> {
             if lent.heed_cancels(&mut core.engine) {
                 continue;
             }
-            if !cancelled && bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+            if !cancelled && bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 cancelled = true;
                 core.engine.cancel(id);
                 continue;
@@ -129,7 +129,7 @@ impl<P: Port> Runtime<P> {
     fn drive_until<'a, R>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
-        cancel: Option<&Cancel>,
+        cancel: Option<&CancelToken>,
         mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, Box<samite_p2p::Error>>) -> ControlFlow<R, Time>,
     ) -> Result<R, Refused> {
         let mut patience = Patience::new(self.crowded);
@@ -175,7 +175,7 @@ impl<P: Port> Runtime<P> {
                 let report = Box::new(report.public());
                 return Err((Error::TimedOut { fate: Fate::NotDelivered, report }, None));
             }
-            if bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+            if bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 return Err((Error::Cancelled { fate: Fate::NotDelivered }, None));
             }
             core.sought = Some(report);
@@ -235,7 +235,7 @@ impl<P: Port> Runtime<P> {
     fn await_word(&self, rank: WorldRank, within: Duration, bounds: &Bounds) -> Option<Cause> {
         let core = self.core.lock().ok()?;
         let deadline = deadline_after(self.clock.now(), bounds.timeout.unwrap_or(Duration::MAX));
-        let is_cancelled = || bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        let is_cancelled = || bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         let known = self.drive_until(core, bounds.cancel.as_ref(), |core, now, stepped| {
             let since = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
             let until = since.map_or(Time::ZERO, |since| deadline_after(since, within).min(deadline));
@@ -253,7 +253,7 @@ impl<P: Port> Runtime<P> {
         core: BiasedGuard<'a, Core<P>>,
         rest: Rest,
         until: Time,
-        cancel: Option<&Cancel>,
+        cancel: Option<&CancelToken>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         match rest {
             Rest::Spin => drop(core),
@@ -291,7 +291,7 @@ impl<P: Port> Runtime<P> {
         mut core: BiasedGuard<'a, Core<P>>,
         nap_time: Duration,
         until: Time,
-        cancel: Option<&Cancel>,
+        cancel: Option<&CancelToken>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         let now = core.now;
         let time = core.time_to_sleep(nap_time, until);
@@ -299,7 +299,7 @@ impl<P: Port> Runtime<P> {
             // A cancel wakes the thread that sleeps on the watch, and that thread wakes the others.
             cancel.wakes(watch);
         }
-        if cancel.is_some_and(Cancel::is_cancelled) {
+        if cancel.is_some_and(CancelToken::is_cancelled) {
             return Ok(core);
         }
         if core.has_sleeping_thread() {

@@ -5,7 +5,7 @@ use samite_p2p::{Engine, Outcome};
 use super::{Awaited, Ends, Kind, Loan, Pending, Scope};
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
-use crate::{Cancel, Error, Status};
+use crate::{CancelToken, Error, Status};
 
 /// Operations of a scope, whose results the caller takes in the order in which they end: a
 /// [`RequestSet`](crate::RequestSet) for borrowed buffers.
@@ -176,7 +176,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Drives once for a set. If the cancel of the scope was used, cancels an operation of the set first.
     fn drive(&mut self, set: &mut PendingSet<'scope>) -> Result<(), Error> {
         self.follow(set);
-        if self.comm.bounds.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+        if self.comm.bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
             && let Some((_, operation)) = set.members.some_under_way()
             && let Kind::UnderWay { request, .. } = operation.0
         {

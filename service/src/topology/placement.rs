@@ -29,7 +29,7 @@ impl Cartesian {
     /// assert_eq!((grid.edges_between_hosts(&hosts)?, grid.edges_between_hosts(&placed)?), (12, 8));
     /// # Ok::<(), samite::TopologyError>(())
     /// ```
-    /// [`Comm::create`](crate::Comm::create) makes the communicator in which the ranks are the places:
+    /// [`Comm::create_from_group`](crate::Comm::create_from_group) makes the communicator in which the ranks are the places:
     ///
     /// ```
     /// # use samite::{Cartesian, Dimension, Rank};
@@ -39,7 +39,7 @@ impl Cartesian {
     /// // Ranks were dealt to two hosts in turn.
     /// let hosts: Vec<u32> = (0..8).map(|rank| rank % 2).collect();
     /// let order = grid.place_on_hosts(&hosts).unwrap();
-    /// let placed = comm.create(&comm.group().include(order.iter().map(|rank| rank.0)).unwrap(), 0)?;
+    /// let placed = comm.create_from_group(&comm.group().include(order.iter().map(|rank| rank.0)).unwrap(), 0)?;
     /// assert_eq!(order[placed.rank().index()], comm.rank());
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);

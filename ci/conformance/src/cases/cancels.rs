@@ -1,6 +1,6 @@
 //! Cancels, time-outs and dropped requests: a message is received as a whole or not at all.
 
-use samite::{Cancel, Error, Rank, Source, Tag};
+use samite::{CancelToken, Error, Rank, Source, Tag};
 
 use crate::case::{Cases, SHORT, bytes, expect, expect_error};
 use crate::cases::transfers::SIZES;
@@ -160,7 +160,7 @@ pub(crate) fn add(cases: &mut Cases) {
         2,
         "a used cancel ends the calls of its communicator at once, and no others",
         |job| {
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             let bounded = job.comm.with_cancel(&cancel);
             cancel.cancel();
             expect_error!(bounded.recv(&mut [0u8], job.other(), 7), Error::Cancelled { .. });
@@ -236,7 +236,7 @@ fn bounded(cases: &mut Cases) {
         },
     );
     cases.threads("cancel.from-a-thread", 2, "a cancel by another thread ends a waiting receive", |job| {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let bounded = job.comm.with_cancel(&cancel);
         std::thread::scope(|threads| {
             let waits = threads.spawn(|| bounded.recv(&mut [0u8], job.other(), 7));

@@ -46,7 +46,7 @@ fn nonblocking(cases: &mut Cases) {
         |job| {
             let group = job.comm.group();
             let tags = if job.rank() == 0 { [1, 2] } else { [2, 1] };
-            let creations = tags.map(|tag| job.comm.icreate(&group, tag));
+            let creations = tags.map(|tag| job.comm.icreate_from_group(&group, tag));
             let mut comms = Vec::new();
             for creation in creations {
                 comms.push(creation?.wait()?);
@@ -126,7 +126,7 @@ fn attributes(cases: &mut Cases) {
         let twin = job.comm.dup()?;
         twin.set_attribute(Common(5));
         let split = twin.split(Some(0), 0)?.expect("it has a colour");
-        let created = twin.create(&twin.group(), 0)?;
+        let created = twin.create_from_group(&twin.group(), 0)?;
         assert!(split.attribute::<Common>().is_none() && created.attribute::<Common>().is_none());
         Ok(())
     });
@@ -360,7 +360,7 @@ fn create(cases: &mut Cases) {
     cases.add("comm.create.members-only", 4, "only the members of the group take part", |job| {
         let outer = job.comm.group().include([3, 0]).expect("below its length");
         if outer.contains(job.comm.rank()) {
-            let pair = job.comm.create(&outer, 0)?;
+            let pair = job.comm.create_from_group(&outer, 0)?;
             assert_eq!((pair.rank().0, pair.size()), (u32::from(job.rank() == 0), 2));
             let mut theirs = [9u32];
             let other = Rank(1 - pair.rank().0);
@@ -371,7 +371,7 @@ fn create(cases: &mut Cases) {
     });
     cases.add("comm.create.disjoint", 4, "disjoint groups create their communicators independently", |job| {
         let mine = job.comm.group().filter(|rank| rank.0 % 2 == job.rank() % 2);
-        let half = job.comm.create(&mine, 0)?;
+        let half = job.comm.create_from_group(&mine, 0)?;
         assert_eq!((half.rank().0, half.size()), (job.rank() / 2, 2));
         barrier(&half)
     });
@@ -379,7 +379,7 @@ fn create(cases: &mut Cases) {
         for (tag, members) in [(0, [0, 1]), (1, [1, 2]), (2, [0, 2])] {
             let group = job.comm.group().include(members).expect("below its length");
             if group.contains(job.comm.rank()) {
-                let pair = job.comm.create(&group, tag)?;
+                let pair = job.comm.create_from_group(&group, tag)?;
                 let (me, other) = (pair.rank().0, Rank(1 - pair.rank().0));
                 assert_eq!(members[me as usize], job.rank());
                 let mut theirs = [9u32];
@@ -396,18 +396,18 @@ fn create(cases: &mut Cases) {
         |job| {
             let group = job.comm.group().include([0, 1]).expect("below its length");
             if job.rank() == 2 {
-                expect_error!(job.comm.create(&group, 0), Error::NotAMember { .. });
+                expect_error!(job.comm.create_from_group(&group, 0), Error::NotAMember { .. });
             } else {
-                let pair = job.comm.create(&group, 0)?;
+                let pair = job.comm.create_from_group(&group, 0)?;
                 let all = job.comm.group();
-                expect_error!(pair.create(&all, 1), Error::NotAMember { .. });
+                expect_error!(pair.create_from_group(&all, 1), Error::NotAMember { .. });
             }
             Ok(())
         },
     );
     cases.add("comm.create.alone", 2, "a group of one needs no other rank", |job| {
         let me = job.comm.group().filter(|rank| rank == job.comm.rank());
-        let own = job.comm.create(&me, 0)?;
+        let own = job.comm.create_from_group(&me, 0)?;
         assert_eq!((own.rank().0, own.size()), (0, 1));
         expect(own.sendrecv(&[1u8], Rank(0), 7, &mut [0u8], Rank(0), 7)?, 0, 7, 1);
         Ok(())
@@ -417,7 +417,7 @@ fn create(cases: &mut Cases) {
         // The last three of the reversed order: ranks 2, 1, 0.
         let group = reversed.group().exclude([0]);
         if job.rank() < 3 {
-            let three = reversed.create(&group, 4)?;
+            let three = reversed.create_from_group(&group, 4)?;
             assert_eq!(three.rank().0, 2 - job.rank());
             barrier(&three)?;
         }

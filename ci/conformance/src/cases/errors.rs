@@ -121,7 +121,7 @@ fn inheritance(cases: &mut Cases) {
         let made = [
             comm.dup()?,
             comm.split(Some(0), 0)?.expect("it has a colour"),
-            comm.create(&comm.group(), 7)?,
+            comm.create_from_group(&comm.group(), 7)?,
             inter.merge(false)?,
             inter,
             alone,

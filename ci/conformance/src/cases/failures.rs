@@ -186,7 +186,7 @@ pub(crate) fn add(cases: &mut Cases) {
             }
             expect_error!(job.comm.recv(&mut [0u8], Rank(1), 7), Error::PeerFailed { rank: Rank(1), .. });
             let survivors = job.comm.group().exclude([1]);
-            let comm = job.comm.create(&survivors, 1)?;
+            let comm = job.comm.create_from_group(&survivors, 1)?;
             assert_eq!((comm.rank().0, comm.size()), ([0, 9, 1, 2][job.rank() as usize], 3));
             crate::case::barrier(&comm)
         },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use samite::{Cause, Comm, Comparison, Error, Group, Kind, Rank, Source, Tag};
+use samite::{Cause, Comm, Comparison, Error, Group, Locality, Rank, Source, Tag};
 
 use crate::case::{Cases, Job, barrier, bytes, expect, expect_error};
 
@@ -70,7 +70,7 @@ fn creation(cases: &mut Cases) {
         let mine = job.comm.split(Some(u32::from(is_low)), 0)?.expect("it has a colour");
         let leaders = Group::new([0, 2].map(Rank)).expect("they differ");
         let bridge = match leaders.contains(job.comm.rank()) {
-            true => job.comm.create(&leaders, 9)?,
+            true => job.comm.create_from_group(&leaders, 9)?,
             false => job.comm.self_comm()?,
         };
         ring(&mine.create_intercomm(Rank(0), &bridge, Rank(u32::from(is_low)), 3)?)
@@ -290,8 +290,8 @@ fn misuse(cases: &mut Cases) {
     cases.add("inter.one-group", 4, "calls for one group refuse an intercommunicator", |job| {
         let (_, both) = halves(job)?;
         expect_error!(both.split(Some(0), 0), Error::NeedsOneGroup);
-        expect_error!(both.split_by(Kind::Host, 0), Error::NeedsOneGroup);
-        expect_error!(both.create(&both.group(), 0), Error::NeedsOneGroup);
+        expect_error!(both.split_by(Locality::Host, 0), Error::NeedsOneGroup);
+        expect_error!(both.create_from_group(&both.group(), 0), Error::NeedsOneGroup);
         expect_error!(both.create_intercomm(Rank(0), &job.comm, Rank(0), 0), Error::NeedsOneGroup);
         expect_error!(job.comm.merge(false), Error::NeedsTwoGroups);
         ring(&both)
@@ -301,7 +301,7 @@ fn misuse(cases: &mut Cases) {
         let mut creations = Vec::new();
         for (first, leader, other) in [(0, Rank(0), Rank(2)), (1, Rank(1), Rank(0))] {
             if members(first).contains(job.comm.rank()) {
-                let mine = job.comm.create(&members(first), first)?;
+                let mine = job.comm.create_from_group(&members(first), first)?;
                 creations.push(mine.icreate_intercomm(leader, &job.comm, other, 3)?);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use samite::{Cancel, Error, Rank, Source, Tag};
+use samite::{CancelToken, Error, Rank, Source, Tag};
 
 use super::transfers::SIZES;
 use crate::case::{Cases, SHORT, bytes, expect, expect_error};
@@ -153,7 +153,7 @@ fn futures(cases: &mut Cases) {
         Ok(())
     });
     cases.threads("await.cancel", 1, "a cancel ends each future", |job| {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let bounded = job.comm.with_cancel(&cancel);
         thread::scope(|threads| {
             threads.spawn(|| cancel.cancel());

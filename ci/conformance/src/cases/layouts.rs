@@ -1,6 +1,6 @@
 //! Layouts: which elements they select, and messages in them.
 
-use samite::{Error, Field, Layout, LayoutError, Order, Rank, Source, start_all};
+use samite::{Error, Field, Layout, LayoutError, Rank, Source, StorageOrder, start_all};
 
 use crate::case::{Cases, Job, expect, expect_error};
 
@@ -52,13 +52,13 @@ const WAYS: &[Way] = &[
     Way {
         name: "subarray-rows",
         section: "5.1.3",
-        make: || Layout::subarray(&[4, 5], &[2, 3], &[1, 1], Order::RowMajor),
+        make: || Layout::subarray(&[4, 5], &[2, 3], &[1, 1], StorageOrder::RowMajor),
         selects: &[6, 7, 8, 11, 12, 13],
     },
     Way {
         name: "subarray-columns",
         section: "5.1.3",
-        make: || Layout::subarray(&[5, 4], &[3, 2], &[1, 1], Order::ColumnMajor),
+        make: || Layout::subarray(&[5, 4], &[3, 2], &[1, 1], StorageOrder::ColumnMajor),
         selects: &[6, 7, 8, 11, 12, 13],
     },
     Way {
@@ -174,7 +174,10 @@ fn extents(cases: &mut Cases) {
         assert_eq!(bounds(Layout::contiguous(3).unwrap()), (0, 12));
         assert_eq!(bounds(Layout::vector(3, 1, 2).unwrap()), (0, 20));
         assert_eq!(bounds(Layout::indexed([(5, 1), (2, 1)]).unwrap()), (8, 16));
-        assert_eq!(bounds(Layout::subarray(&[4, 4], &[1, 1], &[2, 2], Order::RowMajor).unwrap()), (0, 64));
+        assert_eq!(
+            bounds(Layout::subarray(&[4, 4], &[1, 1], &[2, 2], StorageOrder::RowMajor).unwrap()),
+            (0, 64)
+        );
     });
     cases.value("layouts.resized", "a resized type has the given bounds, and the same elements", move || {
         let layout = Layout::vector(2, 1, 2).unwrap().resized(-1, 5).unwrap();
@@ -186,7 +189,7 @@ fn extents(cases: &mut Cases) {
         "layouts.true-extent",
         "the true extent reaches from the first to the last byte",
         move || {
-            let layout = Layout::subarray(&[4, 4], &[1, 2], &[2, 1], Order::RowMajor).unwrap();
+            let layout = Layout::subarray(&[4, 4], &[1, 2], &[2, 1], StorageOrder::RowMajor).unwrap();
             assert_eq!(true_bounds(&layout), (36, 8));
         },
     );

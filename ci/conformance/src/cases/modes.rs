@@ -1,6 +1,6 @@
 //! Modes of sends, over every way to send.
 
-use samite::{BUFFERED_OVERHEAD, Cancel, Comm, Error, Failed, Mode, Rank, Source};
+use samite::{BUFFERED_OVERHEAD, CancelToken, Comm, Error, Failed, Mode, Rank, Source};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect, expect_error, until};
 use crate::cases::transfers::{SENDS, SIZES, SendBy};
@@ -179,7 +179,7 @@ fn buffers(cases: &mut Cases) {
         if job.rank() == 0 {
             let comm = job.comm.with_buffer(2 * job.long).with_mode(Mode::Buffered);
             comm.send(&bytes(1, job.long), Rank(1), 7)?;
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             cancel.cancel();
             // The bytes of a streamed message follow its envelope without a request, and may have been sent already.
             // Then a flush succeeds.

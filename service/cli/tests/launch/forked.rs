@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use samite::{Cancel, Comm, Error, Message, Rank, Request, World};
+use samite::{CancelToken, Comm, Error, Message, Rank, Request, World};
 use samite_os::fork::in_a_child;
 
 use crate::calls::refusals;
@@ -20,7 +20,7 @@ struct Belongings {
     dropped: RefCell<Option<Request<Vec<u8>>>>,
     message: RefCell<Option<Message>>,
     claimed: RefCell<Option<Message>>,
-    cancel: Cancel,
+    cancel: CancelToken,
 }
 
 /// Tries in the child every call that could affect the rank. Returns true if all are refused.
@@ -67,7 +67,7 @@ fn forks(threads: u64) {
     count(&comm, NUMBERS, 0..10);
     comm.send(&[1_u8], peer, TO_CHILD).unwrap();
     comm.send(&[2_u8], peer, TO_CHILD).unwrap();
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let belongings = Belongings {
         message: RefCell::new(Some(comm.claim(peer, TO_CHILD).unwrap())),
         claimed: RefCell::new(Some(comm.claim(peer, TO_CHILD).unwrap())),

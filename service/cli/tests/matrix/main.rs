@@ -57,7 +57,7 @@ fn the_table_has_all_public_calls() {
             "PendingSet",
             "Message",
             "World",
-            "Cancel",
+            "CancelToken",
             "Creation",
             "ValueRequest",
             "ValueFuture",

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, Cancel, Cause, Comm, Error, ErrorHandler, Hints, Kind as CommKind, Layout, Mode,
-    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank,
-    RequestSet, Scope, Source, Status, ValueRequest, start_all,
+    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, Layout, Locality, Mode, PartitionedRecv,
+    PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source,
+    Status, ValueRequest, start_all,
 };
 
 /// The rank that all calls address.
@@ -214,11 +214,11 @@ fn splits(comm: &Comm) -> Result<(), Error> {
 }
 
 fn splits_by_host(comm: &Comm) -> Result<(), Error> {
-    comm.split_by(CommKind::Host, 0).map(drop)
+    comm.split_by(Locality::Host, 0).map(drop)
 }
 
 fn creates(comm: &Comm) -> Result<(), Error> {
-    comm.create(&comm.group(), 0).map(drop)
+    comm.create_from_group(&comm.group(), 0).map(drop)
 }
 
 /// Creates an intercommunicator between the two ranks.
@@ -841,12 +841,12 @@ calls! {
         c.with_timeout(Duration::from_millis(1)).recv(&mut long(), PEER, NEVER).map(drop)
     });
     "Comm::with_cancel", Cancelled, nothing, |c| whole(c, |c| {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         cancel.cancel();
         c.with_cancel(&cancel).recv(&mut long(), PEER, NEVER).map(drop)
     });
-    "Cancel::cancel", Local, nothing, |c| local(c, |_| Cancel::new().cancel());
-    "Cancel::new", Local, nothing, |c| local(c, |_| drop(Cancel::new()));
+    "CancelToken::cancel", Local, nothing, |c| local(c, |_| CancelToken::new().cancel());
+    "CancelToken::new", Local, nothing, |c| local(c, |_| drop(CancelToken::new()));
     "Comm::incarnation", Asks, nothing, |c| whole(c, |c| c.incarnation(PEER).map(drop));
     "Comm::wait_for_restart", Returns, nothing, |c| whole(c, |c| {
         c.wait_for_restart(PEER, Duration::from_millis(100)).map(drop)
@@ -858,9 +858,9 @@ calls! {
     };
     "Comm::hints", Local, nothing, |c| local(c, |c| assert_eq!(c.hints(), Hints::NONE));
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
-    "Comm::create", Waits, creates, |c| whole(c, |c| c.create(&c.group(), 0).map(drop));
+    "Comm::create_from_group", Waits, creates, |c| whole(c, |c| c.create_from_group(&c.group(), 0).map(drop));
     "Comm::split_by", Waits, splits_by_host, |c| {
-        whole(c, |c| c.split_by(CommKind::Host, 0).map(drop))
+        whole(c, |c| c.split_by(Locality::Host, 0).map(drop))
     };
     "Comm::self_comm", Asks, nothing, |c| whole(c, |c| c.self_comm().map(drop));
     "Comm::set_name", Local, nothing, |c| local(c, |c| c.set_name("all"));
@@ -870,7 +870,7 @@ calls! {
     "Comm::remove_attribute", Local, nothing, |c| local(c, |c| drop(c.remove_attribute::<Mark>()));
     "Comm::idup", Waits, duplicates, |c| held(c.idup(), |creation| creation.wait().map(drop));
     "Comm::isplit", Waits, splits, |c| held(c.isplit(Some(1), 0), |creation| creation.wait().map(drop));
-    "Comm::icreate", Waits, creates, |c| held(c.icreate(&c.group(), 0), |creation| creation.wait().map(drop));
+    "Comm::icreate_from_group", Waits, creates, |c| held(c.icreate_from_group(&c.group(), 0), |creation| creation.wait().map(drop));
     "Comm::create_intercomm", Waits, meets, |c| whole(c, meets);
     "Comm::icreate_intercomm", Waits, meets, |c| whole(c, |c| {
         c.self_comm()?.icreate_intercomm(Rank(0), c, PEER, 0)?.wait().map(drop)
@@ -889,7 +889,7 @@ calls! {
         }
     });
     "Creation::cancel", Cancelled, nothing, |c| whole(c, |c| {
-        let creation = c.icreate(&c.group(), 1)?;
+        let creation = c.icreate_from_group(&c.group(), 1)?;
         creation.cancel();
         creation.wait().map(drop)
     });

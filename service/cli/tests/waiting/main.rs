@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
-use samite::{Cancel, Comm, Error, Rank, Source};
+use samite::{CancelToken, Comm, Error, Rank, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -128,8 +128,8 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
 }
 
 /// Cancels `operation` after it has waited for a while. Returns its result and the time from cancel to return.
-fn cancelled<R>(operation: impl FnOnce(&Cancel) -> R) -> (R, Duration) {
-    let cancel = Cancel::new();
+fn cancelled<R>(operation: impl FnOnce(&CancelToken) -> R) -> (R, Duration) {
+    let cancel = CancelToken::new();
     thread::scope(|scope| {
         let canceller = scope.spawn(|| {
             thread::sleep(LONG / 5);
@@ -353,7 +353,7 @@ fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert!((LONG..LONG + PROMPT).contains(&start.elapsed()), "{:?}", start.elapsed());
 
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let error = world.with_cancel(&cancel).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
