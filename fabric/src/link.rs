@@ -25,7 +25,7 @@
 //! for or from another incarnation, are only counted.
 //!
 //! # A packet's way out
-//! A protocol that has something to send to a peer marks its queue for that peer as not empty ([`Link::set_queue`]),
+//! A protocol that has something to send to a peer marks its queue for that peer as not empty ([`Link::set_queued`]),
 //! puts the peer in the link's list of peers with something to send ([`Link::list`]), and asks for the peer's address if
 //! that is unknown ([`Link::seek`]). Each drive of the engine goes through the peers in the list: first the link's own
 //! packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the
@@ -34,13 +34,13 @@
 //!
 //! # Failures
 //! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the
-//! peer's standing, cuts its path off and tells the protocols ([`Stack::ended`]), before any packet of a later
+//! peer's standing, cuts its path off and tells the protocols ([`Stack::peer_ended`]), before any packet of a later
 //! incarnation is admitted. A peer that has failed stays failed until a hello or the launcher names a later
 //! incarnation of its rank.
 //!
 //! # A new protocol
 //! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
-//! [`Stack::ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete protocol.
+//! [`Stack::peer_ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete protocol.
 
 mod config;
 mod counters;
@@ -64,7 +64,7 @@ use std::fmt;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use self::peer::{Packet, Peers, Place};
+use self::peer::{Contact, Packet, Peers};
 use self::quarantine::Quarantine;
 use self::timers::{Timer, Timers};
 use crate::wire::{Flags, Header, Numbers, Protocol, WireError};
@@ -142,10 +142,10 @@ pub trait Stack {
     }
 
     /// Notes the port's capabilities for a peer. The link calls this when it has resolved the peer's address to a path.
-    fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
+    fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
 
     /// Ends the operations of a peer. See [`Ending`].
-    fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
+    fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
 
     /// Ends the operations that need a path to a peer, because the port or the peer has no room for another connection.
     /// The peer has not failed, and later operations may get a path. `what` is the resource that ran out, and `hint`
@@ -159,7 +159,7 @@ pub trait Stack {
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry;
 
     /// Sends the next packet that `protocol` has queued for a peer. When the queue is empty, the protocol must say so
-    /// by [`Link::clear_queue`].
+    /// by [`Link::clear_queued`].
     ///
     /// # Errors
     /// The errors of the port: the peer has failed.
@@ -206,7 +206,7 @@ pub trait Stack {
 
     /// Returns true while this protocol still has bytes of long messages to send to the peer. The goodbye waits for
     /// them.
-    fn holds(&self, _peer: Peer) -> bool {
+    fn has_data_for(&self, _peer: Peer) -> bool {
         false
     }
 
@@ -271,7 +271,7 @@ pub enum Turn {
     /// A packet was sent.
     Sent,
     /// Nothing was sent. The protocol has taken something off its queue, for example a request that had ended, or has
-    /// called [`Link::clear_queue`]. Otherwise the same turn would repeat without end.
+    /// called [`Link::clear_queued`]. Otherwise the same turn would repeat without end.
     Skipped,
     /// The port has no room. The protocol keeps the packet, and the link gives it another turn later.
     NoRoom,
@@ -354,11 +354,11 @@ pub struct Link {
     /// Peers with something to send.
     senders: VecDeque<Peer>,
     /// Peers to which more credit should be granted.
-    starving: VecDeque<Peer>,
+    needs_credit: VecDeque<Peer>,
     /// Paths of peers that have ended, to be fenced.
-    severed: Vec<PeerId>,
+    to_fence: Vec<PeerId>,
     /// Peers whose address has become known, to be connected to.
-    callers: Vec<(Peer, Place)>,
+    contacts: Vec<(Peer, Contact)>,
     /// Regions that no request needs any more, with the registrations that the next drive ends.
     retired: Vec<(Region, Registration)>,
     quarantine: Quarantine,
@@ -375,9 +375,9 @@ pub struct Link {
     credit_out: u64,
     held: u64,
     /// The number of other ranks that have left or failed.
-    ended: u32,
+    ended_peers: u32,
     /// True if the launcher reports how each rank ends.
-    expects_word: bool,
+    expects_report: bool,
     /// The dead incarnation of a rank about which the launcher's report has come, while the packets that are in the port
     /// are received.
     announced: Option<(WorldRank, Incarnation, Cause)>,
@@ -394,9 +394,9 @@ impl Link {
             counters: Counters::default(),
             has_work: false,
             senders: VecDeque::new(),
-            starving: VecDeque::new(),
-            severed: Vec::new(),
-            callers: Vec::new(),
+            needs_credit: VecDeque::new(),
+            to_fence: Vec::new(),
+            contacts: Vec::new(),
             retired: Vec::new(),
             quarantine: Quarantine::default(),
             taken: 0,
@@ -404,8 +404,8 @@ impl Link {
             given_up: Vec::new(),
             credit_out: 0,
             held: 0,
-            ended: 0,
-            expects_word: false,
+            ended_peers: 0,
+            expects_report: false,
             announced: None,
         }
     }
@@ -466,7 +466,7 @@ impl Link {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
     #[inline(always)]
-    pub fn alive(&mut self, rank: WorldRank) -> Result<Peer, Error> {
+    pub fn live_peer(&mut self, rank: WorldRank) -> Result<Peer, Error> {
         let peer = match self.peers.find(rank) {
             Some(peer) => peer,
             None => self.find_or_meet(rank)?,
@@ -544,13 +544,13 @@ impl Link {
 
     /// Notes that a protocol has queued packets for a peer. When the peer is served, [`Stack::next`] is called for this
     /// protocol. The caller must also [list](Link::list) or [flush](Engine::flush) the peer.
-    pub fn set_queue(&mut self, peer: Peer, protocol: Protocol) {
-        self.peers[peer].lanes.insert(protocol);
+    pub fn set_queued(&mut self, peer: Peer, protocol: Protocol) {
+        self.peers[peer].queued.insert(protocol);
     }
 
     /// Notes that a protocol has nothing queued for a peer any more.
-    pub fn clear_queue(&mut self, peer: Peer, protocol: Protocol) {
-        self.peers[peer].lanes.remove(protocol);
+    pub fn clear_queued(&mut self, peer: Peer, protocol: Protocol) {
+        self.peers[peer].queued.remove(protocol);
     }
 
     /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able to
@@ -587,7 +587,7 @@ impl Link {
         }
         self.credit_out -= u64::from(price);
         if state.grant.runs_short() {
-            self.starve(peer);
+            self.list_for_credit(peer);
         }
         Ok(())
     }
@@ -654,7 +654,7 @@ impl Link {
     /// ([`Config::quarantine_max`]).
     #[inline]
     #[must_use]
-    pub fn leaves_memory(&self, fence: bool) -> bool {
+    pub fn may_use_memory(&self, fence: bool) -> bool {
         fence || self.quarantine.bytes() < self.config.quarantine_max
     }
 
@@ -685,11 +685,11 @@ impl Link {
     }
 
     /// Puts a peer in the list of peers to which the next drive grants credit.
-    fn starve(&mut self, peer: Peer) {
+    fn list_for_credit(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
-        if !state.starving {
-            state.starving = true;
-            self.starving.push_back(peer);
+        if !state.needs_credit {
+            state.needs_credit = true;
+            self.needs_credit.push_back(peer);
             self.has_work = true;
         }
     }

@@ -278,7 +278,7 @@ impl<P: Port> Engine<P> {
     fn receiver(&mut self, now: Time, to: WorldRank, context: u32) -> Result<Peer, Error> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
-        let peer = out.link.alive(to)?;
+        let peer = out.link.live_peer(to)?;
         tagged.check_member(out.link, context, to)?;
         Ok(peer)
     }

@@ -92,7 +92,7 @@ pub(crate) struct Push {
     /// The receiver's name for the transfer. `None` for a stream, whose packets carry the sender's name.
     pub(crate) recv: Option<u64>,
     /// The bytes still to send.
-    pub(crate) called: Range<usize>,
+    pub(crate) to_send: Range<usize>,
 }
 
 /// The progress of a receive that fetches its bytes by gets.
@@ -109,7 +109,7 @@ pub(crate) struct Pull {
     pub(crate) chunk: usize,
     /// The number of bytes for which gets were posted, and, in `landed`, the number of bytes that are in the caller's
     /// buffer or in the request's own memory.
-    pub(crate) asked: usize,
+    pub(crate) posted: usize,
     pub(crate) landed: usize,
     /// The number of gets that have not completed.
     pub(crate) outstanding: usize,
@@ -130,7 +130,7 @@ pub(crate) struct Inflow {
     /// The way in which the bytes come. Never `Pull`, which has its own state.
     pub(crate) mode: TransferMode,
     /// The number of bytes that were requested (for a stream, all), and, in `received`, the number that has arrived.
-    pub(crate) called: usize,
+    pub(crate) requested: usize,
     pub(crate) received: usize,
 }
 

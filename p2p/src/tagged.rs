@@ -52,7 +52,7 @@ pub(crate) struct Tagged {
     pub(crate) failures: Failures,
     store: Store,
     /// Gets that are under way at the port. The index is the key that their completion will carry.
-    pub(crate) operations: Slab<Operation>,
+    pub(crate) gets: Slab<PostedGet>,
     /// Envelopes without data that wait for a receive, by the sender and the sender's name for the message.
     pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
     /// Messages of synchronous and ready sends that have arrived whole and wait for a receive, by the sender and the
@@ -120,7 +120,7 @@ impl Queues {
 
 /// A get that this process has posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct PostedGet {
     request: RequestId,
     /// The offset of the bytes in the message.
     offset: usize,
@@ -176,7 +176,7 @@ impl Tagged {
             requests: Slots::new(Protocol::P2p),
             failures: Failures::default(),
             store: Store::default(),
-            operations: Slab::new(),
+            gets: Slab::new(),
             envelopes: HashMap::new(),
             synchronous: HashMap::new(),
             unconfirmed: VecDeque::new(),
@@ -268,7 +268,7 @@ impl Tagged {
         while !self.is_leaving
             && let Some((rank, from, until)) = self.contexts.closed.next_question()
         {
-            match link.alive(rank) {
+            match link.live_peer(rank) {
                 // This rank asks itself too, because messages to itself may be under way.
                 Ok(peer) => {
                     let inquire = Inquire { from: from.into(), until: until.into() };
@@ -673,13 +673,13 @@ impl Stack for Tagged {
         self.got(link, done, lent)
     }
 
-    fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
+    fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
         let limits = Limits::new(caps, &self.config);
-        link.peer_mut(peer).set_at_once_max(limits.eager_max);
+        link.peer_mut(peer).set_immediate_max(limits.eager_max);
         self.queues(peer).limits = Some(limits);
     }
 
-    fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+    fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
         self.peer_ended(link, peer, ending);
     }
 
@@ -767,7 +767,7 @@ impl Stack for Tagged {
 
     /// The senders of streams that have begun and of messages in the outbox count on their delivery, so the goodbye
     /// waits for their bytes.
-    fn holds(&self, peer: Peer) -> bool {
+    fn has_data_for(&self, peer: Peer) -> bool {
         let is_stream = |request: &Request| match &request.state {
             State::Pushing(push) => push.recv.is_none(),
             _ => false,

@@ -364,24 +364,24 @@ pub(crate) struct PartEnd {
     pub(crate) send: U64,
     /// 0: the sender's half has ended. 1: the receiver's half has ended. 2: the receiver refused the send, because its
     /// budget for waiting initializations is used up.
-    pub(crate) which: u8,
+    pub(crate) reason: u8,
     pub(crate) reserved: [u8; 7],
 }
 
 impl PartEnd {
     pub(crate) fn of_sender(send: u64) -> Self {
-        Self { send: send.into(), which: 0, reserved: [0; 7] }
+        Self { send: send.into(), reason: 0, reserved: [0; 7] }
     }
 
     pub(crate) fn of_receiver(send: u64, is_refused: bool) -> Self {
-        Self { send: send.into(), which: 1 + u8::from(is_refused), reserved: [0; 7] }
+        Self { send: send.into(), reason: 1 + u8::from(is_refused), reserved: [0; 7] }
     }
 
     /// Returns two flags: true if the packet is from the receiver, and true if the receiver refused the send.
     pub(crate) fn read(&self) -> Result<(bool, bool), WireError> {
-        match self.which {
-            which @ 0..=2 => Ok((which > 0, which > 1)),
-            _ => Err(WireError::Value { field: "which" }),
+        match self.reason {
+            reason @ 0..=2 => Ok((reason > 0, reason > 1)),
+            _ => Err(WireError::Value { field: "reason" }),
         }
     }
 }
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(PartAccept { send: from(0), recv: from(8), len: from(16) }.as_bytes(), up_to(23));
         assert_eq!(PartStart { send: from(0), round: from(8) }.as_bytes(), up_to(15));
         assert_eq!(PartData { recv: from(0), round: from(8), offset: from(16) }.as_bytes(), up_to(23));
-        assert_eq!(PartEnd { send: from(0), which: 8, reserved }.as_bytes(), up_to(15));
+        assert_eq!(PartEnd { send: from(0), reason: 8, reserved }.as_bytes(), up_to(15));
         let ends = [PartEnd::of_sender(0), PartEnd::of_receiver(0, false), PartEnd::of_receiver(0, true)];
         assert_eq!(ends.map(|end| end.read().unwrap()), [(false, false), (true, false), (true, true)]);
     }

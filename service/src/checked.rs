@@ -72,7 +72,7 @@ impl Comm {
         let size = size_of::<T>();
         let status = self.recv_bytes("recv_checked", &mut bytes[..], size, from.into(), tag.into())?;
         let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index));
-        let values = self.told("recv_checked", values)?;
+        let values = self.handle_result("recv_checked", values)?;
         buffer[..values.len()].copy_from_slice(&values);
         Ok(status)
     }

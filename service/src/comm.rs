@@ -149,7 +149,7 @@ impl Comm {
     /// # Ok::<(), samite::SettingError>(())
     /// ```
     pub fn lane(&self, number: usize) -> Result<Self, Error> {
-        let runtime = self.told("lane", self.runtime.lane(number))?;
+        let runtime = self.handle_result("lane", self.runtime.lane(number))?;
         let lane = match self.buffer() {
             Some(buffer) => self.with_buffer(buffer.max()),
             None => self.clone(),
@@ -170,7 +170,7 @@ impl Comm {
     pub fn incarnation(&self, rank: Rank) -> Result<Option<u32>, Error> {
         let world_rank = self.check_rank(rank).and_then(|()| self.world_rank(rank));
         let incarnation = world_rank.and_then(|rank| self.runtime.incarnation(rank));
-        incarnation.map_err(|error| self.failed("incarnation", error))
+        incarnation.map_err(|error| self.handle_world_error("incarnation", error))
     }
 
     /// Waits until a failed rank has restarted, and returns its new incarnation: see
@@ -184,7 +184,7 @@ impl Comm {
         let timeout = self.bounds.timeout.map_or(timeout, |bound| bound.min(timeout));
         let bounds = Bounds { timeout: Some(timeout), ..self.bounds.clone() };
         let restarted = self.world_rank(rank).and_then(|rank| self.runtime.wait_for_restart(rank, &bounds));
-        restarted.map_err(|error| self.failed("wait_for_restart", error))
+        restarted.map_err(|error| self.handle_world_error("wait_for_restart", error))
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
@@ -311,10 +311,10 @@ impl Comm {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<(), Error> {
-        let Some(to) = to.into().0 else { return self.told("send", self.absent(tag).map(drop)) };
+        let Some(to) = to.into().0 else { return self.handle_result("send", self.absent(tag).map(drop)) };
         match self.world_rank(to) {
             Ok(rank) => self.send_bytes("send", rank, tag, data.as_bytes()),
-            Err(error) => Err(self.failed("send", error)),
+            Err(error) => Err(self.handle_world_error("send", error)),
         }
     }
 
@@ -366,16 +366,16 @@ impl Comm {
     ) -> Result<Status, Error> {
         let pattern = match self.pattern(call, from, tag) {
             Ok(Some(pattern)) => pattern,
-            Ok(None) => return self.told(call, self.absent(tag.tag)),
-            Err(error) => return Err(self.failed(call, error)),
+            Ok(None) => return self.handle_result(call, self.absent(tag.tag)),
+            Err(error) => return Err(self.handle_world_error(call, error)),
         };
         match self.runtime.recv(pattern, buffer, &self.bounds) {
             Ok(status) => {
                 let status = self.received(status, from);
                 let checked = self.exact(status, buffer.len()).and_then(|status| whole(status, size));
-                checked.map_err(|error| self.reported(call, error))
+                checked.map_err(|error| self.handle_error(call, error))
             }
-            Err(error) => Err(self.failed(call, error)),
+            Err(error) => Err(self.handle_world_error(call, error)),
         }
     }
 
@@ -401,7 +401,7 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Done<Vec<T>>, Error> {
-        self.told("recv_vec", self.find_and("recv_vec", from.into(), tag.into(), Message::receive))
+        self.handle_result("recv_vec", self.find_and("recv_vec", from.into(), tag.into(), Message::receive))
     }
 
     /// Claims a message and receives it, both within the bounds of this handle.
@@ -445,7 +445,7 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
-        self.told("sendrecv", self.exchange("sendrecv", data, to, buffer, from))
+        self.handle_result("sendrecv", self.exchange("sendrecv", data, to, buffer, from))
     }
 
     fn exchange<T: Element, U: Element>(
@@ -495,7 +495,7 @@ impl Comm {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
         let call = "sendrecv_replace";
         let exchanged = copy_of(buffer).and_then(|data| self.exchange(call, &data, to, buffer, from));
-        self.told(call, exchanged)
+        self.handle_result(call, exchanged)
     }
 
     /// Starts to send `data` and to receive into the elements of `buffer`, as one operation (`MPI_Isendrecv`; MPI 4.1,
@@ -525,7 +525,7 @@ impl Comm {
         recv_tag: impl Into<Tag>,
     ) -> Result<Exchange<S, R>, ExchangeFailed<S, R>> {
         let (to, from) = ((to.into(), tag), (from.into(), recv_tag.into()));
-        self.told("isendrecv", self.begin_exchange("isendrecv", data, to, buffer, from))
+        self.handle_result("isendrecv", self.begin_exchange("isendrecv", data, to, buffer, from))
     }
 
     fn begin_exchange<S: Buffer, R: BufferMut>(
@@ -578,7 +578,7 @@ impl Comm {
             Ok(data) => self.begin_exchange(call, data, to, buffer, from),
             Err(error) => Err(ExchangeFailed { error, data: None, buffer: Some(buffer) }),
         };
-        self.told(call, begun)
+        self.handle_result(call, begun)
     }
 
     /// Returns an empty set of requests, whose results can be taken in the order in which they end. The time-out of
@@ -624,7 +624,7 @@ impl Comm {
         let rank = match to.0.map(|to| self.world_rank(to)) {
             Some(Ok(rank)) => rank,
             Some(Err(error)) => {
-                return Err(Failed { error: self.failed(call, error), buffer: Some(data) });
+                return Err(Failed { error: self.handle_world_error(call, error), buffer: Some(data) });
             }
             None => return self.begin_absent(call, data, tag),
         };
@@ -671,7 +671,7 @@ impl Comm {
             Ok(Some(pattern)) => pattern,
             Ok(None) => return self.begin_absent(call, buffer, tag.tag),
             Err(error) => {
-                return Err(Failed { error: self.failed(call, error), buffer: Some(buffer) });
+                return Err(Failed { error: self.handle_world_error(call, error), buffer: Some(buffer) });
             }
         };
         self.begin(call, buffer, |engine, now, memory, deadline| engine.irecv(now, pattern, memory, deadline))
@@ -709,7 +709,7 @@ impl Comm {
             is_reported = false;
             Ok(value)
         });
-        if is_reported { result } else { self.told("scope", result) }
+        if is_reported { result } else { self.handle_result("scope", result) }
     }
 
     /// Runs `body` with a scope of this handle, or of another one of this communicator.
@@ -753,7 +753,7 @@ impl Comm {
             Some(pattern) => self.local(self.runtime.probe(&pattern, &self.bounds)),
             None => self.absent(tag.tag),
         });
-        self.told("probe", found)
+        self.handle_result("probe", found)
     }
 
     /// Returns the status of the first message that matches and has arrived, if any. The message stays.
@@ -769,7 +769,7 @@ impl Comm {
             },
             None => self.absent(tag.tag).map(Some),
         });
-        self.told("try_probe", found)
+        self.handle_result("try_probe", found)
     }
 
     /// Waits until a message that matches has arrived, and claims it: no other receive can match it any more. MPI calls
@@ -778,7 +778,7 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`probe`](Self::probe).
     pub fn claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, Error> {
-        self.told("claim", self.find("claim", from.into(), tag.into()))
+        self.handle_result("claim", self.find("claim", from.into(), tag.into()))
     }
 
     fn find(&self, call: &'static str, from: Source, tag: Tag) -> Result<Message, Error> {
@@ -793,7 +793,7 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`try_probe`](Self::try_probe).
     pub fn try_claim(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Message>, Error> {
-        self.told("try_claim", self.try_find(from.into(), tag.into()))
+        self.handle_result("try_claim", self.try_find(from.into(), tag.into()))
     }
 
     fn try_find(&self, from: Source, tag: Tag) -> Result<Option<Message>, Error> {
@@ -964,14 +964,14 @@ impl Comm {
     ) -> Result<Request<B>, Failed<B>> {
         let memory = buffer.into_memory();
         let Some(mut entered) = self.runtime.enter(&self.bounds) else {
-            return Err(Failed::new(self.failed(call, self.runtime.refused()), Some(memory)));
+            return Err(Failed::new(self.handle_world_error(call, self.runtime.refused()), Some(memory)));
         };
         match entered.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
             Err((error, memory)) => {
                 // A handler may call the library.
                 drop(entered);
-                Err(Failed::new(self.failed(call, error.public()), Some(memory)))
+                Err(Failed::new(self.handle_world_error(call, error.public()), Some(memory)))
             }
         }
     }
@@ -1075,7 +1075,7 @@ impl Message {
     /// [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<Done<Vec<T>>, Error> {
         let received = self.receive();
-        self.comm.told("Message::recv", received)
+        self.comm.handle_result("Message::recv", received)
     }
 
     pub(crate) fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {

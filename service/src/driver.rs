@@ -67,7 +67,7 @@ impl Comm {
     /// [`Error::DriverExists`] while another one exists for the lane. [`Error::Exhausted`] at the limit of open files.
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn driver(&self) -> Result<Driver, Error> {
-        let bell = self.told("driver", self.runtime.lend_driver())?;
+        let bell = self.handle_result("driver", self.runtime.lend_driver())?;
         Ok(Driver { runtime: Arc::clone(&self.runtime), bell })
     }
 }

@@ -113,7 +113,7 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
             in_turn(Box::new(move || {
                 body(match comm {
                     None => end,
-                    Some(comm) => comm.told("Request::on_end", end),
+                    Some(comm) => comm.handle_result("Request::on_end", end),
                 });
             }));
         }
@@ -241,7 +241,7 @@ impl Future for ProbeFuture {
                 }
             }
         };
-        Poll::Ready(comm.told("probe_async", found))
+        Poll::Ready(comm.handle_result("probe_async", found))
     }
 }
 
@@ -263,7 +263,7 @@ impl Future for ClaimFuture {
                 }
             }
         };
-        let found = comm.told("claim_async", found);
+        let found = comm.handle_result("claim_async", found);
         Poll::Ready(found.map(|(status, claimed)| Message::new(comm.clone(), status, claimed)))
     }
 }

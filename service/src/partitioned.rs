@@ -143,7 +143,7 @@ impl Comm {
         let half = self.half(buffer, partitions, to, |engine, now, rank, bytes| {
             engine.psend_init(now, rank, self.context, tag, bytes, partitions)
         });
-        self.told("psend_init", half).map(PartitionedSend)
+        self.handle_result("psend_init", half).map(PartitionedSend)
     }
 
     /// Initializes a receive of a message from rank `from` into `buffer`, in `partitions` equal partitions: see
@@ -164,7 +164,7 @@ impl Comm {
         let half = self.half(buffer, partitions, from, |engine, now, rank, bytes| {
             engine.precv_init(now, rank, self.context, tag, bytes)
         });
-        self.told("precv_init", half).map(PartitionedRecv)
+        self.handle_result("precv_init", half).map(PartitionedRecv)
     }
 
     fn half<T: Element>(
@@ -218,7 +218,7 @@ impl<T: Element> PartitionedSend<T> {
         let started = self.0.start(|memory, half, engine, now, deadline| {
             engine.start_psend(now, half, memory.marked(), deadline)
         });
-        self.0.comm.told("PartitionedSend::start", started)
+        self.0.comm.handle_result("PartitionedSend::start", started)
     }
 
     /// Takes a partition, to write it and mark it as ready. Several threads may call it at the same time.
@@ -240,7 +240,7 @@ impl<T: Element> PartitionedSend<T> {
     /// ```
     pub fn part(&self, index: usize) -> Result<Part<T>, Error> {
         let range = index..index.saturating_add(1);
-        let memory = self.0.comm.told("PartitionedSend::part", self.0.take(range))?;
+        let memory = self.0.comm.handle_result("PartitionedSend::part", self.0.take(range))?;
         Ok(self.part_of(index, memory))
     }
 
@@ -249,7 +249,7 @@ impl<T: Element> PartitionedSend<T> {
     /// # Errors
     /// [`Error::Inactive`] outside of a round.
     pub fn parts(&self) -> Result<impl Iterator<Item = Part<T>> + '_, Error> {
-        let memory = self.0.comm.told("PartitionedSend::parts", self.0.active())?;
+        let memory = self.0.comm.handle_result("PartitionedSend::parts", self.0.active())?;
         let parts =
             (0..memory.partitions()).filter_map(|index| Some((index, memory.take(index..index + 1)?)));
         Ok(parts.map(|(index, memory)| self.part_of(index, memory)))
@@ -263,7 +263,7 @@ impl<T: Element> PartitionedSend<T> {
     /// # Errors
     /// [`Error::Inactive`] outside of a round, [`Error::NoSuchPartition`], [`Error::PartitionTaken`].
     pub fn ready(&self, range: Range<usize>) -> Result<(), Error> {
-        self.0.comm.told("PartitionedSend::ready", self.0.take(range))?.mark_all();
+        self.0.comm.handle_result("PartitionedSend::ready", self.0.take(range))?.mark_all();
         self.0.comm.runtime.harvest();
         Ok(())
     }
@@ -278,7 +278,7 @@ impl<T: Element> PartitionedSend<T> {
     /// the pair. The receiver may have received some of the partitions, but not all.
     pub fn wait(&mut self) -> Result<Status, Error> {
         let end = self.0.wait();
-        self.0.comm.told("PartitionedSend::wait", end)
+        self.0.comm.handle_result("PartitionedSend::wait", end)
     }
 
     /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
@@ -290,7 +290,7 @@ impl<T: Element> PartitionedSend<T> {
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         let end = self.0.test()?;
-        Some(self.0.comm.told("PartitionedSend::test", end))
+        Some(self.0.comm.handle_result("PartitionedSend::test", end))
     }
 
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
@@ -339,7 +339,7 @@ impl<T: Element> PartitionedRecv<T> {
             };
             engine.start_precv(now, half, all, deadline)
         });
-        self.0.comm.told("PartitionedRecv::start", started)
+        self.0.comm.handle_result("PartitionedRecv::start", started)
     }
 
     /// Returns true if all partitions of a range have arrived in the present round, or in the last round if none is
@@ -351,7 +351,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// [`Error::NoSuchPartition`]. If the partitions have not arrived and the pair has ended, the error of
     /// [`wait`](Self::wait), so that a loop that calls this until they arrive ends too.
     pub fn arrived(&self, range: Range<usize>) -> Result<bool, Error> {
-        self.0.comm.told("PartitionedRecv::arrived", self.have_arrived(range))
+        self.0.comm.handle_result("PartitionedRecv::arrived", self.have_arrived(range))
     }
 
     fn have_arrived(&self, range: Range<usize>) -> Result<bool, Error> {
@@ -382,7 +382,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// [`Error::NoSuchPartition`].
     pub fn partition(&self, index: usize) -> Result<Option<&[T]>, Error> {
         let range = index..index.saturating_add(1);
-        self.0.comm.told("PartitionedRecv::partition", self.0.check(&range))?;
+        self.0.comm.handle_result("PartitionedRecv::partition", self.0.check(&range))?;
         Ok(self.0.memory().read(range))
     }
 
@@ -396,7 +396,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// partitions that have not arrived are undefined.
     pub fn wait(&mut self) -> Result<Status, Error> {
         let end = self.0.wait();
-        self.0.comm.told("PartitionedRecv::wait", end)
+        self.0.comm.handle_result("PartitionedRecv::wait", end)
     }
 
     /// Makes progress, and returns the result of the round if it has ended: see [`wait`](Self::wait).
@@ -408,7 +408,7 @@ impl<T: Element> PartitionedRecv<T> {
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         let end = self.0.test()?;
-        Some(self.0.comm.told("PartitionedRecv::test", end))
+        Some(self.0.comm.handle_result("PartitionedRecv::test", end))
     }
 
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
@@ -577,7 +577,7 @@ impl<T: Element> Half<T> {
         let Self { comm, memory, round, .. } = self;
         let Some(memory) = memory else { unreachable!("the memory is taken with the value") };
         let buffer = if round.is_some() { None } else { memory.as_mut_slice() };
-        buffer.ok_or_else(|| comm.failed(call, Error::RoundActive))
+        buffer.ok_or_else(|| comm.handle_world_error(call, Error::RoundActive))
     }
 
     fn take_buffer(&mut self) -> Option<Vec<T>> {

@@ -146,10 +146,10 @@ pub fn start_all(operations: &mut [&mut dyn Persistent]) -> Result<(), Error> {
     let call = "start_all";
     operations
         .iter()
-        .try_for_each(|operation| operation.comm().told(call, operation.check_inactive(call)))?;
+        .try_for_each(|operation| operation.comm().handle_result(call, operation.check_inactive(call)))?;
     operations.iter_mut().try_for_each(|operation| {
         let started = operation.start_round();
-        operation.comm().told(call, started)
+        operation.comm().handle_result(call, started)
     })
 }
 
@@ -165,7 +165,7 @@ impl Comm {
         tag: u64,
     ) -> Result<PersistentSend<B>, Error> {
         let to = to.into().0.map(|to| self.check_rank(to).and_then(|()| Ok((to, self.world_rank(to)?))));
-        let to = self.told("send_init", to.transpose())?;
+        let to = self.handle_result("send_init", to.transpose())?;
         Ok(PersistentSend { comm: self.clone(), to, tag, round: Round::Inactive(buffer) })
     }
 
@@ -181,7 +181,8 @@ impl Comm {
     ) -> Result<PersistentRecv<B>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let checked = from.rank().map_or(Ok(()), |rank| self.check_rank(rank));
-        let pattern = self.told("recv_init", checked.and_then(|()| self.pattern("recv_init", from, tag)))?;
+        let pattern =
+            self.handle_result("recv_init", checked.and_then(|()| self.pattern("recv_init", from, tag)))?;
         Ok(PersistentRecv { comm: self.clone(), pattern, tag: tag.tag, round: Round::Inactive(buffer) })
     }
 }
@@ -197,7 +198,7 @@ macro_rules! operation {
             /// started.
             pub fn start(&mut self) -> Result<(), Error> {
                 let started = self.start_round();
-                self.comm.told(concat!($named, "::start"), started)
+                self.comm.handle_result(concat!($named, "::start"), started)
             }
 
             /// Waits until the round has ended. The operation is inactive afterwards.
@@ -207,7 +208,7 @@ macro_rules! operation {
             /// [`Request::wait`](crate::Request::wait).
             pub fn wait(&mut self) -> Result<Status, Error> {
                 let end = self.round.wait(&self.comm);
-                self.comm.told(concat!($named, "::wait"), end)
+                self.comm.handle_result(concat!($named, "::wait"), end)
             }
 
             /// Makes progress, and returns the result once the round has ended; `None` while it is under way.
@@ -218,7 +219,7 @@ macro_rules! operation {
             #[must_use = "a result is returned once"]
             pub fn test(&mut self) -> Option<Result<Status, Error>> {
                 let end = self.round.test(&self.comm)?;
-                Some(self.comm.told(concat!($named, "::test"), end))
+                Some(self.comm.handle_result(concat!($named, "::test"), end))
             }
 
             /// Cancels the round if one is under way; [`wait`](Self::wait) returns the result. See
@@ -244,7 +245,9 @@ macro_rules! operation {
             pub fn buffer(&self) -> Result<&B, Error> {
                 match &self.round {
                     Round::Inactive(buffer) => Ok(buffer),
-                    other => Err(self.comm.reported(concat!($named, "::buffer"), other.refusal("buffer"))),
+                    other => {
+                        Err(self.comm.handle_error(concat!($named, "::buffer"), other.refusal("buffer")))
+                    }
                 }
             }
 
@@ -255,9 +258,9 @@ macro_rules! operation {
             pub fn buffer_mut(&mut self) -> Result<&mut B, Error> {
                 match &mut self.round {
                     Round::Inactive(buffer) => Ok(buffer),
-                    other => {
-                        Err(self.comm.failed(concat!($named, "::buffer_mut"), other.refusal("buffer_mut")))
-                    }
+                    other => Err(self
+                        .comm
+                        .handle_world_error(concat!($named, "::buffer_mut"), other.refusal("buffer_mut"))),
                 }
             }
 
@@ -270,7 +273,7 @@ macro_rules! operation {
             pub fn replace_buffer(&mut self, buffer: B) -> Result<Option<B>, Error> {
                 if self.is_active() {
                     let error = Error::Active { call: "replace_buffer" };
-                    return Err(self.comm.failed(concat!($named, "::replace_buffer"), error));
+                    return Err(self.comm.handle_world_error(concat!($named, "::replace_buffer"), error));
                 }
                 match std::mem::replace(&mut self.round, Round::Inactive(buffer)) {
                     Round::Inactive(last) => Ok(Some(last)),

@@ -215,7 +215,9 @@ impl<B: Buffer> Request<B> {
         match self.comm.runtime.test(id, &mut (), &self.comm.bounds) {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(completion)) => Some(self.end(Some(call), completion)),
-            Err(error) => Some(Err(Failed { error: self.comm.failed(call, error), buffer: None })),
+            Err(error) => {
+                Some(Err(Failed { error: self.comm.handle_world_error(call, error), buffer: None }))
+            }
         }
     }
 

@@ -193,7 +193,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
         let begun = self.begin_send(data.as_bytes(), to.into(), tag);
-        self.comm.told("Scope::isend", begun)
+        self.comm.handle_result("Scope::isend", begun)
     }
 
     /// Starts to send a view of data in a [`Layout`](crate::Layout), as [`isend`](Self::isend) does.
@@ -223,7 +223,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
         let begun = self.begin_send(view.bytes, to.into(), tag);
-        self.comm.told("Scope::isend_view", begun)
+        self.comm.handle_result("Scope::isend_view", begun)
     }
 
     fn begin_send<D>(&mut self, data: D, to: Destination, tag: u64) -> Result<Pending<'scope>, Error>
@@ -270,7 +270,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             from.into(),
             tag.into(),
         );
-        self.comm.told("Scope::irecv", begun)
+        self.comm.handle_result("Scope::irecv", begun)
     }
 
     /// Starts to receive into a view of a buffer in a [`Layout`](crate::Layout), as [`irecv`](Self::irecv) does.
@@ -284,7 +284,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
         let begun = self.begin_receive("Scope::irecv_view", view.bytes, view.unit, from.into(), tag.into());
-        self.comm.told("Scope::irecv_view", begun)
+        self.comm.handle_result("Scope::irecv_view", begun)
     }
 
     /// Starts a receive as [`irecv`](Self::irecv) does, without the error handler.
@@ -337,7 +337,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 self.end(place, completion)
             }
         };
-        self.comm.told("Scope::wait", result)
+        self.comm.handle_result("Scope::wait", result)
     }
 
     /// Waits until `request` or another of the `awaited` operations ends. `found` is the place or the key of `request`.
@@ -358,7 +358,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     #[must_use = "a result is returned once"]
     pub fn test(&mut self, operation: &mut Pending<'scope>) -> Option<Result<Status, Error>> {
         let result = self.try_wait(operation)?;
-        Some(self.comm.told("Scope::test", result))
+        Some(self.comm.handle_result("Scope::test", result))
     }
 
     fn try_wait(&mut self, operation: &mut Pending<'scope>) -> Option<Result<Status, Error>> {

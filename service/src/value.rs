@@ -60,11 +60,11 @@ impl Comm {
         tag: u64,
     ) -> Result<(), Error> {
         let call = "send_value";
-        let bytes = self.told(call, encode(value))?;
-        let Some(to) = to.into().0 else { return self.told(call, self.absent(tag).map(drop)) };
+        let bytes = self.handle_result(call, encode(value))?;
+        let Some(to) = to.into().0 else { return self.handle_result(call, self.absent(tag).map(drop)) };
         match self.world_rank(to) {
             Ok(rank) => self.send_bytes(call, rank, tag, &bytes[..]),
-            Err(error) => Err(self.failed(call, error)),
+            Err(error) => Err(self.handle_world_error(call, error)),
         }
     }
 
@@ -90,7 +90,7 @@ impl Comm {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Request<Vec<u8>>, Error> {
-        let bytes = self.told("isend_value", encode(value))?;
+        let bytes = self.handle_result("isend_value", encode(value))?;
         self.start_send("isend_value", bytes, to.into(), tag).map_err(Error::from)
     }
 
@@ -139,7 +139,7 @@ impl Comm {
     ) -> Result<(T, Status), Error> {
         let call = "recv_value";
         let receive = |message: &mut Message| value_of(message, max_bytes);
-        self.told(call, self.find_and(call, from.into(), tag.into(), receive))
+        self.handle_result(call, self.find_and(call, from.into(), tag.into(), receive))
     }
 
     /// Starts to receive a value, whose message has at most `max_bytes` bytes, as [`recv_value`](Self::recv_value) does.
@@ -169,7 +169,7 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<ValueRequest<T>, Error> {
         let call = "irecv_value";
-        let buffer = self.told(call, zeroed(max_bytes))?;
+        let buffer = self.handle_result(call, zeroed(max_bytes))?;
         let request = self.post(call, buffer, from.into(), tag.into())?;
         Ok(ValueRequest { request, max_bytes, value: PhantomData })
     }
@@ -193,7 +193,7 @@ impl Message {
     /// ```
     pub fn recv_value<T: DeserializeOwned>(mut self, max_bytes: usize) -> Result<(T, Status), Error> {
         let received = value_of(&mut self, max_bytes);
-        self.comm.told("Message::recv_value", received)
+        self.comm.handle_result("Message::recv_value", received)
     }
 
     /// Starts to receive it as a value, into memory of its length: see [`Comm::irecv_value`].
@@ -214,7 +214,7 @@ impl Message {
     pub fn irecv_value<T: DeserializeOwned>(self, max_bytes: usize) -> Result<ValueRequest<T>, Error> {
         let call = "Message::irecv_value";
         let buffer = limited(self.status(), max_bytes).and_then(|()| zeroed(self.status().bytes));
-        let buffer = self.comm.told(call, buffer)?;
+        let buffer = self.comm.handle_result(call, buffer)?;
         let request = self.start_recv(call, buffer)?;
         Ok(ValueRequest { request, max_bytes, value: PhantomData })
     }
@@ -344,7 +344,7 @@ fn value_in<T: DeserializeOwned>(
     call: &'static str,
 ) -> Result<(T, Status), Error> {
     let Done { buffer, status } = done?;
-    comm.told(call, decode(&buffer[..status.bytes], status, max_bytes))
+    comm.handle_result(call, decode(&buffer[..status.bytes], status, max_bytes))
 }
 
 /// Checks the length of a message.

@@ -14,8 +14,8 @@ pub struct Config {
     /// more, because it keeps sending and does not receive, has failed.
     pub answers_max: usize,
     /// Budget in bytes for memory of operations that have ended for the caller, but that a port may still access: see
-    /// [`Link::leaves_memory`].
+    /// [`Link::may_use_memory`].
     ///
-    /// [`Link::leaves_memory`]: super::Link::leaves_memory
+    /// [`Link::may_use_memory`]: super::Link::may_use_memory
     pub quarantine_max: u64,
 }

@@ -11,7 +11,7 @@ pub(super) struct Allowance {
     /// The total that was spent.
     spent: u32,
     /// True if the peer was asked for more credit and has not answered.
-    pub(super) is_asked: bool,
+    pub(super) is_requested: bool,
     /// True if the peer answered that it has no more credit to give.
     pub(super) is_exhausted: bool,
 }
@@ -44,7 +44,7 @@ impl Allowance {
         let is_answer = has_more || is_exhausted;
         if is_answer {
             self.is_exhausted = !has_more;
-            self.is_asked = false;
+            self.is_requested = false;
         }
         is_answer
     }
@@ -62,7 +62,7 @@ pub(super) struct Grant {
     /// The most credit that the peer may hold unused.
     window: u32,
     /// True if the peer asked for more credit and waits for an answer.
-    pub(super) is_asked: bool,
+    pub(super) is_requested: bool,
 }
 
 impl Grant {
@@ -215,9 +215,9 @@ mod tests {
 
     #[test]
     fn a_question_is_answered_by_more_or_by_none() {
-        let mut allowance = Allowance { is_asked: true, ..Allowance::default() };
-        assert!(!allowance.update(0, false) && allowance.is_asked, "no news is no answer");
-        assert!(allowance.update(0, true) && !allowance.is_asked && allowance.is_exhausted);
+        let mut allowance = Allowance { is_requested: true, ..Allowance::default() };
+        assert!(!allowance.update(0, false) && allowance.is_requested, "no news is no answer");
+        assert!(allowance.update(0, true) && !allowance.is_requested && allowance.is_exhausted);
         assert!(allowance.update(10, false) && !allowance.is_exhausted && allowance.left() == 10);
         assert!(allowance.update(20, true) && !allowance.is_exhausted, "some is more than none");
     }

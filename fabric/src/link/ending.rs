@@ -10,7 +10,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// [`Engine::peer_failed`] or [`Engine::peer_left`]. Then a goodbye is not final: if the process fails after its
     /// goodbye, the rank has failed.
     pub fn expect_word(&mut self) {
-        self.link.expects_word = true;
+        self.link.expects_report = true;
     }
 
     /// Returns the time at which a rank said goodbye or its connection was lost, if the launcher's report of its end
@@ -20,7 +20,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let state = &self.link.peers[peer];
         // After a lost connection a short wait can pay even without `expect_word`: a report may come although none was
         // announced.
-        let may_come = self.link.expects_word || state.standing == Standing::Failed(Cause::Lost);
+        let may_come = self.link.expects_report || state.standing == Standing::Failed(Cause::Lost);
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }
 
@@ -47,7 +47,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.announced = None;
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
             self.link.fail(&mut self.stack, peer, cause);
-            self.link.peers[peer].is_told = true;
+            self.link.peers[peer].has_report = true;
             self.drive(&mut ());
         }
         Ok(())
@@ -106,14 +106,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
     pub fn peer_left(&mut self, rank: WorldRank, incarnation: Option<u32>) -> Result<(), Error> {
         if let Some(peer) = self.link.whose_end(&mut self.stack, rank, incarnation)? {
             crate::event!(DEBUG, peer = rank.0, "peer left");
-            self.link.farewell(&mut self.stack, peer);
+            self.link.peer_left(&mut self.stack, peer);
             let state = &mut self.link.peers[peer];
-            state.is_told = true;
+            state.has_report = true;
             if state.standing == Standing::Failed(Cause::Lost) {
                 state.standing = Standing::Failed(Cause::Left);
-                self.stack.ended(&mut self.link, peer, &Ending::Explained(&Cause::Left));
+                self.stack.peer_ended(&mut self.link, peer, &Ending::Explained(&Cause::Left));
             }
-            self.link.depart(peer);
+            self.link.disconnect(peer);
             self.drive(&mut ());
         }
         Ok(())
@@ -148,7 +148,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         for peer in all {
             let state = &mut link.peers[peer];
             if state.is_alive() && (state.path.is_some() || !state.is_idle()) {
-                state.lanes.insert_goodbye();
+                state.queued.insert_goodbye();
                 link.list(peer);
             }
         }
@@ -237,25 +237,25 @@ impl Link {
     /// Ends a peer that failed, and the operations with it. A peer that has said goodbye counts as failed only if the
     /// launcher reports that its process died, or if a later incarnation appears.
     pub(super) fn fail<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
-        let expects_word = self.expects_word;
+        let expects_report = self.expects_report;
         let state = &mut self.peers[peer];
         match (&state.standing, &cause) {
             (Standing::Alive, _) => {}
             // The launcher knows more than the port, which only noticed the lost connection.
             (Standing::Failed(Cause::Lost), Cause::Died(_) | Cause::GaveUp(_)) => {
                 state.standing = Standing::Failed(cause.clone());
-                stack.ended(self, peer, &Ending::Explained(&cause));
-                return self.depart(peer);
+                stack.peer_ended(self, peer, &Ending::Explained(&cause));
+                return self.disconnect(peer);
             }
-            (Standing::Left, Cause::Died(_)) if expects_word => {
+            (Standing::Left, Cause::Died(_)) if expects_report => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
             // A later incarnation means that this one failed, because the launcher restarts only failed ranks. The
             // launcher's report of the failure has not arrived yet.
-            (Standing::Left, Cause::Restarted) if expects_word && !state.is_told => {
+            (Standing::Left, Cause::Restarted) if expects_report && !state.has_report => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
-            _ => return self.depart(peer),
+            _ => return self.disconnect(peer),
         }
         if let Some(incarnation) = state.incarnation
             && cause.is_own_verdict()
@@ -270,8 +270,8 @@ impl Link {
         self.counters.failed_peers += 1;
         crate::event!(WARN, peer = state.rank.0, ?cause, "peer failed");
         self.end(peer, Standing::Failed(cause.clone()));
-        self.depart(peer);
-        stack.ended(self, peer, &Ending::Failed(&cause));
+        self.disconnect(peer);
+        stack.peer_ended(self, peer, &Ending::Failed(&cause));
     }
 
     /// Ends a peer that failed after its goodbye. The operations that waited for the peer have ended at the goodbye.
@@ -282,41 +282,41 @@ impl Link {
         crate::event!(WARN, peer = state.rank.0, ?cause, "peer failed after its goodbye");
         self.counters.failed_peers += 1;
         state.standing = Standing::Failed(cause.clone());
-        stack.ended(self, peer, &Ending::FailedAfterGoodbye(&cause));
-        self.depart(peer);
+        stack.peer_ended(self, peer, &Ending::FailedAfterGoodbye(&cause));
+        self.disconnect(peer);
     }
 
     /// Handles the goodbye of a peer: operations that wait for the peer end, and the messages that it has sent can
     /// still be received.
-    pub(super) fn farewell<S: Stack>(&mut self, stack: &mut S, peer: Peer) {
+    pub(super) fn peer_left<S: Stack>(&mut self, stack: &mut S, peer: Peer) {
         if !self.peers[peer].is_alive() {
             return;
         }
         self.end(peer, Standing::Left);
-        stack.ended(self, peer, &Ending::Left);
+        stack.peer_ended(self, peer, &Ending::Left);
     }
 
     fn end(&mut self, peer: Peer, standing: Standing) {
         let state = &mut self.peers[peer];
         self.credit_out -= u64::from(state.grant.revoke());
         if state.is_alive() && state.rank != self.identity.rank {
-            self.ended += 1;
+            self.ended_peers += 1;
         }
         state.standing = standing;
         state.ended_at = self.now;
         // A queued hello is kept: the peer accepts the acknowledgement of its goodbye only after this side's hello.
         state.packets.retain(Packet::is_hello);
-        state.lanes.clear();
+        state.queued.clear();
     }
 
     /// Drops what is queued for a peer that has ended, and cuts off the path to it. Afterwards this side can neither
     /// acknowledge the peer's goodbye nor fetch bytes of its messages.
-    fn depart(&mut self, peer: Peer) {
+    fn disconnect(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         state.packets.clear();
-        state.lanes.clear();
-        self.severed.extend(state.path.take());
-        self.has_work |= !self.severed.is_empty();
+        state.queued.clear();
+        self.to_fence.extend(state.path.take());
+        self.has_work |= !self.to_fence.is_empty();
     }
 
     /// Makes a peer that has ended ready for its next incarnation.
@@ -324,9 +324,9 @@ impl Link {
         let state = &self.peers[peer];
         let has_failed = matches!(state.standing, Standing::Failed(_));
         if !state.is_alive() && state.rank != self.identity.rank {
-            self.ended -= 1;
+            self.ended_peers -= 1;
         }
-        stack.ended(self, peer, &Ending::Renewed { has_failed });
+        stack.peer_ended(self, peer, &Ending::Renewed { has_failed });
         self.peers.renew(peer);
     }
 
@@ -356,7 +356,7 @@ impl Link {
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         let others = self.identity.size - 1;
-        others > 0 && self.ended == others && self.is_alone()
+        others > 0 && self.ended_peers == others && self.is_alone()
     }
 
     /// Returns true if no message of this rank to itself is under way.
@@ -376,7 +376,7 @@ impl Link {
     /// Returns true if a peer that has ended is not expected to be restarted.
     fn is_gone(&self, state: &PeerState) -> bool {
         let is_final = match state.standing {
-            _ if state.is_told || !self.expects_word => true,
+            _ if state.has_report || !self.expects_report => true,
             Standing::Left => false,
             // The process may be alive although its connection is lost, and then the launcher never reports its end. So
             // the launcher's report is awaited for a limited time.

@@ -4,7 +4,7 @@ use super::inbound::Inbound;
 use super::numbers::Incarnation;
 use super::outbound::LATE_NS;
 use super::{
-    Config, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Place, Stack, Time, Timer, WorldRank,
+    Config, Contact, Error, Expiry, Fault, GivenUp, Identity, Lent, Link, Out, Stack, Time, Timer, WorldRank,
 };
 use crate::wire::Flags;
 use crate::{Address, Caps, Port};
@@ -85,10 +85,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Does the queued work. `polled` is the number of events of the poll that calls this, or `None` outside of a poll;
     /// then no timer is taken.
     fn drain<L: Lent>(&mut self, lent: &mut L, polled: Option<usize>) {
-        while let Some((peer, place)) = self.link.callers.pop() {
-            self.connect(peer, &place);
+        while let Some((peer, contact)) = self.link.contacts.pop() {
+            self.connect(peer, &contact);
         }
-        self.sever();
+        self.fence_disconnected();
         self.replenish();
         let mut pieces = self.stack.backlog().min(PIECES_MAX);
         while pieces > 0 {
@@ -121,9 +121,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.link.quarantine.release();
         let link = &mut self.link;
         link.has_work = !(link.senders.is_empty()
-            && link.starving.is_empty()
-            && link.severed.is_empty()
-            && link.callers.is_empty())
+            && link.needs_credit.is_empty()
+            && link.to_fence.is_empty()
+            && link.contacts.is_empty())
             || self.stack.backlog() > 0;
     }
 
@@ -187,7 +187,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             && self.link.peers[peer].incarnation != Some(incarnation)
             && self.link.expects(&mut self.stack, peer, incarnation)
         {
-            self.sever();
+            self.fence_disconnected();
             self.link.peers[peer].incarnation = Some(incarnation);
         }
         Ok(())
@@ -218,7 +218,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// [`Error::InvalidRank`].
     pub fn introduce(&mut self, rank: WorldRank, incarnation: u32, address: Address) -> Result<(), Error> {
         let peer = self.link.find_or_meet(rank)?;
-        self.link.callers.push((peer, Place { incarnation: Incarnation::new(incarnation), address }));
+        self.link.contacts.push((peer, Contact { incarnation: Incarnation::new(incarnation), address }));
         self.drive(&mut ());
         Ok(())
     }
@@ -298,15 +298,15 @@ impl Link {
         assert_eq!(self.credit_out, unused, "the credit that is out is the sum over all peers");
         let mut listed = vec![0; self.peers.len()];
         self.senders.iter().for_each(|peer| listed[peer.index()] += 1);
-        let mut starving = vec![0; self.peers.len()];
-        self.starving.iter().for_each(|peer| starving[peer.index()] += 1);
+        let mut needs_credit = vec![0; self.peers.len()];
+        self.needs_credit.iter().for_each(|peer| needs_credit[peer.index()] += 1);
         let mut ended = 0;
         for (peer, state) in self.peers.iter() {
             assert_eq!(listed[peer.index()], usize::from(state.listed), "{peer:?} in the list of senders");
             assert_eq!(
-                starving[peer.index()],
-                usize::from(state.starving),
-                "{peer:?} in the list of the starving"
+                needs_credit[peer.index()],
+                usize::from(state.needs_credit),
+                "{peer:?} in the list of the needs_credit"
             );
             assert_eq!(self.peers.find_slowly(state.rank), Some(peer), "the name of rank {}", state.rank);
             assert!(
@@ -315,11 +315,11 @@ impl Link {
             );
             ended += u32::from(!state.is_alive() && state.rank != self.identity.rank);
         }
-        assert_eq!(self.ended, ended, "ranks that have ended");
+        assert_eq!(self.ended_peers, ended, "ranks that have ended");
         let is_idle = self.senders.is_empty()
-            && self.starving.is_empty()
-            && self.callers.is_empty()
-            && self.severed.is_empty();
+            && self.needs_credit.is_empty()
+            && self.contacts.is_empty()
+            && self.to_fence.is_empty();
         assert!(self.has_work || is_idle, "work is noted");
     }
 }

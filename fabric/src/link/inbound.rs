@@ -1,7 +1,7 @@
 //! The path of a received packet: it is admitted or refused, then dispatched to its protocol.
 
 use super::numbers::{Incarnation, Sequence};
-use super::peer::{Packet, PeerState, Place, Standing};
+use super::peer::{Contact, Packet, PeerState, Standing};
 use super::{Cause, Done, Fault, Hello, KEY_BITS, Lent, Link, Peer, Stack, WorldRank, control};
 use crate::port::gather;
 use crate::wire::{Flags, Header, Protocol, VERSION, WireError, prefix};
@@ -233,7 +233,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             (WorldRank(header.sender.get()), Incarnation::new(header.incarnation.get()));
         let link = &mut *self.link;
         let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
-        let place = Place { incarnation, address: Address(address.to_vec()) };
+        let contact = Contact { incarnation, address: Address(address.to_vec()) };
         match link.peers[peer].incarnation {
             Some(known) if known == incarnation => {
                 link.peers[peer].is_alive().then_some(())?;
@@ -241,7 +241,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
                     link.meet_again(peer, header);
                     if link.peers[peer].path.is_none() {
                         // The port had no room for the peer when the first hello came. Try again.
-                        link.call(peer, place);
+                        link.note_contact(peer, contact);
                     }
                     return Some(());
                 }
@@ -267,10 +267,10 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         state.grant.set_window(u32::try_from(window).unwrap_or(u32::MAX / 4));
         // The peer has no credit yet, and may have data to send. So the peer counts as having asked for credit: the
         // answer says how much it gets, or that it gets none.
-        state.grant.is_asked = true;
+        state.grant.is_requested = true;
         link.credit_news(peer, header.grant.get(), header.flags());
-        link.call(peer, place);
-        link.starve(peer);
+        link.note_contact(peer, contact);
+        link.list_for_credit(peer);
         Some(())
     }
 
@@ -281,7 +281,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             control::CREDIT => {}
             // The goodbye has the flag `URGENT`, so `handled` acknowledges it. The sender waits for the
             // acknowledgement.
-            control::BYE => self.link.farewell(self.stack, peer),
+            control::BYE => self.link.peer_left(self.stack, peer),
             theirs => return Err(Fault::new(peer, WireError::Kind { theirs })),
         }
         Ok(())
@@ -321,9 +321,9 @@ impl Link {
             self.credit_news(peer, header.grant.get(), header.flags());
             self.list(peer);
         } else {
-            state.grant.is_asked = true;
+            state.grant.is_requested = true;
             self.note_stale();
-            self.starve(peer);
+            self.list_for_credit(peer);
         }
     }
 
@@ -345,8 +345,8 @@ impl Link {
         let most = self.config.window_max.min(self.config.credit_max);
         let state = &mut self.peers[peer];
         state.grant.widen(u32::try_from(most).unwrap_or(u32::MAX / 4));
-        state.grant.is_asked = true;
-        self.starve(peer);
+        state.grant.is_requested = true;
+        self.list_for_credit(peer);
     }
 
     /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets that have arrived before it
@@ -362,8 +362,8 @@ impl Link {
     }
 
     /// Notes the address of a peer, to which the next drive connects.
-    pub(super) fn call(&mut self, peer: Peer, place: Place) {
-        self.callers.push((peer, place));
+    pub(super) fn note_contact(&mut self, peer: Peer, contact: Contact) {
+        self.contacts.push((peer, contact));
         self.has_work = true;
     }
 }

@@ -4,42 +4,42 @@ use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use super::numbers::{Incarnation, Sequence};
-use super::peer::{Packet, Place};
+use super::peer::{Contact, Packet};
 use super::{Cause, Engine, Fault, Hello, Lent, Link, Out, Peer, Stack, Timer, Turn, control};
 use crate::wire::{Flags, Protocol};
 use crate::{PeerId, Port, PortError, Post};
 
 impl<P: Port, S: Stack> Engine<P, S> {
     /// Fences the paths of peers that failed.
-    pub(super) fn sever(&mut self) {
-        for path in std::mem::take(&mut self.link.severed) {
+    pub(super) fn fence_disconnected(&mut self) {
+        for path in std::mem::take(&mut self.link.to_fence) {
             self.port.fence_peer(path);
         }
     }
 
     /// Resolves the address of a peer, and sends it a hello.
-    pub(super) fn connect(&mut self, peer: Peer, place: &Place) {
-        if !self.link.expects(&mut self.stack, peer, place.incarnation) {
+    pub(super) fn connect(&mut self, peer: Peer, contact: &Contact) {
+        if !self.link.expects(&mut self.stack, peer, contact.incarnation) {
             return;
         }
         // The paths of former incarnations must be fenced before an address is resolved: if the new incarnation has the
         // same address, the port would return the old path.
-        self.sever();
+        self.fence_disconnected();
         let state = &mut self.link.peers[peer];
-        state.incarnation = Some(place.incarnation);
+        state.incarnation = Some(contact.incarnation);
         if state.path.is_some() {
             return;
         }
-        let path = match self.port.resolve(&place.address) {
+        let path = match self.port.resolve(&contact.address) {
             Ok(path) => path,
             Err(PortError::Exhausted { what, hint }) => return self.no_path(peer, what, &hint),
             Err(error) => return self.fault(Fault::new(peer, Cause::from(error))),
         };
         state.path = Some(path);
-        state.allowance.is_asked = true;
-        self.stack.path(&mut self.link, peer, self.port.caps_for(path));
+        state.allowance.is_requested = true;
+        self.stack.path_resolved(&mut self.link, peer, self.port.caps_for(path));
         self.greet(peer, Flags::empty());
-        self.link.starve(peer);
+        self.link.list_for_credit(peer);
     }
 
     /// Queues a hello to a peer, before everything else that waits to be sent to it.
@@ -65,13 +65,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
     pub(super) fn replenish(&mut self) {
         // With smaller grants, a packet with credit would be sent for every few bytes of data.
         let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);
-        for _ in 0..self.link.starving.len() {
+        for _ in 0..self.link.needs_credit.len() {
             let link = &mut self.link;
-            let Some(peer) = link.starving.pop_front() else { break };
+            let Some(peer) = link.needs_credit.pop_front() else { break };
             let used = link.credit_out + link.held;
             let room = u32::try_from(link.config.credit_max.saturating_sub(used)).unwrap_or(u32::MAX);
             let state = &mut link.peers[peer];
-            state.starving = false;
+            state.needs_credit = false;
             // Without a path no credit can be sent. `connect` puts the peer in this list again when it has a path.
             if !state.is_alive() || !state.heard || state.path.is_none() {
                 continue;
@@ -79,7 +79,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let given = state.grant.refill(room, least);
             link.credit_out += u64::from(given);
             let is_short = state.grant.has_urgent_news() && state.packets.is_empty();
-            if std::mem::take(&mut state.grant.is_asked) || is_short {
+            if std::mem::take(&mut state.grant.is_requested) || is_short {
                 let flags = if given == 0 { Flags::EXHAUSTED } else { Flags::empty() };
                 // If a packet to the peer waits for room in the port, that packet carries the answer, so a peer that
                 // asks repeatedly does not cause more packets. The carrier must be a hello until the peer has answered
@@ -96,7 +96,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let link = &mut self.link;
             if link.peers[peer].grant.is_low() {
                 // The budget allowed too little. Keep the peer in the list, to try again at the next drive.
-                link.starve(peer);
+                link.list_for_credit(peer);
             }
         }
     }
@@ -117,10 +117,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
             }
             let turn = if !state.packets.is_empty() {
                 self.send_packet(peer, path, is_hello)
-            } else if let Some(protocol) = state.lanes.next() {
+            } else if let Some(protocol) = state.queued.next() {
                 let mut out = Out { port: &mut self.port, link };
                 self.stack.next(&mut out, peer, protocol)
-            } else if state.lanes.has_goodbye() && !self.stack.holds(peer) {
+            } else if state.queued.has_goodbye() && !self.stack.has_data_for(peer) {
                 self.send_goodbye(peer, path)
             } else {
                 return;
@@ -135,9 +135,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 }
                 Ok(Turn::NoAnswer) => return,
                 // The peer has been asked for credit. It is listed again when its answer comes.
-                Ok(Turn::NoCredit) if state.allowance.is_asked => return,
+                Ok(Turn::NoCredit) if state.allowance.is_requested => return,
                 Ok(Turn::NoCredit) => {
-                    state.allowance.is_asked = true;
+                    state.allowance.is_requested = true;
                     state.packets.push_back(Packet::credit(Flags::STARVED));
                 }
                 // The peer has no room for another sender. Only the first packet to a peer can end in this way: it
@@ -181,7 +181,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let post = self.port.send(path, header.as_bytes(), &[])?;
         if post == Post::Done {
             let state = &mut link.peers[peer];
-            state.lanes.remove_goodbye();
+            state.queued.remove_goodbye();
             state.bye = Some(state.sequence);
             state.sent();
             self.stack.said_goodbye(link, peer);
@@ -209,7 +209,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let state = &mut self.link.peers[peer];
         (state.path, state.sought) = (None, false);
         state.packets.clear();
-        state.lanes.clear();
+        state.queued.clear();
         self.stack.no_path(&mut self.link, peer, what, hint);
     }
 }

@@ -37,7 +37,7 @@ pub struct PeerState {
     /// The time at which the peer ceased to take part.
     pub(super) ended_at: Time,
     /// True if the launcher has reported how the peer's process ended.
-    pub(super) is_told: bool,
+    pub(super) has_report: bool,
     /// True if the launcher has announced that it restarts the peer.
     pub(super) returns: bool,
     /// The port's name for the peer, once the peer's address is known.
@@ -46,7 +46,7 @@ pub struct PeerState {
     pub(super) sought: bool,
     /// The maximum length of a tagged message that a send passes to the port within its call, in one packet. The
     /// protocol of tagged messages sets it once the path to the peer is known.
-    pub(super) at_once_max: usize,
+    pub(super) immediate_max: usize,
 
     /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
     /// peer finds its state for this side.
@@ -69,7 +69,7 @@ pub struct PeerState {
     /// else.
     pub(super) packets: VecDeque<Packet>,
     /// The protocols with something to send.
-    pub(super) lanes: Lanes,
+    pub(super) queued: QueuedProtocols,
     /// True if the peer is in the link's list of peers with something to send.
     pub(super) listed: bool,
 
@@ -80,7 +80,7 @@ pub struct PeerState {
     /// The credit for the peer's data.
     pub(super) grant: Grant,
     /// True if the peer is in the link's list of peers that need credit.
-    pub(super) starving: bool,
+    pub(super) needs_credit: bool,
     /// Counts of messages exchanged with the rank, in all its incarnations.
     pub(super) traffic: Traffic,
 }
@@ -99,16 +99,16 @@ pub enum Standing {
 /// The set of protocols that have something to send to one peer, and a bit for the goodbye. The protocols take turns;
 /// the goodbye comes after all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lanes {
+pub(super) struct QueuedProtocols {
     set: u8,
     /// The protocol that was served last.
     last: u8,
 }
 
 /// The bit of the goodbye is not the bit of any protocol.
-const _: () = assert!((1_u32 << Protocol::LAST as u32) < Lanes::GOODBYE as u32);
+const _: () = assert!((1_u32 << Protocol::LAST as u32) < QueuedProtocols::GOODBYE as u32);
 
-impl Lanes {
+impl QueuedProtocols {
     const GOODBYE: u8 = 1 << 7;
 
     #[inline]
@@ -137,12 +137,12 @@ impl Lanes {
     /// Returns the protocol whose turn it is: the next one after the one served last.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Protocol> {
-        let lanes = self.set & !Self::GOODBYE;
-        if lanes == 0 {
+        let queued = self.set & !Self::GOODBYE;
+        if queued == 0 {
             return None;
         }
-        let behind = lanes & !((2 << self.last) - 1);
-        let chosen = if behind == 0 { lanes } else { behind };
+        let behind = queued & !((2 << self.last) - 1);
+        let chosen = if behind == 0 { queued } else { behind };
         self.last = chosen.trailing_zeros() as u8;
         Protocol::from_number(self.last)
     }
@@ -192,11 +192,11 @@ impl PeerState {
             standing: Standing::Alive,
             is_stopped: false,
             ended_at: Time::ZERO,
-            is_told: false,
+            has_report: false,
             returns: false,
             path: None,
             sought: false,
-            at_once_max: 0,
+            immediate_max: 0,
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
@@ -206,12 +206,12 @@ impl PeerState {
             answered: false,
             allowance: Allowance::default(),
             packets: VecDeque::new(),
-            lanes: Lanes::default(),
+            queued: QueuedProtocols::default(),
             listed: false,
             expected: Sequence::HELLO,
             heard: false,
             grant: Grant::default(),
-            starving: false,
+            needs_credit: false,
             traffic: Traffic::default(),
         }
     }
@@ -281,8 +281,8 @@ impl PeerState {
 
     /// Returns true if the peer was asked for credit and has not answered.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.allowance.is_asked
+    pub fn is_credit_requested(&self) -> bool {
+        self.allowance.is_requested
     }
 
     /// Returns true if the peer has answered that it can grant no credit for now.
@@ -294,15 +294,15 @@ impl PeerState {
     /// Returns the maximum length of a tagged message that a send passes to the port within its call, in one packet.
     #[inline]
     #[must_use]
-    pub fn at_once_max(&self) -> usize {
-        self.at_once_max
+    pub fn immediate_max(&self) -> usize {
+        self.immediate_max
     }
 
     /// Returns true if nothing waits to be sent to the peer, except for bytes of long messages.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.packets.is_empty() && self.lanes.is_empty()
+        self.packets.is_empty() && self.queued.is_empty()
     }
 
     /// Returns true if every packet that this engine has sent to itself has arrived. Call it only for the state of this
@@ -354,13 +354,13 @@ impl PeerState {
     }
 
     /// Sets the maximum length of a tagged message that a send passes to the port within its call, in one packet.
-    pub fn set_at_once_max(&mut self, bytes: usize) {
-        self.at_once_max = bytes;
+    pub fn set_immediate_max(&mut self, bytes: usize) {
+        self.immediate_max = bytes;
     }
 
     /// Notes that a packet has asked the peer for credit.
-    pub fn set_asked(&mut self) {
-        self.allowance.is_asked = true;
+    pub fn set_credit_requested(&mut self) {
+        self.allowance.is_requested = true;
     }
 
     /// Records that the port has accepted a packet to the peer: advances the sequence number, and notes that the peer
@@ -374,7 +374,7 @@ impl PeerState {
     /// Returns true if the peer has said goodbye or the port has lost it, and the launcher has not yet reported how its
     /// process ended.
     pub(super) fn awaits_word(&self) -> bool {
-        !self.is_told && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
+        !self.has_report && matches!(self.standing, Standing::Left | Standing::Failed(Cause::Lost))
     }
 }
 
@@ -437,9 +437,9 @@ impl Peers {
         let state = &mut self[peer];
         // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. When the
         // lists and the timer are handled later, there is no work for the peer.
-        let (listed, starving, traffic) = (state.listed, state.starving, state.traffic);
+        let (listed, needs_credit, traffic) = (state.listed, state.needs_credit, state.traffic);
         let greeting_due = state.greeting_due;
-        *state = PeerState { listed, starving, traffic, greeting_due, ..PeerState::new(state.rank) };
+        *state = PeerState { listed, needs_credit, traffic, greeting_due, ..PeerState::new(state.rank) };
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
@@ -498,7 +498,7 @@ impl Hasher for RankHasher {
 
 /// An address with the incarnation of the process that listens there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Contact {
     pub(super) incarnation: Incarnation,
     pub(super) address: Address,
 }
@@ -509,22 +509,22 @@ mod tests {
 
     #[test]
     fn protocols_take_turns() {
-        let mut lanes = Lanes::default();
-        assert_eq!(lanes.next(), None);
+        let mut queued = QueuedProtocols::default();
+        assert_eq!(queued.next(), None);
         let all = [Protocol::P2p, Protocol::Rma, Protocol::Coll];
-        all.into_iter().for_each(|protocol| lanes.insert(protocol));
-        lanes.insert_goodbye();
+        all.into_iter().for_each(|protocol| queued.insert(protocol));
+        queued.insert_goodbye();
         for protocol in [all, all].concat() {
-            assert_eq!(lanes.next(), Some(protocol));
+            assert_eq!(queued.next(), Some(protocol));
         }
-        lanes.remove(Protocol::Rma);
-        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [all[0], all[2], all[0]].map(Some));
-        lanes.remove(Protocol::P2p);
-        lanes.remove(Protocol::Coll);
-        assert_eq!(lanes.next(), None);
-        assert!(lanes.has_goodbye() && !lanes.is_empty(), "the goodbye comes after all of them");
-        lanes.remove_goodbye();
-        assert!(lanes.is_empty());
+        queued.remove(Protocol::Rma);
+        assert_eq!([queued.next(), queued.next(), queued.next()], [all[0], all[2], all[0]].map(Some));
+        queued.remove(Protocol::P2p);
+        queued.remove(Protocol::Coll);
+        assert_eq!(queued.next(), None);
+        assert!(queued.has_goodbye() && !queued.is_empty(), "the goodbye comes after all of them");
+        queued.remove_goodbye();
+        assert!(queued.is_empty());
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub trait Slot {
 /// end of a request.
 #[derive(Debug)]
 pub struct Slots<T> {
-    all: Vec<Place<T>>,
+    all: Vec<Entry<T>>,
     /// The first free place, or the number of places if none is free.
     free: u32,
     len: usize,
@@ -99,7 +99,7 @@ pub struct Slots<T> {
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Place<T> {
+struct Entry<T> {
     /// The generation of the value in this place. In a free place: [`FREE`], combined with the index of the next free
     /// place.
     generation: u64,
@@ -109,7 +109,7 @@ struct Place<T> {
 
 impl<T: Slot> Slots<T> {
     /// Bytes that each value takes.
-    pub const BYTES: usize = size_of::<Place<T>>();
+    pub const BYTES: usize = size_of::<Entry<T>>();
 
     /// Makes an empty table for the requests of a protocol.
     #[must_use]
@@ -139,7 +139,7 @@ impl<T: Slot> Slots<T> {
             None => {
                 // The index fits in 32 bits: 2^32 places would not fit in memory.
                 self.free += 1;
-                self.all.push(Place { generation: id.generation.into(), value });
+                self.all.push(Entry { generation: id.generation.into(), value });
             }
         }
         id

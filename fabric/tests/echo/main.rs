@@ -39,7 +39,7 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
 fn challenge<P: Port>(ports: [P; 2], now: impl Fn() -> Time, mut rest: impl FnMut()) {
     let [mut caller, mut echo] = pair(ports, || Echo::new(Protocol::Rpc));
     let start = |caller: &mut Engine<P, Echo>, bytes: &[u8], deadline| {
-        let to = caller.link_mut().alive(WorldRank(1)).unwrap();
+        let to = caller.link_mut().live_peer(WorldRank(1)).unwrap();
         let (out, stack) = caller.parts();
         stack.call(out.link, to, bytes, deadline)
     };
@@ -73,7 +73,7 @@ fn challenge<P: Port>(ports: [P; 2], now: impl Fn() -> Time, mut rest: impl FnMu
         };
         assert_eq!(answer, Err(ended));
     }
-    assert!(caller.link_mut().alive(WorldRank(1)).is_err(), "nothing is sent to a peer that failed");
+    assert!(caller.link_mut().live_peer(WorldRank(1)).is_err(), "nothing is sent to a peer that failed");
     assert_eq!(caller.stack().calls.len(), 0);
 }
 

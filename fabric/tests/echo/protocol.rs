@@ -71,7 +71,7 @@ impl Echo {
         let calls = &self.calls;
         link.set_deadline(id, deadline, |id, due| calls.get(id).is_some_and(|call| call.deadline == due));
         self.queues.entry(to).or_default().push_back(id);
-        link.set_queue(to, self.protocol);
+        link.set_queued(to, self.protocol);
         link.seek(to);
         link.list(to);
         id
@@ -132,11 +132,11 @@ impl Stack for Echo {
         unreachable!("it posts no operations")
     }
 
-    fn path(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
+    fn path_resolved(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
         self.packet_max.insert(peer, caps.packet_max);
     }
 
-    fn ended(&mut self, _: &mut Link, peer: Peer, ending: &Ending<'_>) {
+    fn peer_ended(&mut self, _: &mut Link, peer: Peer, ending: &Ending<'_>) {
         match ending {
             Ending::Left => self.end_all(peer, &Ended::PeerFailed(Cause::Left)),
             Ending::Failed(cause) => self.end_all(peer, &Ended::PeerFailed((*cause).clone())),
@@ -179,7 +179,7 @@ impl Stack for Echo {
             queue.pop_front();
         }
         if queue.is_empty() {
-            out.link.clear_queue(to, self.protocol);
+            out.link.clear_queued(to, self.protocol);
         }
         Ok(turn)
     }

@@ -52,15 +52,15 @@ impl Stack for Both {
         Ok(())
     }
 
-    fn path(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
+    fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
         for echo in &mut self.echoes {
-            echo.path(link, peer, caps);
+            echo.path_resolved(link, peer, caps);
         }
     }
 
-    fn ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+    fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
         for echo in &mut self.echoes {
-            echo.ended(link, peer, ending);
+            echo.peer_ended(link, peer, ending);
         }
     }
 

@@ -377,7 +377,7 @@ impl Tagged {
         let mine = link.identity().rank;
         for rank in members.iter().filter(|rank| *rank != mine) {
             // Only members that take part are informed.
-            if let Ok(peer) = link.alive(rank) {
+            if let Ok(peer) = link.live_peer(rank) {
                 self.answer(link, peer, kind::LEAVE, &Leave { name: name.into() });
                 link.seek(peer);
             }

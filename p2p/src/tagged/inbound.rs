@@ -488,17 +488,17 @@ impl Tagged {
         }
         let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
         let len = usize::try_from(cts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
-        let called = offset.checked_add(len).filter(|&end| len > 0 && end <= request.buffer.len());
-        let called = called.ok_or(WireError::Value { field: "length" })?;
+        let requested = offset.checked_add(len).filter(|&end| len > 0 && end <= request.buffer.len());
+        let requested = requested.ok_or(WireError::Value { field: "length" })?;
         match &mut request.state {
             State::AwaitingMatch { .. } if offset == 0 => {
                 let recv = Some(cts.recv.get());
-                request.state = State::Pushing(Box::new(Push { recv, called: 0..called }));
+                request.state = State::Pushing(Box::new(Push { recv, to_send: 0..requested }));
                 self.queues(peer).pushes.push_back(id);
             }
-            State::Pushing(push) if push.recv == Some(cts.recv.get()) && push.called.end == offset => {
-                let was_served = push.called.is_empty();
-                push.called.end = called;
+            State::Pushing(push) if push.recv == Some(cts.recv.get()) && push.to_send.end == offset => {
+                let was_served = push.to_send.is_empty();
+                push.to_send.end = requested;
                 if was_served {
                     self.queues(peer).pushes.push_back(id);
                 }

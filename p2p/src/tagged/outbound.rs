@@ -44,7 +44,7 @@ pub(crate) fn send_at_once<P: Port>(
     let Out { port, link } = out;
     let state = link.peer(peer);
     let Some(path) = state.path() else { return false };
-    if !state.is_idle() || data.len() > state.at_once_max() || state.credit() < cost(data.len()) {
+    if !state.is_idle() || data.len() > state.immediate_max() || state.credit() < cost(data.len()) {
         return false;
     }
     let head = EagerHead {
@@ -172,8 +172,8 @@ impl Tagged {
         let queues = self.queues(peer);
         let is_empty = queues.messages.is_empty() && queues.inits.is_empty();
         match is_empty && queues.unconfirmed.is_none() {
-            true => link.clear_queue(peer, Protocol::P2p),
-            false => link.set_queue(peer, Protocol::P2p),
+            true => link.clear_queued(peer, Protocol::P2p),
+            false => link.set_queued(peer, Protocol::P2p),
         }
     }
 
@@ -196,7 +196,7 @@ impl Tagged {
             return Ok(Turn::Skipped);
         };
         let (len, tag, context) = (request.buffer.len(), request.tag, request.context);
-        let owned = request.buffer.is_region() && out.link.leaves_memory(limits.fence);
+        let owned = request.buffer.is_region() && out.link.may_use_memory(limits.fence);
         let exposed = exposure.as_ref().map(|exposure| exposure.at);
         let stream_max = limits.stream_max;
         let is_kept = request.copied.is_kept();
@@ -248,7 +248,7 @@ impl Tagged {
         // the next message has some.
         let state = out.link.peer(peer);
         let lacks_credit = mode == TransferMode::Push && len <= stream_max && credit < cost(len);
-        let asks = lacks_credit && !state.is_asked() && !exhausted;
+        let asks = lacks_credit && !state.is_credit_requested() && !exhausted;
         let flags = if asks { Flags::STARVED } else { Flags::empty() };
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
         let wants_answer = is_kept && mode != TransferMode::Stream;
@@ -262,13 +262,13 @@ impl Tagged {
         let state = out.link.peer_mut(peer);
         state.sent();
         if asks {
-            state.set_asked();
+            state.set_credit_requested();
         }
         event!(TRACE, peer = state.rank().0, tag, bytes = len, ?mode, "announced");
         let Some(request) = self.requests.get_mut(id) else { return Ok(Turn::Sent) };
         if mode == TransferMode::Stream {
             count_eager(state, len);
-            request.state = State::Pushing(Box::new(Push { recv: None, called: 0..len }));
+            request.state = State::Pushing(Box::new(Push { recv: None, to_send: 0..len }));
             self.queues(peer).pushes.push_back(id);
             out.link.list(peer);
         } else {

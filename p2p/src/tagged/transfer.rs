@@ -14,7 +14,7 @@ use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
-use super::{Operation, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
+use super::{PostedGet, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
 use crate::store::{Bytes, append};
@@ -36,7 +36,7 @@ impl Tagged {
         // If the sender's hello has just arrived, there is no path to the sender yet. There will be a path before the
         // first get is posted.
         let path = self.path_to(link, peer);
-        let gets = path.is_none_or(|(_, limits)| limits.get && link.leaves_memory(limits.fence));
+        let gets = path.is_none_or(|(_, limits)| limits.get && link.may_use_memory(limits.fence));
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         request.partner = Partner::Rank(WorldRank(envelope.source));
         let status = status_of(envelope, bytes);
@@ -53,7 +53,7 @@ impl Tagged {
                 from,
                 landing: None,
                 chunk: 0,
-                asked: 0,
+                posted: 0,
                 landed: 0,
                 outstanding: 0,
                 waiting: Vec::new(),
@@ -61,12 +61,13 @@ impl Tagged {
             }));
             self.move_later(link, id);
         } else {
-            let (called, mode) = match mode {
+            let (requested, mode) = match mode {
                 TransferMode::Stream => (bytes, mode),
                 TransferMode::Read(_) | TransferMode::Push => (0, mode),
                 TransferMode::Pull(_) => (0, TransferMode::Push),
             };
-            request.state = State::AwaitingData(Box::new(Inflow { send, status, mode, called, received: 0 }));
+            request.state =
+                State::AwaitingData(Box::new(Inflow { send, status, mode, requested, received: 0 }));
             match mode {
                 TransferMode::Stream => _ = self.streams.insert((peer, send), Stream::Matched(id)),
                 TransferMode::Read(_) => self.move_later(link, id),
@@ -193,18 +194,18 @@ impl Tagged {
         let Some(request) = self.requests.get_mut(id) else { return };
         let staged = matches!(&request.buffer, Buffer::Lent { staged: Some(_), .. });
         let State::AwaitingData(inflow) = &mut request.state else { return };
-        let ahead = inflow.called - inflow.received;
-        let len = (window - ahead.min(window)).min(inflow.status.bytes - inflow.called);
+        let ahead = inflow.requested - inflow.received;
+        let len = (window - ahead.min(window)).min(inflow.status.bytes - inflow.requested);
         if staged || len == 0 || ahead > window / 2 {
             return;
         }
         let cts = Cts {
             send: inflow.send.into(),
             recv: id.to_wire().into(),
-            offset: (inflow.called as u64).into(),
+            offset: (inflow.requested as u64).into(),
             len: (len as u64).into(),
         };
-        inflow.called += len;
+        inflow.requested += len;
         if let Some(peer) = link.find(inflow.status.source) {
             self.answer(link, peer, kind::CTS, &cts);
         }
@@ -225,7 +226,7 @@ impl Tagged {
             return Ok(());
         };
         let (start, end) = (inflow.received, inflow.received.saturating_add(bytes.len()));
-        if offset != start as u64 || end > inflow.called || bytes.len() == 0 {
+        if offset != start as u64 || end > inflow.requested || bytes.len() == 0 {
             return Err(WireError::Value { field: "offset" });
         }
         match &mut request.buffer {
@@ -250,7 +251,7 @@ impl Tagged {
         let status = inflow.status;
         if end == status.bytes {
             self.finish(link, id, Ok(status));
-        } else if inflow.called < status.bytes {
+        } else if inflow.requested < status.bytes {
             self.call(link, id);
         }
         Ok(())
@@ -258,8 +259,8 @@ impl Tagged {
 
     /// Handles the completion of a get.
     pub(super) fn got<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
-        let operation = usize::try_from(done.key).ok().and_then(|key| self.operations.try_remove(key));
-        let Some(Operation { request: id, offset, len }) = operation else {
+        let operation = usize::try_from(done.key).ok().and_then(|key| self.gets.try_remove(key));
+        let Some(PostedGet { request: id, offset, len }) = operation else {
             link.note_stale();
             return Ok(());
         };
@@ -407,9 +408,9 @@ impl Tagged {
                 Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
             };
             let (kind, operation) = push.recv.map_or((kind::STREAM, id.to_wire()), |recv| (kind::DATA, recv));
-            let (total, mut called, tag) = (buffer.len(), push.called.clone(), *tag);
-            while !called.is_empty() {
-                let (start, end) = (called.start, called.end.min(called.start + data_max));
+            let (total, mut to_send, tag) = (buffer.len(), push.to_send.clone(), *tag);
+            while !to_send.is_empty() {
+                let (start, end) = (to_send.start, to_send.end.min(to_send.start + data_max));
                 let head = DataHead {
                     header: out.link.header(peer, Protocol::P2p, kind, Flags::empty(), *context),
                     data: Data { operation: operation.into(), offset: (start as u64).into() },
@@ -428,14 +429,14 @@ impl Tagged {
                     out.link.note_again();
                     break;
                 }
-                called.start = end;
+                to_send.start = end;
             }
-            let has_room = called.is_empty();
-            if called.start == total {
+            let has_room = to_send.is_empty();
+            if to_send.start == total {
                 let rank = out.link.peer(peer).rank();
                 self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: total }));
             } else if let Some(Request { state: State::Pushing(push), .. }) = self.requests.get_mut(id) {
-                push.called = called;
+                push.to_send = to_send;
             }
             if !has_room {
                 return Ok(Post::Again);
@@ -489,37 +490,37 @@ impl Tagged {
             // buffer. Gets may end in any order, so chunks are reused only when all earlier gets have ended and all
             // their bytes were copied.
             let in_use = pull.outstanding + pull.waiting.len();
-            let turn = !bounces || pull.asked % landing.len() != 0 || in_use == 0;
-            let len = pull.chunk.min(pull.status.bytes - pull.asked);
+            let turn = !bounces || pull.posted % landing.len() != 0 || in_use == 0;
+            let len = pull.chunk.min(pull.status.bytes - pull.posted);
             if len == 0 || pull.outstanding + over >= depth || !turn {
                 break;
             }
-            let slot = if bounces { pull.asked % landing.len() } else { pull.asked };
-            let operation = Operation { request: id, offset: pull.asked, len };
-            let key = self.operations.insert(operation);
+            let slot = if bounces { pull.posted % landing.len() } else { pull.posted };
+            let operation = PostedGet { request: id, offset: pull.posted, len };
+            let key = self.gets.insert(operation);
             let from =
-                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.asked as u64) };
+                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
             let local = registration.local(slot, len);
             let posted = out.get(path, local, from, Protocol::P2p, key as u64);
             if posted == Ok(Post::Over) {
-                self.operations.remove(key);
+                self.gets.remove(key);
                 match bounces {
-                    true => pull.waiting.push((pull.asked, len)),
+                    true => pull.waiting.push((pull.posted, len)),
                     false => pull.landed += len,
                 }
-                pull.asked += len;
+                pull.posted += len;
                 over += 1;
                 continue;
             }
             if posted != Ok(Post::Done) {
-                self.operations.remove(key);
+                self.gets.remove(key);
                 out.link.note_again();
                 if posted == Ok(Post::Again) && pull.outstanding > 0 {
                     return Ok(Post::Done);
                 }
                 return posted;
             }
-            pull.asked += len;
+            pull.posted += len;
             pull.outstanding += 1;
         }
         if pull.outstanding > 0 {

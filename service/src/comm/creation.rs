@@ -51,7 +51,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn dup(&self) -> Result<Self, Error> {
-        self.told("dup", self.begin_dup(Hints::NONE).and_then(Creation::finish))
+        self.handle_result("dup", self.begin_dup(Hints::NONE).and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
@@ -70,7 +70,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn idup(&self) -> Result<Creation<Self>, Error> {
-        self.told("idup", self.begin_dup(Hints::NONE))
+        self.handle_result("idup", self.begin_dup(Hints::NONE))
     }
 
     pub(super) fn begin_dup(&self, hints: Hints) -> Result<Creation<Self>, Error> {
@@ -107,7 +107,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
-        self.told("split", self.begin_split(colour, key).and_then(Creation::finish))
+        self.handle_result("split", self.begin_split(colour, key).and_then(Creation::finish))
     }
 
     /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
@@ -116,7 +116,7 @@ impl Comm {
     /// [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
     /// [`split`](Self::split).
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
-        self.told("isplit", self.begin_split(colour, key))
+        self.handle_result("isplit", self.begin_split(colour, key))
     }
 
     pub(super) fn begin_split(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
@@ -148,7 +148,10 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn create_from_group(&self, group: &crate::Group, tag: u32) -> Result<Self, Error> {
-        self.told("create_from_group", self.begin_create_from_group(group, tag).and_then(Creation::finish))
+        self.handle_result(
+            "create_from_group",
+            self.begin_create_from_group(group, tag).and_then(Creation::finish),
+        )
     }
 
     /// Starts to create the communicator of a group as [`create_from_group`](Self::create_from_group) does, without waiting for the others.
@@ -157,7 +160,7 @@ impl Comm {
     /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
     /// the other errors of [`create_from_group`](Self::create_from_group).
     pub fn icreate_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
-        self.told("icreate_from_group", self.begin_create_from_group(group, tag))
+        self.handle_result("icreate_from_group", self.begin_create_from_group(group, tag))
     }
 
     fn begin_create_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
@@ -190,7 +193,7 @@ impl Comm {
     pub fn self_comm(&self) -> Result<Self, Error> {
         let alone = samite_p2p::Group::range(self.runtime.rank, 1);
         let begun = self.begin_creation(alone.clone(), Some(0), Choice::Group(alone), member);
-        self.told("self_comm", begun.and_then(Creation::finish))
+        self.handle_result("self_comm", begun.and_then(Creation::finish))
     }
 
     pub(super) fn begin_creation<C>(
@@ -258,7 +261,7 @@ impl<C> Creation<C> {
     /// Returns the errors of [`Comm::dup`].
     pub fn wait(self) -> Result<C, Error> {
         let parent = self.parent.clone();
-        parent.told("Creation::wait", self.finish())
+        parent.handle_result("Creation::wait", self.finish())
     }
 
     /// Waits without the error handler.
@@ -299,7 +302,7 @@ impl<C> Creation<C> {
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<C, Error>> {
         let result = self.try_finish()?;
-        Some(self.parent.told("Creation::test", result))
+        Some(self.parent.handle_result("Creation::test", result))
     }
 
     fn try_finish(&mut self) -> Option<Result<C, Error>> {

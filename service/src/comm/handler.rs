@@ -145,23 +145,23 @@ pub(crate) struct Extras {
 }
 
 /// The error of a call's result.
-pub(crate) trait Told {
+pub(crate) trait HasError {
     fn error(&self) -> &Error;
 }
 
-impl Told for Error {
+impl HasError for Error {
     fn error(&self) -> &Error {
         self
     }
 }
 
-impl<B> Told for Failed<B> {
+impl<B> HasError for Failed<B> {
     fn error(&self) -> &Error {
         &self.error
     }
 }
 
-impl<S, R> Told for ExchangeFailed<S, R> {
+impl<S, R> HasError for ExchangeFailed<S, R> {
     fn error(&self) -> &Error {
         &self.error
     }
@@ -236,7 +236,11 @@ impl Comm {
 
     /// Returns a result. If it is an error, calls the handler first. Each public call does this once.
     #[inline(always)]
-    pub(crate) fn told<R, E: Told>(&self, call: &'static str, result: Result<R, E>) -> Result<R, E> {
+    pub(crate) fn handle_result<R, E: HasError>(
+        &self,
+        call: &'static str,
+        result: Result<R, E>,
+    ) -> Result<R, E> {
         if let Err(failed) = &result {
             self.raise(call, failed.error());
         }
@@ -246,7 +250,7 @@ impl Comm {
     /// Calls the handler, then returns the error of a call.
     #[cold]
     #[inline(never)]
-    pub(crate) fn reported(&self, call: &'static str, error: Error) -> Error {
+    pub(crate) fn handle_error(&self, call: &'static str, error: Error) -> Error {
         self.raise(call, &error);
         error
     }
@@ -255,8 +259,8 @@ impl Comm {
     /// error.
     #[cold]
     #[inline(never)]
-    pub(crate) fn failed(&self, call: &'static str, error: Error) -> Error {
-        self.reported(call, self.local_error(error))
+    pub(crate) fn handle_world_error(&self, call: &'static str, error: Error) -> Error {
+        self.handle_error(call, self.local_error(error))
     }
 
     /// Calls the handler for an error that a call is about to return.

@@ -131,7 +131,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn dup_with(&self, hints: Hints) -> Result<Self, Error> {
-        self.told("dup_with", self.begin_dup(hints).and_then(Creation::finish))
+        self.handle_result("dup_with", self.begin_dup(hints).and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`dup_with`](Self::dup_with) does, without waiting for the others
@@ -141,7 +141,7 @@ impl Comm {
     /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
     /// [`dup_with`](Self::dup_with).
     pub fn idup_with(&self, hints: Hints) -> Result<Creation<Self>, Error> {
-        self.told("idup_with", self.begin_dup(hints))
+        self.handle_result("idup_with", self.begin_dup(hints))
     }
 
     /// Returns the hints with which this rank has created the communicator (`MPI_Comm_get_info`).

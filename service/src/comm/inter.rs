@@ -55,7 +55,7 @@ impl Comm {
         tag: u32,
     ) -> Result<Self, Error> {
         let begun = self.begin_intercomm(leader, bridge, remote_leader, tag);
-        self.told("create_intercomm", begun.and_then(Creation::finish))
+        self.handle_result("create_intercomm", begun.and_then(Creation::finish))
     }
 
     /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for the
@@ -71,7 +71,7 @@ impl Comm {
         remote_leader: Rank,
         tag: u32,
     ) -> Result<Creation<Self>, Error> {
-        self.told("icreate_intercomm", self.begin_intercomm(leader, bridge, remote_leader, tag))
+        self.handle_result("icreate_intercomm", self.begin_intercomm(leader, bridge, remote_leader, tag))
     }
 
     fn begin_intercomm(
@@ -155,7 +155,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn merge(&self, high: bool) -> Result<Self, Error> {
-        self.told("merge", self.begin_merge(high).and_then(Creation::finish))
+        self.handle_result("merge", self.begin_merge(high).and_then(Creation::finish))
     }
 
     /// Starts to create a communicator as [`merge`](Self::merge) does, without waiting for other ranks.
@@ -164,7 +164,7 @@ impl Comm {
     /// [`Error::NeedsTwoGroups`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
     /// [`merge`](Self::merge).
     pub fn imerge(&self, high: bool) -> Result<Creation<Self>, Error> {
-        self.told("imerge", self.begin_merge(high))
+        self.handle_result("imerge", self.begin_merge(high))
     }
 
     fn begin_merge(&self, high: bool) -> Result<Creation<Self>, Error> {

@@ -98,7 +98,7 @@ impl Comm {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`], [`Error::Condemned`].
     pub fn flush_buffer(&self) -> Result<(), Error> {
-        self.told("flush_buffer", self.runtime.flush(self.context, self.send_buffer(), &self.bounds))
+        self.handle_result("flush_buffer", self.runtime.flush(self.context, self.send_buffer(), &self.bounds))
     }
 
     /// Returns the mode of a send for the engine; `None` if it is a standard one.
@@ -124,7 +124,7 @@ impl Comm {
             Mode::Standard => self.runtime.send(to, self.context, tag, data, &self.bounds),
             _ => self.send_in_mode(to, tag, data),
         };
-        sent.map_err(|error| self.failed(call, error))
+        sent.map_err(|error| self.handle_world_error(call, error))
     }
 
     #[inline(never)]

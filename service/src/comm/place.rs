@@ -41,7 +41,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn split_by(&self, locality: Locality, key: i64) -> Result<Option<Self>, Error> {
-        self.told("split_by", self.split_by_locality(locality, key))
+        self.handle_result("split_by", self.split_by_locality(locality, key))
     }
 
     fn split_by_locality(&self, locality: Locality, key: i64) -> Result<Option<Self>, Error> {

@@ -30,10 +30,12 @@ impl Comm {
     /// ```
     #[inline]
     pub fn send_view(&self, view: View<'_>, to: impl Into<Destination>, tag: u64) -> Result<(), Error> {
-        let Some(to) = to.into().0 else { return self.told("send_view", self.absent(tag).map(drop)) };
+        let Some(to) = to.into().0 else {
+            return self.handle_result("send_view", self.absent(tag).map(drop));
+        };
         let rank = match self.world_rank(to) {
             Ok(rank) => rank,
-            Err(error) => return Err(self.failed("send_view", error)),
+            Err(error) => return Err(self.handle_world_error("send_view", error)),
         };
         match view.bytes.as_slice() {
             Some(bytes) => self.send_bytes("send_view", rank, tag, bytes),

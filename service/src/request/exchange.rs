@@ -95,7 +95,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
             let ids = [self.send.id(), self.receive.id()];
             let Some(id) = ids.into_iter().flatten().next() else {
                 let end = self.end();
-                return self.comm.told("Exchange::wait", end);
+                return self.comm.handle_result("Exchange::wait", end);
             };
             let mut awaited = Either { ids, ended: id };
             let completion = self.comm.runtime.finish(id, &mut awaited, &self.comm.bounds);
@@ -126,7 +126,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
                 self.end()
             }
         };
-        Some(self.comm.told("Exchange::test", end))
+        Some(self.comm.handle_result("Exchange::test", end))
     }
 
     /// Cancels both halves, each as [`Request::cancel`]; [`wait`](Self::wait) returns the result.

@@ -254,6 +254,6 @@ impl<'scope> Scope<'scope, '_> {
             Some(Member::UnderWay(Pending(Kind::UnderWay { place, .. }, _))) => self.end(place, completion),
             _ => Err(Error::NoSuchRequest),
         };
-        (key, self.comm.told(call, result))
+        (key, self.comm.handle_result(call, result))
     }
 }
