@@ -74,7 +74,7 @@ pub use self::config::Config;
 pub use self::counters::{Counters, Rejected, Traffic};
 pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
-pub use self::group::{Comparison, Duplicate, Group};
+pub use self::group::{Comparison, Group, Indices, NoGroup};
 pub use self::lent::{Lent, Reading, Writing};
 pub use self::numbers::{Incarnation, Time, WorldRank};
 pub use self::peer::{Peer, PeerState, Standing};

@@ -703,9 +703,9 @@ impl Agreement {
             let size = engine.job_size();
             let common =
                 Group::from_words(&theirs.choices, size).map(|group| group.intersection(&self.ranks));
-            match common.map(|common| common.iter().min()) {
+            match common.map(|common| common.bounds()) {
                 Some(None) => {}
-                Some(Some(rank)) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
+                Some(Some((rank, _))) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
                 None => self.answer.vote = self.answer.vote.max(Vote::GaveUp(self.awaited())),
             }
         }
@@ -814,12 +814,13 @@ impl Agreement {
 
     /// Returns the members of a colour.
     fn members_of(&self, colour: u64) -> Option<Group> {
-        let mut choices = vec![(None, 0); self.ranks.len() as usize];
-        for choice in self.answer.choices.chunks_exact(3) {
-            let index = usize::try_from(choice[0]).ok()?;
-            *choices.get_mut(index)? = ((choice[1] != u64::MAX).then_some(choice[1]), choice[2] as i64);
-        }
-        self.ranks.split(&choices).remove(&colour)
+        let of_colour = self.answer.choices.chunks_exact(3).filter(|choice| choice[1] == colour);
+        let mut members: Vec<(i64, u64)> = of_colour.map(|choice| (choice[2] as i64, choice[0])).collect();
+        members.sort_unstable();
+        self.ranks
+            .include(members.into_iter().filter_map(|(_, index)| u32::try_from(index).ok()))
+            .ok()
+            .flatten()
     }
 
     /// Receives the answer of a rank. Returns `None` if it has not arrived yet.

@@ -175,7 +175,8 @@ impl<P: Port> Engine<P> {
     pub fn open_between(&mut self, name: u64, group: Group, remote: Option<&Group>) -> Result<bool, Error> {
         let link = self.inner.link();
         let size = link.identity().size;
-        if let Some(rank) = group.find_from(size).or_else(|| remote?.find_from(size)) {
+        let bounds = [Some(&group), remote].into_iter().flatten().filter_map(Group::bounds);
+        if let Some(rank) = bounds.map(|(_, largest)| largest).find(|rank| rank.0 >= size) {
             return Err(link.invalid_rank(rank));
         }
         let (out, tagged) = self.inner.parts();

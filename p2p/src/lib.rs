@@ -49,8 +49,9 @@ pub use counters::{Counters, Usage};
 pub use engine::{Engine, Harvest, Mode, Received, Sent};
 pub use outbox::{KEPT_OVERHEAD, SendBuffer};
 pub use samite_fabric::link::{
-    Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Operation, OtherTags,
-    Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank, Writing,
+    Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, NoGroup, Operation,
+    OtherTags, Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank,
+    Writing,
 };
 #[cfg(metered)]
 pub use samite_matching::SearchStats;

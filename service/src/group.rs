@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use samite_p2p::WorldRank;
+use samite_p2p::{NoGroup, WorldRank};
 
 use crate::select::Rank;
 
@@ -10,7 +10,8 @@ use crate::select::Rank;
 /// index in the group, counted from 0, is its rank in that communicator.
 ///
 /// A group whose ranks form an arithmetic progression takes no memory beyond this value, and finds a rank in constant
-/// time. Other groups are kept as runs of consecutive ranks. The operations follow section 7.3 of MPI 4.1.
+/// time. Other groups are kept as a sequence of progressions. Time and memory of the set operations depend on the number
+/// of progressions, and not on the number of ranks. The operations follow section 7.3 of MPI 4.1.
 ///
 /// ```
 /// use samite::{Group, Rank};
@@ -47,6 +48,9 @@ pub enum GroupError {
     /// A stride of 0 has no end.
     #[error("a stride of 0 has no end: the least is 1")]
     ZeroStride,
+    /// [`Rank::ABSENT`] is the peer of no message, and no rank.
+    #[error("`Rank::ABSENT` is not a rank, and is in no group")]
+    Absent,
     /// A group has no member with this index.
     #[error("there is no member {index} in a group of {len}: indices count from 0")]
     NoMember {
@@ -70,10 +74,9 @@ impl Group {
     /// Returns the group of these ranks, in this order.
     ///
     /// # Errors
-    /// [`GroupError::Duplicate`].
+    /// [`GroupError::Duplicate`], [`GroupError::Absent`].
     pub fn new(ranks: impl IntoIterator<Item = Rank>) -> Result<Self, GroupError> {
-        let group = samite_p2p::Group::new(ranks.into_iter().map(|rank| WorldRank(rank.0)));
-        group.map(Self).map_err(|twice| GroupError::Duplicate { rank: Rank(twice.rank.0) })
+        samite_p2p::Group::new(ranks.into_iter().map(|rank| WorldRank(rank.0))).map(Self).map_err(public)
     }
 
     /// Returns the number of members.
@@ -149,8 +152,10 @@ impl Group {
     /// [`GroupError`].
     pub fn include(&self, indices: impl IntoIterator<Item = u32>) -> Result<Self, GroupError> {
         let len = self.len();
-        let member = |index| self.rank(index).ok_or(GroupError::NoMember { index, len });
-        Self::new(indices.into_iter().map(member).collect::<Result<Vec<_>, _>>()?)
+        let mut last = 0;
+        let included = self.0.include(indices.into_iter().inspect(|&index| last = index)).map_err(public)?;
+        // The search ends at the first index that has no member.
+        included.map(Self).ok_or(GroupError::NoMember { index: last, len })
     }
 
     /// Returns the members without those that have these indices. Indices without a member have no effect.
@@ -173,6 +178,14 @@ impl Group {
             samite_p2p::Comparison::Similar => Comparison::Similar,
             samite_p2p::Comparison::Unequal => Comparison::Unequal,
         }
+    }
+}
+
+/// Returns the public error.
+fn public(error: NoGroup) -> GroupError {
+    match error {
+        NoGroup::Duplicate(rank) => GroupError::Duplicate { rank: Rank(rank.0) },
+        NoGroup::NotARank => GroupError::Absent,
     }
 }
 

@@ -1,20 +1,24 @@
 //! Groups: ordered sets of ranks of the job.
 
-use std::collections::BTreeMap;
+mod part;
+mod sets;
+
 use std::fmt;
 use std::sync::Arc;
 
+use self::part::{Builder, Part};
 use super::WorldRank;
 
 /// An ordered set of ranks of the job. A member's *index* is its place in the group, counted from 0; its *rank* is its
 /// number in the job.
 ///
 /// Ranks in arithmetic progression take no memory beyond this value and are translated in constant time, independent of
-/// their number. Any other group is kept as its runs of consecutive ranks: a range with some holes is small, and a
-/// translation takes the logarithm of the number of runs. The representation is unique, so equal groups compare equal,
-/// however they were made.
+/// their number. Any other group is kept as a sequence of progressions: a range with some holes is small. A translation
+/// to a rank takes the logarithm of the number of progressions; so does a translation to an index, for each different
+/// distance between neighbours. The representation is unique, so equal groups compare equal, however they were made.
 ///
-/// The operations follow MPI 4.1, section 7.3.
+/// The operations follow MPI 4.1, section 7.3. Set operations take time that depends on the number of progressions in
+/// the arguments and the result, and not on the number of ranks.
 ///
 /// ```
 /// use samite_fabric::link::{Group, WorldRank};
@@ -37,32 +41,49 @@ enum Shape {
     Runs(Arc<Runs>),
 }
 
-/// Two or more runs, each as long as possible, whose ranks together are not in arithmetic progression. With these rules
-/// each group has one representation.
+/// Two or more progressions, as a [`Builder`] divides the ranks. So each group has one representation.
 #[derive(PartialEq, Eq, Hash)]
 struct Runs {
     /// In the order of the group.
     runs: Box<[Run]>,
-    /// The indices into `runs`, sorted by the first rank of each run.
-    ascending: Box<[u32]>,
+    /// The indices into `runs`, sorted by [`Run::key`].
+    sorted: Box<[u32]>,
+    /// The different distances between neighbours, in ascending order. Each has the end of its runs in `sorted`.
+    distances: Box<[(u32, u32)]>,
     len: u32,
 }
 
-/// Consecutive ranks in ascending order.
+/// A progression with one rank, or with a step of 1, or with three or more ranks. Its length is the distance to the
+/// index of the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Run {
     first: u32,
-    len: u32,
+    /// Half of the distance between two ranks fits.
+    step: i32,
     /// The index of the run's first member in the group.
     index: u32,
 }
 
-/// The error of a list of ranks that cannot become a group, because a rank occurs twice.
+/// The reason why ranks cannot become a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank} occurs twice: each rank is in a group once")]
-pub struct Duplicate {
-    /// The rank.
-    pub rank: WorldRank,
+pub enum NoGroup {
+    /// A rank occurs twice.
+    #[error("rank {0} occurs twice: each rank is in a group once")]
+    Duplicate(WorldRank),
+    /// The largest number of 32 bits is not a rank.
+    #[error("the largest number of 32 bits is not a rank")]
+    NotARank,
+}
+
+/// Indices of a group in arithmetic progression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indices {
+    /// The first index.
+    pub first: u32,
+    /// The distance from an index to the next one. Not 0.
+    pub step: i64,
+    /// The number of indices.
+    pub len: u32,
 }
 
 /// The result of [`Group::compare`].
@@ -83,60 +104,53 @@ impl Group {
     /// Returns the group of `len` ranks from `first` on.
     ///
     /// # Panics
-    /// If a rank does not fit into 32 bits.
+    /// If a rank is not below the largest number of 32 bits.
     #[must_use]
     pub const fn range(first: WorldRank, len: u32) -> Self {
         if len == 0 {
             return Self::EMPTY;
         }
-        assert!(first.0.checked_add(len - 1).is_some(), "the last rank fits into 32 bits");
+        assert!(first.0.checked_add(len).is_some(), "the largest number of 32 bits is not a rank");
         Self(Shape::Progression { first: first.0, step: 1, len })
     }
 
     /// Returns the group of the given ranks, in their order.
     ///
     /// # Errors
-    /// [`Duplicate`] if a rank occurs twice.
-    pub fn new(ranks: impl IntoIterator<Item = WorldRank>) -> Result<Self, Duplicate> {
-        let ranks: Vec<WorldRank> = ranks.into_iter().collect();
-        let group = Self::of(&ranks);
-        match group.duplicate() {
-            Some(rank) => Err(Duplicate { rank: WorldRank(rank) }),
-            None => Ok(group),
-        }
-    }
-
-    /// Returns the group of the given ranks. If a rank occurs twice, the result is invalid.
-    fn of(ranks: &[WorldRank]) -> Self {
-        let len = u32::try_from(ranks.len()).expect("there are fewer than 2^32 ranks");
-        let first = ranks.first().map_or(0, |rank| rank.0);
-        let step = match ranks {
-            [first, second, ..] => i64::from(second.0) - i64::from(first.0),
-            _ => 1,
-        };
-        let is_progression =
-            step != 0 && ranks.windows(2).all(|pair| i64::from(pair[1].0) - i64::from(pair[0].0) == step);
-        if is_progression {
-            return Self(Shape::Progression { first, step, len });
-        }
-        let mut runs: Vec<Run> = Vec::new();
-        for (index, &WorldRank(rank)) in (0..).zip(ranks) {
-            match runs.last_mut() {
-                Some(run) if rank.checked_sub(run.first) == Some(run.len) => run.len += 1,
-                _ => runs.push(Run { first: rank, len: 1, index }),
+    /// [`NoGroup`] if a rank occurs twice, or is the largest number of 32 bits.
+    pub fn new(ranks: impl IntoIterator<Item = WorldRank>) -> Result<Self, NoGroup> {
+        let mut builder = Builder::default();
+        for WorldRank(rank) in ranks {
+            if rank == u32::MAX {
+                return Err(NoGroup::NotARank);
             }
+            builder.push(rank);
         }
-        let mut ascending: Vec<u32> = (0..).take(runs.len()).collect();
-        ascending.sort_unstable_by_key(|&run| runs[run as usize].first);
-        Self(Shape::Runs(Arc::new(Runs { runs: runs.into(), ascending: ascending.into(), len })))
+        Self::of_any(builder)
     }
 
-    /// Returns a rank that occurs twice.
-    fn duplicate(&self) -> Option<u32> {
-        let Shape::Runs(runs) = &self.0 else { return None };
-        let in_order = |pair: &[u32]| [runs.runs[pair[0] as usize], runs.runs[pair[1] as usize]];
-        let overlap = |[low, high]: [Run; 2]| (high.first - low.first < low.len).then_some(high.first);
-        runs.ascending.windows(2).find_map(|pair| overlap(in_order(pair)))
+    /// Returns the group of the ranks in a builder, which may contain a rank twice.
+    fn of_any(builder: Builder) -> Result<Self, NoGroup> {
+        let (parts, len) = builder.finish();
+        match part::duplicate(&parts, len) {
+            Some(rank) => Err(NoGroup::Duplicate(WorldRank(rank))),
+            None => Ok(Self::of_parts(&parts, len)),
+        }
+    }
+
+    /// Returns the group of the ranks in a builder, which contains each rank once.
+    fn of(builder: Builder) -> Self {
+        let (parts, len) = builder.finish();
+        Self::of_parts(&parts, len)
+    }
+
+    fn of_parts(parts: &[Part], len: u64) -> Self {
+        let len = u32::try_from(len).expect("there are fewer than 2^32 ranks");
+        match parts {
+            [] => Self::EMPTY,
+            &[Part { first, step, len }] => Self(Shape::Progression { first, step, len }),
+            _ => Self(Shape::Runs(Arc::new(Runs::new(parts, len)))),
+        }
     }
 
     /// Returns the number of members.
@@ -176,11 +190,7 @@ impl Group {
             Shape::Progression { first, step: 1, len } => {
                 rank.0.checked_sub(*first).filter(|index| index < len)
             }
-            Shape::Progression { first, step, len } => {
-                let distance = i64::from(rank.0) - i64::from(*first);
-                let index = (distance % step == 0).then(|| distance / step)?;
-                u32::try_from(index).ok().filter(|index| index < len)
-            }
+            &Shape::Progression { first, step, len } => Part { first, step, len }.index(rank.0),
             Shape::Runs(runs) => runs.index(rank),
         }
     }
@@ -192,32 +202,20 @@ impl Group {
         self.index(rank).is_some()
     }
 
-    /// Returns some member whose rank is `least` or larger, or `None` if all are smaller.
+    /// Returns the smallest and the largest rank, or `None` if the group is empty.
     #[must_use]
-    pub fn find_from(&self, least: u32) -> Option<WorldRank> {
-        let is_one = |rank: &u32| *rank >= least;
-        match &self.0 {
-            Shape::Progression { len, .. } => {
-                let ends = [Some(0), len.checked_sub(1)].into_iter().flatten();
-                ends.filter_map(|index| self.rank(index)).find(|rank| is_one(&rank.0))
-            }
-            Shape::Runs(runs) => {
-                let last = runs.ascending.last().map(|&run| runs.runs[run as usize]);
-                last.map(|run| run.first + (run.len - 1)).filter(is_one).map(WorldRank)
-            }
-        }
+    pub fn bounds(&self) -> Option<(WorldRank, WorldRank)> {
+        let bounds = self.parts().map(|part| (part.low(), part.high()));
+        let (low, high) = bounds.reduce(|all, part| (all.0.min(part.0), all.1.max(part.1)))?;
+        Some((WorldRank(low), WorldRank(high)))
     }
 
-    /// Returns the group as words for a message: two for each arithmetic progression or run that it consists of, so a
-    /// regular group has few.
+    /// Returns the group as words for a message: two for each arithmetic progression that it consists of, so a regular
+    /// group has few.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
-        let words = |first: u32, len: u32, step: i64| [u64::from(len) << 32 | u64::from(first), step as u64];
-        match &self.0 {
-            Shape::Progression { len: 0, .. } => Vec::new(),
-            Shape::Progression { first, step, len } => words(*first, *len, *step).to_vec(),
-            Shape::Runs(runs) => runs.runs.iter().flat_map(|run| words(run.first, run.len, 1)).collect(),
-        }
+        let words = |part: Part| [u64::from(part.len) << 32 | u64::from(part.first), part.step as u64];
+        self.parts().flat_map(words).collect()
     }
 
     /// Returns the group that [`to_words`](Self::to_words) has written as these words. Returns `None` if they do not
@@ -228,7 +226,7 @@ impl Group {
         if !rest.is_empty() {
             return None;
         }
-        let mut all: Vec<Self> = Vec::new();
+        let mut builder = Builder::default();
         let mut total = 0;
         for &[place, step] in parts {
             let (first, len, step) = (place as u32, (place >> 32) as u32, step as i64);
@@ -237,53 +235,49 @@ impl Group {
             if step == 0 || first >= size || !(0..i64::from(size)).contains(&last) || total > size.into() {
                 return None;
             }
-            all.push(Self(Shape::Progression { first, step: if len == 1 { 1 } else { step }, len }));
+            builder.extend(Part { first, step: if len == 1 { 1 } else { step }, len });
         }
-        match all.len() {
-            0 => Some(Self::EMPTY),
-            1 => all.pop(),
-            _ => Self::new(all.iter().flat_map(Self::iter)).ok(),
-        }
+        Self::of_any(builder).ok()
     }
 
     /// Iterates over the ranks in the order of the group.
     pub fn iter(&self) -> impl Iterator<Item = WorldRank> + '_ {
-        let (progression, runs) = match &self.0 {
-            Shape::Progression { first, step, len } => {
-                let (first, step) = (i64::from(*first), *step);
-                (Some((0..i64::from(*len)).map(move |index| (first + index * step) as u32)), None)
-            }
-            Shape::Runs(runs) => {
-                let ranks = |run: &Run| (run.first..=run.first + (run.len - 1)).collect::<Vec<_>>();
-                (None, Some(runs.runs.iter().flat_map(ranks)))
-            }
-        };
-        progression.into_iter().flatten().chain(runs.into_iter().flatten()).map(WorldRank)
+        self.parts().flat_map(|part| (0..part.len).map(move |index| WorldRank(part.rank(index))))
     }
 
     /// Returns the members of this group, and behind them those of `other` that are not in this one.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        let theirs = other.iter().filter(|&rank| !self.contains(rank));
-        Self::of(&self.iter().chain(theirs).collect::<Vec<_>>())
+        let mut all = Builder::default();
+        self.parts().for_each(|part| all.extend(part));
+        other.parts().for_each(|part| sets::select(part, self, false, &mut all));
+        Self::of(all)
     }
 
     /// Returns the members of this group that are in `other` too, in the order of this group.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        self.filter(|rank| other.contains(rank))
+        self.select(other, true)
     }
 
     /// Returns the members of this group that are not in `other`, in the order of this group.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.filter(|rank| !other.contains(rank))
+        self.select(other, false)
+    }
+
+    fn select(&self, other: &Self, wanted: bool) -> Self {
+        let mut selected = Builder::default();
+        self.parts().for_each(|part| sets::select(part, other, wanted, &mut selected));
+        Self::of(selected)
     }
 
     /// Returns the members for whose rank `keep` returns true, in the order of this group.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(WorldRank) -> bool) -> Self {
-        Self::of(&self.iter().filter(|&rank| keep(rank)).collect::<Vec<_>>())
+        let mut kept = Builder::default();
+        self.iter().filter(|&rank| keep(rank)).for_each(|rank| kept.push(rank.0));
+        Self::of(kept)
     }
 
     /// Returns every `step`th member, from the first on.
@@ -292,17 +286,22 @@ impl Group {
     /// If `step` is 0.
     #[must_use]
     pub fn stride(&self, step: u32) -> Self {
-        Self::of(&self.iter().step_by(step as usize).collect::<Vec<_>>())
+        let indices = Indices { first: 0, step: step.into(), len: self.len().div_ceil(step) };
+        self.pick([indices]).expect("the indices are below the length, and each occurs once")
     }
 
     /// Returns the members with these indices, in the order of the indices. Returns `None` if an index is not below the
     /// number of members.
     ///
     /// # Errors
-    /// [`Duplicate`] if an index occurs twice.
-    pub fn include(&self, indices: impl IntoIterator<Item = u32>) -> Result<Option<Self>, Duplicate> {
-        let ranks: Option<Vec<WorldRank>> = indices.into_iter().map(|index| self.rank(index)).collect();
-        ranks.map(Self::new).transpose()
+    /// [`NoGroup::Duplicate`] if an index occurs twice.
+    pub fn include(&self, indices: impl IntoIterator<Item = u32>) -> Result<Option<Self>, NoGroup> {
+        let mut included = Builder::default();
+        for index in indices {
+            let Some(rank) = self.rank(index) else { return Ok(None) };
+            included.push(rank.0);
+        }
+        Self::of_any(included).map(Some)
     }
 
     /// Returns the group without the members at these indices.
@@ -310,7 +309,34 @@ impl Group {
     pub fn exclude(&self, indices: impl IntoIterator<Item = u32>) -> Self {
         let mut excluded: Vec<WorldRank> = indices.into_iter().filter_map(|index| self.rank(index)).collect();
         excluded.sort_unstable();
-        self.filter(|rank| excluded.binary_search(&rank).is_err())
+        excluded.dedup();
+        self.difference(&Self::new(excluded).expect("each rank of the group is there once"))
+    }
+
+    /// Returns the members with these indices, in their order. Takes time that depends on the number of progressions,
+    /// not of indices. Returns `None` if an index is not below the number of members, or occurs twice.
+    #[must_use]
+    pub fn pick(&self, indices: impl IntoIterator<Item = Indices>) -> Option<Self> {
+        let mut picked = Builder::default();
+        for Indices { first, step, len } in indices {
+            if len == 0 {
+                continue;
+            }
+            let last = step.checked_mul(i64::from(len) - 1)?.checked_add(i64::from(first))?;
+            let is_within = |index| (0..i64::from(self.len())).contains(&index);
+            if step == 0 || !is_within(first.into()) || !is_within(last) {
+                return None;
+            }
+            let mut next = Some(Part { first, step: if len == 1 { 1 } else { step }, len });
+            while let Some(rest) = next {
+                let (part, index) = self.part_at(rest.first);
+                let within = rest.common(&Part { first: index, step: 1, len: part.len })?;
+                picked.extend(part.slice(rest.first - index, step, within.len));
+                let len = rest.len - within.len;
+                next = (len > 0).then(|| Part { first: rest.rank(within.len), len, ..rest });
+            }
+        }
+        Self::of_any(picked).ok()
     }
 
     /// Returns the index in `other` of the member that has this index in this group. Returns `None` if this group has
@@ -325,70 +351,128 @@ impl Group {
     pub fn compare(&self, other: &Self) -> Comparison {
         match self == other {
             true => Comparison::Identical,
-            false if self.len() == other.len() && self.iter().all(|rank| other.contains(rank)) => {
-                Comparison::Similar
-            }
+            false if self.len() == other.len() && self.difference(other).is_empty() => Comparison::Similar,
             false => Comparison::Unequal,
         }
     }
 
-    /// Returns the groups into which the members' choices split this group, by colour. `choices` holds the colour and
-    /// key of each member, by index; a member with colour `None` is in no group. Within each group, members are ordered
-    /// by key; members with the same key keep the order of this group.
-    #[must_use]
-    pub fn split<C: Copy + Ord>(&self, choices: &[(Option<C>, i64)]) -> BTreeMap<C, Self> {
-        let mut by_colour: BTreeMap<C, Vec<(i64, WorldRank)>> = BTreeMap::new();
-        for (rank, &(colour, key)) in self.iter().zip(choices) {
-            if let Some(colour) = colour {
-                by_colour.entry(colour).or_default().push((key, rank));
+    /// Returns the progressions that the group consists of.
+    fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let (one, runs) = match &self.0 {
+            &Shape::Progression { first, step, len } => {
+                ((len > 0).then_some(Part { first, step, len }), None)
+            }
+            Shape::Runs(runs) => (None, Some(runs)),
+        };
+        one.into_iter().chain(runs.into_iter().flat_map(|runs| (0..runs.runs.len()).map(|at| runs.part(at))))
+    }
+
+    fn part_count(&self) -> usize {
+        match &self.0 {
+            Shape::Progression { len, .. } => usize::from(*len > 0),
+            Shape::Runs(runs) => runs.runs.len(),
+        }
+    }
+
+    /// Returns the progression that contains the member with this index, and the index of the progression's first
+    /// member. The group has a member with this index.
+    fn part_at(&self, index: u32) -> (Part, u32) {
+        match &self.0 {
+            &Shape::Progression { first, step, len } => (Part { first, step, len }, 0),
+            Shape::Runs(runs) => {
+                let at = runs.at(index);
+                (runs.part(at), runs.runs[at].index)
             }
         }
-        let group = |mut members: Vec<(i64, WorldRank)>| {
-            members.sort_by_key(|(key, _)| *key);
-            Self::of(&members.into_iter().map(|(_, rank)| rank).collect::<Vec<_>>())
-        };
-        by_colour.into_iter().map(|(colour, members)| (colour, group(members))).collect()
     }
 }
 
 impl Runs {
+    /// Returns two or more parts as runs.
+    fn new(parts: &[Part], len: u32) -> Self {
+        let begin = |index: &mut u32, part: &Part| {
+            let step = i32::try_from(part.step).expect("three ranks have steps below half of 2^32");
+            let run = Run { first: part.first, step, index: *index };
+            *index = index.wrapping_add(part.len);
+            Some(run)
+        };
+        let runs: Box<[Run]> = parts.iter().scan(0, begin).collect();
+        let mut all = Self { runs, sorted: Box::default(), distances: Box::default(), len };
+        let mut sorted: Vec<u32> = (0..).take(parts.len()).collect();
+        sorted.sort_by_cached_key(|&at| (parts[at as usize].step.abs(), all.key(at)));
+        let mut distances: Vec<(u32, u32)> = Vec::new();
+        for (end, &at) in (1..).zip(&sorted) {
+            let distance = all.runs[at as usize].step.unsigned_abs();
+            match distances.last_mut() {
+                Some(last) if last.0 == distance => last.1 = end,
+                _ => distances.push((distance, end)),
+            }
+        }
+        (all.sorted, all.distances) = (sorted.into(), distances.into());
+        all
+    }
+
+    fn part(&self, at: usize) -> Part {
+        let Run { first, step, index } = self.runs[at];
+        let end = self.runs.get(at + 1).map_or(self.len, |next| next.index);
+        Part { first, step: step.into(), len: end - index }
+    }
+
+    /// Returns the place in `runs` of the run that contains the member with this index.
+    fn at(&self, index: u32) -> usize {
+        // The first run has index 0, so at least one run begins at `index` or before.
+        self.runs.partition_point(|run| run.index <= index) - 1
+    }
+
+    /// Returns the key by which runs with the same distance between neighbours are sorted: the remainder of each rank
+    /// that is divided by that distance, and the smallest rank. Runs with the same remainder do not overlap.
+    fn key(&self, at: u32) -> (u32, u32) {
+        let part = self.part(at as usize);
+        let low = part.low();
+        (low % self.runs[at as usize].step.unsigned_abs(), low)
+    }
+
     fn rank(&self, index: u32) -> Option<WorldRank> {
         if index >= self.len {
             return None;
         }
-        // The first run has index 0, so at least one run begins at `index` or before.
-        let run = self.runs[self.runs.partition_point(|run| run.index <= index) - 1];
-        Some(WorldRank(run.first + (index - run.index)))
+        let Run { first, step, index: begin } = self.runs[self.at(index)];
+        // The result is a rank and fits in 32 bits, so wrapping arithmetic gives the exact sum.
+        Some(WorldRank(first.wrapping_add((index - begin).wrapping_mul(step as u32))))
     }
 
     fn index(&self, rank: WorldRank) -> Option<u32> {
-        let behind = self.ascending.partition_point(|&run| self.runs[run as usize].first <= rank.0);
-        let run = self.runs[self.ascending[behind.checked_sub(1)?] as usize];
-        let distance = rank.0 - run.first;
-        (distance < run.len).then_some(run.index + distance)
+        let mut begin = 0;
+        for &(distance, end) in &self.distances {
+            let runs = &self.sorted[begin as usize..end as usize];
+            begin = end;
+            let key = (rank.0 % distance, rank.0);
+            let behind = runs.partition_point(|&at| self.key(at) <= key);
+            let Some(&at) = behind.checked_sub(1).map(|last| &runs[last]) else { continue };
+            if let Some(index) = self.part(at as usize).index(rank.0) {
+                return Some(self.runs[at as usize].index + index);
+            }
+        }
+        None
     }
 }
 
 impl fmt::Debug for Group {
-    /// Prints at most the first 16 runs.
+    /// Prints at most the first 16 progressions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |part: Part| match part {
+            Part { first, len: 1, .. } => first.to_string(),
+            Part { first, step: 1, .. } => format!("{first}..={}", part.last()),
+            Part { first, step, .. } => format!("{first}..={} by {step}", part.last()),
+        };
         match &self.0 {
             Shape::Progression { len: 0, .. } => write!(f, "Group {{}}"),
-            Shape::Progression { first, step, len } => {
-                let last = i64::from(*first) + i64::from(len - 1) * step;
-                match step {
-                    1 => write!(f, "Group {{{first}..={last}}}"),
-                    _ => write!(f, "Group {{{first}..={last} by {step}}}"),
-                }
+            &Shape::Progression { first, step, len } => {
+                write!(f, "Group {{{}}}", shown(Part { first, step, len }))
             }
             Shape::Runs(runs) => {
                 write!(f, "Group {{")?;
-                for run in runs.runs.iter().take(16) {
-                    match run.len {
-                        1 => write!(f, "{}, ", run.first)?,
-                        len => write!(f, "{}..={}, ", run.first, run.first + (len - 1))?,
-                    }
-                }
+                self.parts().take(16).try_for_each(|part| write!(f, "{}, ", shown(part)))?;
                 write!(f, "{} members}}", runs.len)
             }
         }
@@ -396,146 +480,4 @@ impl fmt::Debug for Group {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn list(group: &Group) -> Vec<u32> {
-        group.iter().map(|rank| rank.0).collect()
-    }
-
-    /// Lists of ranks of all shapes: random, ranges with holes, progressions, and a few ranks near the largest possible
-    /// rank.
-    fn ranks() -> impl Strategy<Value = Vec<u32>> {
-        let distinct = |ranks: Vec<u32>| {
-            let mut seen = std::collections::HashSet::new();
-            ranks.into_iter().filter(|rank| seen.insert(*rank)).collect::<Vec<_>>()
-        };
-        prop_oneof![
-            prop::collection::vec(0u32..40, 0..20).prop_map(distinct),
-            (0u32..30, 0u32..20).prop_map(|(first, len)| (first..first + len).collect()),
-            (0u32..30, 0u32..20, 0u32..50)
-                .prop_map(|(first, len, hole)| (first..first + len).filter(|rank| *rank != hole).collect()),
-            (0u32..10, 1usize..5, any::<bool>()).prop_map(|(first, step, down)| {
-                let mut ranks: Vec<u32> = (first..40).step_by(step).collect();
-                if down {
-                    ranks.reverse();
-                }
-                ranks
-            }),
-            prop::collection::vec(u32::MAX - 5..=u32::MAX, 0..5).prop_map(distinct),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn every_operation_agrees_with_a_list(a in ranks(), b in ranks(), indices in ranks()) {
-            let (group, other) = (Group::new(a.iter().copied().map(WorldRank)).unwrap(), Group::new(b.iter().copied().map(WorldRank)).unwrap());
-            prop_assert_eq!(list(&group), a.clone());
-            prop_assert_eq!(group.len() as usize, a.len());
-            for index in 0..a.len() as u32 + 2 {
-                prop_assert_eq!(group.rank(index), a.get(index as usize).copied().map(WorldRank));
-                let found = a.get(index as usize).and_then(|rank| b.iter().position(|other| other == rank));
-                prop_assert_eq!(group.translate(index, &other), found.map(|found| found as u32));
-            }
-            for rank in (0..45).chain(u32::MAX - 6..=u32::MAX) {
-                let found = a.iter().position(|member| *member == rank);
-                prop_assert_eq!(group.index(WorldRank(rank)), found.map(|found| found as u32));
-            }
-            let without: Vec<u32> = b.iter().copied().filter(|rank| !a.contains(rank)).collect();
-            prop_assert_eq!(list(&group.union(&other)), [a.clone(), without].concat());
-            let common: Vec<u32> = a.iter().copied().filter(|rank| b.contains(rank)).collect();
-            prop_assert_eq!(list(&group.intersection(&other)), common);
-            let rest: Vec<u32> = a.iter().copied().filter(|rank| !b.contains(rank)).collect();
-            prop_assert_eq!(list(&group.difference(&other)), rest);
-            let chosen: Option<Vec<u32>> = indices.iter().map(|index| a.get(*index as usize).copied()).collect();
-            for least in 0..45 {
-                let has_one = a.iter().any(|rank| *rank >= least);
-                prop_assert_eq!(group.find_from(least).is_some(), has_one);
-                prop_assert!(group.find_from(least).is_none_or(|rank| rank.0 >= least && a.contains(&rank.0)));
-            }
-            prop_assert_eq!(Group::from_words(&group.to_words(), u32::MAX), (!a.contains(&u32::MAX)).then(|| group.clone()));
-            let included = group.include(indices.iter().copied()).unwrap();
-            prop_assert_eq!(included.map(|group| list(&group)), chosen);
-            let remaining = (0..).zip(&a).filter(|(index, _)| !indices.contains(index)).map(|(_, rank)| *rank);
-            prop_assert_eq!(list(&group.exclude(indices.iter().copied())), remaining.collect::<Vec<_>>());
-            let sorted = |mut ranks: Vec<u32>| { ranks.sort_unstable(); ranks };
-            let comparison = match () {
-                () if a == b => Comparison::Identical,
-                () if sorted(a.clone()) == sorted(b.clone()) => Comparison::Similar,
-                () => Comparison::Unequal,
-            };
-            prop_assert_eq!(group.compare(&other), comparison);
-        }
-
-        #[test]
-        fn any_words_are_a_group_or_none(words in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..4, (0u64..9, 0u64..9).prop_map(|(first, len)| len << 32 | first)], 0..7)) {
-            if let Some(group) = Group::from_words(&words, 10) {
-                prop_assert!(group.iter().all(|rank| rank.0 < 10));
-                prop_assert_eq!(Group::new(group.iter()), Ok(group.clone()));
-                prop_assert_eq!(Group::from_words(&group.to_words(), 10), Some(group));
-            }
-        }
-
-        #[test]
-        fn a_group_is_represented_in_one_way(a in ranks(), b in ranks()) {
-            let group = Group::new(a.iter().copied().map(WorldRank)).unwrap();
-            let other = Group::new(b.iter().copied().map(WorldRank)).unwrap();
-            prop_assert_eq!(group.union(&other).intersection(&group), group.clone());
-            prop_assert_eq!(group.difference(&other).union(&other).compare(&group.union(&other)) == Comparison::Unequal, false);
-            prop_assert_eq!(group == other, a == b);
-        }
-
-        #[test]
-        fn a_split_orders_by_key_and_then_by_index(
-            a in ranks(),
-            choices in prop::collection::vec((prop::option::of(0u32..4), -2i64..3), 40),
-        ) {
-            let group = Group::new(a.iter().copied().map(WorldRank)).unwrap();
-            let split = group.split(&choices);
-            for colour in 0..4 {
-                let mut members: Vec<(i64, usize)> = (0..a.len())
-                    .filter(|&index| choices[index].0 == Some(colour))
-                    .map(|index| (choices[index].1, index))
-                    .collect();
-                members.sort_unstable();
-                let ranks: Vec<u32> = members.into_iter().map(|(_, index)| a[index]).collect();
-                prop_assert_eq!(split.get(&colour).map(list).unwrap_or_default(), ranks);
-            }
-        }
-
-        #[test]
-        fn a_rank_that_occurs_twice_is_refused(a in ranks(), index in any::<prop::sample::Index>()) {
-            prop_assume!(!a.is_empty());
-            let twice = a[index.index(a.len())];
-            let refused = Group::new(a.iter().copied().chain([twice]).map(WorldRank));
-            prop_assert_eq!(refused, Err(Duplicate { rank: WorldRank(twice) }));
-        }
-    }
-
-    #[test]
-    fn what_is_regular_takes_no_memory() {
-        let world = Group::range(WorldRank(0), 1 << 20);
-        for group in [world.stride(2), world.exclude([0]), world.filter(|rank| rank >= WorldRank(1 << 19))] {
-            assert!(matches!(group.0, Shape::Progression { .. }), "{group:?}");
-        }
-        let holes = world.exclude([5, 70_000, 900_000]);
-        let Shape::Runs(runs) = &holes.0 else { panic!("{holes:?} has holes") };
-        assert_eq!(
-            (runs.runs.len(), holes.rank(5), holes.index(WorldRank(900_001))),
-            (4, Some(WorldRank(6)), Some(899_998))
-        );
-        assert!(size_of::<Group>() <= 24);
-    }
-
-    #[test]
-    fn a_group_prints_its_runs() {
-        let shown =
-            |ranks: &[u32]| format!("{:?}", Group::new(ranks.iter().copied().map(WorldRank)).unwrap());
-        assert_eq!(shown(&[]), "Group {}");
-        assert_eq!(shown(&[4, 5, 6]), "Group {4..=6}");
-        assert_eq!(shown(&[7, 5, 3]), "Group {7..=3 by -2}");
-        assert_eq!(shown(&[0, 1, 2, 9]), "Group {0..=2, 9, 4 members}");
-    }
-}
+mod tests;

@@ -166,9 +166,7 @@ impl Comm {
     fn begin_create_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.check_one_group()?;
         let (group, members) = (&group.0, self.members());
-        // A group has no rank twice, so if it has more ranks than the communicator, one of its first ranks is not a
-        // member. The search therefore ends within as many steps as there are members.
-        if let Some(stranger) = group.iter().find(|rank| !members.contains(*rank)) {
+        if let Some(stranger) = group.difference(&members).rank(0) {
             return Err(Error::NotAMember { world_rank: Rank(stranger.0) });
         }
         if !group.contains(self.runtime.rank) {

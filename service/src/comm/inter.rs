@@ -180,7 +180,7 @@ impl Comm {
     pub(super) fn all_ranks(&self) -> (samite_p2p::Group, Choice) {
         let own = self.members();
         let Some(Group(remote)) = self.remote_group() else { return (own.clone(), Choice::Group(own)) };
-        let all = match own.iter().min() < remote.iter().min() {
+        let all = match own.bounds() < remote.bounds() {
             true => own.union(&remote),
             false => remote.union(&own),
         };

@@ -81,6 +81,21 @@ pub(crate) fn add(cases: &mut Cases) {
             Err(GroupError::Duplicate { rank: Rank(4) })
         );
     });
+    cases.value("group.absent", "the peer of no message is no member", || {
+        let ranks = [Rank(4), Rank::ABSENT];
+        assert_eq!(Group::new(ranks).map(|group| group.len()), Err(GroupError::Absent));
+        assert_eq!(Group::range(Rank(7), u32::MAX).len(), u32::MAX - 7);
+        assert!(Group::range(Rank::ABSENT, 1).is_empty());
+    });
+    cases.value("group.huge", "sets of 2^32 ranks in a few progressions", || {
+        let all = Group::range(Rank(0), u32::MAX);
+        let even = all.stride(2).expect("the stride is not 0");
+        let odd = all.difference(&even);
+        let both = even.union(&odd);
+        assert_eq!((both.len(), both.compare(&all)), (u32::MAX, Comparison::Similar));
+        assert_eq!((both.index(Rank(3)), both.rank(1)), (Some((1 << 31) + 1), Some(Rank(2))));
+        assert_eq!((all.difference(&both).len(), all.intersection(&odd)), (0, odd));
+    });
     cases.section("7.3.1");
     cases.value("group.size", "the number of members, and the empty group", || {
         assert_eq!((group(&[4, 9]).len(), Group::EMPTY.len()), (2, 0));
