@@ -10,12 +10,12 @@ use samite_matching::{
 
 const DEPTHS: [u32; 4] = [1, 16, 256, 4096];
 
-/// Queues one message from each rank; receives take the last one first.
+/// Queues one message from each rank. Receives take the messages in reverse order.
 fn ranks<S: Structure>(criterion: &mut Criterion, structure: &str) {
     reverse::<S>(criterion, &format!("ranks/{structure}"), |number| (number, 0));
 }
 
-/// Queues messages of one rank, each with its own tag; receives take the last one first.
+/// Queues messages of one rank, each with its own tag. Receives take the messages in reverse order.
 fn tags<S: Structure>(criterion: &mut Criterion, structure: &str) {
     reverse::<S>(criterion, &format!("tags/{structure}"), |number| (0, u64::from(number)));
 }

@@ -6,7 +6,7 @@
 
 use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting, Purged};
 
-/// A call with its bytes.
+/// The payload of a queued call: its arguments.
 #[derive(Debug, PartialEq)]
 struct Call {
     arguments: String,
@@ -25,7 +25,7 @@ struct Dispatcher {
 
 const STORAGE: u32 = 1;
 
-/// The method is in the lower half of the tag, the priority in the upper half.
+/// The mask of the method, which is the lower half of the tag. The upper half is the priority.
 const METHOD: u64 = 0xffff_ffff;
 const READ: u64 = 1;
 const WRITE: u64 = 2;
@@ -40,7 +40,7 @@ fn calls_of(method: u64) -> Pattern {
 }
 
 impl Dispatcher {
-    /// Handles a call: it starts a worker, is queued, or is rejected.
+    /// Handles a call: gives it to a waiting worker, queues it, or rejects it.
     fn arrive(&mut self, envelope: Envelope, arguments: &str) {
         let call = || Call { arguments: arguments.to_owned() };
         match self.matcher.arrive(envelope, call) {

@@ -1,4 +1,4 @@
-//! The default structure.
+//! The default structure of a matcher.
 
 mod leads;
 mod leaves;
@@ -29,50 +29,54 @@ pub(crate) use list::AdaptiveLinks;
 /// each entry goes to the *bin* of its rank: a list of that rank's entries in insertion order, with one 32-bit slot as
 /// its head. The bins of 16 neighbouring ranks form a *leaf*, which is found by one hash. So memory depends on the
 /// number of ranks in use, neighbouring ranks share a cache line, and a search reaches the bin of a rank in three
-/// steps, however many ranks there are. When a search has compared 32 entries of a list without a match, that list's
-/// entries are also added to the *tag index*, a hash table of their tags, and stay there until they are removed. This
-/// costs about as much as a second insertion, once for each entry.
+/// steps, however many ranks there are. When a search for an exact tag has compared 32 entries of a list or bin without
+/// a match, its entries are also added to the *tag index*, a hash table of their tags, unless that would exceed the
+/// byte budget. They stay there until they are removed from the queue. This costs about as much as a second insertion,
+/// once for each entry.
 ///
-/// Wildcards keep MPI's order as follows. Receives from any source form a separate list in each context; a message
-/// compares the serial numbers of the first match in that list and in the bin of its source. While a context has at
-/// most 64 messages, a receive from any source compares the serial numbers of the first matches of all bins. Above
-/// that, the messages are also in the context's *log*, an array of their slots in order of arrival. A message stores
-/// its place in the log, so its removal is one store. When the gaps in the log outnumber the messages, the gaps are
-/// closed. When a search has looked at 256 places of the log without a match, its messages are also added to the tag
-/// index. A receive with a mask is stored there under its masked tag, and a message searches once for each mask in use.
+/// Wildcards keep MPI's order as follows. Receives from any source form a separate list in each context. A message
+/// compares the serial numbers of two entries: the first match in that list, and the first match in the bin of its
+/// source. While a context has at most 64 messages, a receive from any source compares the serial numbers of the first
+/// match of each bin. Above that, the messages are also in the context's *log*, an array of their slots in order of
+/// arrival. A message stores its place in the log, so its removal is one store. When the gaps in the log outnumber the
+/// messages by more than 64, or by any number when the log's memory is full, the gaps are closed. When a search for an
+/// exact tag has looked at 256 places of the log without a match, all messages of the log are also added to the tag
+/// index. A receive with a mask is in the tag index under its masked tag, and a message searches the tag index once for
+/// each mask in use.
 ///
 /// `m` is the number of distinct masks of receives in the tag index:
 ///
 /// | operation | steps |
 /// | --- | --- |
 /// | arrive | O(1), O(m) in long lists |
-/// | post, take, probe: a source and a tag; a source and any tag; any source and any tag | O(1) |
-/// | the same: any source and a tag | O(1) in all but the first search of a long queue, which enters it into the tag index |
-/// | the same: a partial mask | O(messages of the source; with any source, of the context) |
-/// | cancel, remove | O(1); in the tag index O(distance from the nearer end of those with the same source and tag) |
+/// | post, take, probe: any tag, with a source or any source | O(1) |
+/// | post, take, probe: a tag, with a source or any source | O(1), except the search that adds a long bin or log to the tag index |
+/// | post, take, probe: a partial mask | O(messages of the source; with any source, of the context) |
+/// | cancel, remove | O(1); for an entry in the tag index O(distance from the nearer end of the entries with its source and tag) |
 /// | purge of a source | O(contexts + entries handed back) |
 /// | purge of a context | O(n log n) for n entries handed back |
 ///
 /// An entry has 16 bytes of links. A leaf takes 84 bytes and 4 to 8 bytes of its bucket; a leaf without entries is kept
-/// until its queue is empty or has twice as many leaves. A message in a log takes 4 bytes, and as much again for gaps.
-/// An entry in the tag index takes 40 bytes and 4 to 8 bytes of its bucket. Memory does not depend on the number of
-/// ranks or contexts.
+/// until its queue is empty or the number of the queue's leaves has doubled. A message in a log takes 4 bytes, and as
+/// much again for gaps. An entry in the tag index takes 40 bytes and 4 to 8 bytes of its bucket. Memory does not depend
+/// on the number of ranks or contexts that could be used.
 #[derive(Debug)]
 pub struct Adaptive {
     leads: Leads,
     indexes: [Index; 2],
-    /// For each queue that has only one entry, that entry. It is in no list, and its context may have no [`Lead`].
+    /// The only entry of each of the two queues, or `None` if the queue has no entry or several. The entry is in no
+    /// list, and its context may have no [`Lead`].
     lone: [Option<Lone>; 2],
-    /// The serial number of the last entry.
+    /// The serial number of the entry that was inserted most recently.
     serial: u64,
 }
 
-/// A single entry of a queue: its slot and its context. They are in one word, so that one store writes both, and one
-/// load reads both soon afterwards.
+/// A single entry of a queue: its slot and its context. They are in one word, so that one store writes both and one
+/// load reads both. A load of one word soon after two stores of its halves would be slow.
 #[derive(Clone, Copy, Debug)]
 struct Lone(NonZeroU64);
 
-/// The index over the entries of one queue, in all contexts.
+/// The index over the entries of one of the two queues, in all contexts.
 #[derive(Debug, Default)]
 struct Index {
     leaves: Leaves,
@@ -203,7 +207,7 @@ impl Structure for Adaptive {
 }
 
 impl Adaptive {
-    /// Moves an entry that was stored alone into the structures, before a second one is added.
+    /// Moves an entry that was stored alone into the structures, before a second entry is added.
     #[cold]
     fn enqueue_lone<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         if let Some(lone) = self.lone[Q::SIDE as usize].take() {
@@ -219,7 +223,7 @@ impl Adaptive {
         queue_of::<Q>(lead, &mut self.indexes).insert(pool, slot, self.serial);
     }
 
-    /// Returns the queue of a context that has or had entries.
+    /// Returns the queue of a context, or `None` if the context has no [`Lead`].
     #[inline]
     fn queue<Q: Query>(&mut self, context: u32) -> Option<Queue<'_>> {
         Some(queue_of::<Q>(self.leads.find(context)?, &mut self.indexes))

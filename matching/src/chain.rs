@@ -53,7 +53,7 @@ impl Pointer {
         Self(index + 1)
     }
 
-    /// Returns the index of the object.
+    /// Returns the index of the object, or `None` for [`Pointer::NONE`].
     pub(crate) const fn index(self) -> Option<usize> {
         self.0.checked_sub(1)
     }
@@ -138,7 +138,7 @@ pub(crate) fn earlier<Q: Query, T>(
     one.into_iter().chain(other).min_by_key(|&slot| pool[slot].links.sequence)
 }
 
-/// Sorts the entries of `found` from index `start` by insertion order.
+/// Sorts the entries of `found` by insertion order.
 pub(crate) fn sort_by_sequence<Q: Query, T>(pool: &Pool<Q, SequencedLinks, T>, found: &mut [(Slot, u32)]) {
     found.sort_unstable_by_key(|&(slot, _)| pool[slot].links.sequence);
 }

@@ -3,12 +3,12 @@
 /// Limits and hints of a [`Matcher`](crate::Matcher).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The expected number of ranks in a context. This is a hint: structures that are built over the ranks use it as
-    /// their size, and higher ranks still match.
+    /// The expected number of ranks in a context. This is a hint: a structure that has an element for each rank uses it
+    /// as its size. Ranks that are not below this number match too, but may be found more slowly.
     pub ranks: u32,
     /// The maximum number of bytes that entries and structure may use together
-    /// ([`Memory::in_use`](crate::Memory::in_use)). An insertion that would exceed it is refused. `None` means no
-    /// limit.
+    /// ([`Memory::in_use`](crate::Memory::in_use)). An insertion that could exceed it is refused: the matcher assumes
+    /// the largest possible growth. `None` means no limit.
     pub bytes_max: Option<usize>,
 }
 

@@ -14,27 +14,28 @@ use crate::structure::{Selection, Structure};
 
 /// The 4-D queue (Zounmevo 2014, section 4.3; Zounmevo & Afsahi 2012).
 ///
-/// A rank is split into four coordinates of `dimensionSpan` values each. The most significant one selects a cube in an
-/// ordered list, the second a pointer in the cube's array, and the third a jump point in an ordered list. The two lists
-/// of a jump point hold the entries of all ranks that differ only in the last coordinate. Cubes and jump points exist
-/// while they contain an entry. Contexts below the threshold size are plain lists.
+/// A rank is split into four coordinates of `dimensionSpan` values each. The most significant coordinate selects a cube
+/// in an ordered list, the second coordinate a pointer in the cube's array, and the third a jump point in the ordered
+/// list at that pointer. The two lists of a jump point hold the entries of all ranks that differ only in the last
+/// coordinate. Cubes and jump points exist while they contain an entry. Contexts below the threshold size are plain
+/// lists.
 ///
-/// A search follows O(contexts + dimensionSpan) pointers and compares the entries of up to `dimensionSpan` ranks
-/// (equation 4.12); dimensionSpan is the fourth root of the context's size, rounded up to a power of two (equation
-/// 4.2). A receive from any source visits every jump point. Receives from any source are in a separate list, which
-/// every arriving message compares (equation 4.13).
+/// A search by rank follows O(contexts + dimensionSpan) pointers and compares the entries of up to `dimensionSpan`
+/// ranks (equation 4.12); dimensionSpan is the fourth root of the context's size, rounded up to a power of two
+/// (equation 4.2). A receive from any source visits every jump point. Receives from any source are in a separate list,
+/// which every arriving message compares (equation 4.13).
 #[derive(Debug)]
 pub struct FourD {
     leads: Vec<Lead>,
     cubes: Arena<Cube>,
-    /// The arrays of the cubes, `span` pointers each.
+    /// The arrays of the cubes. Each has `span` pointers to the first jump points of lists.
     columns: Vec<Pointer>,
     points: Arena<JumpPoint>,
     span: Span,
     /// True if contexts are below the threshold size.
     is_listed: bool,
-    /// The context, group and jump point of the last search, so that a removal or insertion for the same rank after the
-    /// search need not repeat the walk.
+    /// The context, group and jump point of the most recent search by rank that found a jump point. A removal or
+    /// insertion for the same rank after the search need not repeat the walk.
     finger: Option<(u32, u32, usize)>,
 }
 
@@ -42,11 +43,11 @@ pub struct FourD {
 #[derive(Debug)]
 struct Lead {
     context: u32,
-    /// All entries if contexts are listed; otherwise the receives from any source.
+    /// All entries if [`FourD::is_listed`] is true; otherwise the receives from any source.
     apart: Chains,
     /// The cube with the lowest coordinate.
     cube: Pointer,
-    /// The sequence number of the context's next entry.
+    /// The sequence number of the entry that was inserted into the context most recently.
     sequence: u64,
 }
 
@@ -202,7 +203,7 @@ impl Structure for FourD {
 }
 
 impl FourD {
-    /// Returns the jump point of a rank; skips the walk if the previous search found it.
+    /// Returns the jump point of a rank. Skips the walk if the most recent search found this jump point.
     fn reach(&self, at: usize, rank: u32) -> Option<usize> {
         match self.finger {
             Some((context, group, point)) if (context, group) == self.path(at, rank) => Some(point),
@@ -210,7 +211,7 @@ impl FourD {
         }
     }
 
-    /// Returns the key under which a search for the rank is remembered.
+    /// Returns the context and group of a rank, by which [`finger`](Self::finger) identifies its jump point.
     fn path(&self, at: usize, rank: u32) -> (u32, u32) {
         (self.leads[at].context, self.span.group(rank))
     }
@@ -292,19 +293,19 @@ impl Span {
         1 << self.bits
     }
 
-    /// Returns the context size above which this structure pays, by equation 4.5. The worst case follows pointers to
-    /// the cube, along the array, to the jump point and through its list.
+    /// Returns the context size from which this structure is used instead of a list, by equation 4.5. The worst case of
+    /// a search follows pointers to the cube, along the array, to the jump point and through its list.
     const fn threshold(self) -> u32 {
         (3 * self.len() as u32 + 1) * ADJUSTMENT
     }
 
-    /// Returns the coordinates that the ranks of a jump point share.
+    /// Returns a number for the coordinates that the ranks of a jump point share.
     const fn group(self, rank: u32) -> u32 {
         rank >> self.bits
     }
 
-    /// Returns the coordinates c3, c2 and c1 of a rank. Ranks above the configured number are valid too: their c3 may
-    /// exceed the span.
+    /// Returns the coordinates c3, c2 and c1 of a rank. Ranks that are not below [`Config::ranks`] are valid too: their
+    /// c3 may exceed the span.
     const fn coordinates(self, rank: u32) -> [u32; 3] {
         let mask = self.len() as u32 - 1;
         [(rank >> (2 * self.bits)) >> self.bits, rank >> (2 * self.bits) & mask, rank >> self.bits & mask]
@@ -346,7 +347,8 @@ impl<T: Coordinate> Arena<T> {
         })
     }
 
-    /// Returns the object with that coordinate; inserts a new one before its successor if there is none.
+    /// Returns the object with that coordinate. If there is none, inserts an object, which `make` returns for its
+    /// successor.
     fn seek_or_insert(
         &mut self,
         first: &mut Pointer,
@@ -380,7 +382,8 @@ impl<T: Coordinate> Arena<T> {
         self.free.push(at);
     }
 
-    /// Returns the last object below the coordinate, and its successor.
+    /// Returns the last object below the coordinate, and the object after it. If no object is below the coordinate, the
+    /// second result is the first object of the list.
     fn around(&self, first: Pointer, coordinate: u32) -> (Option<usize>, Option<usize>) {
         let before = self.iter(first).take_while(|&at| self.objects[at].coordinate() < coordinate).last();
         (before, before.map_or(first, |before| self.objects[before].next()).index())
@@ -443,8 +446,7 @@ impl Coordinate for JumpPoint {
     }
 }
 
-/// Returns true if the entry is a receive from any source. Such a receive is not in the index, whose coordinates are
-/// the digits of the source.
+/// Returns true if the entry is a receive from any source. Such a receive has no coordinates, so it is in no cube.
 fn is_from_any<Q: Query, T>(entry: &Entry<Q, SequencedLinks, T>) -> bool {
     Q::SIDE == Side::Posted && entry.source == Source::ANY.bits()
 }

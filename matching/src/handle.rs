@@ -1,4 +1,4 @@
-//! The results of the engine's operations, and the handles of queued items.
+//! The results of the matcher's operations, and the handles of queued items.
 
 use core::num::NonZeroU32;
 
@@ -14,7 +14,8 @@ pub struct PostedId {
     pub(crate) context: u32,
 }
 
-/// The handle of an unexpected message, with the guarantee of [`PostedId`].
+/// The handle of an unexpected message. After the message has matched or was taken out, the handle is stale and every
+/// use of it returns `None`. It never refers to another message. It belongs to the matcher that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnexpectedId {
     pub(crate) slot: Slot,
@@ -26,7 +27,7 @@ pub struct UnexpectedId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Arrival<P> {
-    /// The message matches this receive, which is no longer posted.
+    /// The message matches the receive with this payload, which is no longer posted.
     Matched(P),
     /// The message waits for its receive.
     Queued(UnexpectedId),
@@ -38,7 +39,7 @@ pub enum Arrival<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Posting<P, U> {
-    /// The receive matches this message, which is no longer queued.
+    /// The receive matches the message with this envelope, which is no longer queued.
     Matched {
         /// The message's envelope.
         envelope: Envelope,

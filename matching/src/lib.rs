@@ -1,11 +1,12 @@
-//! Message matching by (context, source, tag). Its time does not grow with the length of the queues, and the crate can
-//! be used without the rest of Samite.
+//! Message matching by (context, source, tag). With the default structure the time of a match does not grow with the
+//! length of the queues, except for a receive that compares only some bits of a tag. The crate can be used without the
+//! rest of Samite.
 //!
 //! A [`Matcher`] decides which message goes to which receive. Receives are posted with a [`Pattern`], messages arrive
-//! with an [`Envelope`]; a receive and a message that match are brought together, and the one that comes first waits in
-//! a queue. The order is MPI's, also with wildcards and tag masks: a message goes to the matching receive that was
-//! posted first, a receive gets the matching message that arrived first. Payloads have the user's own types, one for
-//! receives and one for messages.
+//! with an [`Envelope`]; a receive and a message that match are returned to the caller together. A receive or message
+//! that finds no match waits in a queue. The order is MPI's, also with wildcards and tag masks: a message goes to the
+//! matching receive that was posted first, and a receive gets the matching message that arrived first. Payloads have
+//! the user's own types, one for receives and one for messages.
 //!
 //! ```
 //! use samite_matching::{Arrival, Config, Envelope, Matcher, Pattern, Posting};
@@ -32,9 +33,9 @@
 //! [`Meter`], may count the visits of searches. A matcher has no thread, lock, clock or input: it runs in its owner's
 //! calls.
 //!
-//! Memory is counted ([`Matcher::memory`]) and may be limited ([`Config::bytes_max`]): an insertion that would exceed
-//! the limit is refused, and its payload returned. Pools keep the memory that they have allocated, so that a steady
-//! load does not allocate.
+//! Memory is counted ([`Matcher::memory`]) and may be limited ([`Config::bytes_max`]): an insertion that could exceed
+//! the limit is refused, and its payload is returned or not made. Pools keep the memory that they have allocated, so
+//! that a steady load does not allocate.
 #![no_std]
 #![forbid(unsafe_code)]
 

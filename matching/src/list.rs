@@ -9,7 +9,7 @@ use crate::pool::{Pool, Slot};
 use crate::query::Query;
 use crate::structure::{Selection, Structure};
 
-/// One doubly linked list for each queue, for all contexts, sources and tags.
+/// One doubly linked list for each queue. The list contains the entries of all contexts, sources and tags.
 ///
 /// A search compares every entry before the match, and all entries if there is none (Zounmevo 2014,
 /// equation 4.6): O(entries of all contexts). Insertion and removal are O(1). It needs no memory beside the entries.

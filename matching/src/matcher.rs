@@ -1,4 +1,4 @@
-//! The engine: two queues over one structure.
+//! The matcher: two queues over one structure.
 
 use alloc::vec::Vec;
 
@@ -75,12 +75,12 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Posting::Queued(PostedId { slot, generation, context })
     }
 
-    /// Takes out the first unexpected message that matches (MPI: matched probe).
+    /// Takes out the first unexpected message that matches the pattern (MPI: matched probe).
     pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
         self.match_unexpected(pattern)
     }
 
-    /// Returns the first unexpected message that matches, and leaves it queued.
+    /// Returns the first unexpected message that matches the pattern, and leaves it queued.
     ///
     /// This function takes `&mut self`, because a search may reorganize the queue to shorten the next search.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(UnexpectedId, Envelope, &U)> {
@@ -138,9 +138,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
     ///
     /// This is for a protocol in which a receiver can refuse messages, and later sends the list of its posted receives.
     /// The *sender* queues its refused messages in a matcher of its own, as unexpected messages whose source is the
-    /// receiver's rank, and calls this with the list. The result is the first queued message that matches the first
-    /// pattern that any message matches. If messages are sent in this order, each arrives at the receive that MPI's
-    /// order assigns to it.
+    /// receiver's rank, and calls this function with the list. The result is the first queued message that matches the
+    /// first pattern that any message matches. If messages are sent in this order, each arrives at the receive that
+    /// MPI's order assigns to it.
     pub fn select_send(&mut self, patterns: &[Pattern]) -> Option<(UnexpectedId, usize)> {
         patterns.iter().enumerate().find_map(|(index, pattern)| {
             let slot = self.probe_unexpected(pattern)?;
@@ -149,19 +149,19 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// Takes out everything of one source after that peer has died: first the receives that name its rank, then its
-    /// messages. Within a context, the receives and the messages each come in the order of their insertion. Receives
-    /// from any source stay queued; [`visit_any_source`](Self::visit_any_source) visits them.
+    /// Takes out all items of one source, for example after its process has died: first the receives that name its
+    /// rank, then its messages. Within a context, the receives and the messages each come in the order of their
+    /// insertion. Receives from any source stay queued; [`visit_any_source`](Self::visit_any_source) visits them.
     pub fn purge_source(&mut self, source: u32, drain: impl FnMut(Purged<P, U>)) {
-        // `u32::MAX` is `Source::ANY`, not the rank of a peer. The receives with this source are those from any source,
-        // which stay queued.
+        // `u32::MAX` is `Source::ANY`, not the rank of a process. The receives that are stored with this source are the
+        // receives from any source, and they stay queued.
         if !Source::rank(source).is_any() {
             self.purge(Selection::Source(source), drain);
         }
     }
 
-    /// Takes out everything of one context after its communicator was freed: first the receives, then the messages,
-    /// each in the order of their insertion.
+    /// Takes out all items of one context, for example after its communicator was freed: first the receives, then the
+    /// messages, each in the order of their insertion.
     pub fn purge_context(&mut self, context: u32, drain: impl FnMut(Purged<P, U>)) {
         self.purge(Selection::Context(context), drain);
         self.structure.drop_context(context);
@@ -178,7 +178,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Visits the posted receives of one context, and leaves them posted. The order is that of posting.
+    /// Visits the posted receives of one context in the order of posting, and leaves them posted.
     pub fn visit_posted(&self, context: u32, mut visit: impl FnMut(PostedId, Pattern, &P)) {
         let mut found = Vec::new();
         self.structure.select(&self.posted, Selection::Context(context), &mut found);
@@ -188,10 +188,10 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context the
-    /// order is that of arrival.
+    /// Visits the unexpected messages of one source, in every context, and leaves them queued. Within a context it
+    /// visits them in the order of arrival.
     pub fn visit_source(&mut self, source: u32, mut visit: impl FnMut(UnexpectedId, Envelope, &mut U)) {
-        // `u32::MAX` is `Source::ANY`, not the rank of a peer.
+        // `u32::MAX` is `Source::ANY`, not the rank of a process.
         if Source::rank(source).is_any() {
             return;
         }
@@ -266,9 +266,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(entry.payload)
     }
 
-    /// Takes out the first unexpected message that matches the receive. Always inlined: if it were called, it would
-    /// write its result to memory in pieces, and the processor stalls if the caller then reads the whole before the
-    /// pieces are stored.
+    /// Takes out the first unexpected message that matches the receive. This function is always inlined. A call would
+    /// write the result to memory in pieces, and the processor would stall if the caller read the whole result before
+    /// the pieces are stored.
     #[inline(always)]
     fn match_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
         let length = self.unexpected.len();
@@ -304,14 +304,15 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Some(slot)
     }
 
-    /// Returns the first unexpected message that matches the receive, and leaves it queued.
+    /// Returns the first unexpected message that matches the receive, leaves it queued, and records the search in the
+    /// meter.
     fn probe_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
         let found = self.search_unexpected(pattern);
         self.meter.search(Side::Unexpected, self.unexpected.len(), found.map(|_| wildcards(pattern)));
         found
     }
 
-    /// Returns the first unexpected message that matches the receive.
+    /// Returns the first unexpected message that matches the receive, and leaves it queued.
     #[inline(never)]
     fn search_unexpected(&mut self, pattern: &Pattern) -> Option<Slot> {
         self.find_far(|matcher, spare| {
@@ -319,7 +320,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         })
     }
 
-    /// Runs a search in which the structure may use memory, within the budget, to shorten later searches.
+    /// Runs `find`, a search in which the structure may use memory to shorten later searches. `find` gets the number of
+    /// bytes that the budget allows.
     #[inline(always)]
     fn find_far(&mut self, find: impl FnOnce(&mut Self, &mut usize) -> Option<Slot>) -> Option<Slot> {
         let before = self.spare();
@@ -392,7 +394,7 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
 }
 
 impl<P, U, S: Structure> Matcher<P, U, S, Counting> {
-    /// Returns the meter's counts since the matcher was made.
+    /// Returns the counts of the meter since the matcher was made.
     pub fn stats(&self) -> Stats {
         self.meter.stats()
     }

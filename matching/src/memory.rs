@@ -2,7 +2,7 @@
 
 /// Memory of a [`Matcher`](crate::Matcher), in bytes.
 ///
-/// "In use" counts queued entries and the objects that order them, as the published figures do. "Reserved" is the
+/// "In use" counts queued entries and the objects that order them, as in (Zounmevo 2014). "Reserved" is the
 /// memory obtained from the allocator, which pools keep for reuse. The payloads' own heap memory is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {

@@ -6,13 +6,15 @@ use crate::query::Side;
 
 /// An observer of searches. The default, [`Silent`], compiles to nothing; [`Counting`] fills [`Stats`].
 pub trait Meter: Debug + Default {
-    /// Records a followed pointer: to a context's lead, an inner object or an entry.
+    /// Records a followed pointer: to the state of a context, an inner object of the structure, or an entry.
     fn hop(&mut self);
     /// Records a comparison of an entry with the query.
     fn compare(&mut self);
-    /// Records the end of a search in a queue of `length` entries; `hit` gives the wildcards of the match, if any.
+    /// Records the end of a search in a queue of `length` entries; `hit` gives the wildcards of the receive that
+    /// matched, and is `None` if there was no match.
     fn search(&mut self, side: Side, length: usize, hit: Option<Wildcards>);
-    /// True if [`memory`](Self::memory) must be called. If false, the matcher saves the time to compute the argument.
+    /// True if the matcher must call [`memory`](Self::memory). If false, the matcher saves the time to compute the
+    /// argument.
     const SAMPLES_MEMORY: bool;
     /// Records the bytes in use after an insertion or a removal.
     fn memory(&mut self, bytes: usize);
@@ -27,7 +29,7 @@ pub struct Wildcards {
     pub tag: bool,
 }
 
-/// Keeps no statistics.
+/// A meter that keeps no statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -43,7 +45,8 @@ impl Meter for Silent {
     fn memory(&mut self, _: usize) {}
 }
 
-/// Statistics in the terms of (Zounmevo 2014, section 4.6.3), read by [`Matcher::stats`](crate::Matcher::stats).
+/// A meter that keeps statistics in the terms of (Zounmevo 2014, section 4.6.3).
+/// [`Matcher::stats`](crate::Matcher::stats) returns them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counting {
     stats: Stats,
@@ -69,17 +72,18 @@ pub struct Stats {
 pub struct SearchStats {
     /// The number of searches.
     pub searches: u64,
-    /// Entries compared, over all searches.
+    /// Entries compared, in all searches together.
     pub compared: u64,
-    /// Entries compared in the longest search (MASL, where each process searches once).
+    /// Entries compared in the longest search. If each process searches once, the maximum over the processes is the
+    /// MASL of (Zounmevo 2014).
     pub compared_max: u64,
-    /// Pointers followed, over all searches.
+    /// Pointers followed, in all searches together.
     pub hops: u64,
     /// Pointers followed in the longest search.
     pub hops_max: u64,
     /// The longest queue searched (MQL).
     pub length_max: u64,
-    /// Queue lengths, over all searches.
+    /// The sum, over all searches, of the queue's length at the search.
     pub length_sum: u64,
     /// Matches by a receive without wildcards.
     pub exact: u64,
@@ -102,7 +106,7 @@ impl SearchStats {
         average(self.hops, self.searches)
     }
 
-    /// Returns the average queue length (AQL), sampled by searches.
+    /// Returns the average queue length at a search (AQL).
     pub fn length_average(&self) -> f64 {
         average(self.length_sum, self.searches)
     }

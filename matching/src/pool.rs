@@ -1,4 +1,4 @@
-//! Queue entries in reusable slots, named by 32-bit handles.
+//! Queue entries in reusable slots, which have 32-bit numbers.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -16,7 +16,7 @@ impl Slot {
         self.0.get()
     }
 
-    /// Returns the slot's number, which is not 0.
+    /// Returns the slot's number as a type that excludes 0.
     pub(crate) const fn number(self) -> NonZeroU32 {
         self.0
     }
@@ -29,7 +29,7 @@ impl Slot {
         }
     }
 
-    /// Returns the slot of the last of `cells` cells.
+    /// Returns the slot of the last cell of a pool with `cells` cells.
     fn last_of(cells: usize) -> Self {
         Self::new(cells as u32).expect("there is a cell")
     }
@@ -42,8 +42,8 @@ impl Slot {
 /// An item of one of the two queues. The context is not stored; a structure that needs it keeps it in its links.
 #[derive(Debug)]
 pub struct Entry<Q: Query, L, T> {
-    /// The number of uses of the slot so far. It is never zero, so the compiler can use the value zero to distinguish
-    /// free cells from used ones, without additional memory.
+    /// The number of entries that the slot has held so far, this entry included. It is never zero, so the compiler can
+    /// use the value zero to distinguish free cells from used ones, without additional memory.
     generation: NonZeroU32,
     /// [`Source`](crate::Source) as 32 bits: a rank, or `u32::MAX` in receives from any source.
     pub(crate) source: u32,
@@ -55,21 +55,22 @@ pub struct Entry<Q: Query, L, T> {
 
 /// The entries of one queue.
 ///
-/// A free slot stores the generation of its next entry, so a handle of (slot, generation) never names another entry. A
-/// slot with no generations left is retired.
+/// A free slot stores the generation of its next entry, so a handle of (slot, generation) never refers to another
+/// entry. A slot that has used all generations is retired: it is not used again.
 ///
-/// The slot freed last is reused first. A pool that becomes empty after many slots were used starts again with its
-/// first slot. New entries are then stored in the order of insertion, regardless of the order in which older ones were
-/// removed.
+/// The slot that was freed most recently is reused first. A pool that becomes empty is *reset* if more than `ANEW_MIN`
+/// of its cells have been used: it starts again with its first slot that is not retired. New entries are then stored in
+/// the order of insertion, regardless of the order in which older entries were removed.
 #[derive(Debug)]
 pub struct Pool<Q: Query, L, T> {
     cells: Vec<Cell<Q, L, T>>,
-    /// The slot that was freed last: the first of the list of free slots. Only slots that were used since the pool was
-    /// last empty are in the list.
+    /// The first slot of the list of free slots: the slot that was freed most recently. The list contains only slots
+    /// that were freed since the latest reset.
     free: Option<Slot>,
-    /// The number of cells, from the first, that have been used since the pool was last empty.
+    /// The number of cells, from the first, that have been used since the latest reset or were skipped as retired. The
+    /// cells behind them are free and not in the list of free slots.
     begun: usize,
-    /// The number of retired cells at the start of `cells`, before the first usable one.
+    /// The number of consecutive retired cells at the start of `cells`, as counted at the latest reset.
     retired: usize,
     len: usize,
 }
@@ -77,14 +78,15 @@ pub struct Pool<Q: Query, L, T> {
 #[derive(Debug)]
 enum Cell<Q: Query, L, T> {
     Used(Entry<Q, L, T>),
-    /// A free cell: the generation of its next entry, and the slot that was freed before this one.
     Free {
+        /// The generation of the cell's next entry, or `RETIRED`.
         generation: NonZeroU32,
+        /// The next slot of the list of free slots, which was freed before this slot.
         next: Option<Slot>,
     },
 }
 
-/// Below this number of slots the pool does not start again with its first slot.
+/// The maximum number of used cells at which a pool that becomes empty is not reset.
 const ANEW_MIN: usize = 64;
 
 /// The highest generation that an entry can have.
@@ -125,7 +127,8 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         self.cells.capacity() * Self::ENTRY_BYTES
     }
 
-    /// Ensures that there is room for one more entry, and allocates if necessary. Returns false if allocation fails.
+    /// Ensures that there is room for one more entry, and allocates if necessary. Returns false if allocation fails, or
+    /// if all slot numbers are in use.
     pub(crate) fn make_room(&mut self) -> bool {
         self.free.is_some()
             || self.begun < self.cells.len()
@@ -174,7 +177,8 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         entry
     }
 
-    /// Returns the first slot that has not been used since the pool was last empty, and its generation.
+    /// Returns the first slot that has not been used since the latest reset, and the generation of its next entry.
+    /// Skips retired slots.
     #[inline(always)]
     fn begin_cell(&mut self) -> (Slot, NonZeroU32) {
         self.begun += 1;
@@ -189,6 +193,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         }
     }
 
+    /// Continues [`begin_cell`](Self::begin_cell) after a retired cell.
     #[cold]
     fn begin_later_cell(&mut self) -> (Slot, NonZeroU32) {
         self.begin_cell()
@@ -203,7 +208,7 @@ impl<Q: Query, L, T> Pool<Q, L, T> {
         (self.free, self.begun) = (None, self.retired);
     }
 
-    /// Returns the generation of a used slot.
+    /// Returns the generation of the entry in a used slot.
     pub(crate) fn generation(&self, slot: Slot) -> NonZeroU32 {
         self[slot].generation
     }
@@ -255,7 +260,7 @@ mod tests {
     use crate::key::{Envelope, Pattern};
     use crate::query::Exact;
 
-    /// A cell needs no additional space to mark it as free, because an entry's generation is never zero.
+    /// Checks that a cell needs no additional space to mark it as free: an entry's generation is never zero.
     #[test]
     fn a_cell_is_as_large_as_its_entry() {
         assert_eq!(
@@ -306,7 +311,7 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut pool = Pool::new();
         let mut slots = insert(&mut pool, MANY);
-        // First retires the slot of an entry in the middle, and then the slot of the first entry.
+        // First retires the second slot, and then the first slot.
         for at in [1, 0] {
             let used_up = slots.remove(at);
             pool[used_up].generation = LAST;

@@ -20,7 +20,7 @@ pub enum Side {
 pub trait Query: Copy + Debug + private::Sealed {
     /// The queue that this query searches.
     const SIDE: Side;
-    /// The tag mask in entries of that queue.
+    /// The type of the tag mask in entries of that queue.
     type Mask: Copy + Debug;
     /// Returns the context to search.
     fn context(&self) -> u32;

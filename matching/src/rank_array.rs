@@ -17,8 +17,9 @@ use crate::structure::{Selection, Structure};
 /// entries of the rank). A receive from any source visits every rank: O(ranks + entries). Receives from any
 /// source are in a separate list, which every arriving message compares.
 ///
-/// The array has [`Config::ranks`] elements of 32 bytes. It is allocated at the first use of the context
-/// and kept until the context is purged. Entries of higher ranks share the list of receives from any source.
+/// The array has [`Config::ranks`] elements of 32 bytes. It is allocated at the first use of the context and kept until
+/// the context is purged. Entries of ranks without an element, from [`Config::ranks`] on, share the list of receives
+/// from any source.
 #[derive(Debug)]
 pub struct RankArray {
     leads: Vec<Lead>,
@@ -30,8 +31,8 @@ pub struct RankArray {
 #[derive(Debug)]
 struct Lead {
     context: u32,
-    /// The entries whose source has no element in the array: receives from any source, and entries of ranks above the
-    /// configured number.
+    /// The entries whose source has no element in the array: receives from any source, and entries of ranks from
+    /// [`Config::ranks`] on.
     apart: Chains,
     heads: Box<[RankHead]>,
 }

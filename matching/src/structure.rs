@@ -1,4 +1,4 @@
-//! The contract between the engine and the structures that order its queues.
+//! The contract between the matcher and the structures that order its queues.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -10,7 +10,7 @@ use crate::query::Query;
 
 /// A structure that arranges the entries of both queues for searches.
 ///
-/// The engine owns the entries and asks the structure to find, insert and remove them. The structure stores its data
+/// The matcher owns the entries and asks the structure to find, insert and remove them. The structure stores its data
 /// in the entries' links and in objects of its own. Every method is generic over the [`Query`], which selects
 /// one of the two queues.
 ///
@@ -25,8 +25,9 @@ pub trait Structure: Debug + Sized {
     /// Returns an empty structure.
     fn new(config: &Config) -> Self;
 
-    /// Returns the first inserted entry that matches `query`. This method may reorganize the queue to shorten the next
-    /// search. The reorganization may use up to `spare` bytes of memory, and subtracts the used bytes from `spare`.
+    /// Returns the entry that was inserted first of all entries that match `query`. This method may reorganize the
+    /// queue to shorten the next search. The reorganization may use up to `spare` bytes of memory, and subtracts the
+    /// used bytes from `spare`.
     fn find<Q: Query, T, M: Meter>(
         &mut self,
         pool: &Pool<Q, Self::Links<Q>, T>,
@@ -58,7 +59,7 @@ pub trait Structure: Debug + Sized {
     /// Takes the entry at `slot` out of the queue of `context`. The entry stays in `pool`.
     fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, Self::Links<Q>, T>, slot: Slot, context: u32);
 
-    /// Appends the selected entries with their contexts to `found`; within a context in insertion order.
+    /// Appends the selected entries with their contexts to `found`. The entries of one context are in insertion order.
     fn select<Q: Query, T>(
         &self,
         pool: &Pool<Q, Self::Links<Q>, T>,

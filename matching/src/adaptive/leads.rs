@@ -1,4 +1,4 @@
-//! The state of each context.
+//! The state of each context: a *lead* with two queues and a log.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -9,7 +9,7 @@ use super::log::Log;
 use super::table::Table;
 use crate::structure::Selection;
 
-/// A context that has or had entries.
+/// The queues and the log of a context that has or had entries.
 #[derive(Debug)]
 pub(super) struct Lead {
     pub(super) context: u32,
@@ -19,7 +19,7 @@ pub(super) struct Lead {
     pub(super) log: Log,
 }
 
-/// One queue of a context.
+/// The state of one queue of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueState {
     /// The entries that are in no bin: all of them while there are few, later only the receives from any source.
@@ -47,26 +47,27 @@ impl QueueState {
     };
 }
 
-/// The contexts. Up to `COMPARED` are found by comparison, more by hash.
+/// The contexts. Up to `COMPARED` contexts are found by comparison. If there are more, all are found by hash.
 #[derive(Debug)]
 pub(super) struct Leads {
-    /// The context found last, as an index.
+    /// The index in `leads` of the context that was found most recently.
     last: usize,
     last_context: u32,
     leads: Vec<Lead>,
     table: Table,
-    /// Bytes allocated for the table and for contexts beyond the fixed ones.
+    /// Bytes in use for the table and for contexts beyond the first `FIXED`.
     bytes: usize,
 }
 
-/// The number of contexts with room in the structure itself. A communicator usually has two contexts, one for its own
-/// messages and one for its collectives.
+/// The number of contexts whose memory is allocated with the structure. A communicator usually has two contexts, one
+/// for its own messages and one for its collectives.
 const FIXED: usize = 2;
 
-/// The number of contexts up to which comparison is faster than hashing.
+/// The maximum number of contexts for which comparison is faster than hashing.
 const COMPARED: usize = 8;
 
-/// The number of empty contexts that are kept, so that queues that empty and fill again cost nothing.
+/// The maximum number of contexts at which empty contexts are kept, so that a queue that becomes empty and fills again
+/// costs nothing.
 const KEPT: usize = 64;
 
 impl Leads {
@@ -92,7 +93,7 @@ impl Leads {
         &mut self.leads[self.last]
     }
 
-    /// Removes the context found last if it is empty and there are many contexts.
+    /// Removes the context that was found most recently if it is empty and there are more than `KEPT` contexts.
     #[inline]
     pub(super) fn relax(&mut self) {
         if self.leads.len() > KEPT && self.leads[self.last].queues.iter().all(|queue| queue.len == 0) {
@@ -100,7 +101,7 @@ impl Leads {
         }
     }
 
-    /// Removes the context found last, which is empty.
+    /// Removes the context that was found most recently. The context must be empty.
     #[cold]
     pub(super) fn remove_last(&mut self) {
         let (at, hashed) = (self.last, self.leads.len() > COMPARED);
@@ -121,7 +122,7 @@ impl Leads {
         self.count_bytes();
     }
 
-    /// Iterates over the contexts in which entries may be selected.
+    /// Iterates over the contexts in which `selection` may select entries.
     pub(super) fn select(&self, selection: Selection) -> impl Iterator<Item = &Lead> {
         let leads = match selection {
             Selection::Context(context) => self.look_up(context).map_or(0..0, |at| at..at + 1),
@@ -130,7 +131,7 @@ impl Leads {
         self.leads[leads].iter()
     }
 
-    /// Returns the bytes of the contexts beyond the fixed ones.
+    /// Returns the bytes in use for the table and for contexts beyond the first `FIXED`.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes

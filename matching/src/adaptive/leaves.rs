@@ -1,4 +1,4 @@
-//! The bins of one queue, by context and rank: blocks of 16 neighbouring ranks, found by one hash.
+//! The bins of one queue, by context and rank, in blocks of 16 neighbouring ranks. A block is found by one hash.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -22,10 +22,10 @@ pub(super) struct Leaves {
     /// The first leaf of each chain. The number of chains is a power of two, and at least the number of leaves in use.
     buckets: Vec<u32>,
     free: Vec<u32>,
-    /// For each leaf, one bit for each of its bins, which is set if the bin's entries are also in the tag index. Leaves
-    /// behind the last one that had such a bin have no element.
+    /// For each leaf, one bit for each of its bins, which is set if the bin's entries are also in the tag index. The
+    /// leaves after the last leaf that had such a bin have no element.
     tagged: Vec<u16>,
-    /// The bytes of the leaves and the buckets.
+    /// The bytes of the leaves, the buckets and `tagged`.
     bytes: usize,
 }
 
@@ -38,11 +38,12 @@ struct Key(u64);
 pub(super) struct LeafList {
     first: u32,
     len: u32,
-    /// The number of leaves at which leaves without entries are freed.
+    /// The number of leaves at which the next insertion of a leaf first frees the leaves without entries.
     len_max: u32,
-    /// The leaf that was found last, and its block. They are tried first, because most searches are for a rank near the
-    /// previous one.
+    /// The leaf that was found most recently. It is tried first, because most searches are for a rank near the previous
+    /// rank.
     last: u32,
+    /// The block of the leaf `last`.
     last_block: u32,
 }
 
@@ -64,12 +65,13 @@ struct Leaf {
     block: u32,
     /// The next leaf of the bucket.
     chain: u32,
-    /// The neighbours in the list of the context's leaves.
+    /// The previous leaf in the [`LeafList`] of the context.
     prev: u32,
+    /// The next leaf in the [`LeafList`] of the context.
     next: u32,
 }
 
-/// A bin, named by the place of its list's head.
+/// A bin, identified by the position of its list's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BinId {
     leaf: u32,
@@ -84,7 +86,7 @@ pub(super) const LEAF_BYTES: usize = mem::size_of::<Leaf>();
 /// A number that no block has. The block of a rank is the rank divided by `SPAN`, so every block is less than this.
 const NO_BLOCK: u32 = u32::MAX;
 
-/// With fewer leaves, a queue is not swept for leaves without entries.
+/// A queue with fewer leaves than this is not swept for leaves without entries.
 const LEAVES_MIN: u32 = 8;
 
 /// The minimum number of buckets once there are any. These buckets are kept when there is no leaf.
@@ -133,7 +135,7 @@ impl Leaves {
         }
     }
 
-    /// Returns the head of a rank's bin, if there is one.
+    /// Returns the head of a rank's bin, or `None` if the rank has no entries.
     pub(super) fn peek(&self, context: u32, rank: u32) -> Head {
         let leaf = self.look_up(Key::of(context, rank))?;
         self.head(BinId { leaf, place: rank % SPAN })
@@ -204,7 +206,7 @@ impl Leaves {
             - self.bytes
     }
 
-    /// Returns the maximum growth when a bin is tagged.
+    /// Returns the maximum growth of [`bytes`](Self::bytes) when a bin is tagged.
     pub(super) fn growth_of_tagged(&self) -> usize {
         (self.leaves.len() - self.tagged.len()) * mem::size_of::<u16>()
     }
@@ -214,8 +216,8 @@ impl Leaves {
         self.leaves.len() - self.free.len()
     }
 
-    /// Returns the leaf of a block. First tries the leaf next to the one that was found last. It is the right leaf if
-    /// ranks are used and searched in order.
+    /// Returns the leaf of a block. First tries the leaf that is stored beside the most recently found leaf. It is the
+    /// right leaf if ranks are used and searched in order.
     #[inline(never)]
     fn find_leaf(&self, key: Key, list: &LeafList) -> Option<u32> {
         let is_later = key.0 as u32 > list.last_block;
@@ -263,7 +265,7 @@ impl Leaves {
         *list = LeafList::EMPTY;
     }
 
-    /// Frees the leaves of a queue that have no entries.
+    /// Frees those leaves of a queue in which all bins are empty.
     fn sweep(&mut self, list: &mut LeafList) {
         let mut next = list.first;
         while next != NO_LEAF {

@@ -1,5 +1,5 @@
-//! Intrusive lists, doubly linked by 32-bit slots. The first entry links to the last, so a single head holds the whole
-//! queue.
+//! Intrusive lists, doubly linked by 32-bit slots. The first entry links to the last entry, so both ends of a list are
+//! reached from a single head.
 
 use crate::pool::{Pool, Slot};
 use crate::query::Query;
@@ -7,11 +7,11 @@ use crate::query::Query;
 /// The links of an entry in the adaptive structure: 16 bytes in either queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdaptiveLinks {
-    /// The previous entry of the list; in the first entry, the last one.
+    /// The previous entry of the list. In the first entry of a list: the list's last entry.
     prev: Option<Slot>,
     /// The next entry of the list.
     pub(super) next: Option<Slot>,
-    /// The serial number of the entry; for a message in the log, the message's place in the log.
+    /// The serial number of the entry. For a message in the log: the message's place in the log.
     pub(super) order: u64,
 }
 
@@ -25,7 +25,7 @@ impl AdaptiveLinks {
 /// The first entry of a list.
 pub(super) type Head = Option<Slot>;
 
-/// Appends the entry at `slot` with the serial number `order`.
+/// Appends the entry at `slot`. `order` is its serial number, or its place in the log.
 #[inline(always)]
 pub(super) fn push_back<Q: Query, T>(
     head: &mut Head,

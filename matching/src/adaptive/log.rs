@@ -12,20 +12,22 @@ use super::list::AdaptiveLinks;
 ///
 /// A message stores its place in the log, so its removal is one store and touches no other message. The removal leaves
 /// a gap. Gaps before the first message are skipped by the next search, or by an insertion that needs room. The other
-/// gaps are closed when a message arrives while more than half of the log consists of gaps.
+/// gaps are closed when a message arrives and the gaps outnumber the messages, if also the ring buffer is full or the
+/// surplus of gaps is more than `CELLS_MIN`.
 #[derive(Debug)]
 pub(super) struct Log {
     /// Place `p` is in cell `p` modulo the number of cells, which is a power of two, or 0.
     cells: Vec<Option<Slot>>,
     /// The first place in use.
     front: u32,
-    /// The place after the last one in use. `front` and `back` wrap around.
+    /// The place after the last place in use. `front` and `back` wrap around.
     back: u32,
 }
 
 pub(super) const CELL_BYTES: usize = mem::size_of::<Option<Slot>>();
 
-/// The minimum number of cells once there are any. Up to that number of gaps, messages are not moved.
+/// The minimum number of cells once there are any. In a log with free cells, the gaps are closed only when they
+/// outnumber the messages by more than this number.
 const CELLS_MIN: usize = 64;
 
 impl Log {
@@ -42,7 +44,8 @@ impl Log {
         self.cells.capacity() * CELL_BYTES
     }
 
-    /// Appends the message at `slot`, and returns its place. `messages` is the number of messages including this one.
+    /// Appends the message at `slot`, and returns its place. `messages` is the number of messages in the queue, the new
+    /// message included.
     #[inline(always)]
     pub(super) fn push_back<Q: Query, T>(
         &mut self,
@@ -79,7 +82,7 @@ impl Log {
         }
     }
 
-    /// Iterates over the places, oldest first: a message, or `None` for a gap.
+    /// Iterates over the places in use, oldest first. An item is the slot of a message, or `None` for a gap.
     pub(super) fn places(&self) -> impl Iterator<Item = Option<Slot>> {
         (0..self.len() as u32).map(|at| self.cells[self.cell(self.front.wrapping_add(at))])
     }
@@ -94,7 +97,8 @@ impl Log {
         place as usize & self.cells.len().wrapping_sub(1)
     }
 
-    /// Makes room: skips or closes the gaps if they are many, or allocates more cells.
+    /// Makes room for a message: skips the gaps before the first message, closes the other gaps if they outnumber the
+    /// messages, and allocates more cells if the log is still full.
     #[cold]
     fn make_room<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, messages: u32) {
         self.skip_gaps();

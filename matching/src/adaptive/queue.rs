@@ -15,7 +15,7 @@ use super::list::{self, AdaptiveLinks};
 use super::log::Log;
 use super::tags::Lane;
 
-/// The parts of the structure that an operation on a queue uses.
+/// One queue of one context, with the parts of the structure that its operations use.
 pub(super) struct Queue<'a> {
     pub(super) context: u32,
     pub(super) state: &'a mut QueueState,
@@ -31,15 +31,15 @@ pub(super) const LIST_MAX: u32 = 10;
 /// serial numbers of the bins' first matches.
 pub(super) const UNLOGGED_MAX: u32 = 64;
 
-/// The number of entries of a list that a search compares before they go to the tag index.
+/// The number of entries of a list or bin that a search compares before it adds all entries to the tag index.
 pub(super) const SCAN_MAX: usize = 32;
 
-/// The number of places of a log that a search visits before the messages go to the tag index. It is larger than
+/// The number of places of a log that a search visits before it adds all messages to the tag index. It is larger than
 /// [`SCAN_MAX`], because once the messages of a log are in the tag index, every later match in the context costs more:
 /// its message must also be removed from the tag index.
 pub(super) const LOG_SCAN_MAX: usize = 256;
 
-/// The result of a search of the first entries.
+/// The result of a search that compares a limited number of entries.
 enum Scan {
     Found(Slot, AdaptiveLinks),
     Absent,
@@ -47,7 +47,7 @@ enum Scan {
     Long,
 }
 
-/// Entries that are searched together, in their order.
+/// A part of a queue whose entries are searched together, in their order.
 #[derive(Clone, Copy)]
 enum Group {
     /// The entries of one rank.
@@ -64,7 +64,7 @@ impl Queue<'_> {
         self.state.len == 0
     }
 
-    /// Finds the first match and takes it out. Changes nothing if that needs a long search.
+    /// Finds the first match and takes it out. If that needs a long search, changes nothing and returns `NotShort`.
     #[inline(always)]
     pub(super) fn take<Q: Query, T, M: Meter>(
         &mut self,
@@ -104,7 +104,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes the entry out of its list or bin.
+    /// Takes an entry out of the queue.
     #[inline(always)]
     pub(super) fn remove<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let source = pool[slot].source;
@@ -112,7 +112,7 @@ impl Queue<'_> {
         self.take_out(pool, slot, bin);
     }
 
-    /// Takes the entry out of its bin, or out of the list if it is in no bin.
+    /// Takes an entry out of the queue. `bin` is the entry's bin, or `None` if the entry is in the list.
     #[inline(always)]
     fn take_out<Q: Query, T>(
         &mut self,
@@ -126,7 +126,8 @@ impl Queue<'_> {
         self.detach(pool, slot, bin);
     }
 
-    /// Takes an entry that is no longer in the tag index out of its bin, or out of the list if it is in no bin.
+    /// Takes an entry that is not in the tag index out of the queue. `bin` is the entry's bin, or `None` if the entry
+    /// is in the list.
     #[inline(always)]
     fn detach<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>, slot: Slot, bin: Option<BinId>) {
         let links = pool[slot].links;
@@ -140,14 +141,15 @@ impl Queue<'_> {
         }
     }
 
-    /// Turns the queue back into a list after the last entry has left.
+    /// Turns the queue back into a list after its last entry was removed.
     #[inline(always)]
     pub(super) fn restart(&mut self) {
         (self.state.is_binned, self.state.is_logged, self.state.is_tagged) = (false, false, false);
         self.index.leaves.clear(&mut self.state.leaves);
     }
 
-    /// Takes out the first match if it is in the list and the tag index is empty.
+    /// Takes out the first match if the list, which starts with `first`, has a match. Returns `None` if it has none:
+    /// the bin of the source may still have a match. The tag index is empty.
     #[inline(always)]
     fn take_from_list<Q: Query, T, M: Meter>(
         &mut self,
@@ -224,7 +226,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes out the first match if all entries that could match are in the tag index.
+    /// Takes out the first match if all entries that could match are in the tag index. Otherwise returns `NotShort`.
     #[inline(never)]
     fn take_by_tag<Q: Query, T, M: Meter>(
         &mut self,
@@ -263,7 +265,8 @@ impl Queue<'_> {
         Ok(slot)
     }
 
-    /// Takes the first match out of all bins while the tag index is empty.
+    /// Takes out the first match in any bin while the tag index is empty. Returns `NotShort` if the messages are in the
+    /// log.
     #[inline(never)]
     fn take_from_all_bins<Q: Query, T, M: Meter>(
         &mut self,
@@ -359,7 +362,7 @@ impl Queue<'_> {
         self.conclude(found, Group::Bin(bin), pool, query, spare, meter)
     }
 
-    /// Returns the first match among the entries in no bin.
+    /// Returns the first match among the entries that are in no bin.
     #[inline]
     fn search_list<Q: Query, T, M: Meter>(
         &mut self,
@@ -519,7 +522,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Moves the entries of a long list to the bins of their ranks.
+    /// Moves the entries of a long list to the bins of their ranks. Receives from any source stay in the list.
     #[cold]
     fn sort_into_bins<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_binned = true;
@@ -531,7 +534,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Adds the messages in bins to the log, because they have become many.
+    /// Adds all messages, which are in bins, to the log, because they have become many.
     #[cold]
     fn begin_log<Q: Query, T>(&mut self, pool: &mut Pool<Q, AdaptiveLinks, T>) {
         self.state.is_logged = true;
@@ -547,7 +550,8 @@ impl Queue<'_> {
         }
     }
 
-    /// Adds all entries of a group to the tag index, if the budget `spare` allows the bytes.
+    /// Adds all entries of a group to the tag index if they need at most `spare` bytes. Returns false if they need
+    /// more.
     fn enter<Q: Query, T>(
         &mut self,
         group: Group,
@@ -589,13 +593,14 @@ impl Queue<'_> {
         self.untagged(group, pool, slot);
     }
 
-    /// Records that an entry has left its group's part of the tag index.
+    /// Updates the state after an entry was removed from its group's part of the tag index. A message that is also in
+    /// the tag index as part of [`Group::All`] is removed from there.
     #[inline(always)]
     fn untagged<Q: Query, T>(&mut self, group: Group, pool: &Pool<Q, AdaptiveLinks, T>, slot: Slot) {
         let entry = &pool[slot];
         if self.is_tagged(group) && entry.links.is_alone(slot) {
-            // This was the last entry of the group. Entries that come later are not in the tag index until a long
-            // search adds them.
+            // The group has no other entry. Entries that come later are not in the tag index until a long search adds
+            // them.
             self.set_tagged(group, false);
         }
         if Q::SIDE == Side::Unexpected && self.is_tagged(Group::All) {
@@ -659,7 +664,7 @@ fn find<Q: Query, T, M: Meter>(
     })
 }
 
-/// Compares the first entries of a list.
+/// Compares the entries of a list from `first` on, one for each item of `steps`, until an entry matches.
 #[inline(always)]
 fn scan<Q: Query, T, M: Meter>(
     first: Slot,
@@ -684,7 +689,7 @@ fn scan<Q: Query, T, M: Meter>(
     Scan::Long
 }
 
-/// Returns true if the source stands for any source.
+/// Returns true if an entry of the queue that `Q` searches is a receive from any source.
 fn is_any<Q: Query>(source: u32) -> bool {
     Q::SIDE == Side::Posted && source == Source::ANY.bits()
 }

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::mem;
 
-/// An open-addressed table with linear probing, in a power of two of cells, at most three quarters full. It shrinks
-/// when it is sparse. Removal leaves no tombstones: later cells move up.
+/// An open-addressed table with linear probing. The number of cells is a power of two, and at most three quarters of
+/// them are full. The table shrinks when it is sparse. Removal leaves no tombstones: later cells move up.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     cells: Vec<Cell>,
@@ -14,7 +14,7 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     context: u32,
-    /// The stored number, or `VACANT`.
+    /// The stored number. In a vacant cell: the value of `VACANT`.
     value: u32,
 }
 
@@ -63,7 +63,7 @@ impl Table {
             if cell.value == VACANT.value {
                 break;
             }
-            // A cell may move into the gap, unless the place where the search for it begins (its home) lies behind the
+            // A cell may move into the gap, unless the place where the search for it begins (its home) lies after the
             // gap.
             let mask = self.cells.len() - 1;
             if at.wrapping_sub(self.home(cell.context)) & mask >= at.wrapping_sub(gap) & mask {

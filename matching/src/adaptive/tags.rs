@@ -1,4 +1,4 @@
-//! The tag index: entries of long bins, by tag.
+//! The tag index: entries of long bins, lists and logs, by tag.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -8,8 +8,8 @@ use crate::pool::Slot;
 /// The key of a lane: entries with the same context, source and tag, in insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
-    /// The context in the upper half. In the lower half the rank, or the bits of [`Source::ANY`](crate::Source::ANY)
-    /// for entries of a list or log that mixes sources.
+    /// The upper half is the context. The lower half is the rank or, for entries of a list or log that mixes sources,
+    /// the bits of [`Source::ANY`](crate::Source::ANY).
     place: u64,
     /// The tag with the bits outside the mask cleared.
     tag: u64,
@@ -18,12 +18,13 @@ pub(super) struct Lane {
 
 /// A chained hash table of lanes. A lane is a circular list of nodes; its first node is in the chain.
 ///
-/// The index contains only the entries of groups in which a search was long. To find, add or remove the first entry of
-/// a lane takes O(1); to remove another entry, the lane is searched from its nearer end.
+/// The index contains only the entries of groups (a bin, list or log) in which a search was long. To append an entry to
+/// a lane, and to find or remove the first entry of a lane, takes O(1). To remove another entry, the lane is searched
+/// from both ends.
 #[derive(Debug)]
 pub(super) struct TagIndex {
-    /// The first lane of each chain. The number of chains is a power of two, and at least the number of lanes. The
-    /// number of chains only grows, and returns to 0 when the index becomes empty.
+    /// The first node of each chain. The number of chains is a power of two, and at least the number of lanes. It does
+    /// not shrink, but returns to 0 when the index becomes empty.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
     /// The first free node. `chain` links it to the other free nodes.
@@ -40,7 +41,7 @@ struct Node {
     slot: Slot,
     prev: u32,
     next: u32,
-    /// In the first node of a lane: the next lane of the bucket.
+    /// In the first node of a lane: the first node of the next lane in the bucket. In a free node: the next free node.
     chain: u32,
 }
 
@@ -148,7 +149,7 @@ impl TagIndex {
         Some(slot)
     }
 
-    /// Removes an entry that is in that lane.
+    /// Removes an entry of the lane. The entry must be in the lane.
     #[inline]
     pub(super) fn remove(&mut self, lane: &Lane, slot: Slot) {
         let bucket = lane.bucket(self.buckets.len());
@@ -157,7 +158,8 @@ impl TagIndex {
         }
     }
 
-    /// Removes a node from its lane, which starts with `first` and follows the lane of `before` in the bucket.
+    /// Removes a node from its lane. `first` is the first node of the lane. `before` is the first node of the previous
+    /// lane in the bucket, or `NO_NODE`.
     #[inline]
     fn unlink(&mut self, bucket: usize, before: u32, first: u32, node: u32) {
         let Node { lane: Lane { mask, .. }, prev, next, chain, .. } = self.nodes[node as usize];
@@ -245,7 +247,7 @@ impl TagIndex {
         }
     }
 
-    /// Stores a node, and returns its place. `node` makes the node, given the place.
+    /// Stores a node, and returns its index. `node` makes the node from the index.
     #[inline]
     fn add(&mut self, node: impl FnOnce(u32) -> Node) -> u32 {
         if self.free == NO_NODE {
@@ -266,7 +268,7 @@ impl TagIndex {
         self.bytes += MASK_BYTES;
     }
 
-    /// Records that the last entry with a mask has left.
+    /// Records that no entry with a mask remains.
     #[cold]
     fn remove_mask(&mut self, at: usize) {
         self.masks.swap_remove(at);
@@ -286,8 +288,8 @@ impl TagIndex {
         self.bytes += (buckets - before) * mem::size_of::<u32>();
         self.buckets.reserve_exact(buckets - before);
         self.buckets.resize(buckets, NO_NODE);
-        // When the number of buckets doubles, each lane of a bucket stays in that bucket, or moves to the one new
-        // bucket that corresponds to it.
+        // Both numbers of buckets are powers of two, so each lane stays in its bucket or moves to one of the new
+        // buckets, which the loop does not visit.
         for bucket in 0..before {
             let mut first = mem::replace(&mut self.buckets[bucket], NO_NODE);
             while first != NO_NODE {

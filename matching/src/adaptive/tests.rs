@@ -3,7 +3,7 @@ use core::mem;
 use super::*;
 use crate::{Arrival, Config, Counting, Envelope, Matcher, Pattern, Posting};
 
-/// Checks the documented memory.
+/// Checks the sizes that the documentation of [`Adaptive`] states.
 #[test]
 fn objects_have_the_documented_sizes() {
     assert_eq!(mem::size_of::<AdaptiveLinks>(), 16);
@@ -40,10 +40,10 @@ fn a_rank_is_reached_in_three_steps() {
     for number in (0..10_000).rev() {
         assert!(matches!(matcher.post(Pattern::exact(0, number, 0), number), Posting::Matched { .. }));
     }
-    assert!(matcher.stats().unexpected.hops_max <= 3 + 10, "at most a list at the end");
+    assert!(matcher.stats().unexpected.hops_max <= 3 + 10, "three steps, and a list of at most 10 entries");
 }
 
-/// Checks that a search without memory for the tag index is long, and correct.
+/// Checks that a search is correct, and exceeds no budget, if the budget has no room for the tag index.
 #[test]
 fn a_budget_without_room_for_the_tag_index_is_kept() {
     let bytes_max = full(1000, |number| Envelope::new(0, number, u64::from(number))).memory().in_use();

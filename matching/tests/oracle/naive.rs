@@ -2,7 +2,7 @@
 
 use samite_matching::{Envelope, Pattern, Purged, Source};
 
-/// The test numbers all items, and the number is the payload.
+/// A matcher that searches lists from the front. The test numbers all items, and the number is an item's payload.
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
     pub(crate) posted: Vec<(Pattern, u32)>,

@@ -7,7 +7,7 @@ use samite_matching::{Envelope, Pattern, Source};
 pub(crate) enum Operation {
     Arrive(Envelope),
     Post(Pattern),
-    /// Many messages at once, so that queues grow beyond a structure's inline storage.
+    /// The arrival of many messages in sequence, so that queues become long enough for all parts of a structure.
     ArriveMany {
         first: Envelope,
         count: u32,
@@ -20,7 +20,7 @@ pub(crate) enum Operation {
         rank_step: u32,
         tag_step: u64,
     },
-    /// A matched probe, several times.
+    /// A number of matched probes with the same pattern.
     Take {
         pattern: Pattern,
         times: u32,
@@ -40,7 +40,7 @@ pub(crate) fn sequence() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation(), 1..250)
 }
 
-/// Generates a budget: no limit, or a limit between nothing and a few hundred entries.
+/// Generates a budget: no limit, or a limit between 0 bytes and the size of several hundred entries.
 pub(crate) fn budget() -> impl Strategy<Value = Option<usize>> {
     prop_oneof![3 => Just(None), 1 => (0usize..40_000).prop_map(Some)]
 }
@@ -83,7 +83,7 @@ fn context() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(0u32), 3 => Just(1), 1 => Just(u32::MAX)]
 }
 
-/// Generates ranks that are neighbours, share blocks of 16 or 64, or are far apart, and values that are no rank.
+/// Generates ranks that are neighbours, share blocks of 16 or 64, or are far apart, and `u32::MAX`, which is no rank.
 fn rank() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => 0u32..4,

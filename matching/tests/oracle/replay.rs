@@ -12,8 +12,9 @@ pub(crate) struct Replay<S: Structure> {
     naive: Naive,
     config: Config,
     bytes_empty: usize,
-    /// The handle and number of every receive and message ever queued; most are stale.
+    /// The handle and number of every receive that was ever queued. Most handles are stale.
     posted_ids: Vec<(PostedId, u32)>,
+    /// The handle and number of every message that was ever queued. Most handles are stale.
     unexpected_ids: Vec<(UnexpectedId, u32)>,
     numbers: std::ops::RangeFrom<u32>,
 }
@@ -231,8 +232,9 @@ impl<S: Structure> Replay<S> {
         }
     }
 
-    /// Checks that an insertion is refused only near the limit: the entry, and the structure's memory for the entry,
-    /// must exceed the budget. At worst the structure replaces a table by one of twice the size.
+    /// Checks that an insertion is refused only near the limit: the memory in use, the entry, and the structure's
+    /// memory for the entry must exceed the budget. In the worst case the structure replaces a table by a table of
+    /// twice the size.
     fn check_refusal(&self) {
         let growth_max = 100 + 4096 + 40 * self.config.ranks as usize;
         let memory = self.matcher.memory();
