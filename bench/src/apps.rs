@@ -59,7 +59,7 @@ enum Structure {
 }
 
 impl App {
-    /// The arguments of the application. They set a problem that can be divided among 128 ranks.
+    /// Returns the arguments of the application. They set a problem that can be divided among 128 ranks.
     const fn args(self) -> &'static [&'static str] {
         match self {
             Self::Nbody => &["2048", "10"],
@@ -87,7 +87,7 @@ struct Searches {
     length_sum: u64,
 }
 
-/// The figures of a queue in one job.
+/// The figures of one of the two queues in one job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     /// The maximum length (MQL).
@@ -217,7 +217,7 @@ const QUEUES: [Queue; 2] = [
     ("unexpected messages", |rank| &rank.unexpected, |row| row.unexpected),
 ];
 
-/// The figures of both queues in each run.
+/// A row of the table: an application, a number of ranks, a structure, and the figures of both queues in each run.
 struct Row {
     app: App,
     ranks: u32,

@@ -27,13 +27,13 @@ pub(crate) enum Benchmark {
     Rate,
     /// Messages of distinct tags that all wait, and are received in reverse order; time per receive
     Depth,
-    /// Every rank sends to its right and receives from its left; time for both
+    /// Every rank sends to its right neighbour and receives from its left neighbour; time for both
     Ring,
     /// Every rank sends to all others and receives from all; total time
     Pairs,
     /// Ranks start, greet rank 0, and exit; time from the start of the launcher to its end
     StartUp,
-    /// The peak memory of a rank that has exchanged a message with every other
+    /// The peak memory of a rank that has exchanged a message with every other rank
     Memory,
 }
 
@@ -111,7 +111,7 @@ impl Benchmark {
     }
 
     /// Returns the points to measure: one for each combination of `ranks`, `bytes` and `depths`. An empty list stands
-    /// for the defaults.
+    /// for the defaults. [`Depth`](Self::Depth) alone uses `depths`, and [`StartUp`](Self::StartUp) ignores `bytes`.
     pub(crate) fn points(self, ranks: &[u32], bytes: &[usize], depths: &[usize]) -> Vec<Point> {
         let ranks = if ranks.is_empty() { self.default_ranks() } else { ranks };
         let bytes = match (bytes, self) {

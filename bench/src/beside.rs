@@ -1,5 +1,6 @@
-//! Two ranks on two simulated hosts, one of which shares memory with a third rank. This measures the cost of a message
-//! over libfabric when the port also has shared-memory rings to poll.
+//! The latency between two ranks on two simulated hosts, if one of these ranks shares its host with a third rank. This
+//! measures the cost of a message over libfabric when the port also has shared-memory rings to poll. Ranks 0 and 2 are
+//! measured, and rank 1 is the third rank, on the host of rank 0.
 
 use samite::{Rank, World};
 use samite_launch::{LaunchError, Options, Remote};
@@ -7,14 +8,14 @@ use samite_launch::{LaunchError, Options, Remote};
 use crate::loops::Messages;
 use crate::measure::EndError;
 
-/// The default transport between hosts. If a user selects a transport, it carries all messages, and there is no shared
-/// memory beside it.
+/// The transport that Samite uses between hosts by default, and the only transport of this benchmark. If a user selects
+/// a transport, it carries all messages, so no rank uses shared memory.
 pub(crate) const TRANSPORT: &str = "tcp;ofi_rxm";
 
-/// The tag of the message that ends the third rank.
+/// The tag of the message after which the third rank ends.
 const DONE: u64 = 1 << 33;
 
-/// Returns the options of the same job on two hosts, both of them this machine, with one more rank on the first.
+/// Returns the options of the same job on two hosts, with one more rank on the first host. Both hosts are this machine.
 pub(crate) fn options(options: Options) -> Result<Options, LaunchError> {
     let hosts =
         ["127.0.0.1", "127.0.0.2"].map(|name| samite_launch::Host { name: name.to_owned(), slots: None });
@@ -32,17 +33,18 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// Joins the measurement. Returns `None` in the third rank, after the others have measured.
+    /// Joins the measurement. Returns `None` in the third rank, after the two other ranks have measured.
     ///
     /// # Errors
-    /// Returns an error if the ranks do not reach each other, or if they use other transports than expected.
+    /// Returns an error if the job does not have three ranks, if the ranks do not reach each other, or if ranks 0 and 1
+    /// do not use shared memory.
     pub(crate) fn new(world: World) -> Result<Option<Self>, EndError> {
         if world.comm().size() != 3 {
             return Err("this is measured between two ranks beside a third".into());
         }
         let rank = world.comm().rank();
-        // The third rank exchanges a message only with the first. A connection to the second rank would be polled too,
-        // and change the measurement.
+        // Rank 1 exchanges a message only with rank 0. A connection to rank 2 would be polled too, and would change the
+        // measurement.
         for other in if rank == 0 { 1..3 } else { 0..1 } {
             world.comm().sendrecv(&[0_u8; 0], Rank(other), 0, &mut [0_u8; 0], Rank(other), 0)?;
         }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// The name of [`counted`] for callgrind.
+/// The pattern by which callgrind recognizes [`counted`].
 const COUNTED: &str = "*callgrind::counted*";
 
 /// Runs the operation. Callgrind counts only inside this function.
@@ -33,7 +33,7 @@ pub(crate) fn collect(options: &[&str], args: &[&str]) -> Result<Vec<u64>, Count
     }
 }
 
-/// Parses the counts in callgrind's output.
+/// Parses the counts in callgrind's output. Returns `None` if the output contains no counts.
 fn parse(said: &str) -> Option<Vec<u64>> {
     let counts = said.lines().find_map(|line| Some(line.split_once("Collected :")?.1))?;
     let counts: Vec<u64> = counts.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;

@@ -26,7 +26,7 @@ use crate::record::Line;
 use crate::threads::ThreadsArgs;
 use crate::{hello, report, table};
 
-/// Measurements of Samite beside raw libfabric and its peers
+/// Measurements of Samite, of raw libfabric and of MPI libraries
 ///
 /// All ranks run on this machine. They are not bound to cores, unless --pin is given.
 #[derive(Debug, Parser)]
@@ -48,21 +48,22 @@ enum Command {
     Depth(DepthArgs),
     /// Time of an exchange with both neighbours on a ring of all ranks, us
     Ring(OnceArgs),
-    /// Time of an exchange of every rank with every other, us
+    /// Time of an exchange of every rank with every other rank, us
     Pairs(OnceArgs),
-    /// The peak memory of a rank that has exchanged a message with every other, MB
+    /// The peak memory of a rank that has exchanged a message with every other rank, MB
     Memory(OnceArgs),
     /// Start ranks that greet rank 0: the program that `compare start-up` times
     Hello(OnceArgs),
-    /// Time from the kill of a rank to the error at every other, ms
+    /// Time from the kill of a rank to the error at every other rank, ms
     Failure(FailureArgs),
     /// Time of a completion in a set of requests, by the number of pending requests, ns
     Completion(CompletionArgs),
-    /// Messages per second of several threads: with a lane each, with one lane, and of as many processes
+    /// Messages per second of several threads with a lane each, of the same threads with one lane, and of as many
+    /// processes
     Threads(ThreadsArgs),
     /// Time of scattered messages one way, beside MPI libraries with the same derived types, us
     Layouts(LayoutsArgs),
-    /// Time from the last of some partitions that becomes ready to the end of the receive, us
+    /// Time from the moment when the last partition of a message becomes ready to the end of the receive, us
     Partitioned(PartitionedArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
@@ -87,7 +88,7 @@ enum Command {
     },
 }
 
-/// One run, of one implementation.
+/// The options of one run of one implementation.
 #[derive(Debug, Args)]
 struct OnceArgs {
     /// The implementation to run
@@ -116,8 +117,7 @@ struct DepthArgs {
 struct CompareArgs {
     /// The benchmark to run
     benchmark: Benchmark,
-    /// The transport; an implementation with another name for it uses that name. May be
-    /// repeated
+    /// The transport, by Samite's name; other implementations use their nearest equivalent. May be repeated
     #[arg(long, value_name = "T", default_values = TRANSPORTS)]
     transport: Vec<String>,
     /// The number of waiting messages, for `depth`
@@ -135,7 +135,8 @@ struct CompareArgs {
     /// The number of ranks
     #[arg(short = 'n', long, value_name = "LIST", value_delimiter = ',')]
     ranks: Vec<u32>,
-    /// The implementation that the ratios refer to; by default, at each point, the best one except `samite`
+    /// The implementation that the ratios refer to; by default, at each point, the best one whose name does not start
+    /// with `samite`
     #[arg(long, value_name = "IMPL")]
     baseline: Option<String>,
     #[command(flatten)]
@@ -334,7 +335,7 @@ impl CompareArgs {
     }
 }
 
-/// Returns true if all implementations were measured at a point.
+/// Returns true if all implementations were measured at a point, and false if some failed.
 ///
 /// # Errors
 /// The point has no row, and no failure explains why.

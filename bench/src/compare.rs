@@ -22,7 +22,8 @@ pub(crate) struct Comparison {
     pub(crate) runs: usize,
     /// True if ranks are bound to cores.
     pub(crate) pin: bool,
-    /// The implementation that ratios refer to. By default, at each point, the best one except `samite`.
+    /// The implementation that ratios refer to. By default, at each point, the best implementation whose name does not
+    /// start with `samite`.
     pub(crate) baseline: Option<String>,
 }
 
@@ -49,7 +50,7 @@ impl Comparison {
     }
 
     /// Runs all implementations at one point, and calls `progress` after each run. Returns the records in the order of
-    /// the implementations, without the failed ones.
+    /// the implementations, without the implementations that failed, and the errors of those.
     pub(crate) fn run(&self, point: Point, mut progress: impl FnMut()) -> (Vec<Record>, Vec<RunError>) {
         self.run_with(|implementation| {
             let record = implementation.run(self.benchmark, point, self.pin);
@@ -79,7 +80,7 @@ impl Comparison {
         (self.summarize(runs.into_iter().filter(whole).collect()), failed.into_iter().flatten().collect())
     }
 
-    /// Summarizes the runs of each implementation in one record.
+    /// Summarizes the runs of each implementation in one record, and adds the ratios to the baseline.
     fn summarize(&self, runs: Vec<Vec<Record>>) -> Vec<Record> {
         let medians = |runs: &Vec<Record>| runs.iter().map(|record| record.median).collect::<Vec<_>>();
         let mut records: Vec<Record> = runs.iter().filter_map(|runs| summary(runs)).collect();

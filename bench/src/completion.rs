@@ -13,12 +13,12 @@ pub(crate) struct CompletionArgs {
     /// The number of pending receives
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000")]
     pending: Vec<u64>,
-    /// Rounds over all sizes, interleaved
+    /// Rounds; each round measures all numbers of pending receives
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 
-/// Completions in one round of one size.
+/// The number of completions that a round measures for each number of pending receives.
 const COMPLETIONS: u64 = 20_000;
 
 /// Runs the benchmark. A rank sends to itself: each message ends one pending receive, which `wait_any` takes and the
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send
         let mut sets = Vec::new();
         for (context, &pending) in arguments.pending.iter().enumerate() {
             let mut set = comm.request_set();
-            // Distinct tags separate the sets.
+            // The sets use distinct tags, so that a message matches a receive of its own set.
             let first = (context as u64) << 32;
             for tag in first..first + pending {
                 post(comm, &mut set, tag)?;
@@ -53,7 +53,8 @@ pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send
     results.into_iter().try_for_each(|result| Ok(result?))
 }
 
-/// Returns the average time of a completion in nanoseconds: a send, the wait, and the next receive.
+/// Returns the average time in nanoseconds of a completion, which contains a send, the wait, and the posting of the
+/// next receive.
 fn round(
     comm: &Comm,
     set: &mut RequestSet<Vec<u64>>,

@@ -42,14 +42,17 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the other ranks have waited for the last rank's message before rank 0 kills the last rank.
 const WAITED: Duration = Duration::from_millis(50);
 
-/// The tags of the messages.
+/// The tag of the first message of each survivor to the victim.
 const GREETING: u64 = 1;
+/// The tag of the messages to rank 0 that report that their sender is about to wait.
 const READY: u64 = 2;
+/// The tag of the message that all survivors wait for.
 const NEVER_SENT: u64 = 3;
+/// The tag of the messages to rank 0 that contain the time at which their sender's receive ended.
 const TOLD: u64 = 4;
 
 impl FailureArgs {
-    /// Runs this process's part.
+    /// Measures, runs one job, or takes part in a job as a rank. The choice depends on how this process was started.
     ///
     /// # Errors
     /// An error to print.

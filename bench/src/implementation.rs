@@ -14,10 +14,11 @@ use crate::spread::Spread;
 /// The name of Samite's shared memory as a transport. libfabric's provider for shared memory has another name.
 const SAMITE_SHM: &str = "samite-shm";
 
-/// The number of starts in a run of the start-up benchmark; the first one does not count.
+/// The number of starts in a run of the start-up benchmark. The first start is not counted.
 const START_UPS: usize = 6;
 
-/// A command that measures. With the arguments `BENCH --json --bytes N [--depth N] [--pin]` it prints a record.
+/// A command that measures. With the arguments of [`command`](Self::command) and an optional `--pin` it prints a
+/// record, except for the start-up benchmark, where the time of the command is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Implementation {
     /// The name in records.
@@ -163,8 +164,9 @@ enum Cause {
 mod tests {
     use super::*;
 
-    /// Writes the script in a child process. If this process wrote it, another test's child that starts at that moment
-    /// would inherit the open file, and a file that is open for writing cannot be executed.
+    /// Returns an implementation that runs `script`. A child process writes the script. If this process wrote it, a
+    /// child of another test that starts at that moment would inherit the open file, and a file that is open for
+    /// writing cannot be executed.
     fn shell(script: &str) -> Implementation {
         let file = std::env::temp_dir().join(format!("samite-bench-{}-{}", std::process::id(), script.len()));
         let mut writer = Command::new("sh");

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 
 use crate::callgrind::{self, CountError};
 
-/// The numbers of operations in the two runs, large enough to exceed all first-time work.
+/// The numbers of operations in the two runs. The smaller number is large enough that all first-time work is done in
+/// both runs.
 const OPERATIONS: [u64; 2] = [200, 700];
 
-/// The maximum relative increase of a count over the table.
+/// The maximum increase of a count over the table's count, relative to the table's count.
 const TOLERANCE: f64 = 0.02;
 
 /// The table in the repository. Its counts are valid for the toolchain of CI; other toolchains produce other counts.
@@ -53,9 +54,9 @@ struct Relation {
 }
 
 enum Limit {
-    /// At most as many instructions more.
+    /// The count exceeds the other count by at most this number of instructions.
     More(f64),
-    /// At most this share.
+    /// The count is at most the product of this number and the other count.
     Share(f64),
 }
 
@@ -74,7 +75,7 @@ impl Relation {
 /// An operation to count.
 pub(crate) struct Scenario {
     name: &'static str,
-    /// Executes the operation `operations` times, each inside of [`callgrind::counted`].
+    /// Executes the operation `operations` times, each time inside of [`callgrind::counted`].
     run: fn(operations: u64),
 }
 
@@ -93,8 +94,9 @@ pub(crate) fn run(name: &str, operations: u64) -> Result<(), InstructionsError> 
     Ok(())
 }
 
-/// Counts all scenarios, and prints each count beside the table's count. Returns true if all counts are within the
-/// tolerance. With `bless` it replaces the table.
+/// Counts all scenarios, and prints each count beside the table's count. Returns false if a count is above the
+/// tolerance or above a limit of [`RELATIONS`], or if the table and the scenarios do not have the same names. With
+/// `bless` it replaces the table and returns true.
 ///
 /// # Errors
 /// [`InstructionsError`].

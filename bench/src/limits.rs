@@ -1,8 +1,8 @@
 //! Limits: millions of communicators, pending operations and layouts, the memory of each, and the budgets.
 //!
-//! Two processes make the objects. The memory of an object is the growth of the resident memory of the rank where it
-//! grows more, divided by the number of objects. It contains the handles that the program holds. The objects must work:
-//! received messages are compared with the sent ones.
+//! Two processes make the objects. The memory of an object is the growth of a rank's resident memory, divided by the
+//! number of objects; the larger figure of the two ranks counts. The memory contains the handles that the program
+//! holds. The objects must work: received messages are compared with the sent ones.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,12 +36,12 @@ pub(crate) struct LimitsArgs {
     part: Option<Part>,
 }
 
-/// A job.
+/// A measurement. Each is a job of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Communicators of both ranks.
     Communicators,
-    /// Operations that no message ends yet.
+    /// Receives that wait for a message, and sends that wait for a receive.
     Operations,
     /// Irregular layouts.
     Layouts,
@@ -51,44 +51,45 @@ enum Part {
     MessageBudget,
 }
 
-/// The most bytes of a communicator.
+/// The maximum number of bytes of a communicator.
 const COMMUNICATOR_MAX: f64 = 256.0;
-/// The most bytes of a pending send or receive, beside its buffer.
+/// The maximum number of bytes of a pending send or receive, without its buffer.
 const OPERATION_MAX: f64 = 320.0;
-/// The most bytes of a layout of [`BLOCKS`] blocks.
+/// The maximum number of bytes of a layout of [`BLOCKS`] blocks.
 const LAYOUT_MAX: f64 = 256.0;
 
 /// Blocks of a layout.
 const BLOCKS: usize = 4;
 
-/// Communicators whose creations are under way at the same time.
+/// The number of communicators whose creations are under way at the same time.
 const BATCH: usize = 64;
 
-/// Messages that are compared after the objects exist.
+/// The number of messages that are exchanged and compared after the objects exist.
 const EXCHANGES: usize = 1_000;
 
-/// The budgets of a job, so that its objects fit, or do not fit.
-const fn budgets(part: Part) -> &'static [(&'static str, &'static str)] {
-    match part {
+/// Returns the settings of a job: budgets in which its objects fit or, for the last two parts, do not fit.
+fn budgets(part: Part) -> Vec<(String, String)> {
+    let settings: &[(&str, &str)] = match part {
         Part::Communicators | Part::Layouts => &[],
         Part::Operations => {
             &[("SAMITE_UNEXPECTED_MAX", "1G"), ("SAMITE_WINDOW_MAX", "1G"), ("SAMITE_ENVELOPES_MAX", "1G")]
         }
-        Part::CommunicatorBudget => &[("SAMITE_COMMUNICATORS_MAX", "1000")],
+        Part::CommunicatorBudget => &[("SAMITE_COMMUNICATORS_MAX", &COMMUNICATORS_MAX.to_string())],
         Part::MessageBudget => &[("SAMITE_UNEXPECTED_MAX", "64K"), ("SAMITE_ENVELOPES_MAX", "64K")],
-    }
+    };
+    settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The budget of [`Part::CommunicatorBudget`].
-const BUDGET: usize = 1000;
+/// The maximum number of communicators in [`Part::CommunicatorBudget`].
+const COMMUNICATORS_MAX: usize = 1000;
 
-/// Messages of 64 bytes beyond the budget of [`Part::MessageBudget`].
+/// The number of messages of 64 bytes in [`Part::MessageBudget`]. Together they exceed the budget.
 const MESSAGES: usize = 10_000;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
 impl LimitsArgs {
-    /// Runs this process's part.
+    /// Starts the jobs or, if this process was started as a rank of a job, takes part in the job.
     ///
     /// # Errors
     /// An error to print.
@@ -122,7 +123,7 @@ impl LimitsArgs {
     }
 
     fn job(&self, part: Part) -> Result<bool, Failure> {
-        let env = budgets(part).iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let env = budgets(part);
         let mut args: Vec<_> = std::env::args_os().skip(1).collect();
         args.extend(["--part".into(), name(part).into()]);
         let transport = Some(self.transport.clone());
@@ -149,7 +150,7 @@ impl LimitsArgs {
 struct Row {
     name: &'static str,
     objects: usize,
-    /// The growth of this rank's memory.
+    /// The growth of this rank's memory in bytes.
     bytes: f64,
     at_most: f64,
     made_in: f64,
@@ -157,7 +158,8 @@ struct Row {
 }
 
 impl Row {
-    /// Prints the row at rank 0, with the larger figures of both ranks. Returns true if the bound holds.
+    /// Prints the row at rank 0, with the larger figure of the two ranks in each column. Returns true if an object
+    /// takes at most the allowed number of bytes.
     fn print(mut self, comm: &Comm) -> Result<bool, Failure> {
         let mine = [self.bytes, self.made_in, self.ended_in];
         let mut theirs = [0.0; 3];
@@ -203,11 +205,12 @@ fn communicators(world: &World, count: usize) -> Result<bool, Failure> {
     Row { name, objects: count, bytes, at_most, made_in, ended_in }.print(comm)
 }
 
-/// Posts receives at rank 1 and starts sends at rank 0, of which none can end. Then ends all, and compares the messages.
+/// Measures receives of rank 1 whose messages rank 0 has not sent yet, and synchronous sends of rank 0 whose receives
+/// rank 1 has not posted yet. Then lets them end, and compares the messages.
 fn operations(world: &World, count: usize) -> Result<bool, Failure> {
     let comm = world.comm();
     let (sender, tags) = (comm.rank() == 0, count as u64);
-    // The buffers are allocated before, so they are not counted.
+    // The buffers are allocated before the memory is measured, so they are not counted.
     let value = |tag: u64| tag.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let buffers = |fill: &dyn Fn(u64) -> u64| (0..tags).map(|tag| vec![fill(tag)]).collect::<Vec<_>>();
     let mut pending = Vec::with_capacity(count);
@@ -223,7 +226,7 @@ fn operations(world: &World, count: usize) -> Result<bool, Failure> {
     meet(comm)?;
     let begin = Instant::now();
     if sender {
-        // In another order than that of the receives.
+        // The order differs from the order in which the receives were posted.
         let stride = coprime(tags);
         for number in 0..tags {
             let tag = (number * stride) % tags;
@@ -242,7 +245,7 @@ fn operations(world: &World, count: usize) -> Result<bool, Failure> {
     passed &=
         Row { name: "pending receives", objects: count, bytes, at_most, made_in, ended_in }.print(comm)?;
 
-    // A synchronous send ends with its match, so none ends before its receive.
+    // A synchronous send ends with its match, so no send ends before its receive is posted.
     let synchronous = comm.with_mode(Mode::Synchronous);
     let mut unused = if sender { buffers(&value) } else { Vec::new() }.into_iter();
     let (begin, before) = (Instant::now(), resident()?);
@@ -308,19 +311,19 @@ fn layouts(world: &World, count: usize) -> Result<bool, Failure> {
     Row { name, objects: count, bytes, at_most, made_in, ended_in }.print(comm)
 }
 
-/// Creates communicators until the budget ends that. Then everything must work, and one more communicator if another one
-/// has ended.
+/// Creates communicators until the budget refuses one. The existing communicators must work after that, and after one
+/// of them was dropped, another can be created.
 fn communicator_budget(world: &World) -> Result<bool, Failure> {
     let comm = world.comm();
     let mut all = Vec::new();
     let refused = loop {
         match comm.dup() {
-            Ok(duplicate) if all.len() < BUDGET => all.push(duplicate),
+            Ok(duplicate) if all.len() < COMMUNICATORS_MAX => all.push(duplicate),
             refused => break refused,
         }
     };
     exchange(&all)?;
-    let is_full = all.len() == BUDGET && matches!(refused, Err(samite::Error::Exhausted { .. }));
+    let is_full = all.len() == COMMUNICATORS_MAX && matches!(refused, Err(samite::Error::Exhausted { .. }));
     all.pop();
     all.push(comm.dup()?);
     exchange(&all)?;
@@ -328,14 +331,14 @@ fn communicator_budget(world: &World) -> Result<bool, Failure> {
     if comm.rank() == 0 {
         let verdict = if is_full { "then Exhausted" } else { "then not Exhausted" };
         say!(
-            "a budget of {BUDGET} communicators: {} were made, {verdict}; {EXCHANGES} messages were exchanged",
+            "a budget of {COMMUNICATORS_MAX} communicators: {} were made, {verdict}; {EXCHANGES} messages were exchanged",
             all.len()
         );
     }
     Ok(is_full)
 }
 
-/// Sends messages that are not received until the receiver's budget ends that. Then everything must work.
+/// Sends messages without receives until the receiver's budget refuses one. The communicator must work after that.
 fn message_budget(world: &World) -> Result<bool, Failure> {
     let comm = world.comm();
     let mut passed = true;
@@ -351,7 +354,7 @@ fn message_budget(world: &World) -> Result<bool, Failure> {
             .iter()
             .all(|end| matches!(end, Err(failed) if matches!(failed.error, samite::Error::Exhausted { .. })));
         let verdict = if passed { "Exhausted" } else { "another result" };
-        // The others are cancelled.
+        // The drop cancels the sends that have not ended.
         drop(pending);
         say!(
             "a budget of 64 KiB for messages without receives, and {MESSAGES} messages: {verdict}; {EXCHANGES} messages were exchanged"
@@ -362,7 +365,8 @@ fn message_budget(world: &World) -> Result<bool, Failure> {
     Ok(passed)
 }
 
-/// Returns the blocks of a layout, at irregular distances, within 128 elements.
+/// Returns the blocks of layout `number`, each with its first element and its length. They are at irregular distances
+/// within 128 elements.
 fn blocks(number: usize) -> impl Iterator<Item = (isize, usize)> {
     (0..BLOCKS).map(move |block| {
         let at = block * 32 + (number >> (3 * block)) % 8 * (block + 1) % 23;
@@ -370,7 +374,8 @@ fn blocks(number: usize) -> impl Iterator<Item = (isize, usize)> {
     })
 }
 
-/// Exchanges messages with different contents in communicators that are spread over all of them, and compares them.
+/// Exchanges [`EXCHANGES`] messages with different contents, and compares the received with the sent contents. The
+/// messages are spread evenly over the communicators.
 fn exchange(comms: &[Comm]) -> Result<(), Failure> {
     for (turn, place) in some(comms.len()).enumerate() {
         let comm = &comms[place];
@@ -384,12 +389,13 @@ fn exchange(comms: &[Comm]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns [`EXCHANGES`] places below `count`, which are spread over all.
+/// Returns [`EXCHANGES`] indices below `count`, spread evenly. If `count` is smaller than that, indices repeat.
 fn some(count: usize) -> impl Iterator<Item = usize> {
     (0..EXCHANGES).map(move |turn| turn * count / EXCHANGES)
 }
 
-/// Returns a number that has no common divisor with `count` and is far from 1.
+/// Returns a number that has no common divisor with `count` except 1. It is about five eighths of `count`, so
+/// successive multiples modulo `count` are far apart.
 fn coprime(count: u64) -> u64 {
     let is_coprime = |number: &u64| {
         let (mut a, mut b) = (*number, count);
@@ -411,7 +417,7 @@ fn meet(comm: &Comm) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the bytes of this process in memory.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<f64, Failure> {
     Ok(resident_bytes()? as f64)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError};
 
-/// The tag of measured messages; in [`Benchmark::Depth`] the first of many.
+/// The tag of measured messages. In [`Benchmark::Depth`], which uses many tags, the first of them.
 const DATA: u64 = 0;
 /// The tag of all other messages.
 const CONTROL: u64 = 1 << 32;
@@ -158,7 +158,7 @@ mod tests {
     use crate::measure::measure;
     use crate::spread::Spread;
 
-    /// Two ranks, as threads of one process.
+    /// One of two ranks, which are threads of one process.
     struct Threads {
         rank: u32,
         to: Sender<(u64, Vec<u8>)>,

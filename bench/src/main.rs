@@ -1,4 +1,4 @@
-//! Measurements of Samite beside raw libfabric and its peers.
+//! Measurements of Samite, of raw libfabric and of MPI libraries.
 //!
 //! `samite-bench latency` and similar commands run one measurement between processes that they start. `samite-bench
 //! compare` runs all available implementations in turns and compares their figures.

@@ -59,7 +59,7 @@ enum Experiment {
     Bounds,
 }
 
-/// The output of figures.
+/// The options of the experiments, and the functions that print figures.
 #[derive(Debug)]
 struct Report {
     runs: usize,
@@ -69,7 +69,7 @@ struct Report {
 }
 
 impl MatchingArgs {
-    /// Runs the experiments.
+    /// Runs the experiments. Returns false if a bound of the default structure does not hold.
     ///
     /// # Errors
     /// A plot could not be written, or cache lines could not be counted.
@@ -104,8 +104,8 @@ impl MatchingArgs {
 }
 
 impl Report {
-    /// The time of one measurement of a cell. It is short, because other load on the machine disturbs a smaller share
-    /// of many short measurements than of a few long ones.
+    /// The minimum time of one measurement of a cell. It is short, because other load on the machine disturbs a smaller
+    /// share of many short measurements than of a few long ones.
     const AT_LEAST: Duration = Duration::from_millis(3);
 
     fn heading(&self, text: &str) {
@@ -118,7 +118,7 @@ impl Report {
         }
     }
 
-    /// Prints a figure as JSON.
+    /// Prints a figure as JSON, if JSON was requested.
     fn record(
         &self,
         cell: &str,
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// Returns a figure without spread.
+/// Returns the spread of a figure that is always the same.
 fn exactly(figure: f64) -> Spread {
     Spread { median: figure, min: figure, max: figure }
 }

@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// The minimum time of a batch. During the warm-up, batches get more iterations until one takes this long.
+/// The minimum time of a batch. During the warm-up, the number of iterations grows until a batch takes this long.
 const BATCH: Duration = Duration::from_millis(5);
 
 /// The time before the first counted batch.
 const WARM_UP: Duration = Duration::from_millis(60);
 
-/// The maximum number of batches in a run. A run has as many batches as fit into `BATCHES_TIME_MAX`, but at least
-/// `BATCHES_MIN`.
+/// The maximum number of counted batches in a run.
 const BATCHES_MAX: usize = 25;
+/// The minimum number of counted batches in a run.
 const BATCHES_MIN: usize = 5;
+/// The time after which a run begins no more batches, if it has the minimum number.
 const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// One of the ranks that run a loop.
@@ -35,7 +36,8 @@ pub(crate) trait End {
     /// Prepares for a point.
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError>;
 
-    /// Sends a number from rank 0 to the others, and waits until all have received it. Each rank returns the number.
+    /// Sends a number from rank 0 to the other ranks, and waits until all have received it. Each rank returns the
+    /// number.
     fn agree(&mut self, number: u64) -> Result<u64, EndError>;
 
     /// Runs this rank's part of the prepared loop, and returns the time that it took. Only the time of rank 0 is used.
@@ -45,7 +47,7 @@ pub(crate) trait End {
 /// The error of an implementation. It is only printed.
 pub(crate) type EndError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measures one point; returns the figure at rank 0.
+/// Measures one point. Returns the figure at rank 0, and `None` at the other ranks.
 pub(crate) fn measure(
     end: &mut impl End,
     benchmark: Benchmark,

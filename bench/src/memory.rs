@@ -5,7 +5,8 @@ use crate::loops::Messages;
 use crate::measure::EndError;
 use crate::spread::Spread;
 
-/// Exchanges a message between every pair of ranks. Rank 0 returns the peaks of all, in MB.
+/// Exchanges a message between every pair of ranks. Returns the name of the transport and, at rank 0, the spread of all
+/// ranks' peaks in MB.
 pub(crate) fn measure(
     messages: &mut impl Messages,
     point: Point,

@@ -58,8 +58,8 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// Runs this process's part. A process that `samite run` started is a rank; otherwise this program starts all
-    /// ranks.
+    /// Starts the ranks or, if this process was started as a rank, takes part in the measurement. Another launcher is
+    /// an error.
     ///
     /// # Errors
     /// An error to print.

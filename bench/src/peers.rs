@@ -1,7 +1,7 @@
 //! The MPI libraries of this machine: the distribution's, and the ones that `ci/peers.sh` installs.
 //!
-//! This module finds each library by its `mpicc`, and builds `../peers/peer.c` with that. The settings make the library
-//! use the requested transport on one host, with more ranks than cores.
+//! This module finds each library by its `mpicc`, and builds `../peers/peer.c` with that compiler. The settings make
+//! the library use the requested transport on one host, with more ranks than cores.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ pub(crate) struct Peer {
     program: PathBuf,
 }
 
-/// Libraries with the same settings.
+/// A group of libraries that need the same settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     OpenMpi,
@@ -120,7 +120,8 @@ impl Peer {
         command
     }
 
-    /// Returns the settings for shared memory, or for tcp over the loopback interface.
+    /// Returns the settings for shared memory, or for tcp over the loopback interface. Returns `None` for another
+    /// transport.
     pub(crate) fn settings(&self, transport: &str) -> Option<Settings> {
         let shared = match transport {
             "samite-shm" => true,
@@ -157,7 +158,7 @@ impl Peer {
         })
     }
 
-    /// Returns the variables that tell a relocatable library its folder.
+    /// Returns the variables by which a relocatable library finds its folder.
     fn installation(&self) -> Vec<(&'static str, OsString)> {
         match (&self.home, self.family) {
             (Some(home), Family::Intel) => vec![("I_MPI_ROOT", home.into())],
@@ -187,7 +188,7 @@ fn folder() -> PathBuf {
     target().join("peers")
 }
 
-/// Returns the folder of all that is built in the workspace.
+/// Returns the folder for the build output of the workspace.
 pub(crate) fn target() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
@@ -202,7 +203,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the first word of the launcher's output that is a version.
+/// Returns the version of a library: the first word of its launcher's output that has the form of a version.
 fn version(mpiexec: &Path) -> Option<String> {
     let output = Command::new(mpiexec).arg("--version").envs(ROOT.iter().copied()).output().ok()?;
     find_version(&String::from_utf8_lossy(&output.stdout))

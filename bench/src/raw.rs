@@ -1,4 +1,4 @@
-//! The loops directly on libfabric, between two processes: the baseline for Samite's overhead.
+//! The loops directly on libfabric, between two processes. Samite's overhead is measured against them.
 //!
 //! The loops are in [`samite_fabric::ofi::raw`]; this module sets them up and times them. The two processes
 //! exchange addresses and numbers over a socket.
@@ -44,7 +44,7 @@ impl Raw {
         Self { rank, config, other, ready: None }
     }
 
-    /// Connects to the other rank of a job of two.
+    /// Connects to the other rank of a job of two ranks.
     pub(crate) fn join(
         ticket: &Ticket,
         connection: &mut Connection,

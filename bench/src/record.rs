@@ -5,16 +5,19 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// A figure with all its parameters. The keys of the JSON object are the names of these fields, in this order.
+/// A figure with all its parameters. The keys of the JSON object are the names of these fields, in this order, except
+/// that the key of `implementation` is `impl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// The benchmark's name.
     pub(crate) bench: String,
-    /// `samite`, `libfabric`, or a peer with its version like `openmpi-4.1.4`.
+    /// The implementation: `samite`, `samite+shm`, `libfabric`, or an MPI library with its version like
+    /// `openmpi-4.1.4`. For figures of the matching engine, the structure.
     #[serde(rename = "impl")]
     pub(crate) implementation: String,
-    /// The transport: a provider under its own name, or `samite-shm` for Samite's shared memory.
+    /// The implementation's name of the transport: for Samite, libfabric's name of a provider, or `samite-shm`. `none`
+    /// for figures of the matching engine.
     pub(crate) transport: String,
     /// The number of processes.
     pub(crate) ranks: u32,
@@ -26,26 +29,27 @@ pub(crate) struct Record {
     pub(crate) metric: String,
     /// The unit of the figure.
     pub(crate) unit: String,
-    /// The median of the batches of one run, or of the medians of several runs.
+    /// The median of the figures of one run, or of the medians of several runs.
     pub(crate) median: f64,
-    /// The minimum.
+    /// The minimum of these figures.
     pub(crate) min: f64,
-    /// The maximum.
+    /// The maximum of these figures.
     pub(crate) max: f64,
     /// The number of runs, each with new processes.
     pub(crate) runs: usize,
-    /// In a comparison: this figure divided by the baseline's.
+    /// In a comparison: this figure divided by the figure of the baseline. The key is absent in all other records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<Ratio>,
 }
 
-/// The ratio of one implementation's runs to the interleaved runs of another.
+/// The ratio of an implementation's figures to the figures of another implementation, which was measured in turns with
+/// it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ratio {
     /// The name of the other implementation.
     pub(crate) to: String,
-    /// The median of the quotients of two runs of the same turn.
+    /// The median of the quotients. Each is the quotient of two runs of the same turn.
     pub(crate) median: f64,
     /// The minimum quotient.
     pub(crate) min: f64,

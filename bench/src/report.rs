@@ -49,14 +49,14 @@ pub(crate) fn text(lines: &[Line]) -> String {
     text
 }
 
-/// The figures of one plot: one benchmark of one comparison.
+/// The figures of one plot: all figures of one benchmark over one transport.
 type Group<'a> = Vec<&'a Record>;
 
 fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut html = String::from(HEAD);
     let mut settings = Vec::new();
     // Records are grouped by the benchmark and by Samite's name of the transport. A peer may have another name for the
-    // transport, so each record takes the name from the last record of `samite` before it.
+    // transport, so each record takes the name from the nearest record of `samite` before it.
     let mut groups: BTreeMap<(&str, String), Group<'_>> = BTreeMap::new();
     let mut transport = String::new();
     for line in lines {
@@ -82,8 +82,8 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     Ok(html)
 }
 
-/// Returns a plot with a line for each implementation, over the first of depth, length and number of ranks that
-/// varies. Both axes are logarithmic.
+/// Returns a plot with a line for each implementation. The horizontal axis is the first of depth, length and number of
+/// ranks that varies; if none varies, the result is empty. Both axes are logarithmic.
 fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     type Axis = (&'static str, fn(&Record) -> f64);
     let axes: [Axis; 3] = [

@@ -11,7 +11,8 @@ macro_rules! say {
     };
 }
 
-/// Prints a line. A closed pipe (`| head`) ends the program with success.
+/// Prints a line. If standard output is a closed pipe (`| head`), the program ends with success. After any other error
+/// it ends with failure.
 pub(crate) fn line(words: Arguments<'_>) {
     if let Err(error) = writeln!(stdout().lock(), "{words}") {
         if error.kind() == ErrorKind::BrokenPipe {

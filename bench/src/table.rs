@@ -48,7 +48,8 @@ fn line(columns: [String; 8], ratio: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// Formats a figure with three significant digits, or with all digits before the decimal point.
+/// Formats a figure with three digits, or with all digits before the decimal point if they are more. A figure below 1
+/// has three decimals.
 fn short(figure: f64) -> String {
     let decimals = if figure >= 100.0 {
         0

@@ -51,7 +51,8 @@ fn post_alone(operations: u64) {
     }
 }
 
-/// Counts the arrival of a message while many receives are posted. The messages match the last posted receive first.
+/// Counts the arrival of a message while many receives are posted. The messages match the receives in the reverse order
+/// of posting.
 fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -65,7 +66,8 @@ fn arrive(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Counts the posting of a receive while many messages wait. The receives match the last message first.
+/// Counts the posting of a receive while many messages wait. The receives match the messages in the reverse order of
+/// arrival.
 fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     let mut engine = engine();
     for number in 0..operations {
@@ -79,8 +81,8 @@ fn post(operations: u64, key: fn(u64) -> (u32, u64)) {
     }
 }
 
-/// Counts the posting of a receive from any source, with the tag of the last message. So many messages wait that the
-/// structure does not compare them one by one.
+/// Counts the posting of a receive from any source, with the tag of the message that arrived last. So many messages
+/// wait that the structure does not compare them one by one.
 fn post_any_source(operations: u64) {
     let mut engine = engine();
     for number in 0..operations + 300 {
@@ -92,8 +94,8 @@ fn post_any_source(operations: u64) {
     }
 }
 
-/// Counts the posting of a receive from any source, with the tag of the last of 16 messages. The structure compares so
-/// few messages one by one.
+/// Counts the posting of a receive from any source, with the tag of the last of 16 messages. They are so few that the
+/// structure compares them one by one.
 fn post_any_source_few(operations: u64) {
     const WAITING: u32 = 15;
     let mut engine = engine();

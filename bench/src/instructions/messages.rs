@@ -1,4 +1,4 @@
-//! Operations of the message engine: two engines in this thread, over two ports.
+//! Operations of the message engine. Two engines exchange messages in this thread, over two ports.
 
 use std::hint::black_box;
 
@@ -65,7 +65,7 @@ const OPENED: u32 = 2;
 const TAG: u64 = 5;
 const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
 
-/// Counts a send of 8 bytes that is sent immediately.
+/// Counts a send of 8 bytes that need not wait.
 fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
     for _ in 0..operations {
         let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
@@ -280,7 +280,7 @@ fn shared_memory() -> Pair<impl Port> {
     engines([0, 1].map(|_| Shm::open(&shm::Config::default()).expect("there is memory to share")))
 }
 
-/// Returns ports that have loopback and shared memory, and reach each other by shared memory.
+/// Returns two engines whose ports have loopback and shared memory, and reach each other by shared memory.
 fn routes() -> Pair<impl Port> {
     engines([0, 1].map(|_| {
         let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };

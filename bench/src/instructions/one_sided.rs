@@ -13,7 +13,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "change_shm", run: |operations| change(operations) },
 ];
 
-/// A port, its peer's memory, and its own memory.
+/// A port, a place in the memory of a peer, and memory of its own.
 struct Reached {
     port: Shm,
     to: PeerId,

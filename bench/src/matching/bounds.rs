@@ -15,7 +15,7 @@ use crate::spread::Spread;
 /// milliseconds or minutes. The time is so short that such a slow phase usually affects both sides of a pair.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// The time for pairs in a run.
+/// The time in which a run measures pairs.
 const PAIRS: Duration = Duration::from_millis(50);
 
 /// Measures, checks and prints all figures. Returns true if each figure is within its bound.
@@ -37,7 +37,8 @@ struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// Checks that the time of a match does not depend on the number of queued ranks.
+    /// Checks that the time of a match in reverse order hardly depends on the number of queued ranks. Also prints the
+    /// ratio for an order without locality, which has no bound.
     fn flat(&mut self) {
         let few = 16;
         let many = (self.report.items_max as u32).min(1 << 20);
@@ -50,8 +51,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks that the structure is at most slightly slower than the array, which is the fastest structure for few
-    /// ranks, contexts and wildcards.
+    /// Checks that the structure is at most slightly slower than the array, which is the fastest of the other
+    /// structures for few ranks, contexts and wildcards.
     fn array(&mut self) {
         const BOUND: f64 = 1.1;
         let mut ratios = Vec::new();
@@ -79,7 +80,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks the time of a match with an entry that is alone in the queue.
+    /// Checks the time of an insertion and its match in an otherwise empty queue.
     fn alone(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let time = |of: usize| (STRUCTURES[of].time_pairs)(queue);
@@ -92,7 +93,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Checks one sender with many tags.
+    /// Checks the time of a match among the messages of one sender with many tags.
     fn tags(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             for ranks_in in [Direction::Reverse, Direction::Scattered] {
@@ -108,7 +109,7 @@ impl Bounds<'_> {
     }
 
     /// Checks that the structure needs at most the memory of the 4-D queue, and for few items hardly more than the
-    /// list.
+    /// memory of the list.
     fn memory(&mut self) {
         for queue in [Queue::Posted, Queue::Unexpected] {
             let ratio = |ranks, filled, of: usize| {

@@ -9,10 +9,10 @@ use super::workload::{Direction, Queue, Workload};
 use super::{Report, exactly};
 use crate::callgrind::{self, CountError};
 
-/// Ranks, each with one item in the queue.
+/// The numbers of ranks. Each rank has one item in the queue.
 const RANKS: [u32; 5] = [16, 256, 4096, 65_536, 1_048_576];
 
-/// Matches in each cell.
+/// The number of matches in each cell.
 const MATCHES: usize = 16;
 
 /// The modelled cache. It is so large that the lines of a match do not evict each other. Only a match on a list touches
@@ -21,13 +21,13 @@ const MODEL: [&str; 3] = ["--cache-sim=yes", "--D1=1048576,16,64", "--LL=8388608
 const CACHE_BYTES: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
 
-/// More stack than a match uses.
+/// A number of bytes of the stack, larger than a match uses.
 const STACK_BYTES: usize = 8 << 10;
 
 /// The columns in which callgrind prints read misses and write misses.
 const MISSES: [usize; 2] = [4, 5];
 
-/// Counts and prints.
+/// Counts the cache lines of all cells, and prints them.
 ///
 /// # Errors
 /// [`CountError`].

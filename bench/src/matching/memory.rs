@@ -21,7 +21,7 @@ pub(super) const PUBLISHED: [(u32, u32, &str, &str); 12] = [
     (1_048_576, 1_048_576, "32.00 MB", "1.51 MB"),
 ];
 
-/// Measures and prints.
+/// Measures the memory of all structures, and prints it.
 pub(super) fn run(report: &Report) {
     for queue in [Queue::Posted, Queue::Unexpected] {
         report.heading(&format!(

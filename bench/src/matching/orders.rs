@@ -33,7 +33,7 @@ enum Order {
     FromMiddle,
 }
 
-/// Insertion and removal orders, in the thesis's sequence.
+/// Pairs of an insertion order and a removal order, in the sequence of the thesis.
 const ORDERS: [(Order, Order); 6] = [
     (Order::Up, Order::Up),
     (Order::Up, Order::Down),
@@ -43,8 +43,8 @@ const ORDERS: [(Order, Order); 6] = [
     (Order::Ends, Order::FromMiddle),
 ];
 
-/// The published seconds for the first order. Each entry is a number of ranks and its times, indexed by pattern (1, 3,
-/// 5), then by messages per rank (one, five), then by structure (4-D queue, tree).
+/// The published seconds for the first pair of orders in [`ORDERS`]. Each entry is a number of ranks and its times,
+/// indexed by pattern (1, 3, 5), then by messages per rank (one, five), then by structure (4-D queue, tree).
 const PUBLISHED_SECONDS: [(u32, [[[f64; 2]; 2]; 3]); 3] = [
     (
         256,
@@ -88,7 +88,7 @@ const CASES: [Case; 4] = [
     case::<Adaptive>("Adaptive"),
 ];
 
-/// Measures and prints.
+/// Measures time and memory of all structures, and prints them.
 pub(super) fn run(report: &Report) {
     report.heading(
         "table 4.6: seconds for all insertions and searches, median of the runs (published, 2 GHz Opteron 2350: 4-D, tree)",
@@ -177,7 +177,7 @@ fn seconds<S: Structure>(access: Access, orders: (Order, Order), ranks: u32, tag
     begin.elapsed().as_secs_f64()
 }
 
-/// Returns peak and average bytes in use.
+/// Returns the peak and the average of the bytes in use.
 fn memory<S: Structure>(orders: (Order, Order), ranks: u32) -> [f64; 2] {
     let mut matcher: Matcher<u64, u64, S, Counting> = Matcher::new(&Config { ranks, ..Config::default() });
     perform(&mut matcher, Access::Take, orders, ranks, 1);

@@ -13,7 +13,7 @@ const PUBLISHED: [(u32, [u64; 3]); 3] =
 /// The structures of the tables, in their order.
 const TABLED: [&str; 3] = ["LinkedList", "RankArray", "FourD"];
 
-/// Counts and prints.
+/// Counts the pointers of all structures, and prints them.
 pub(super) fn run(report: &Report) {
     for (contexts, table) in [(1, "table 4.2"), (10, "table 4.3")] {
         report.heading(&format!(

@@ -11,8 +11,8 @@ use crate::spread::Spread;
 /// The sizes of a context.
 const RANKS: [u32; 6] = [16, 256, 4096, 16_384, 65_536, 1_048_576];
 
-/// The maximum number of entries visited in a cell. Without it, two cells would take too long: a list that is searched
-/// to its end, and an array that is searched for any source.
+/// The maximum number of entries visited in a cell. Without it, two kinds of cells would take too long: a list that is
+/// searched to its end, and a published structure that is searched for any source.
 const VISITS_MAX: usize = 40_000_000;
 
 /// One plot: a kind of workload at all sizes.
@@ -78,7 +78,7 @@ pub(super) fn run(report: &Report) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// The time of a structure.
+/// The time of a match on one structure. `is_sampled` is true if only some matches were made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) ns: Spread,
@@ -110,7 +110,7 @@ pub(super) fn cells(report: &Report, workload: &Workload) -> [Cell; STRUCTURES.l
     })
 }
 
-/// Returns the maximum number of matches for a cell.
+/// Returns the maximum number of matches for a cell, or `usize::MAX` if all are made.
 pub(super) fn matches_max(workload: &Workload, structure: usize) -> usize {
     let is_long = match structure {
         ADAPTIVE => false,

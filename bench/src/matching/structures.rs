@@ -33,13 +33,13 @@ const fn measured<S: Structure>(name: &'static str) -> Measured {
     }
 }
 
-/// The list, the baseline.
+/// The index of the list in [`STRUCTURES`].
 pub(crate) const LIST: usize = 0;
-/// The array.
+/// The index of the array in [`STRUCTURES`].
 pub(crate) const ARRAY: usize = 1;
-/// The 4-D queue.
+/// The index of the 4-D queue in [`STRUCTURES`].
 pub(crate) const FOUR_D: usize = 3;
-/// The default.
+/// The index of the default structure in [`STRUCTURES`].
 pub(crate) const ADAPTIVE: usize = 4;
 
 /// Every structure.

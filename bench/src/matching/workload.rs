@@ -23,7 +23,7 @@ pub(crate) enum Queue {
 pub(crate) enum Direction {
     /// The order of insertion. A list finds each item at the head of the list.
     Forward,
-    /// The reverse of the order of insertion. A list visits all its items to find one.
+    /// The reverse of the order of insertion. A list visits all its items to find an item.
     Reverse,
     /// An order without locality. The number of items in the order must be a power of two.
     Scattered,
@@ -91,7 +91,7 @@ impl Workload {
     /// passed. The result is the mean of the middle half of the measured times. Leaving out the extremes excludes
     /// interruptions, and the mean evens out the resolution of the clock, whose ticks are as long as a match. If
     /// `matches_max` is less than the number of items, only that many matches are made, spread evenly over the order,
-    /// and the rest is dropped.
+    /// and the remaining items are removed.
     pub(crate) fn time<S: Structure>(&self, matches_max: usize, at_least: Duration) -> f64 {
         let mut matcher: Matcher<u64, u64, S> = self.matcher();
         let clock = Clock::new(self.items());
@@ -142,7 +142,7 @@ impl Workload {
         Matcher::new(&Config { ranks: self.ranks, ..Config::default() })
     }
 
-    /// Drops the remaining items.
+    /// Removes the remaining items.
     fn clear<S: Structure, M: Meter>(&self, matcher: &mut Matcher<u64, u64, S, M>) {
         if matcher.posted_len() + matcher.unexpected_len() > 0 {
             for context in 0..self.contexts {
