@@ -2,7 +2,7 @@
 //!
 //! Each rank owns a band of rows. In each iteration it exchanges the rows at its borders with its neighbours, by
 //! persistent operations, and all ranks sum two scalar products. Ranks at the edge of the square have absent partners.
-//! The right side is chosen so that the solution is known. Each rank compares its rows of the result with the known
+//! The right-hand side is computed from a chosen solution. Each rank compares its rows of the result with the known
 //! solution.
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/cg [CELLS]
@@ -16,13 +16,16 @@ use std::time::Instant;
 
 use samite::{Comm, PersistentRecv, PersistentSend, Rank, start_all};
 
-/// The tags: rows that travel to higher ranks and to lower ranks, and parts and results of sums.
+/// The tag of rows that travel to the next higher rank.
 const DOWN: u64 = 1;
+/// The tag of rows that travel to the next lower rank.
 const UP: u64 = 2;
+/// The tag of a rank's part of a sum.
 const PART: u64 = 3;
+/// The tag of the result of a sum.
 const SUM: u64 = 4;
 
-/// The residual, relative to the right side, at which the iteration ends.
+/// The norm of the residual, relative to the norm of the right-hand side, at which the iteration ends.
 const TOLERANCE: f64 = 1e-10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,9 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let solution: Vec<f64> =
         own.clone().flat_map(|row| (0..cells).map(move |column| known(row, column, cells))).collect();
     let mut borders = Borders::new(comm, cells)?;
-    let mut right = vec![0.0; solution.len()];
-    borders.apply(&solution, &mut right)?;
-    let (found, iterations) = solve(comm, &mut borders, &right)?;
+    let mut rhs = vec![0.0; solution.len()];
+    borders.apply(&solution, &mut rhs)?;
+    let (found, iterations) = solve(comm, &mut borders, &rhs)?;
     let seconds = start.elapsed().as_secs_f64();
 
     let error = found.iter().zip(&solution).map(|(found, known)| (found - known).abs()).fold(0.0, f64::max);
@@ -57,13 +60,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the solution and the number of iterations (Hestenes and Stiefel, Methods of conjugate gradients for solving
-/// linear systems, 1952).
-fn solve(comm: &Comm, borders: &mut Borders, right: &[f64]) -> Result<(Vec<f64>, usize), Box<dyn Error>> {
-    let mut found = vec![0.0; right.len()];
-    let mut residual = right.to_vec();
-    let mut direction = right.to_vec();
-    let mut applied = vec![0.0; right.len()];
+/// Solves the equation for a right-hand side. Returns the solution and the number of iterations (Hestenes and Stiefel,
+/// Methods of conjugate gradients for solving linear systems, 1952).
+fn solve(comm: &Comm, borders: &mut Borders, rhs: &[f64]) -> Result<(Vec<f64>, usize), Box<dyn Error>> {
+    let mut found = vec![0.0; rhs.len()];
+    let mut residual = rhs.to_vec();
+    let mut direction = rhs.to_vec();
+    let mut applied = vec![0.0; rhs.len()];
     let first = sum(comm, product(&residual, &residual))?;
     let mut square = first;
     for iteration in 0..100_000 {
@@ -103,8 +106,8 @@ impl Borders {
         })
     }
 
-    /// Applies the operator to the rows of all ranks: four times a cell minus the sum of its four neighbours. Cells
-    /// outside the square are zero.
+    /// Applies the operator to this rank's rows: four times a cell minus the sum of its four neighbours. All ranks call
+    /// this together, because they exchange the rows at their borders. Cells outside the square are zero.
     fn apply(&mut self, values: &[f64], result: &mut [f64]) -> Result<(), samite::Error> {
         let cells = self.cells;
         let [up, down] = &mut self.sends;
@@ -144,7 +147,7 @@ fn apply_row([above, here, below]: [&[f64]; 3], result: &mut [f64]) {
     }
 }
 
-/// Returns the sum of the values of all ranks, the same at each.
+/// Returns the sum of the values of all ranks, at every rank.
 fn sum(comm: &Comm, value: f64) -> Result<f64, samite::Error> {
     let mut total = [value];
     if comm.rank() != 0 {

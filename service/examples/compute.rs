@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let comm = world.comm();
     let begin = Instant::now();
     let mut rounds: u64 = 0;
-    // Rank 0 decides if there is another round, so that all agree.
+    // Rank 0 decides if there is another round, so that all ranks run the same number of rounds.
     while agreed(comm, begin.elapsed() < Duration::from_secs(seconds))? {
         compute(quiet_time(comm.rank().0, rounds));
         exchange(comm, rounds)?;
@@ -49,7 +49,8 @@ fn compute(time: Duration) {
     }
 }
 
-/// Sends this rank's number and the round to the next rank of the ring, and checks those of the previous rank.
+/// Sends this rank's number and the round to the next rank of the ring, and checks the numbers that the previous rank
+/// sends.
 fn exchange(comm: &Comm, round: u64) -> Result<(), samite::Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (next, previous) = (Rank((rank.0 + 1) % size), Rank((rank.0 + size - 1) % size));
@@ -59,7 +60,7 @@ fn exchange(comm: &Comm, round: u64) -> Result<(), samite::Error> {
     Ok(())
 }
 
-/// Passes rank 0's decision on along the ring.
+/// Returns rank 0's `wish` at every rank. Each rank passes it on to the next rank.
 fn agreed(comm: &Comm, wish: bool) -> Result<bool, samite::Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let mut word = [u8::from(wish)];

@@ -1,5 +1,5 @@
 //! Rank 0 gives parts of a sum to the other ranks. For each of them, a task of rank 0 awaits the result of a part, and
-//! then sends the next part, so that a fast rank gets more parts than a slow one.
+//! then sends the next part, so that a fast rank gets more parts than a slow rank.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/farm [PARTS]
@@ -17,7 +17,7 @@ const PART: u64 = 1;
 const END: u64 = 2;
 const RESULT: u64 = 3;
 
-/// The numbers of one part.
+/// How many numbers one part has.
 const LEN: u64 = 10_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,11 +27,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     if comm.rank() != 0 {
         return Ok(smol::block_on(work(comm))?);
     }
-    let left = RefCell::new(0..parts);
+    let remaining = RefCell::new(0..parts);
     let workers = (1..comm.size()).map(Rank);
     // All tasks run in this thread.
     let executor = smol::LocalExecutor::new();
-    let tasks: Vec<_> = workers.map(|worker| executor.spawn(direct(comm, worker, &left))).collect();
+    let tasks: Vec<_> = workers.map(|worker| executor.spawn(direct(comm, worker, &remaining))).collect();
     let mut sum = 0;
     let mut done = 0;
     smol::block_on(executor.run(async {
@@ -54,11 +54,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends parts to a worker until none is left. Returns how many parts the worker got, and the sum of its results.
-async fn direct(comm: &Comm, worker: Rank, left: &RefCell<Range<u64>>) -> Result<(u64, u64), samite::Error> {
+/// Sends parts to a worker until no part remains. Returns how many parts the worker got, and the sum of its results.
+async fn direct(
+    comm: &Comm,
+    worker: Rank,
+    remaining: &RefCell<Range<u64>>,
+) -> Result<(u64, u64), samite::Error> {
     let (mut parts, mut sum) = (0, 0);
     loop {
-        let next = left.borrow_mut().next();
+        let next = remaining.borrow_mut().next();
         let Some(part) = next else { break };
         comm.isend(vec![part], worker, PART)?.await?;
         sum += comm.irecv(vec![0_u64; 1], worker, RESULT)?.await?.buffer[0];
@@ -68,7 +72,7 @@ async fn direct(comm: &Comm, worker: Rank, left: &RefCell<Range<u64>>) -> Result
     Ok((parts, sum))
 }
 
-/// Receives parts, and sends the sum of each to rank 0, until rank 0 sends `END`.
+/// Receives parts, and sends the sum of each part to rank 0, until rank 0 sends `END`.
 async fn work(comm: &Comm) -> Result<(), samite::Error> {
     loop {
         let message = comm.claim_async(Rank(0), Tag::ANY).await?;

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use samite::{Comm, Done, Rank, Source};
 
-/// The tags. An edge has the tag of the side of the receiver's block to which it belongs; a finished block has `BLOCK`.
+/// The tags. An edge is sent with the tag of the side of the receiver's frame that it fills. A finished block is sent
+/// with `BLOCK`.
 const NORTH: u64 = 1;
 const SOUTH: u64 = 2;
 const WEST: u64 = 3;
@@ -170,7 +171,7 @@ impl Block {
             }
         }
         std::mem::swap(&mut self.cells, &mut self.next);
-        // The frame holds the neighbours' edges and the border: keep it.
+        // The step computes no frame, so the frame, with the neighbours' edges and the border, is copied.
         for i in [0, self.height + 1] {
             self.cells[i * stride..(i + 1) * stride]
                 .copy_from_slice(&self.next[i * stride..(i + 1) * stride]);
@@ -235,7 +236,7 @@ fn gather(world: &Comm, own: &Block, cells: usize) -> Result<Vec<f64>, Box<dyn E
     Ok(plate)
 }
 
-/// Returns the most square arrangement of `size` ranks: how many down, how many across.
+/// Returns the most square grid of `size` ranks: the number of ranks in a column, and the number in a row.
 fn shape(size: u32) -> (u32, u32) {
     let down = (1..=size)
         .take_while(|down| down * down <= size)

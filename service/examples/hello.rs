@@ -1,4 +1,4 @@
-//! Every rank greets rank 0, which checks that it has heard from each once.
+//! Every rank greets rank 0, which checks that each rank's greeting arrives once.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/hello

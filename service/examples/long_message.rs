@@ -7,10 +7,11 @@ use std::error::Error;
 
 use samite::{Comm, Layout, Rank};
 
-/// The elements of a message of 2^32 + 4096 bytes.
+/// The number of elements of a message of 2^32 + 4096 bytes.
 const ELEMENTS: usize = ((1 << 32) + 4096) / 8;
-/// The elements of a block of the scattered message, and their distance.
+/// The number of elements of a block of the scattered message.
 const BLOCK: usize = 512;
+/// The distance between the first elements of two successive blocks.
 const STRIDE: usize = 520;
 /// The content of elements that are not received.
 const UNTOUCHED: u64 = u64::MAX;
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the result of the receiver.
+/// Checks that a message has arrived without a change, and prints the transport.
 fn report(comm: &Comm, what: &str, is_whole: bool, bytes: usize) {
     assert!(is_whole && bytes == 8 * ELEMENTS, "the {what} message was changed");
     let transport = comm.transport(Rank(0)).unwrap_or_default();

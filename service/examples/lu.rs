@@ -1,11 +1,12 @@
-//! Symmetric successive over-relaxation in a cube, by wavefronts: the pattern of the LU benchmark of NAS (Bailey et al.,
-//! The NAS parallel benchmarks, 1991).
+//! Symmetric successive over-relaxation in a cube, by wavefronts: the pattern of the LU benchmark of NAS (Bailey et
+//! al., The NAS parallel benchmarks, 1991).
 //!
 //! The ranks form a grid; each owns a column of the cube. In the forward sweep a cell needs the new values of its
-//! neighbours in the west, in the north and below. So each rank receives the edges of one layer from two ranks, computes
-//! the layer, and sends its own edges on: a wave of many short messages from one corner of the grid to the opposite one.
-//! The backward sweep is the reverse. Each cell is computed from the same values in the same order for any number of
-//! ranks, so the result must equal the serial one bit for bit. Rank 0 also computes the serial result, and compares.
+//! neighbours in the west, in the north and below. So each rank receives the edges of one layer from two ranks,
+//! computes the layer, and sends its own edges on: a wave of many short messages from one corner of the grid to the
+//! opposite corner. The backward sweep is the reverse. Each cell is computed from the same values in the same order for
+//! any number of ranks, so the result must equal the serial result bit for bit. Rank 0 also computes the serial result,
+//! and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/lu [CELLS [ITERATIONS]]
@@ -19,8 +20,9 @@ use std::time::Instant;
 
 use samite::{Cartesian, Comm, Dimension, Rank, balanced};
 
-/// The tags: edges along the two dimensions of the grid, and the result.
+/// The tags of edges, by the dimension of the grid in which they travel.
 const EDGE: [u64; 2] = [1, 2];
+/// The tag of a rank's result.
 const RESULT: u64 = 3;
 
 /// The factor of over-relaxation.
@@ -82,33 +84,33 @@ fn ranges(grid: &Cartesian, rank: Rank, cells: usize) -> Result<[Range<usize>; 2
     Ok([0, 1].map(|dimension| part(cells, grid.dimensions()[dimension].size, place[dimension] as u32)))
 }
 
-/// The cells of a rank in layers, with a frame of one cell that holds the edges of its neighbours. Outside the cube all
-/// is zero.
+/// The cells of a rank in layers, with a frame of one cell that holds the edges of its neighbours. The values outside
+/// the cube are zero.
 struct Block {
     rows: usize,
     columns: usize,
     layers: usize,
     values: Vec<f64>,
-    /// The right side, without a frame.
-    right: Vec<f64>,
+    /// The right-hand side of the equation, without a frame.
+    rhs: Vec<f64>,
 }
 
 impl Block {
     fn initial([rows, columns]: [Range<usize>; 2], layers: usize) -> Block {
-        let right = (0..layers).flat_map(|layer| {
+        let rhs = (0..layers).flat_map(|layer| {
             let columns = columns.clone();
-            rows.clone().flat_map(move |row| columns.clone().map(move |column| source(layer, row, column)))
+            rows.clone().flat_map(move |row| columns.clone().map(move |column| rhs_at(layer, row, column)))
         });
-        let right = right.collect();
+        let rhs = rhs.collect();
         let (rows, columns) = (rows.len(), columns.len());
         let values = vec![0.0; (layers + 2) * (rows + 2) * (columns + 2)];
-        Block { rows, columns, layers, values, right }
+        Block { rows, columns, layers, values, rhs }
     }
 
     fn from_interior(ranges: [Range<usize>; 2], layers: usize, interior: &[f64]) -> Result<Block, String> {
         let mut block = Self::initial(ranges, layers);
-        if interior.len() != block.right.len() {
-            return Err(format!("a rank sent {} cells instead of {}", interior.len(), block.right.len()));
+        if interior.len() != block.rhs.len() {
+            return Err(format!("a rank sent {} cells instead of {}", interior.len(), block.rhs.len()));
         }
         let places: Vec<usize> = block.places().collect();
         for (place, value) in places.into_iter().zip(interior) {
@@ -141,7 +143,10 @@ impl Block {
                 comm.send(&edge, to[dimension], EDGE[dimension])?;
             }
         }
-        // Afterwards the whole frame holds the values that the neighbours have at the end of this sweep.
+        // Afterwards the whole frame holds the values that the neighbours have at the end of this sweep. The result
+        // does not need this exchange: the next sweep receives these edges again before it computes with them. It is
+        // part of the pattern, because the LU benchmark of NAS also exchanges whole faces beside the edges of single
+        // layers.
         self.exchange_behind(comm, from, to, backwards)
     }
 
@@ -186,8 +191,8 @@ impl Block {
             let around = (values[place - plane] + values[place + plane])
                 + (values[place - stride] + values[place + stride])
                 + (values[place - 1] + values[place + 1]);
-            let right = self.right[(layer - 1) * self.rows * self.columns + index];
-            let relaxed = (right + around) / 6.0;
+            let rhs = self.rhs[(layer - 1) * self.rows * self.columns + index];
+            let relaxed = (rhs + around) / 6.0;
             self.values[place] += OMEGA * (relaxed - values[place]);
         }
     }
@@ -196,8 +201,9 @@ impl Block {
         (layer * (self.rows + 2) + row) * (self.columns + 2) + column
     }
 
-    /// Returns the places of an edge of a layer: a row for dimension 0, a column for dimension 1. `first` selects the
-    /// first or the last edge in that dimension, and `frame` selects the edge of the frame or that of the cells.
+    /// Returns the indices in `values` of an edge of a layer: a row for dimension 0, a column for dimension 1. `first`
+    /// selects the first or the last edge in that dimension. `frame` selects the edge in the frame, or the edge of the
+    /// rank's own cells beside it.
     fn edge_places(&self, layer: usize, dimension: usize, first: bool, frame: bool) -> Vec<usize> {
         let size = [self.rows, self.columns][dimension];
         let across = match (first, frame) {
@@ -224,7 +230,7 @@ impl Block {
         }
     }
 
-    /// Returns the places of the cells without the frame.
+    /// Returns the indices in `values` of the rank's own cells.
     fn places(&self) -> impl Iterator<Item = usize> + '_ {
         (1..=self.layers).flat_map(move |layer| {
             (1..=self.rows)
@@ -236,7 +242,7 @@ impl Block {
         self.places().map(|place| self.values[place]).collect()
     }
 
-    /// Returns the number of cells that differ from those of the whole cube.
+    /// Returns the number of cells that differ from the same cells of the whole cube.
     fn differences(&self, whole: &Block, [rows, columns]: &[Range<usize>; 2]) -> usize {
         let places = (1..=self.layers).flat_map(|layer| {
             rows.clone().flat_map(move |row| {
@@ -248,8 +254,8 @@ impl Block {
     }
 }
 
-/// Returns the right side at a cell.
-fn source(layer: usize, row: usize, column: usize) -> f64 {
+/// Returns the right-hand side at a cell.
+fn rhs_at(layer: usize, row: usize, column: usize) -> f64 {
     ((layer * 31 + row * 17 + column * 7) % 64) as f64 / 64.0
 }
 

@@ -1,8 +1,8 @@
 //! Multiplies a matrix by a vector on a grid of ranks, each of which has one block of the matrix.
 //!
 //! The ranks of one column of the grid use the same part of the vector. The ranks of one row compute summands of the
-//! same part of the result. So each row and each column has a communicator of its own. The result is compared with the
-//! whole product.
+//! same part of the result. So each row and each column of the grid has a communicator of its own. The result is
+//! compared with the whole product.
 //!
 //! ```console
 //! $ samite run -n 6 -- target/release/examples/matvec 1000
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let coordinates = grid.coordinates(comm.rank())?;
     let rows = part(n, sizes[0], coordinates[0]);
     let columns = part(n, sizes[1], coordinates[1]);
-    // A communicator for the ranks that differ in the kept dimension.
+    // Returns a communicator of the ranks that differ from this rank only in the kept dimension.
     let along = |keep: [bool; 2]| -> Result<Comm, Box<dyn Error>> {
         let lines = grid.sub_grids(&keep)?;
         let line = comm.split(Some(lines.colour(comm.rank())?), lines.key(comm.rank())?)?;
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 return Err(format!("row {row} is {y} instead of {expected}").into());
             }
         }
-        // At rank 0 this sum is complete only when the first rank of every row has found its part correct.
+        // Rank 0 has received all values of this sum only when the first rank of every row has found its part correct.
         sum(&column, &mut [0])?;
     }
     if comm.rank() == 0 {
@@ -77,7 +77,7 @@ fn vector(column: u64) -> u64 {
     column % 13
 }
 
-/// Sends the values of rank 0 to the others.
+/// Sends the values of rank 0 to the other ranks.
 fn broadcast(comm: &Comm, values: &mut [u64]) -> Result<(), samite::Error> {
     if comm.rank() != 0 {
         return comm.recv(values, Rank(0), PART).map(drop);

@@ -1,9 +1,9 @@
 //! Bodies that attract each other, with the forces of all pairs summed directly.
 //!
 //! Each rank owns an equal part of the bodies. In each step it posts a receive for every other rank's part, and sends
-//! its own to all of them; so the longest queue of posted receives is the number of ranks less 1. Each force is summed
-//! in the order of the bodies, for any number of ranks. So the result must equal the serial one bit for bit. Rank 0
-//! also computes the serial result, and compares.
+//! its own part to all other ranks. So the longest queue of posted receives is the number of ranks less 1. Each force
+//! is summed in the order of the bodies, for any number of ranks. So the result must equal the serial result bit for
+//! bit. Rank 0 also computes the serial result, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/nbody [BODIES [STEPS]]
@@ -20,11 +20,11 @@ use samite::{Comm, Rank};
 const PLACES: u64 = 1;
 const RESULT: u64 = 2;
 
-/// The time of one step. The unit of length is the edge of the cube in which the bodies start, and the unit of mass is
-/// that of all bodies together, with a constant of gravitation of 1.
+/// The time of one step. The unit of length is the edge of the cube in which the bodies start, the unit of mass is the
+/// mass of all bodies together, and the constant of gravitation is 1.
 const STEP: f64 = 1e-3;
 
-/// The square of a length that is added to distances, so that close encounters do not make the forces infinite.
+/// A constant that is added to the squares of distances, so that close encounters do not make the forces infinite.
 const SOFTENING: f64 = 1e-4;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Moves the bodies in `own`, whose speeds are given, under the attraction of all.
+/// Moves the bodies in `own` under the attraction of all bodies. `speeds` are the speeds of the bodies in `own`.
 fn step(places: &mut [[f64; 3]], speeds: &mut [[f64; 3]], own: Range<usize>) {
     let mass = 1.0 / places.len() as f64;
     for (speed, here) in speeds.iter_mut().zip(&places[own.clone()]) {
@@ -87,7 +87,7 @@ fn step(places: &mut [[f64; 3]], speeds: &mut [[f64; 3]], own: Range<usize>) {
     }
 }
 
-/// Sends the bodies of this rank to all others, and receives theirs.
+/// Sends the bodies of this rank to all other ranks, and receives their bodies.
 fn exchange(comm: &Comm, places: &mut [[f64; 3]]) -> Result<(), samite::Error> {
     let (bodies, me) = (places.len(), comm.rank());
     let own = places[part(bodies, comm.size(), me.0)].to_vec();
@@ -102,7 +102,7 @@ fn exchange(comm: &Comm, places: &mut [[f64; 3]]) -> Result<(), samite::Error> {
         for (rank, part) in parts.into_iter().filter(|(rank, _)| *rank != me) {
             scope.irecv(part.as_flattened_mut(), rank, PLACES)?;
         }
-        // Each rank begins with the next rank and goes around, so that not all send to the same rank at the same time.
+        // Each rank sends first to the next higher rank, so that not all ranks send to the same rank at the same time.
         for distance in 1..comm.size() {
             scope.isend(own.as_flattened(), Rank((me.0 + distance) % comm.size()), PLACES)?;
         }
@@ -110,8 +110,8 @@ fn exchange(comm: &Comm, places: &mut [[f64; 3]]) -> Result<(), samite::Error> {
     })
 }
 
-/// Returns the place of a body at the start: a point of a sequence that fills the cube evenly (Roberts, The unreasonable
-/// effectiveness of quasirandom sequences, 2018).
+/// Returns the place of a body at the start: a point of a sequence that fills the cube evenly (Roberts, The
+/// unreasonable effectiveness of quasirandom sequences, 2018).
 fn initial_place(body: usize) -> [f64; 3] {
     [0.819_172_513_396_164_5, 0.671_043_606_703_789_2, 0.549_700_477_901_970_3]
         .map(|ratio| (0.5 + ratio * (body + 1) as f64).fract())

@@ -2,7 +2,7 @@
 //!
 //! Each rank holds an equal part of the keys. In each pass it sorts its part by one digit. From all ranks' counts of
 //! each digit, every rank computes the final place of each key, and sends the key there. Rank 0 checks the order, and
-//! by checksums that the sorted keys are the initial ones.
+//! checks by checksums that the sorted keys are the initial keys.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/radix [NUMBER_OF_KEYS | FILE_OF_LITTLE_ENDIAN_KEYS]
@@ -54,7 +54,7 @@ fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>
     let counts_of = exchange_counts(world, counts)?;
     let layout = Layout::new(&counts_of);
 
-    // In the order of their digits, the keys for one rank are adjacent.
+    // The keys that go to one rank are adjacent in `sorted`.
     let mut outgoing = Vec::new();
     let mut sent = 0;
     for to in 0..size {
@@ -110,7 +110,7 @@ fn exchange<T: samite::Element>(
 
 /// The places of the keys of each digit and each rank in the sorted whole.
 struct Layout {
-    /// By rank, then by digit: position and number of keys.
+    /// By rank, then by digit: the position of the first of these keys, and their number.
     runs: Vec<Vec<(usize, usize)>>,
 }
 
@@ -180,8 +180,8 @@ fn read_keys(source: &str, rank: u32, size: u32) -> Result<(usize, Vec<u64>), Bo
     Ok((total, keys.iter().map(|&key| u64::from_le_bytes(key)).collect()))
 }
 
-/// Returns key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), with one key in four
-/// small.
+/// Returns key number `index` of a generated input: SplitMix64 (Steele, Lea and Flood 2014), where about one key in
+/// four is reduced to less than 1000.
 fn generate(index: u64) -> u64 {
     let mut bits = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -215,8 +215,8 @@ impl Checksum {
     }
 }
 
-/// Checks at rank 0 that the keys are in order within ranks and from rank to rank, and that they are those of the
-/// beginning.
+/// Checks at rank 0 that the keys are in order within ranks and from rank to rank, and that they are the keys before
+/// the sort.
 fn verify(world: &Comm, before: Checksum, keys: &[u64], total: usize) -> Result<(), Box<dyn Error>> {
     let after = Checksum::of(keys);
     let own = [

@@ -1,4 +1,4 @@
-//! A token goes around the ring of ranks, and each adds its number to it.
+//! A token goes around the ring of ranks, and each rank adds its number to the token.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/ring [ROUNDS]

@@ -1,5 +1,5 @@
-//! Ranks that continue when others fail: each exchanges numbered messages with every other, checks them, and
-//! leaves out failed ranks.
+//! Ranks that continue when other ranks fail. Each rank exchanges numbered messages with every other rank, checks them,
+//! and leaves out failed ranks.
 //!
 //! ```console
 //! $ samite run -n 4 --on-failure continue -- target/release/examples/survivors [ROUNDS]
@@ -24,11 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut others: Vec<Rank> = (0..comm.size()).map(Rank).filter(|&rank| rank != comm.rank()).collect();
     println!("{:.3} rank {} begins", now(), comm.rank());
     for round in 0..rounds {
-        let mut left = Vec::new();
+        let mut surviving = Vec::new();
         for rank in others {
             match exchange(comm, rank, round) {
-                Ok(()) => left.push(rank),
-                // Without a deadline, a failure is the only other end of an exchange.
+                Ok(()) => surviving.push(rank),
+                // The other rank has failed. This rank continues without it.
                 Err(error @ samite::Error::PeerFailed { .. }) => println!("{:.3} {error}", now()),
                 Err(error) => {
                     println!("{:.3} {error}", now());
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
         }
-        others = left;
+        others = surviving;
         std::thread::park_timeout(PAUSE);
     }
     println!(
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends this round's message to a rank, and receives and checks that rank's message.
+/// Sends this round's message to a rank, and receives and checks the message of that rank.
 fn exchange(comm: &Comm, other: Rank, round: u64) -> Result<(), samite::Error> {
     let (sent, expected) = (message(comm.rank(), other, round), message(other, comm.rank(), round));
     let mut received = vec![0; expected.len()];
@@ -57,7 +57,7 @@ fn exchange(comm: &Comm, other: Rank, round: u64) -> Result<(), samite::Error> {
     Ok(())
 }
 
-/// Returns a message; one in several is long.
+/// Returns the message of a round. The messages of one round in ten are long.
 fn message(from: Rank, to: Rank, round: u64) -> Vec<u64> {
     let length = if round % 10 == 9 { 50_000 } else { 100 };
     (0..length)
@@ -65,7 +65,7 @@ fn message(from: Rank, to: Rank, round: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a program may look at the clock")]
 fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
