@@ -1,4 +1,4 @@
-//! The README and the guide's pages. Their Rust is compiled as doc tests, and run unless it needs other ranks.
+//! The README and the guide's pages. Their Rust code is compiled as doc tests, and run unless it needs a launcher.
 
 #![forbid(unsafe_code)]
 

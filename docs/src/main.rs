@@ -70,7 +70,7 @@ fn follow(folder: &Path) -> Result<(), Box<dyn Error>> {
 struct Reader {
     /// The current directory.
     place: PathBuf,
-    /// The output of the last command.
+    /// The output of the most recent block of commands.
     said: String,
 }
 

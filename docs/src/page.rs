@@ -4,7 +4,7 @@
 pub(crate) struct Block<'a> {
     pub(crate) kind: Kind<'a>,
     pub(crate) text: &'a str,
-    /// The line of its page where it begins.
+    /// The line of the page on which the block begins.
     pub(crate) line: usize,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn expect(expected: &str, said: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns true if the line matches the page's line, in which `…` matches any text.
+/// Returns true if `line` matches the page's line `expected`, in which `…` matches any text.
 fn is_like(expected: &str, line: &str) -> bool {
     let mut parts = expected.trim_end().split('…');
     let Some(mut rest) = parts.next().and_then(|first| line.trim_end().strip_prefix(first)) else {

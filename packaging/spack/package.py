@@ -16,7 +16,7 @@ class Samite(CargoPackage):
 
     version("main", branch="main")
 
-    variant("ofi", default=True, description="Networks, through libfabric; without it one host's shared memory")
+    variant("ofi", default=True, description="Networks, through libfabric; without this variant only the shared memory of one host")
 
     depends_on("c", type="build")
     depends_on("rust@1.95:", type="build")
