@@ -20,7 +20,7 @@ use super::process::Process;
 pub struct Alarm(File);
 
 impl Alarm {
-    /// Returns a new one.
+    /// Returns a new alarm.
     ///
     /// # Errors
     /// If the limit of open files is reached, or if /proc is not mounted.
@@ -106,7 +106,7 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         let elsewhere = Alarm::open(Process::current().unwrap(), alarm.name().unwrap()).unwrap();
         assert!(!is_readable(&alarm));
-        // `ring` must not block, even if it is called more often than the pipe holds bytes.
+        // `ring` must not block, even if it is called more times than the pipe holds bytes.
         for rings in [1, 300, 100_000] {
             (0..rings).for_each(|_| elsewhere.ring());
             assert!(is_readable(&alarm));

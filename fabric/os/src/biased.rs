@@ -14,9 +14,10 @@
 //! ```
 //! So either the owner sees that it has lost the bias, or the other thread sees that the owner has entered.
 //!
-//! A thread that must not wait can leave an *errand* ([`BiasedMutex::ask`]): it requests a call with the value. If the
-//! lock is free, the thread makes the call itself; otherwise the holder makes it when it releases the lock. Errands
-//! require that the bias was given up ([`BiasedMutex::share`]), so the owner of a bias does not pay for them.
+//! A thread that must not wait can leave an *errand* ([`BiasedMutex::ask`]): it requests a call of a function with the
+//! value. If the lock is free, the thread makes the call itself; otherwise the holder makes it when it releases the
+//! lock. Errands require that the bias was given up ([`BiasedMutex::share`]), so the owner of a bias does not pay for
+//! them.
 //!
 //! The word with the owner of the bias also shows if the lock is closed. It lies in memory that children of fork(2) get
 //! as zeros, so it also shows if this process is a child of the process that made the lock. So both checks cost the
@@ -54,7 +55,7 @@ pub struct BiasedMutex<T> {
     /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     errand: Errand,
-    /// The call of an errand.
+    /// The function that is called for an errand.
     call: fn(&mut T),
 }
 
@@ -66,7 +67,7 @@ struct Hot<T> {
     /// The lock that the thread inside must unlock when it leaves; null if that thread entered by the bias. Only the
     /// thread inside accesses this field.
     entered: Cell<*const BiasedMutex<T>>,
-    /// Present until the thread that closes the lock takes it out.
+    /// The value is present until the thread that closes the lock takes it out.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -108,7 +109,8 @@ impl<T> BiasedMutex<T> {
         Self::with_errand(value, |_| {})
     }
 
-    /// Returns a lock that no thread has locked, with the call of its errands.
+    /// Returns a lock that no thread has locked. `call` is the function that a request by [`ask`](Self::ask) calls with
+    /// the value.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -134,14 +136,15 @@ impl<T> BiasedMutex<T> {
         let mutex = self.bias().lock(&self.mutex)?;
         self.take_bias(me);
         self.errand.enable();
-        // Another thread may have asked meanwhile.
+        // Another thread may have called `ask` meanwhile.
         self.release(mutex);
         Ok(())
     }
 
-    /// Requests the errand's call with the value, without waiting. This thread makes the call if the lock is free,
-    /// otherwise the holder makes it when it releases the lock. The call sees all writes of this thread before the
-    /// request. One call may serve several requests. Does nothing if the lock is closed or belongs to another process.
+    /// Requests a call of the errand's function with the value, without waiting. This thread makes the call if the lock
+    /// is free, otherwise the holder makes it when it releases the lock. The call sees all writes of this thread before
+    /// the request. One call may serve several requests. Does nothing if the lock is closed or belongs to another
+    /// process.
     ///
     /// # Panics
     /// If the lock was never [shared](Self::share).
@@ -150,7 +153,7 @@ impl<T> BiasedMutex<T> {
         self.errand.ask(|| self.try_lock(), |_| self.run_errand());
     }
 
-    /// Makes the errand's call. The caller holds the mutex, after [`share`](Self::share).
+    /// Calls the errand's function. The caller holds the mutex, after [`share`](Self::share).
     fn run_errand(&self) {
         // SAFETY: the callers hold the mutex by `try_lock`, which has seen that no thread has the bias any more and
         // that the lock is not closed: see `Bias`. So this thread is the only one inside, and the value is present.
@@ -265,7 +268,7 @@ impl<T> BiasedMutex<T> {
         true
     }
 
-    /// Releases the mutex, and makes the errand's call if one is owed.
+    /// Releases the mutex, and calls the errand's function if a call is owed.
     fn release(&self, mutex: MutexGuard<'_, ()>) {
         // Errands are enabled only under the mutex, so this value does not change while this thread holds the mutex.
         let may_owe = self.errand.is_enabled();
@@ -508,11 +511,11 @@ fn number_this_thread() -> u64 {
 const FORKED: u64 = 0;
 /// Stands for the number of a thread that has none yet. `owner` never has this value.
 const NONE: u64 = u64::MAX - 3;
-/// All threads are refused.
+/// The value of `owner` in a closed lock, which refuses all threads.
 const CLOSED: u64 = u64::MAX - 2;
-/// No thread has locked it yet.
+/// The value of `owner` while no thread has locked the lock yet.
 const FREE: u64 = u64::MAX - 1;
-/// No thread has the bias any more.
+/// The value of `owner` when no thread has the bias any more.
 const SHARED: u64 = u64::MAX;
 
 mod errand;

@@ -35,8 +35,8 @@ pub fn open(
     Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// Returns a port's error for a peer's file that could not be opened. The reason is `why`, unless this process has no
-/// free descriptor.
+/// Returns the error of a port for a file of a peer that could not be opened. The error is [`OsError::Exhausted`] if no
+/// descriptor was free, and otherwise [`OsError::Unreachable`]. Both contain the reason `why`.
 pub fn refused(error: &io::Error, why: String) -> OsError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => OsError::Exhausted {
@@ -47,9 +47,9 @@ pub fn refused(error: &io::Error, why: String) -> OsError {
     }
 }
 
-/// Returns a port's error for a peer whose file could not be opened. If the peer has ended or closed its port, it does
-/// not have the file any more. Then the error says that the peer has ended or closed its port, and does not name the
-/// file.
+/// Returns the error of a port for a peer whose file could not be opened. If the peer has ended or closed its port, it
+/// does not have the file any more. Then the error says that the peer has ended or closed its port, and does not name
+/// the file.
 pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     let path = path(owner, fd);
     let unreachable = |why: String| OsError::Unreachable { why };
@@ -70,7 +70,7 @@ pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     }
 }
 
-/// Returns the path of such a file.
+/// Returns the path of the file that `owner` has open as descriptor `fd`.
 pub fn path(owner: Process, fd: u32) -> String {
     format!("/proc/{}/fd/{fd}", owner.pid)
 }

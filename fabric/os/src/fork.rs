@@ -1,4 +1,4 @@
-//! Distinguishes a process from its children made by fork(2), whichever library function has called it.
+//! Distinguishes a process from its children made by fork(2), whichever library function has called fork(2).
 //!
 //! This uses memory that the kernel replaces by zeros in children (MADV_WIPEONFORK in madvise(2)). Handlers of
 //! pthread_atfork(3) would not suffice: they run one after the other, so another handler may run before ours, and they
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// A value in memory that children get as zeros. A child must not read it as a `T`, unless zeros are a valid `T`.
 ///
-/// It is not dropped.
+/// The value is never dropped.
 #[derive(Debug)]
 pub(crate) struct Wiped<T>(NonNull<T>);
 
@@ -26,7 +26,7 @@ impl<T> Wiped<T> {
     /// The errors of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
     #[cfg(not(miri))]
     pub(crate) fn new(value: T) -> io::Result<Self> {
-        // A page is at least as large.
+        // A page is at least 4096 bytes large, so a value at its start is aligned.
         const { assert!(align_of::<T>() <= 4096) };
         // SAFETY: a new private mapping at an address of the kernel's choice changes no memory in use.
         let memory = unsafe {
@@ -105,7 +105,7 @@ impl ForkMark {
         self.0.load(Ordering::Relaxed) != this_process()
     }
 
-    /// Makes this process look like a child.
+    /// Makes this mark treat this process as a child.
     #[cfg(any(test, feature = "forks"))]
     pub fn wipe(&self) {
         self.0.store(u64::MAX, Ordering::Relaxed);

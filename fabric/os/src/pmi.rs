@@ -205,8 +205,9 @@ impl Drop for Given {
             // SAFETY: PMIX_VALUE_RELEASE does the same for this type. The bytes are a separate allocation, or null.
             unsafe { libc::free(self.get().data.bytes.bytes.cast()) };
         }
-        // The content of other types would leak; this module requests none of them.
-        // SAFETY: the value was allocated by the library for the caller to free, and is not used any more.
+        // Values of some other types have content in allocations of their own, which would leak. This module requests
+        // no such values. SAFETY: the value was allocated by the library for the caller to free, and is not used any
+        // more.
         unsafe { libc::free(self.0.cast()) };
     }
 }

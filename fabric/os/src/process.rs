@@ -93,14 +93,14 @@ impl Process {
     }
 }
 
-/// The user as whom this process acts.
+/// Returns the number of the user as whom this process acts.
 #[must_use]
 pub fn user() -> u32 {
     // SAFETY: geteuid(2) takes nothing, cannot fail and touches no memory.
     unsafe { libc::geteuid() }
 }
 
-/// Returns true if this process may use fewer cores than `ranks`, so that as many ranks must take turns.
+/// Returns true if this process may use fewer cores than `ranks`, so that `ranks` ranks would have to share cores.
 #[must_use]
 pub fn is_crowded(ranks: u32) -> bool {
     ranks as usize > std::thread::available_parallelism().map_or(1, usize::from)
@@ -155,7 +155,8 @@ fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// A pidfd is readable once the process has ended with all its threads, reaped or not (pidfd_open(2)).
+/// Returns true if the process has ended with all its threads. Then its pidfd is readable, even before the process is
+/// reaped (pidfd_open(2)).
 fn has_ended(pidfd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one initialized pollfd, exclusively borrowed; a timeout of 0 does not wait.

@@ -99,7 +99,7 @@ impl SharedFile {
         self.len
     }
 
-    /// The descriptor's number in this process.
+    /// Returns the descriptor's number in this process.
     pub fn fd(&self) -> u32 {
         self.file.as_raw_fd() as u32
     }
@@ -211,7 +211,7 @@ impl Mapping {
         self.origin
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn size(&self) -> usize {
         self.len
     }

@@ -1,4 +1,4 @@
-//! Signals as something to read: `signalfd(2)`.
+//! Signals that are read from a descriptor: signalfd(2).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 /// A descriptor that becomes readable when one of its signals is sent to the process.
 ///
-/// The signals are blocked in the thread that creates it, so it belongs at the start of `main`, before any
-/// other thread exists. Children inherit the blocked mask: see [`unblock_in`].
+/// The signals are blocked in the thread that creates it, so create it at the start of `main`, before any other thread
+/// exists. Children inherit the blocked mask: see [`unblock_in`].
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
@@ -94,8 +94,8 @@ pub fn with_all_blocked<R>(body: impl FnOnce() -> R) -> R {
         }
     }
     let (mut set, mut old) = (empty_set(), empty_set());
-    // SAFETY: sigfillset and sigdelset change the set that they are given, and pthread_sigmask writes the old mask, which
-    // outlives the call, before it returns.
+    // SAFETY: sigfillset and sigdelset change the set that they are given, and pthread_sigmask writes the old mask,
+    // which outlives the call, before it returns.
     let blocked = unsafe {
         libc::sigfillset(&mut set);
         for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {

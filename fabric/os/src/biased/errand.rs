@@ -4,7 +4,7 @@
 //!   asking thread                                holder
 //!   owed ← 1                                     releases the lock
 //!   lock free? ─ no ─▶ done                      owed? ─ no ─▶ done
-//!     yes: owed ← 0, call, releases it             yes: lock free? ─ no ─▶ done, its holder comes here
+//!     yes: owed ← 0, call, releases it             yes: lock free? ─ no ─▶ done: the new holder checks too
 //!                                                    yes: owed ← 0, call, releases it, looks again
 //! ```
 //! No call is lost. All accesses to `owed` are read-modify-write operations with acquire and release order, the

@@ -16,7 +16,7 @@ struct Model {
 }
 
 impl Model {
-    /// False if it is closed.
+    /// Increments the value. Returns false if the lock is closed.
     fn add(&self, me: u64) -> bool {
         let add = || self.value.with_mut(|value| unsafe { *value += 1 });
         if self.bias.enter(me) {
@@ -41,7 +41,7 @@ impl Model {
         true
     }
 
-    /// Closes it, and takes the value out.
+    /// Closes the lock, and takes the value out.
     fn close(&self) -> u64 {
         let _mutex = self.mutex.lock().unwrap();
         match self.bias.owner() {

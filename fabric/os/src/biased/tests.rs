@@ -90,9 +90,10 @@ fn a_waiting_thread_lets_others_enter() {
 
 #[test]
 fn each_errand_is_run_after_it_was_asked() {
-    /// For each thread, the number that it wrote before it last asked, and the last of its numbers that an errand saw.
     struct Board {
+        /// For each thread, the number that it wrote before its latest request.
         asked: Arc<[AtomicU64; 3]>,
+        /// For each thread, the latest of its numbers that an errand saw.
         seen: [u64; 3],
     }
     let asked = Arc::new([const { AtomicU64::new(0) }; 3]);
@@ -144,7 +145,7 @@ fn a_holder_runs_the_errand_when_it_waits() {
     lock.share().unwrap();
     let held = lock.lock().unwrap();
     std::thread::scope(|scope| {
-        // It does not wait for this thread.
+        // `ask` does not wait for this thread, which holds the lock.
         scope.spawn(|| lock.ask()).join().unwrap();
     });
     assert_eq!(*held, 0);

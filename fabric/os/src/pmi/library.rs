@@ -111,7 +111,8 @@ functions! {
 }
 
 impl Library {
-    /// Loads the first of `files` that can be loaded. Returns the error of the last one if none can.
+    /// Loads the first of `files` that can be loaded. Returns an error if that library is too old or lacks a function.
+    /// If no file can be loaded, returns the error of the last one.
     pub(super) fn load(files: impl IntoIterator<Item = CString>) -> Result<Library, String> {
         let mut failure = "no file to load".to_owned();
         for file in files {
