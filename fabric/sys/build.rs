@@ -1,4 +1,5 @@
-//! Finds libfabric by pkg-config, for it to be loaded from there where the dynamic linker does not know of it.
+//! Finds libfabric by pkg-config. If the dynamic linker does not find the library when it is needed, it is loaded from
+//! the folder that pkg-config has named.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -19,13 +20,13 @@ fn main() {
     }
 }
 
-/// The folder of the library.
+/// Returns the folder of the library.
 fn libfabric() -> Result<String, pkg_config::Error> {
     pkg_config::Config::new().atleast_version("1.17").cargo_metadata(false).probe("libfabric")?;
     pkg_config::get_variable("libfabric", "libdir")
 }
 
-/// pkg-config's answer in a few words; its own text takes a page.
+/// Returns the reason of pkg-config's failure in a few words. The text of pkg-config itself takes a page.
 fn reason(cause: &pkg_config::Error) -> &'static str {
     match cause {
         pkg_config::Error::Command { .. } => "pkg-config itself is missing",

@@ -68,7 +68,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_fetch_atomic`], with operands and results in several pieces.
+    /// Works as [`fi_fetch_atomic`] does, with operands and results in several pieces.
     fi_fetch_atomicv = (*ep).atomic => readwritev(
         ep: *mut fid_ep,
         iov: *const fi_ioc,
@@ -85,7 +85,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_fetch_atomic`], with flags.
+    /// Works as [`fi_fetch_atomic`] does, with flags.
     fi_fetch_atomicmsg = (*ep).atomic => readwritemsg(
         ep: *mut fid_ep,
         msg: *const fi_msg_atomic,
@@ -113,7 +113,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_compare_atomic`], with operands and results in several pieces.
+    /// Works as [`fi_compare_atomic`] does, with operands and results in several pieces.
     fi_compare_atomicv = (*ep).atomic => compwritev(
         ep: *mut fid_ep,
         iov: *const fi_ioc,
@@ -133,7 +133,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_compare_atomic`], with flags.
+    /// Works as [`fi_compare_atomic`] does, with flags.
     fi_compare_atomicmsg = (*ep).atomic => compwritemsg(
         ep: *mut fid_ep,
         msg: *const fi_msg_atomic,

@@ -18,7 +18,7 @@ through_table! {
     /// is none, or `-FI_EAVAIL` if the next entry is an error, which [`fi_cq_readerr`] reads.
     fi_cq_read = (*cq).ops => read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize;
 
-    /// As [`fi_cq_read`], with the source address of each received message.
+    /// Works as [`fi_cq_read`] does, with the source address of each received message.
     fi_cq_readfrom = (*cq).ops => readfrom(
         cq: *mut fid_cq,
         buf: *mut c_void,
@@ -30,7 +30,7 @@ through_table! {
     /// inputs.
     fi_cq_readerr = (*cq).ops => readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize;
 
-    /// As [`fi_cq_read`], but waits up to `timeout` milliseconds (negative: for ever).
+    /// Works as [`fi_cq_read`] does, but waits up to `timeout` milliseconds (negative: for ever).
     fi_cq_sread = (*cq).ops => sread(
         cq: *mut fid_cq,
         buf: *mut c_void,
@@ -39,7 +39,7 @@ through_table! {
         timeout: c_int,
     ) -> isize;
 
-    /// As [`fi_cq_readfrom`], but waits up to `timeout` milliseconds (negative: for ever).
+    /// Works as [`fi_cq_readfrom`] does, but waits up to `timeout` milliseconds (negative: for ever).
     fi_cq_sreadfrom = (*cq).ops => sreadfrom(
         cq: *mut fid_cq,
         buf: *mut c_void,
@@ -52,7 +52,7 @@ through_table! {
     /// Wakes the threads that wait on the queue.
     fi_cq_signal = (*cq).ops => signal(cq: *mut fid_cq) -> c_int;
 
-    /// The text of a provider's own error number, in `buf` or static.
+    /// Returns the text of a provider's own error number, which is in `buf` or static.
     fi_cq_strerror = (*cq).ops => strerror(
         cq: *mut fid_cq,
         prov_errno: c_int,
@@ -81,7 +81,7 @@ through_table! {
     /// Sets the number of successes.
     fi_cntr_set = (*cntr).ops => set(cntr: *mut fid_cntr, value: u64) -> c_int;
 
-    /// Waits up to `timeout` milliseconds (negative: for ever) until the number of successes is `threshold`.
+    /// Waits up to `timeout` milliseconds (negative: for ever) until the number of successes reaches `threshold`.
     fi_cntr_wait = (*cntr).ops => wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int;
 
     /// Opens an event queue.
@@ -114,7 +114,7 @@ through_table! {
         flags: u64,
     ) -> isize;
 
-    /// As [`fi_eq_read`], but waits up to `timeout` milliseconds (negative: for ever).
+    /// Works as [`fi_eq_read`] does, but waits up to `timeout` milliseconds (negative: for ever).
     fi_eq_sread = (*eq).ops => sread(
         eq: *mut fid_eq,
         event: *mut u32,
@@ -124,7 +124,7 @@ through_table! {
         flags: u64,
     ) -> isize;
 
-    /// The text of a provider's own error number, in `buf` or static.
+    /// Returns the text of a provider's own error number, which is in `buf` or static.
     fi_eq_strerror = (*eq).ops => strerror(
         eq: *mut fid_eq,
         prov_errno: c_int,
@@ -141,7 +141,7 @@ through_table! {
         count: c_int,
     ) -> c_int;
 
-    /// Opens a wait set, which queues and counters share.
+    /// Opens a wait set, which several queues and counters can share.
     fi_wait_open = (*fabric).ops => wait_open(
         fabric: *mut fid_fabric,
         attr: *mut fi_wait_attr,

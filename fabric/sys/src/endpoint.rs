@@ -156,7 +156,7 @@ pub unsafe fn fi_pep_bind(pep: *mut fid_pep, bfid: *mut fid, flags: u64) -> c_in
 /// See [the crate's contract](crate#safety).
 #[inline]
 pub unsafe fn fi_scalable_ep_bind(sep: *mut fid_ep, bfid: *mut fid, flags: u64) -> c_int {
-    // SAFETY: as asked of the caller.
+    // SAFETY: the caller meets the contract of this function.
     unsafe { fi_ep_bind(sep, bfid, flags) }
 }
 
@@ -175,7 +175,7 @@ pub unsafe fn fi_enable(ep: *mut fid_ep) -> c_int {
 ///
 /// # Safety
 ///
-/// See [the crate's contract](crate#safety); `fid` is an endpoint's.
+/// See [the crate's contract](crate#safety); `fid` belongs to an endpoint.
 #[inline]
 pub unsafe fn fi_cancel(fid: fid_t, context: *mut c_void) -> isize {
     let ep = fid.cast::<fid_ep>();
@@ -187,7 +187,7 @@ pub unsafe fn fi_cancel(fid: fid_t, context: *mut c_void) -> isize {
 ///
 /// # Safety
 ///
-/// See [the crate's contract](crate#safety); `fid` is an endpoint's.
+/// See [the crate's contract](crate#safety); `fid` belongs to an endpoint.
 #[inline]
 pub unsafe fn fi_setopt(
     fid: fid_t,
@@ -205,7 +205,7 @@ pub unsafe fn fi_setopt(
 ///
 /// # Safety
 ///
-/// See [the crate's contract](crate#safety); `fid` is an endpoint's.
+/// See [the crate's contract](crate#safety); `fid` belongs to an endpoint.
 #[inline]
 pub unsafe fn fi_getopt(
     fid: fid_t,
@@ -234,7 +234,7 @@ pub unsafe fn fi_ep_alias(ep: *mut fid_ep, alias_ep: *mut *mut fid_ep, flags: u6
 ///
 /// # Safety
 ///
-/// See [the crate's contract](crate#safety); `fid` is an endpoint's.
+/// See [the crate's contract](crate#safety); `fid` belongs to an endpoint.
 #[inline]
 pub unsafe fn fi_setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     let ep = fid.cast::<fid_ep>();
@@ -247,7 +247,7 @@ pub unsafe fn fi_setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int
 ///
 /// # Safety
 ///
-/// See [the crate's contract](crate#safety); `fid` is an endpoint's.
+/// See [the crate's contract](crate#safety); `fid` belongs to an endpoint.
 #[inline]
 pub unsafe fn fi_getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     let ep = fid.cast::<fid_ep>();

@@ -41,7 +41,7 @@ fn library() -> Result<&'static Library, &'static LoadError> {
         .as_ref()
 }
 
-/// The file that pkg-config named.
+/// The file that pkg-config named when this crate was built.
 const BUILT_WITH: &CStr = match CStr::from_bytes_with_nul(concat!(env!("LIBFABRIC_FILE"), "\0").as_bytes()) {
     Ok(file) => file,
     Err(_) => panic!("a path has no NUL"),
@@ -131,7 +131,7 @@ macro_rules! exported {
             /// See [the crate's contract](crate#safety).
             pub unsafe fn $name($($arg: $type),*) -> $result {
                 match library() {
-                    // SAFETY: as asked of the caller.
+                    // SAFETY: the caller meets the contract of this function.
                     Ok(library) => unsafe { (library.$name)($($arg),*) },
                     Err(_) => $absent,
                 }
@@ -176,7 +176,7 @@ exported! {
         context: *mut c_void,
     ) -> c_int, or -FI_ENOSYS;
 
-    /// The library's version: see [`FI_MAJOR`] and [`FI_MINOR`].
+    /// Returns the library's version: see [`FI_MAJOR`] and [`FI_MINOR`].
     c"FABRIC_1.0" fi_version() -> u32, or 0;
 
     /// Returns the text of an error number, which may be positive or negative.

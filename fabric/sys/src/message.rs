@@ -75,7 +75,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_inject`], with immediate data.
+    /// Works as [`fi_inject`] does, with immediate data.
     fi_injectdata = (*ep).msg => injectdata(
         ep: *mut fid_ep,
         buf: *const c_void,

@@ -88,7 +88,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_inject_write`], with immediate data.
+    /// Works as [`fi_inject_write`] does, with immediate data.
     fi_inject_writedata = (*ep).rma => injectdata(
         ep: *mut fid_ep,
         buf: *const c_void,

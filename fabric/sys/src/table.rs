@@ -1,6 +1,6 @@
 //! Calling through libfabric's tables of operations.
 
-/// The function `$op` of the table that `$table` points to. The entry is not checked, as in the C headers.
+/// Reads the function `$op` from the table that `$table` points to. The entry is not checked, as in the C headers.
 ///
 /// For each capability that a provider grants, it fills all entries that existed in version 1.17. The entry of a
 /// function that it does not implement is a function that returns `-FI_ENOSYS`. See the crate's safety contract.
@@ -10,8 +10,8 @@ macro_rules! op {
     };
 }
 
-/// The function `$op`, or `None` if the table does not have it: entries that were added after version 1.0 may be beyond
-/// the table's end.
+/// Reads the function `$op` from a table, or gives `None` if the table does not have it: entries that were added after
+/// version 1.0 may be beyond the table's end.
 ///
 /// This is `FI_CHECK_OP` of `rdma/fabric.h`.
 macro_rules! newer_op {

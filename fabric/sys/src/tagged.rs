@@ -34,7 +34,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// Posts a buffer for a tagged message, or peeks, claims or discards one, by its flags.
+    /// Posts a buffer for a tagged message. With flags, it peeks at a message, claims or discards it instead.
     fi_trecvmsg = (*ep).tagged => recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize;
 
     /// Sends a tagged message.
@@ -84,7 +84,7 @@ through_table! {
         context: *mut c_void,
     ) -> isize;
 
-    /// As [`fi_tinject`], with immediate data.
+    /// Works as [`fi_tinject`] does, with immediate data.
     fi_tinjectdata = (*ep).tagged => injectdata(
         ep: *mut fid_ep,
         buf: *const c_void,

@@ -1,5 +1,5 @@
-//! Two endpoints of one process exchange a message over tcp;ofi_rxm on the loopback interface: the declarations,
-//! the linked library and the calls through its tables agree.
+//! Two endpoints of one process exchange a message over tcp;ofi_rxm on the loopback interface: so the declarations, the
+//! loaded library and the calls through its tables agree.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use samite_fabric_sys::*;
 
 const PROVIDER: &CStr = c"tcp;ofi_rxm";
-/// The reads of an empty completion queue after which a message is given up for lost: some seconds' worth.
+/// The number of reads of an empty completion queue after which the message counts as lost. They take some seconds.
 const POLLS_MAX: usize = 50_000_000;
 
 #[test]

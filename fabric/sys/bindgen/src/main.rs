@@ -68,7 +68,7 @@ impl ParseCallbacks for MacroTypes {
         Some(match name {
             "FI_EVENT" => IntKind::U64,
             "FI_SHARED_CONTEXT" => IntKind::Custom { name: "usize", is_signed: false },
-            // Error numbers are returned as an int, and fi_domain_attr::mr_mode is one.
+            // Functions return error numbers as an int, and fi_domain_attr::mr_mode is an int.
             _ if ["FI_E", "FI_SUCCESS", "FI_MR_"].iter().any(|prefix| name.starts_with(prefix)) => IntKind::Int,
             _ if name.ends_with("_VERSION") || name == "FI_PROV_SPECIFIC" => IntKind::U32,
             // Capabilities, flags, orders and mode bits.
