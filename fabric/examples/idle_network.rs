@@ -1,8 +1,9 @@
 //! Measures what an idle network adds to a poll of shared memory: `cargo run --release -p samite-fabric --example
 //! idle_network`.
 //!
-//! Three routes are polled in turns: of shared memory alone; with libfabric's `tcp;ofi_rxm` beside it; and the
-//! same with a connection over which a packet has come.
+//! The program polls three routes in turns: a route over shared memory alone; a route over shared memory and
+//! libfabric's `tcp;ofi_rxm` without a connection; and such a route with a network connection over which a packet has
+//! come.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures and prints")]
 
@@ -48,11 +49,11 @@ fn open(seed: u64) -> Result<OfiPort, Box<dyn Error>> {
     Ok(OfiPort::open(&OfiConfig { stays_on_host: true, seed, ..OfiConfig::default() })?)
 }
 
-/// Makes a route over the network alone, which sends a packet to this one.
+/// Returns a new route over the network alone, after this route has sent a packet to `receiver`.
 fn connect(receiver: &mut Route) -> Result<Route, Box<dyn Error>> {
     let mut sender = Route::new(Ports { ofi: Some(open(3)?), ..Ports::default() })?;
     let mut received = Count::default();
-    // The sender has no shared memory of its own, so it finds the other's network address.
+    // The sender has no shared memory of its own, so it uses the network address of the receiver.
     let to = sender.resolve(&receiver.address())?;
     while sender.send(to, b"first", &[])? == Post::Again {
         sender.poll(&mut received)?;

@@ -5,9 +5,9 @@
 //! ```
 //! BYTES is the whole packet; its first 40 bytes are its head, as long as the header and the tag of a message.
 //!
-//! With `self` for a third argument, one process sends to itself. This counts instructions per send and poll, as the
-//! difference between two numbers of rounds (`valgrind --tool=callgrind target/release/examples/shm_latency 48 10000
-//! self`, then 20000).
+//! With `self` as the third argument, one process sends to itself. The instructions of a send and a poll follow from
+//! the difference between two runs with different numbers of rounds (`valgrind --tool=callgrind
+//! target/release/examples/shm_latency 48 10000 self`, then 20000).
 
 use std::error::Error;
 use std::io::Write;
@@ -97,7 +97,7 @@ fn receive(port: &mut Shm, last: &mut Last) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Keeps the last received packet.
+/// Keeps the latest received packet.
 #[derive(Default)]
 struct Last {
     packet: Vec<u8>,

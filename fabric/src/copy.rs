@@ -39,7 +39,7 @@ pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
     unsafe { vectors::take(lines.as_ptr().cast_mut().cast(), into.as_mut_ptr(), count) }
 }
 
-/// Copies bytes from shared words, from byte `offset` on.
+/// Copies the bytes of shared words from byte `offset` on, until `into` is full.
 ///
 /// # Panics
 /// If there are fewer bytes.
@@ -151,7 +151,7 @@ mod vectors {
     /// Copies as [`copy`] does, and sets the first 8 bytes of each line to zero once they are copied.
     ///
     /// # Safety
-    /// As for [`copy`], and the lines can be written at `from`.
+    /// The caller meets the conditions of [`copy`], and the lines can be written at `from`.
     #[inline]
     pub(super) unsafe fn take(from: *mut u8, into: *mut u8, count: usize) -> usize {
         let lines = count;

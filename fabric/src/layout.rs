@@ -19,9 +19,9 @@ use crate::Body;
 #[derive(Clone, Debug)]
 pub struct Form {
     node: Node,
-    /// The place of the node's origin.
+    /// The place from which the places in `node` are counted.
     origin: isize,
-    /// The bytes of data.
+    /// The number of bytes of data.
     size: usize,
     /// The lower and the upper bound. In a sequence of items of this form, the upper bound of each item is at the lower
     /// bound of the next.
@@ -32,11 +32,11 @@ pub struct Form {
     is_disjoint: Disjoint,
 }
 
-/// The answer to the question if each byte of memory is at most once in the message.
+/// Tells if each byte of memory is at most once in the message.
 #[derive(Clone, Debug)]
 enum Disjoint {
     Yes,
-    /// Computed from all blocks when it is first needed.
+    /// Not known yet when the form is made. The answer is computed from all blocks when it is first needed.
     Asked(OnceLock<bool>),
 }
 
@@ -104,8 +104,8 @@ impl Form {
         let mut list = Self::block(0)?;
         let mut parts = node::Parts::default();
         let (mut depth, mut is_first, mut count) = (0, true, 0);
-        // The end of the last item, as long as no byte can occur twice: each item is disjoint in itself, and lies
-        // behind the one before it. `None` as soon as that does not hold.
+        // The end of the latest item, or `None` if a byte may occur twice: an item is not known to be disjoint, or
+        // begins before the end of an earlier item.
         let mut end = Some(isize::MIN);
         for (at, item) in items {
             let bounds = shifted(item.bounds, at)?;
@@ -399,7 +399,7 @@ pub trait Room {
     /// Returns the number of bytes for which there is room.
     fn len(&self) -> usize;
 
-    /// Writes bytes from the offset `at` of the message on.
+    /// Writes the bytes of `body` to the place of the message's bytes from offset `at` on.
     ///
     /// # Panics
     /// If the bytes do not fit.

@@ -7,8 +7,8 @@
 //! Read [`Port`] first. The module [`mem`] has the types by which protocols pass memory to a port without `unsafe`, and
 //! [`wire`] has the header with which every packet begins.
 //!
-//! `unsafe` is allowed in this crate and in the crates in its folder, `samite-os` and `samite-fabric-sys`. All other crates
-//! forbid it.
+//! `unsafe` is allowed in this crate and in the crates in its folder, `samite-os` and `samite-fabric-sys`. All other
+//! crates forbid it.
 
 mod caps;
 mod copy;
@@ -21,7 +21,7 @@ pub mod mem;
 pub mod ofi;
 pub mod port;
 mod prefetch;
-mod registry;
+mod registrations;
 mod rng;
 pub mod route;
 pub mod shm;

@@ -20,17 +20,17 @@
 //! [`Port::poll`] hands the packet to the engine. The link admits the packet if its sender is a peer that takes part,
 //! in the incarnation that this side knows, and if it has the next number in the sequence from that peer. The link then
 //! takes the acknowledgement and the credit from the header, and the header's protocol byte decides which protocol
-//! handles the packet. A hello that is not admitted introduces its sender. A repetition is ignored. A packet with a later
-//! number than the next means that packets were lost, and makes the peer fail. Packets of an unknown sender, and packets
-//! for or from another incarnation, are only counted.
+//! handles the packet. A hello that is not admitted introduces its sender. A repetition is ignored. A packet with a
+//! later number than the next means that packets were lost, and makes the peer fail. Packets of an unknown sender, and
+//! packets for or from another incarnation, are only counted.
 //!
 //! # A packet's way out
 //! A protocol that has something to send to a peer marks its queue for that peer as not empty ([`Link::set_queued`]),
-//! puts the peer in the link's list of peers with something to send ([`Link::list`]), and asks for the peer's address if
-//! that is unknown ([`Link::seek`]). Each drive of the engine goes through the peers in the list: first the link's own
-//! packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]), then the
-//! bytes of long messages ([`Stack::bulk`]). A goodbye comes after all of them. Until a peer has answered a hello, only
-//! hellos are sent to it.
+//! puts the peer in the link's list of peers with something to send ([`Link::list`]), and asks for the peer's address
+//! if that is unknown ([`Link::seek`]). Each drive of the engine goes through the peers in the list: first the link's
+//! own packets and the protocols' answers ([`Link::answer`]), then each protocol's queue in turn ([`Stack::next`]),
+//! then the bytes of long messages ([`Stack::bulk`]). A goodbye comes after all of them. Until a peer has answered a
+//! hello, only hellos are sent to it.
 //!
 //! # Failures
 //! A protocol never decides that a peer has failed. It returns a [`Fault`], and the engine ends the peer: it sets the
@@ -97,7 +97,7 @@ pub trait Stack {
     }
 
     /// Handles an admitted packet of any protocol except [`Protocol::Control`]. The link does not know which protocols
-    /// the stack has, so a stack refuses the others with [`WireError::Protocol`].
+    /// the stack has. So a stack returns [`WireError::Protocol`] for a packet of a protocol that it does not have.
     /// `body` is the rest of the packet after the header.
     ///
     /// # Errors
@@ -152,10 +152,10 @@ pub trait Stack {
     /// the remedy.
     fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str);
 
-    /// Handles a deadline that has passed. If the request still has the deadline `due`, ends the request; otherwise does
-    /// nothing; [`RequestId::protocol`]
-    /// returns its protocol. `busy` is true while polls still bring events: the message for the request may be among
-    /// the next ones, and then the protocol can answer [`Expiry::Later`] instead of ending the request.
+    /// Handles a deadline that has passed. The stack ends the request if `due` is still the request's deadline, and
+    /// otherwise does nothing. [`RequestId::protocol`] returns the protocol of the request. `busy` is true while polls
+    /// still bring events: the message for the request may be among the next ones, and then the protocol can answer
+    /// [`Expiry::Later`] instead of ending the request.
     fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry;
 
     /// Sends the next packet that `protocol` has queued for a peer. When the queue is empty, the protocol must say so
@@ -189,8 +189,9 @@ pub trait Stack {
         0
     }
 
-    /// Does at most `pieces` pieces of the waiting work, and subtracts each from `pieces`, also the one that fails. Sets
-    /// `pieces` to 0 if no work is left. The engine calls this until `pieces` is 0, also after an error.
+    /// Does at most `pieces` pieces of the waiting work, and subtracts 1 from `pieces` for each of them, also for a
+    /// piece that fails. Sets `pieces` to 0 if no work is left. The engine calls this until `pieces` is 0, also after
+    /// an error.
     ///
     /// # Errors
     /// A peer has failed.
@@ -204,8 +205,8 @@ pub trait Stack {
         Ok(())
     }
 
-    /// Returns true while this protocol still has bytes of long messages to send to the peer. The goodbye waits for
-    /// them.
+    /// Returns true while a protocol of the stack still has bytes of long messages to send to the peer. The goodbye
+    /// waits for them.
     fn has_data_for(&self, _peer: Peer) -> bool {
         false
     }
@@ -270,13 +271,13 @@ pub struct Done {
 pub enum Turn {
     /// A packet was sent.
     Sent,
-    /// Nothing was sent. The protocol has taken something off its queue, for example a request that had ended, or has
-    /// called [`Link::clear_queued`]. Otherwise the same turn would repeat without end.
+    /// Nothing was sent. The protocol must have taken something off its queue, for example a request that had ended, or
+    /// have called [`Link::clear_queued`]. Otherwise the engine would repeat the same turn without end.
     Skipped,
     /// The port has no room. The protocol keeps the packet, and the link gives it another turn later.
     NoRoom,
-    /// The peer must grant credit before the protocol can send more to it. The link asks the peer, and gives the protocol
-    /// another turn when credit arrives.
+    /// The peer must grant credit before the protocol can send more to it. The link asks the peer, and gives the
+    /// protocol another turn when credit arrives.
     NoCredit,
     /// The peer must first answer a packet that the protocol has sent. When the answer arrives, the protocol lists the
     /// peer again ([`Link::list`]).
@@ -297,7 +298,7 @@ impl From<Post> for Turn {
 pub enum Expiry {
     /// The deadline is handled.
     Done,
-    /// Call again with this deadline at the next poll.
+    /// The engine calls [`Stack::expired`] with this deadline again at the next poll.
     Later,
 }
 
@@ -370,16 +371,17 @@ pub struct Link {
     /// Peers that this link has given up. The launcher must inform their processes. At most one entry for each
     /// incarnation.
     given_up: Vec<GivenUp>,
-    /// `credit_out` is the credit that peers hold and have not used, and `held` is the price of data that is kept for
-    /// later receives: the credit, in bytes, that the data costs. The sum of both stays within [`Config::credit_max`].
+    /// The credit that peers hold and have not used, in bytes. The sum of this and `held` stays within
+    /// [`Config::credit_max`].
     credit_out: u64,
+    /// The price of the data that protocols keep for later receives. The price is the credit that the data has cost.
     held: u64,
     /// The number of other ranks that have left or failed.
     ended_peers: u32,
     /// True if the launcher reports how each rank ends.
     expects_report: bool,
-    /// The dead incarnation of a rank about which the launcher's report has come, while the packets that are in the port
-    /// are received.
+    /// The launcher's report that an incarnation of a rank is dead, with the cause. It is kept while the engine
+    /// receives the packets that are still in the port: see [`Engine::announce_failure`].
     announced: Option<(WorldRank, Incarnation, Cause)>,
 }
 
@@ -553,8 +555,8 @@ impl Link {
         self.peers[peer].queued.remove(protocol);
     }
 
-    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able to
-    /// take its header and `body` in one packet: a longer one ends the peer. A peer for which more than
+    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able
+    /// to take its header and `body` in one packet: a longer one ends the peer. A peer for which more than
     /// [`Config::answers_max`] answers wait fails. Answers that still wait at the peer's goodbye are dropped.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
@@ -618,9 +620,10 @@ impl Link {
         self.credit_out
     }
 
-    /// Sets the deadline of a request, at which [`Stack::expired`] is called; never if it is [`Time::NEVER`]. A request
-    /// that ends early leaves its deadline behind. To drop such deadlines, this call may ask `is_current` about every
-    /// deadline of the same protocol: it returns true if the time is still the deadline of the request.
+    /// Sets the deadline of a request. [`Stack::expired`] is called at that time, or never if it is [`Time::NEVER`]. A
+    /// request that ends early leaves its deadline in the link's list of timers. To drop such deadlines, this call may
+    /// ask `is_current` about every deadline of the same protocol: `is_current` returns true if the time is still the
+    /// deadline of the request.
     pub fn set_deadline(
         &mut self,
         request: RequestId,
@@ -630,7 +633,8 @@ impl Link {
         self.timers.set_deadline(request, due, is_current);
     }
 
-    /// Returns the number of timers, including void ones: those of requests that have ended before their deadline.
+    /// Returns the number of timers, including void ones, for example the deadlines of requests that have already
+    /// ended.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.timers.len()

@@ -16,18 +16,20 @@ use crate::{
     Access, Address, Body, Caps, Change, Changed, Failure, Local, OpId, Order, PathId, PeerId, Port,
     PortError, Post, Reach, Region, Registration, Remote, Sink, Sleep,
     port::{gather, total},
-    registry::Registry,
+    registrations::Registrations,
     rng::SplitMix64,
 };
 
 const PACKET_MAX: usize = 8 << 10;
-/// A copy holds a lock on the target's registrations, so it must end soon.
+/// The longest one-sided operation, in bytes. Its copy holds a lock on the target's registrations, so it must end soon.
 const RMA_MAX: usize = 4 << 20;
 const RMA_DEPTH: usize = 1024;
-/// The port locks the registrations for each part, so their number is limited.
+/// The largest number of parts of one put. The port locks the registrations once for each part, so the number is
+/// limited.
 const IOV_MAX: usize = 64;
-/// Capacity of an inbox. At that limit its senders must wait.
+/// The largest number of bytes of packets in an inbox. At the limit its senders must wait.
 const INBOX_BYTES_MAX: usize = 256 << 10;
+/// The largest number of events in an inbox. At the limit its senders must wait.
 const INBOX_EVENTS_MAX: usize = 4096;
 
 /// The meeting place of loopback ports. Clones are the same hub.
@@ -61,7 +63,7 @@ impl Hub {
             alarm: Alarm::new().ok(),
             inbox: Mutex::default(),
             exposed: RwLock::new(Exposed {
-                registry: Registry::new(SplitMix64::from_entropy()),
+                registrations: Registrations::new(SplitMix64::from_entropy()),
                 barred: Barred::default(),
             }),
         });
@@ -92,10 +94,10 @@ impl Default for Hub {
 pub struct Loopback {
     hub: Hub,
     shared: Arc<Shared>,
-    /// By [`PeerId`]; `None` once fenced or lost.
+    /// The peers by [`PeerId`]. An entry is `None` once the peer was fenced or lost.
     peers: Vec<Option<Arc<Shared>>>,
     by_index: HashMap<u32, PeerId>,
-    /// One-sided operations that have failed and not been reported.
+    /// One-sided operations that have failed and have not been reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
     /// Each poll swaps this batch with the inbox's batch, so that the memory of both is used again.
     batch: Batch,
@@ -141,16 +143,16 @@ enum Event {
 
 #[derive(Debug)]
 struct Exposed {
-    registry: Registry,
+    registrations: Registrations,
     barred: Barred,
 }
 
 /// The ports that may not access this port any more.
 #[derive(Debug, Default)]
 struct Barred {
-    /// All: this port is dropped.
+    /// True if no port may access this port any more, because it was dropped.
     everyone: bool,
-    /// The fenced ones.
+    /// The indices of the ports that this port has fenced.
     these: HashSet<u32>,
 }
 
@@ -213,8 +215,9 @@ impl Loopback {
         self.peers.get(peer.0 as usize).and_then(Option::as_ref).ok_or(PortError::PeerGone(peer))
     }
 
-    /// Calls `act` with the peer's region and offset for a place, if the peer permits access to `len` bytes there, and
-    /// then delivers the immediate, if any. Returns `None` if there is no room for that now.
+    /// Finds `place` in the peer's registered memory. If the peer permits the access to `len` bytes there, calls `act`
+    /// with the region and the offset, and then delivers the immediate, if there is one. Returns `None` if there is no
+    /// room now for a completion or for the immediate.
     fn reach<T>(
         &mut self,
         peer: PeerId,
@@ -236,7 +239,7 @@ impl Loopback {
         if exposed.barred.contains(me) {
             return Err(PortError::PeerGone(peer));
         }
-        let result = match exposed.registry.remote(place, len, access) {
+        let result = match exposed.registrations.remote(place, len, access) {
             Ok((remote, offset)) => act(remote, offset).map_err(|_| Failure::Refused),
             Err(refused) => Err(refused),
         };
@@ -252,7 +255,7 @@ impl Loopback {
     /// Returns the region and offset of a local span for an operation.
     fn local(&self, span: Local, access: Access) -> Result<(Region, usize), PortError> {
         let exposed = self.shared.exposed();
-        let (region, offset) = exposed.registry.local(span, access)?;
+        let (region, offset) = exposed.registrations.local(span, access)?;
         Ok((region.clone(), offset))
     }
 
@@ -401,11 +404,11 @@ impl Port for Loopback {
         span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        self.shared.exposed_mut().registry.insert(region, span, access)
+        self.shared.exposed_mut().registrations.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {
-        self.shared.exposed_mut().registry.remove(registration);
+        self.shared.exposed_mut().registrations.remove(registration);
     }
 
     #[inline(always)]
@@ -507,7 +510,7 @@ impl Drop for Loopback {
         };
         let mut exposed = self.shared.exposed_mut();
         exposed.barred.everyone = true;
-        exposed.registry = Registry::new(SplitMix64::from_entropy());
+        exposed.registrations = Registrations::new(SplitMix64::from_entropy());
         drop(exposed);
         for watcher in watchers.iter().filter_map(Weak::upgrade) {
             if let Some(mut inbox) = watcher.inbox_for(self.shared.index) {

@@ -73,9 +73,9 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 #[derive(Debug)]
 pub struct Memory {
     origin: NonNull<u8>,
-    /// The number of elements in use. `capacity` is the number of allocated elements, as in the `Vec`; for an `Arc` the
-    /// two are equal.
+    /// The number of elements in use.
     elements: usize,
+    /// The number of allocated elements of a `Vec`. For other origins it is equal to `elements`.
     capacity: usize,
     vtable: &'static Vtable,
 }
@@ -194,8 +194,8 @@ impl Memory {
     /// Returns the memory of scattered bytes, and the form that selects them.
     #[inline(always)]
     fn parts(&self) -> Option<&Scattered> {
-        // SAFETY: the kind proves that `origin` is the box that `scattered` has leaked, which this value owns until it is
-        // dropped or taken apart. `&self` excludes writers.
+        // SAFETY: the kind proves that `origin` is the box that `scattered` has leaked, which this value owns until it
+        // is dropped or taken apart. `&self` excludes writers.
         self.is_scattered().then(|| unsafe { self.origin.cast::<Scattered>().as_ref() })
     }
 
@@ -278,8 +278,8 @@ impl Memory {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the kind proves that this is the box that `scattered` has leaked. This value's destructor, which would
-        // free it, is disabled here.
+        // SAFETY: the kind proves that this is the box that `scattered` has leaked. This value's destructor, which
+        // would free it, is disabled here.
         let parts = unsafe { Box::from_raw(this.origin.cast::<Scattered>().as_ptr()) };
         Ok(parts.memory)
     }
@@ -297,8 +297,8 @@ impl Memory {
         if !self.is_scattered() {
             return None;
         }
-        // SAFETY: as in `writable_parts`. Only the bytes are given out, so the memory keeps its length, against which the
-        // form was checked.
+        // SAFETY: as in `writable_parts`. Only the bytes are given out, so the memory keeps its length, against which
+        // the form was checked.
         Some(unsafe { self.origin.cast::<Scattered>().as_mut() }.memory.as_bytes_mut())
     }
 }
@@ -324,20 +324,22 @@ impl Scattered {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the parts come from the `Vec`, `Arc` or `Box` for whose type `vtable` was made; they are used once, here.
+        // SAFETY: the parts come from the `Vec`, `Arc` or `Box` for whose type `vtable` was made; they are used once,
+        // here.
         unsafe { (self.vtable.free)(self.origin, self.elements, self.capacity) }
     }
 }
 
-// SAFETY: a `Memory` is by its parts an owned vector of `Element`s, which are `Send`, or an `Arc` of them, which is `Send`
-// since they are `Sync` too, or an owned box of another `Memory` and a form, which is `Send`.
+// SAFETY: a `Memory` is by its parts an owned vector of `Element`s, which are `Send`, or an `Arc` of them, which is
+// `Send` since they are `Sync` too, or an owned box of another `Memory` and a form, which is `Send`.
 unsafe impl Send for Memory {}
 // SAFETY: `&Memory` gives `&[u8]` and a form, which is `Sync`, only.
 unsafe impl Sync for Memory {}
 
-/// The operations and sizes of the erased type.
+/// Describes the type from which a [`Memory`] was made.
 #[derive(Debug)]
 struct Vtable {
+    /// The element type of a `Vec` or an `Arc`; for scattered memory the type of the buffer.
     element: TypeId,
     /// Bytes of an element.
     size: usize,
@@ -654,7 +656,7 @@ impl Region {
     /// Copies from one region to another, or within one region, for ports that move bytes themselves.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`] at either end.
+    /// [`PortError::OutOfBounds`] if the bytes do not lie in both regions.
     pub(crate) fn copy_between(
         from: &Self,
         from_offset: usize,
@@ -687,8 +689,8 @@ impl Region {
 }
 
 /// Divides `len` bytes into pieces, and calls `copy` for each piece with the offset of the piece and a buffer of the
-/// piece's length. Goes from the last piece to the first if `backwards`, so that a copy to a place behind its source
-/// does not overwrite bytes that are still to be copied.
+/// piece's length. Goes from the last piece to the first if `backwards`, so that a copy to a higher offset of the same
+/// region does not overwrite bytes that are still to be copied.
 pub(crate) fn in_pieces<E>(
     len: usize,
     backwards: bool,

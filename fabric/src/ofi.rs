@@ -86,8 +86,8 @@ use crate::{
 pub struct OfiConfig {
     /// The provider, as `fi_info` prints it.
     pub provider: String,
-    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); `None` for the provider's first, IPv4 before
-    /// IPv6.
+    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); With `None` the port takes the provider's first
+    /// interface, IPv4 before IPv6.
     pub interface: Option<String>,
     /// True if all peers are on this host. A loopback interface is then preferred, unless `interface` names another.
     pub stays_on_host: bool,
@@ -107,7 +107,7 @@ pub struct OfiConfig {
     pub operations_max: usize,
     /// Largest number of peers resolved over the life of the port.
     pub peers_max: usize,
-    /// True if the port must have a descriptor that wakes a sleeper, if the provider offers one. The descriptor makes
+    /// True if the port should have a descriptor that wakes a sleeper. Some providers offer none. The descriptor makes
     /// every packet more expensive: with it, tcp at 1.17 uses epoll(7) instead of poll(2), and epoll takes a quarter of
     /// the time of a short message on loopback.
     pub wakes: bool,
@@ -202,11 +202,12 @@ struct Buffers {
 struct Peer {
     address: Address,
     fi_address: sys::fi_addr_t,
-    /// Number of operations accepted and not completed.
+    /// The number of operations that were accepted and have not completed.
     in_flight: u32,
-    /// True if the provider accepted the last post to this peer. Then the provider has a connection to it, or had one
-    /// and has already freed it.
-    settled: bool,
+    /// True if the provider has accepted the latest post to this peer, and also before the first post. Then the removal
+    /// of the peer's address is safe: the provider has a connection to the peer, has already freed it, or was never
+    /// asked for one.
+    last_post_accepted: bool,
     /// True if posts are refused.
     gone: bool,
     fenced: bool,
@@ -266,7 +267,7 @@ impl OfiPort {
     }
 
     fn ep(&self) -> *mut sys::fid_ep {
-        // Present until the port is dropped.
+        // The endpoint is present until the port is dropped.
         self.ep.as_ref().map_or(null_mut(), Object::as_ptr)
     }
 
@@ -336,7 +337,7 @@ impl Port for OfiPort {
             address,
             fi_address,
             in_flight: 0,
-            settled: true,
+            last_post_accepted: true,
             gone: false,
             fenced: false,
         });
@@ -593,7 +594,7 @@ const SLOTS_MAX: u32 = 1 << 20;
 /// Limit for the bytes of buffers of one kind.
 const BUFFERS_MAX: u64 = 4 << 30;
 
-/// Every port carries packets of this size.
+/// The least value of [`OfiConfig::packet_max`]: every port must carry packets of this length.
 const PACKET_MIN: usize = 512;
 
 /// Bytes of an address that identify its format.

@@ -12,7 +12,7 @@
 //!      expose(peer, bytes) ───────────▶ Exposure                             peer: read(at, into), until it is dropped
 //!      next_packet(sink) ◀──────────── one packet, if that is cheap
 //!      poll(sink) ◀─────────────────── completed · changed · packet · notified · peer_lost
-//!      fence_peer(peer) ──────────────▶ no access to that peer's operations' memory any more
+//!      fence_peer(peer) ──────────────▶ no more access to the memory of operations with that peer
 //! ```
 //!
 //! # Contract
@@ -57,9 +57,9 @@ pub trait Port {
     /// use.
     ///
     /// # Errors
-    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port,
-    /// [`PortError::Unreachable`] if the port knows at once that no path exists, [`PortError::Exhausted`]
-    /// at the limit of peers.
+    /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if
+    /// the port knows at once that no path exists, [`PortError::Exhausted`] if the port has as many peers as it can
+    /// have.
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
     /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are
@@ -83,7 +83,7 @@ pub trait Port {
     /// completes. At most [`Caps::zcopy_max`] bytes together.
     ///
     /// # Errors
-    /// As [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration;
+    /// The errors of [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration;
     /// [`PortError::Unsupported`] if `zcopy_max` is 0.
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
 
@@ -94,9 +94,9 @@ pub trait Port {
     /// sent afterwards. Aligned words of 8 bytes are never visible in part.
     ///
     /// # Errors
-    /// As [`Port::send_zcopy`]; [`PortError::Unsupported`] if [`Caps::put`] is [`Reach::None`](crate::Reach::None).
-    /// If the peer refuses key, right or bounds, the operation ends with [`Failure::Refused`], or with
-    /// [`Failure::PeerLost`] on ports where a refusal breaks the connection.
+    /// The errors of [`Port::send_zcopy`]; [`PortError::Unsupported`] if [`Caps::put`] is
+    /// [`Reach::None`](crate::Reach::None). If the peer refuses key, right or bounds, the operation ends with
+    /// [`Failure::Refused`], or with [`Failure::PeerLost`] on ports where a refusal breaks the connection.
     fn put(&mut self, to: PeerId, from: Local, into: Remote, op: OpId) -> Result<Post, PortError>;
 
     /// Writes as [`Port::put`] does, with at most [`Caps::put_bytes_max`] bytes of any memory. They are copied before
@@ -109,12 +109,12 @@ pub trait Port {
         Err(PortError::Unsupported { what: "write bytes to a peer's memory" })
     }
 
-    /// As [`Port::put`], with several parts of registered local memory that are contiguous at the target: at
-    /// most [`Caps::iov_max`] parts, and [`Caps::rma_max`] bytes together.
+    /// Writes as [`Port::put`] does, with several parts of registered local memory that are contiguous at the target:
+    /// at most [`Caps::iov_max`] parts, and [`Caps::rma_max`] bytes together.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::TooLong`] if there are too many parts: its numbers are then parts instead of
-    /// bytes.
+    /// The errors of [`Port::put`]; [`PortError::TooLong`] if there are too many parts: the error's numbers then count
+    /// parts instead of bytes.
     fn put_v(&mut self, to: PeerId, from: &[Local], into: Remote, op: OpId) -> Result<Post, PortError> {
         let _ = (to, from, into, op);
         Err(PortError::Unsupported { what: "write several parts to a peer's memory" })
@@ -124,7 +124,7 @@ pub trait Port {
     /// low [`Caps::immediate_bits`] are carried. The notification comes when the bytes are visible to the target.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::Unsupported`] if `immediate_bits` is 0.
+    /// The errors of [`Port::put`]; [`PortError::Unsupported`] if `immediate_bits` is 0.
     fn put_imm(
         &mut self,
         to: PeerId,
@@ -138,15 +138,15 @@ pub trait Port {
     /// they have arrived; until then the contents of the local memory are undefined.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::Unsupported`] if [`Caps::get`] is [`Reach::None`](crate::Reach::None).
+    /// The errors of [`Port::put`]; [`PortError::Unsupported`] if [`Caps::get`] is [`Reach::None`](crate::Reach::None).
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
     /// Reads the peer's memory into any memory, within the call: returns [`Post::Over`] or [`Post::Again`]. At most
     /// [`Caps::get_bytes_max`] bytes, on ports where the processor reaches the peer's memory.
     ///
     /// # Errors
-    /// As [`Port::get`]; [`PortError::Refused`] if the peer refuses key, right or bounds: then the contents of `into`
-    /// are undefined. [`PortError::Unsupported`] if `get_bytes_max` is 0.
+    /// The errors of [`Port::get`]; [`PortError::Refused`] if the peer refuses key, right or bounds: then the contents
+    /// of `into` are undefined. [`PortError::Unsupported`] if `get_bytes_max` is 0.
     fn get_bytes(&mut self, to: PeerId, into: &mut [u8], from: Remote) -> Result<Post, PortError> {
         let _ = (to, into, from);
         Err(PortError::Unsupported { what: "read a peer's memory within a call" })
@@ -162,8 +162,8 @@ pub trait Port {
     /// its owner. With shared memory, [`Region::change`] and [`Window::change`] are equivalent.
     ///
     /// # Errors
-    /// As [`Port::put`]; [`PortError::Unsupported`] if [`Caps::change`] is [`Reach::None`](crate::Reach::None). A
-    /// word that is not aligned is refused.
+    /// The errors of [`Port::put`]; [`PortError::Unsupported`] if [`Caps::change`] is
+    /// [`Reach::None`](crate::Reach::None). A word that is not aligned is refused.
     fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
         let _ = (to, how, at, op);
         Err(PortError::Unsupported { what: "change a peer's memory in one step" })
@@ -200,10 +200,9 @@ pub trait Port {
     /// [`PortError::PeerGone`].
     fn path(&self, peer: PeerId) -> Result<PathId, PortError>;
 
-    /// Registers a span of a region for operations on `path`, with every peer there.
-    /// Offsets of [`Local`] and [`Registration::remote`] count from the start of the span. Spans of several
-    /// registrations may overlap. The port holds the region until the registration has ended *and* no operation
-    /// accesses the region any more.
+    /// Registers a span of a region for operations with every peer that `path` leads to. Offsets of [`Local`] and
+    /// [`Registration::remote`] count from the start of the span. Spans of several registrations may overlap. The port
+    /// holds the region until the registration has ended *and* no operation accesses the region any more.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`] if the span leaves the region, [`PortError::Unsupported`] for a kind of memory that
@@ -242,8 +241,8 @@ pub trait Port {
         false
     }
 
-    /// Delivers one packet to `sink` if that takes only a few instructions, for example from the peer that sent the
-    /// last one. Returns true if it delivered one. Only [`Port::poll`] finds all events.
+    /// Delivers one packet to `sink` if that takes only a few instructions, for example a packet from the sender of the
+    /// latest packet. Returns true if it delivered a packet. Only [`Port::poll`] finds all events.
     fn next_packet<S: Sink>(&mut self, _sink: &mut S) -> bool {
         false
     }
@@ -337,7 +336,7 @@ pub trait Body {
     /// parts in their order; all parts but the last must be whole lines of 64 bytes.
     ///
     /// # Panics
-    /// If fewer bytes are left.
+    /// If the body has fewer bytes from `at` on.
     fn copy_part(&self, at: usize, into: &mut [u8]);
 
     /// Returns the bytes if they are contiguous, and nothing else can change them.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). A
 /// seed stands for the same simulation only while the generator returns the same numbers, so the generator is
-/// implemented here and does not change. Not for secrets.
+/// implemented here and does not change. Do not use it for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 

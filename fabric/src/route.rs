@@ -1,7 +1,7 @@
 //! The port of several paths: for each peer, the best port that reaches it.
 //!
 //! ```text
-//!                     ┌─ loopback   its address is one of this process's hub
+//!                     ┌─ loopback   its address belongs to the hub of this process
 //!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
 //!                     └─ ofi        any other peer with an address there
 //! ```
@@ -55,12 +55,12 @@ pub struct Route {
     #[cfg(feature = "ofi")]
     ofi_pace: Pace,
     peers: Vec<Peer>,
-    names: Names,
+    peer_ids: PeerIds,
     caps: Caps,
 }
 
-/// The route's names of peers, by path and the port's own name.
-type Names = HashMap<(Path, PeerId), PeerId>;
+/// The `PeerId`s of the route, by path and by the `PeerId` that the port of the path uses for the same peer.
+type PeerIds = HashMap<(Path, PeerId), PeerId>;
 
 #[derive(Debug)]
 struct Peer {
@@ -71,7 +71,7 @@ struct Peer {
     refusals: Box<[(Path, String)]>,
 }
 
-/// Evaluates an expression with the branch of a path; `None` if there is no such branch.
+/// Evaluates an expression with the [`Branch`] of a path, or returns `None` if the route has no port for the path.
 macro_rules! on {
     ($route:expr, $path:expr, $branch:ident => $call:expr) => {
         match $path {
@@ -117,7 +117,7 @@ impl Route {
             #[cfg(feature = "ofi")]
             ofi_pace,
             peers: Vec::new(),
-            names: Names::new(),
+            peer_ids: PeerIds::new(),
             caps,
         })
     }
@@ -135,7 +135,7 @@ impl Route {
         Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
     }
 
-    /// Makes the next polls include this path each time, because an answer to a send may come soon.
+    /// Makes each of the next polls include this path, because an answer to a send may come soon.
     #[inline]
     fn expect_traffic(&mut self, path: Path) {
         #[cfg(feature = "ofi")]
@@ -146,7 +146,7 @@ impl Route {
         let _ = path;
     }
 
-    /// Sends on the other paths than shared memory, where a few more instructions do not matter.
+    /// Sends a packet on a path other than shared memory. On these paths a few more instructions do not matter.
     #[inline(never)]
     fn send_elsewhere(
         &mut self,
@@ -167,9 +167,9 @@ impl Route {
         }
     }
 
-    /// Returns the first path by which one of the addresses can be reached, with the port's name of the peer there.
-    /// Stores in `exhausted` the error of the first path that was refused only for lack of room, and adds the reasons
-    /// against the paths that were refused to `refusals`.
+    /// Returns the first path by which one of the addresses can be reached, with the `PeerId` that the port of that
+    /// path uses for the peer. Stores in `exhausted` the error of the first path that was refused only for lack of
+    /// room, and adds to `refusals` each refused path with the reason.
     fn choose(
         &mut self,
         addresses: &Addresses,
@@ -192,8 +192,8 @@ impl Route {
         None
     }
 
-    /// Returns the path to a peer, and the names that the port of that path has for the peer and for a span of local
-    /// memory. Returns an error if the memory is not registered on that path.
+    /// Returns the path to a peer, and the identifiers that the port of that path uses for the peer and for a span of
+    /// local memory. Returns an error if the memory is not registered on that path.
     fn with_local(&self, to: PeerId, local: Local) -> Result<(Path, PeerId, Local), PortError> {
         let (path, inner) = self.peer(to)?;
         match inner_registration(local.registration) {
@@ -253,14 +253,14 @@ impl Port for Route {
                 },
             });
         };
-        if let Some(&known) = self.names.get(&(path, inner)) {
+        if let Some(&known) = self.peer_ids.get(&(path, inner)) {
             return Ok(known);
         }
         let peer = PeerId(u32::try_from(self.peers.len()).map_err(|_| PortError::Exhausted {
             what: "names of peers",
             hint: "2^32 were resolved by this port: open another".into(),
         })?);
-        self.names.insert((path, inner), peer);
+        self.peer_ids.insert((path, inner), peer);
         self.peers.push(Peer { path, inner, addresses, refusals: refusals.into() });
         Ok(peer)
     }
@@ -381,19 +381,19 @@ impl Port for Route {
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
-        let names = &self.names;
+        let peer_ids = &self.peer_ids;
         let mut events = 0;
         if let Some(shm) = &mut self.shm {
-            events += shm.poll(Path::Shm, names, sink)?;
+            events += shm.poll(Path::Shm, peer_ids, sink)?;
         }
         if let Some(loopback) = &mut self.loopback {
-            events += loopback.poll(Path::Loopback, names, sink)?;
+            events += loopback.poll(Path::Loopback, peer_ids, sink)?;
         }
         #[cfg(feature = "ofi")]
         if let Some(ofi) = &mut self.ofi
             && (ofi.outstanding > 0 || self.ofi_pace.is_due())
         {
-            let came = ofi.poll(Path::Ofi, names, sink)?;
+            let came = ofi.poll(Path::Ofi, peer_ids, sink)?;
             self.ofi_pace.polled(came > 0);
             events += came;
         }
@@ -468,11 +468,11 @@ impl Port for Route {
     }
 }
 
-/// One of the ports.
+/// One of the ports of a route.
 #[derive(Debug)]
 struct Branch<P> {
     port: P,
-    /// Number of operations that have not completed.
+    /// The number of the port's operations that have not completed.
     outstanding: usize,
 }
 
@@ -490,20 +490,20 @@ impl<P: Port> Branch<P> {
     }
 
     #[inline]
-    fn poll<S: Sink>(&mut self, path: Path, names: &Names, sink: &mut S) -> Result<usize, PortError> {
-        self.port.poll(&mut Renamer { sink, path, names, outstanding: &mut self.outstanding })
+    fn poll<S: Sink>(&mut self, path: Path, peer_ids: &PeerIds, sink: &mut S) -> Result<usize, PortError> {
+        self.port.poll(&mut PeerIdMapper { sink, path, peer_ids, outstanding: &mut self.outstanding })
     }
 }
 
 /// Forwards the events of one port, and replaces its `PeerId`s with the route's.
-struct Renamer<'a, S> {
+struct PeerIdMapper<'a, S> {
     sink: &'a mut S,
     path: Path,
-    names: &'a Names,
+    peer_ids: &'a PeerIds,
     outstanding: &'a mut usize,
 }
 
-impl<S: Sink> Sink for Renamer<'_, S> {
+impl<S: Sink> Sink for PeerIdMapper<'_, S> {
     #[inline(always)]
     fn packet(&mut self, bytes: &[u8]) {
         self.sink.packet(bytes);
@@ -529,9 +529,9 @@ impl<S: Sink> Sink for Renamer<'_, S> {
     }
 
     fn peer_lost(&mut self, peer: PeerId) {
-        // The peer may have no name on this path: it is reached on another one, and was resolved here only to be
-        // fenced.
-        if let Some(&peer) = self.names.get(&(self.path, peer)) {
+        // The map has no entry for a peer that the route reaches on another path. `fence_peer` resolves such a peer on
+        // this path, only to fence it.
+        if let Some(&peer) = self.peer_ids.get(&(self.path, peer)) {
             self.sink.peer_lost(peer);
         }
     }
@@ -554,7 +554,7 @@ fn inner_registration(registration: Registration) -> Option<(Path, Registration)
     Some((path, Registration { id: registration.id & INNER_ID_MAX, ..registration }))
 }
 
-/// Returns the common capabilities.
+/// Returns the capabilities that hold for both ports.
 fn common(a: Caps, b: Caps) -> Caps {
     Caps {
         name: format!("{}+{}", a.name, b.name),
@@ -586,8 +586,8 @@ const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
 
 /// The largest number of the route's polls for each poll of an idle provider. Over tcp a poll of the provider is a
 /// system call of 0.2 us, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The
-/// number is not larger, because the first packet after a pause waits for so many polls of the route, and a caller may
-/// poll rarely.
+/// number is not larger, because the first packet after a pause may wait for this number of polls of the route, and a
+/// caller may poll rarely.
 #[cfg(feature = "ofi")]
 const OFI_INTERVAL_MAX: u32 = 256;
 

@@ -193,8 +193,8 @@ impl Shm {
                     None => return Ok(false),
                 }
             };
-            // The peer has fenced this port, or is closed.
-            if outgoing.is_shut() || outgoing.claim().is_closed() {
+            // The peer has fenced this port, or has closed its mailbox.
+            if outgoing.is_shut() || outgoing.connection().is_closed() {
                 return self.lose(to);
             }
             return Ok(self.one_sided.has_room());
@@ -239,8 +239,8 @@ impl Shm {
         });
         if let (Some(immediate), Ok(()), Path::Connected(outgoing)) = (immediate, &result, path) {
             outgoing.notify(immediate);
-            if outgoing.claim().is_quiet() {
-                outgoing.claim().ring_bell();
+            if outgoing.connection().is_quiet() {
+                outgoing.connection().ring_bell();
             }
         }
         Ok(one_sided.ended(op, result))
@@ -271,8 +271,8 @@ impl Shm {
             Path::Gone => Err(PortError::PeerGone(to)),
             Path::Connected(_) => Ok(Some(())),
             Path::Opened(remote) => {
-                if let Some(claim) = remote.claim(self.whereabouts.owner, self.whereabouts.token)? {
-                    peer.path = Path::Connected(Outgoing::new(claim));
+                if let Some(connection) = remote.reserve(self.whereabouts.owner, self.whereabouts.token)? {
+                    peer.path = Path::Connected(Outgoing::new(connection));
                     return Ok(Some(()));
                 }
                 self.make_room(to, Push::Full, 0)?;
@@ -291,7 +291,7 @@ impl Shm {
                 if outgoing.overcome(obstacle, len) {
                     return Ok(true);
                 }
-                outgoing.claim().is_closed()
+                outgoing.connection().is_closed()
             }
             Path::Opened(remote) => remote.is_closed(),
             Path::Gone => false,
@@ -397,8 +397,8 @@ impl Port for Shm {
             let obstacle = match self.peers.get_mut(to.0 as usize) {
                 Some(Peer { path: Path::Connected(outgoing), .. }) => match outgoing.push(head, body) {
                     Push::Done => {
-                        if outgoing.claim().is_quiet() {
-                            outgoing.claim().ring_bell();
+                        if outgoing.connection().is_quiet() {
+                            outgoing.connection().ring_bell();
                         }
                         return Ok(Post::Done);
                     }
@@ -607,7 +607,7 @@ struct Peer {
     /// Number of calls that found no room.
     refusals: u32,
     process: Process,
-    /// The token of its mailbox.
+    /// The token of the peer's mailbox.
     token: u64,
     segments: Segments,
     heap: Heap,
@@ -628,19 +628,19 @@ impl Peer {
 
 #[expect(
     clippy::large_enum_variant,
-    reason = "peers that are sent to are connected, and a send follows no pointer more"
+    reason = "most peers are connected, and a send must not follow one more pointer"
 )]
 enum Path {
-    /// The peer's mailbox is mapped; the first send claims a slot.
+    /// The peer's mailbox is mapped; the first send reserves a slot.
     Opened(Box<Remote>),
     Connected(Outgoing),
-    /// Fenced or lost.
+    /// The peer was fenced or lost.
     Gone,
 }
 
-/// After this number of calls that found no room, the next one asks the kernel if the peer is still alive. That takes
-/// three system calls and some microseconds, which is negligible at this rate. A sender that retries without pause
-/// detects a dead peer in less than a millisecond.
+/// Of the calls that find no room, one in this number asks the kernel if the peer is still alive. That takes three
+/// system calls and some microseconds, which is negligible at this rate. A sender that retries without pause detects a
+/// dead peer in less than a millisecond.
 const REFUSALS: u32 = 4096;
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Net {
     }
 
     /// Returns the address of a rank's present incarnation; the same for all of its incarnations unless
-    /// [`Config::moves`].
+    /// [`Config::moves`] is true.
     #[must_use]
     pub fn address(&self, rank: u32) -> Address {
         lock(&self.0).address(rank)

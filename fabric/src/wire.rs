@@ -11,8 +11,8 @@
 //! Senders set reserved bits to zero, and receivers ignore them. So a later sender can give them a meaning without a
 //! new version, if a receiver may ignore that meaning.
 //!
-//! A hello is recognized in every version: its first 12 bytes and the secret at the start of its body have the same place
-//! and meaning. So the receiver of a hello can tell which rank speaks another version.
+//! A hello is recognized in every version: its first 12 bytes and the secret at the start of its body have the same
+//! place and meaning. So the receiver of a hello can tell which rank speaks another version.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,8 +29,8 @@ pub struct Header {
     /// The kind of packet within its protocol.
     pub kind: u8,
     flags: u8,
-    /// In a hello the sender's rank in the job. In any other packet the number that the receiver has given to the sender, in
-    /// its hello.
+    /// In a hello the sender's rank in the job. In any other packet the number that the receiver has given to the
+    /// sender, in its hello.
     pub sender: U32,
     /// The incarnation of the sender; a later one has a larger number, wrapping (for example milliseconds of its start
     /// time).
@@ -42,7 +42,7 @@ pub struct Header {
     /// the receiver.
     pub ack: U32,
     /// Credit, cumulative and wrapping: the total number of bytes of eager data that the receiver of this packet is
-    /// allowed to send to the sender of this packet, counted from the first contact. (samite-p2p defines which bytes
+    /// allowed to send to the sender of this packet, counted from the first contact. (Each protocol defines which bytes
     /// count.)
     pub grant: U32,
     /// Zero; receivers ignore it.
@@ -56,7 +56,7 @@ pub struct Header {
 
 /// The fields of a [`Header`] that are numbers. Each has the same name and meaning there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are told at the header")]
+#[expect(missing_docs, reason = "they are described at the header")]
 pub struct Numbers {
     pub sender: u32,
     pub incarnation: u32,
@@ -121,7 +121,8 @@ impl Header {
             == u32::from_le_bytes([VERSION, protocol as u8, kind, 0])
     }
 
-    /// Splits the first message off the items of a [bundle](Flags::BUNDLE): its header, its body, and the items after it.
+    /// Splits the first message off the items of a [bundle](Flags::BUNDLE): its header, its body, and the items after
+    /// it.
     ///
     /// # Errors
     /// [`WireError::Short`] if there is no whole item.
@@ -136,7 +137,7 @@ impl Header {
     /// Returns the protocol that handles the packet.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
-        // `decode` admits no other number, and `new` writes none.
+        // Every header has the number of a protocol: `decode` refuses other numbers, and `with` takes a `Protocol`.
         Protocol::from_number(self.protocol).unwrap_or(Protocol::LAST)
     }
 
@@ -179,8 +180,8 @@ bitflags::bitflags! {
     pub struct Flags: u8 {
         /// The sender waits for credit: answer with a grant, or with [`Flags::EXHAUSTED`].
         const STARVED = 1;
-        /// The packet consists of messages of its protocol, one or more, each behind an [`Item`]. They are handled in order.
-        /// The kind and the context of the packet itself have no meaning.
+        /// The packet consists of messages of its protocol, one or more, each behind an [`Item`]. They are handled in
+        /// order. The kind and the context of the packet itself have no meaning.
         const BUNDLE = 2;
         /// The receiver must send a packet as soon as it has handled this one. The acknowledgement in that packet tells
         /// the sender that this one was handled.
@@ -199,7 +200,8 @@ pub struct Item {
     pub kind: u8,
     /// Zero; receivers ignore it.
     pub reserved: u8,
-    /// Bytes of the message. A longer message goes in a packet of its own.
+    /// The number of bytes of the message. A message that is longer than this field can say is sent in a packet without
+    /// [`Flags::BUNDLE`].
     pub len: U16,
     /// The meaning is that of [`Header::context`].
     pub context: U32,
@@ -220,7 +222,7 @@ pub enum WireError {
         /// Number of bytes.
         len: usize,
     },
-    /// Bytes left over.
+    /// There are bytes after the end of the packet's content.
     #[error("{extra} bytes too many for this packet")]
     Long {
         /// Number of extra bytes.
@@ -240,7 +242,7 @@ pub enum WireError {
         /// The received number.
         theirs: u8,
     },
-    /// No such packet in this protocol.
+    /// The protocol has no packet of this kind.
     #[error("there is no packet of kind {theirs}")]
     Kind {
         /// The received number.

@@ -6,11 +6,11 @@
 //! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
 //!    on the choices and the largest name.
 //! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. It cannot if
-//!    another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in use
-//!    there (see [`names`](crate::names)).
+//!    another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in
+//!    use there (see [`names`](crate::names)).
 //! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
-//! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them and
-//!    begin again with a later name.
+//! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them
+//!    and begin again with a later name.
 //!
 //! Two agreements of the same ranks may choose the same name. If one rank opens it for the first agreement, and another
 //! rank for the second, both agreements fail. If both then chose the next name, this could go on for ever. So an
@@ -758,8 +758,8 @@ impl Agreement {
         }
     }
 
-    /// Closes the contexts that this rank has opened, because no rank has created the communicator. So no member needs to
-    /// be informed.
+    /// Closes the contexts that this rank has opened, because no rank has created the communicator. So no member needs
+    /// to be informed.
     fn withdraw<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
         if let Some(Agreed { context, .. }) = self.opened.take() {
             engine.withdraw_contexts(now, context);

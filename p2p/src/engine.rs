@@ -92,9 +92,10 @@ impl<P: Port> Engine<P> {
         Self { inner, agreements: Agreements::default() }
     }
 
-    /// Returns the first name of contexts that this rank has not used and whose numbers are free, behind `skipped` other
-    /// names that it has not used. Returns `None` if there is none. If the numbers of closed contexts will be needed again soon, asks the other members of those contexts if
-    /// they still use them (see [`names`](crate::names)).
+    /// Returns the first name of contexts that this rank has not used and whose numbers are free, behind `skipped`
+    /// other names that it has not used. Returns `None` if there is none. If the numbers of closed contexts will be
+    /// needed again soon, asks the other members of those contexts if they still use them (see
+    /// [`names`](crate::names)).
     pub(crate) fn free_name(&mut self, now: Time, skipped: u64) -> Option<u64> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);

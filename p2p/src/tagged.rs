@@ -606,7 +606,7 @@ impl Tagged {
         for (peer, state) in link.peers() {
             let Some(queues) = self.queues.get(peer.index()) else { continue };
             assert!(
-                !state.is_idle() || queues.messages.is_empty(),
+                !state.has_no_packets_queued() || queues.messages.is_empty(),
                 "{peer:?} has messages, and its queue is set"
             );
             assert!(

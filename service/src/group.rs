@@ -6,8 +6,8 @@ use samite_p2p::{NoGroup, WorldRank};
 
 use crate::select::Rank;
 
-/// An ordered set of ranks of the job, from which [`Comm::create_from_group`](crate::Comm::create_from_group) makes a communicator. A member's
-/// index in the group, counted from 0, is its rank in that communicator.
+/// An ordered set of ranks of the job, from which [`Comm::create_from_group`](crate::Comm::create_from_group) makes a
+/// communicator. A member's index in the group, counted from 0, is its rank in that communicator.
 ///
 /// A group whose ranks form an arithmetic progression takes no memory beyond this value, and finds a rank in constant
 /// time. Other groups are kept as a sequence of progressions. Time and memory of the set operations depend on the number

@@ -2,10 +2,10 @@
 
 /// One direction of a copy. It goes through the message from its start to its end.
 pub(super) trait Copier {
-    /// Returns the bytes still to copy.
+    /// Returns the number of bytes of the message that are still to be copied.
     fn left(&self) -> usize;
 
-    /// Copies a block at `at` in memory: at most `len` bytes, and at most those left.
+    /// Copies the block of `len` bytes at `at` in memory, or its first part if fewer bytes are left to copy.
     fn block(&mut self, at: usize, len: usize);
 
     /// Copies `count` blocks of `len` bytes, the first at `at`, at distances of `stride`. The caller
@@ -25,8 +25,9 @@ pub(super) struct Scatter<'a, 'b> {
     pub(super) from: &'b [u8],
 }
 
-/// Calls a loop for blocks of a fixed length, with the common distances as constants: then the compiler can use vector
-/// instructions. Otherwise it copies block by block.
+/// Calls `$loop` with the length of the blocks as a constant, if it is one of `$bytes`, and also with the distance as a
+/// constant, if it is twice the length. Then the compiler can use vector instructions. Evaluates `$other` for other
+/// lengths and for overlapping or descending blocks.
 macro_rules! by_length {
     ($len:ident, $stride:ident, $($bytes:literal)*; $loop:ident($memory:expr, $message:expr); $other:block) => {
         match ($len, usize::try_from($stride)) {

@@ -22,7 +22,7 @@ pub(super) enum Node {
 pub(super) struct Block {
     at: isize,
     len: usize,
-    /// The bytes of the message before it.
+    /// The number of bytes of the message before this block.
     before: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Part {
 }
 
 impl Node {
-    /// Returns the node of `count` repetitions of this one at a distance of `stride`. This one has `size` bytes of
+    /// Returns the node of `count` repetitions of this node at a distance of `stride`. This node has `size` bytes of
     /// data.
     pub(super) fn strided(&self, count: usize, stride: isize, size: usize) -> Self {
         match self {
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Replaces each unit by an item.
+    /// Returns the form that has an item of the form `inner` in place of each unit of this node.
     pub(super) fn each_unit(&self, units: Units, inner: &Form) -> Result<Form, FormError> {
         match self {
             Self::Block(len) => inner.strided(units.count(*len), units.extent),
@@ -78,9 +78,9 @@ impl Node {
         }
     }
 
-    /// Returns true if this is a nest of loops around a block, and if, sorted by distance, each loop steps over
-    /// everything that the loops before it cover. Then no byte occurs twice. This test is sufficient and fast, but not
-    /// necessary.
+    /// Returns true if this is a block within nested loops, and if the distance of each loop is at least the span of
+    /// the block and all loops with smaller distances. Then no byte occurs twice. This test is sufficient and fast, but
+    /// not necessary.
     pub(super) fn is_mixed_radix(&self) -> bool {
         let mut loops = [(0, 0); 8];
         let (mut depth, mut node) = (0, self);
@@ -203,7 +203,7 @@ impl Node {
 /// The items of a list, from which a node is made.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// The items while all are blocks.
+    /// The items, as long as all of them are blocks. Then `parts` is empty.
     blocks: Vec<Block>,
     parts: Vec<Part>,
     size: usize,
@@ -251,7 +251,8 @@ impl Parts {
     }
 }
 
-/// Returns the loop that is equivalent to these blocks, if they have equal lengths and equal distances.
+/// Returns the block or the loop that is equivalent to these blocks. Returns `None` if their lengths or their distances
+/// differ.
 fn regular(first: &Block, rest: &[Block]) -> Option<Node> {
     let Some(second) = rest.first() else { return Some(Node::Block(first.len)) };
     let stride = second.at.checked_sub(first.at)?;

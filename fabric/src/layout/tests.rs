@@ -162,7 +162,7 @@ fn a_far_origin_changes_nothing() {
     let far =
         Form::list([(isize::MAX - 8, &byte), (isize::MAX - 4, &byte), (isize::MAX - 1, &byte)]).unwrap();
     let both = far.strided(2, -100).unwrap();
-    // The origin of the inner list leaves the addresses, and its bytes do not.
+    // The origin of the inner list lies outside of the address space, but its bytes lie inside.
     let near = Form::list([(108 - isize::MAX, &both), (300, &byte)]).unwrap();
     let low = Form::list([(-1000, &near), (0, &byte)]).unwrap();
     assert!(low.is_disjoint());

@@ -3,10 +3,11 @@
 /// Limits of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Budget in bytes for data that arrives before its receive is posted. The data that is held for later receives and
-    /// the credit that peers have not used count against it. At the limit peers get no more credit.
+    /// Budget in bytes for data that arrives before its receive is posted. The data that is kept for later receives and
+    /// the credit that peers have not used count against this budget. When it is used up, peers get no more credit.
     pub credit_max: u64,
-    /// Credit that a peer gets at first contact, bytes. It doubles each time the peer runs out of credit.
+    /// Credit that a peer gets at first contact, bytes. It doubles each time the peer runs out of credit, up to
+    /// `window_max`.
     pub window_min: u64,
     /// Most credit that one peer may hold, bytes.
     pub window_max: u64,

@@ -51,8 +51,8 @@ pub struct Rejected {
     pub unknown: u64,
     /// Hellos without the job's secret.
     pub secret: u64,
-    /// Hellos that have the job's secret, but are malformed, or come from a process that has ended or for another
-    /// incarnation of this rank.
+    /// Hellos that have the job's secret, but have a wrong length or an invalid rank, come from a process that has
+    /// ended, or are for another incarnation of this rank.
     pub hello: u64,
     /// Notified puts that no protocol expects.
     pub notification: u64,

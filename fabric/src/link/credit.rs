@@ -1,7 +1,27 @@
-//! Credit, in bytes, for data that is sent before a receive for it is known to be posted. The sender of the data keeps
-//! an [`Allowance`], and the receiver a [`Grant`]. Packets carry the total that was granted since the first contact,
+//! Credit, in bytes, for data that is sent before its sender knows of a receive for it. The sender of the data keeps an
+//! [`Allowance`], and the receiver a [`Grant`]. Packets carry the total that was granted since the first contact,
 //! modulo 2^32, and not the increase. So the latest packet is enough to know the credit, even if an earlier one was
 //! lost.
+//!
+//! There is one [`Allowance`] and one [`Grant`] for each peer, and all protocols of the stack use them. Each protocol
+//! defines the price of its packets as a number of bytes that the sender and the receiver compute in the same way. The
+//! price covers the memory that the receiver may have to keep for the packet; a packet that leaves nothing there costs
+//! nothing.
+//! * The sender's protocol compares the price with [`PeerState::credit`], sends the packet, and then takes the price
+//!   from the allowance ([`PeerState::spend`]). If the credit is too small, the protocol returns [`Turn::NoCredit`].
+//!   The link asks the peer for credit, and gives each protocol with a queue another turn when credit arrives.
+//! * The receiver's protocol takes the price from the grant when the packet arrives ([`Link::charge`]). If it keeps the
+//!   data for a later receive, it also counts the price against the budget of the link ([`Link::hold`]) until it frees
+//!   the data ([`Link::release`]).
+//!
+//! So a protocol can use up the credit of the others. They wait until the receiver grants more.
+//!
+//! [`PeerState::credit`]: super::PeerState::credit
+//! [`PeerState::spend`]: super::PeerState::spend
+//! [`Turn::NoCredit`]: super::Turn::NoCredit
+//! [`Link::charge`]: super::Link::charge
+//! [`Link::hold`]: super::Link::hold
+//! [`Link::release`]: super::Link::release
 
 /// The credit that a peer has granted to this side, for data to the peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +30,7 @@ pub(super) struct Allowance {
     granted: u32,
     /// The total that was spent.
     spent: u32,
-    /// True if the peer was asked for more credit and has not answered.
+    /// True if this side has asked the peer for more credit and the peer has not answered.
     pub(super) is_requested: bool,
     /// True if the peer answered that it has no more credit to give.
     pub(super) is_exhausted: bool,
@@ -101,9 +121,9 @@ impl Grant {
         is_covered
     }
 
-    /// Returns true if it is time to grant more, or to tell the peer of granted credit. When the credit that the peer
-    /// knows of falls below half of the window, more is granted, and the next packet to the peer carries the new total.
-    /// Below a quarter, a packet is sent for the credit alone.
+    /// Returns true if it is time to grant more credit, or to inform the peer of credit that was granted already. When
+    /// the credit that the peer knows of falls below half of the window, more is granted, and the next packet to the
+    /// peer carries the new total. Below a quarter, a packet is sent for the credit alone.
     #[inline(always)]
     pub(super) fn runs_short(&self) -> bool {
         let known = self.known();
@@ -121,8 +141,9 @@ impl Grant {
         self.unused() < self.window / 2
     }
 
-    /// Grants as much as is missing to a full window, but at most `room` bytes, and returns the granted credit. To
-    /// avoid many small grants, it grants nothing if `room` is less than `least` bytes and less than what is missing.
+    /// Grants the credit that the peer lacks to hold a full window, but at most `room` bytes. Returns the granted
+    /// credit. To avoid many small grants, it grants nothing if `room` is less than both `least` bytes and the credit
+    /// that the peer lacks.
     pub(super) fn refill(&mut self, room: u32, least: u32) -> u32 {
         let wanted = self.window.saturating_sub(self.unused());
         let given = if room >= least.min(wanted) { wanted.min(room) } else { 0 };

@@ -139,15 +139,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Begins to say goodbye to all peers, each after the messages that are queued for it. Then poll until
-    /// [`Engine::closed`] returns true. After this call nothing new can be sent.
+    /// Begins to say goodbye to each peer to which this side has a path, or for which a message is queued. A goodbye is
+    /// sent after the messages that are queued for the peer. After this call poll until [`Engine::closed`] returns
+    /// true. Send nothing new after this call.
     pub fn close(&mut self, now: Time) {
         let link = &mut self.link;
         link.now = now;
         let all: Vec<Peer> = link.peers.iter().map(|(peer, _)| peer).collect();
         for peer in all {
             let state = &mut link.peers[peer];
-            if state.is_alive() && (state.path.is_some() || !state.is_idle()) {
+            if state.is_alive() && (state.path.is_some() || !state.has_no_packets_queued()) {
                 state.queued.insert_goodbye();
                 link.list(peer);
             }
@@ -155,20 +156,21 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.drive(&mut ());
     }
 
-    /// Returns true if every peer that takes part has received all data that was sent to it, and the goodbye.
+    /// Returns true if each peer that takes part has received the packets that were queued for it, and the goodbye if
+    /// there was one. To peers that have left nothing may wait to be sent, such as the acknowledgement of their
+    /// goodbye.
     pub fn closed(&self) -> bool {
         self.not_closed().is_none()
     }
 
-    /// Returns a rank that prevents [`Engine::closed`]: it has not received everything that was sent to it. `None` if
-    /// there is none.
+    /// Returns a rank because of which [`Engine::closed`] returns false, or `None` if there is no such rank.
     pub fn not_closed(&self) -> Option<WorldRank> {
         let is_closed = |state: &PeerState| match state.standing {
             Standing::Alive => {
                 let acked = |bye: Sequence| state.acked.is_after(bye);
-                state.is_idle() && state.bye.is_none_or(acked)
+                state.has_no_packets_queued() && state.bye.is_none_or(acked)
             }
-            Standing::Left => state.is_idle(),
+            Standing::Left => state.has_no_packets_queued(),
             Standing::Failed(_) => true,
         };
         self.link.peers.iter().find(|(_, state)| !is_closed(state)).map(|(_, state)| state.rank)
@@ -234,8 +236,9 @@ impl Link {
         Ok(Some(peer))
     }
 
-    /// Ends a peer that failed, and the operations with it. A peer that has said goodbye counts as failed only if the
-    /// launcher reports that its process died, or if a later incarnation appears.
+    /// Ends a peer that failed, and the operations with it. A peer that has said goodbye can fail only if the launcher
+    /// reports how ranks end ([`Engine::expect_word`]): when it reports that the process died, or when a later
+    /// incarnation appears before that report.
     pub(super) fn fail<S: Stack>(&mut self, stack: &mut S, peer: Peer, cause: Cause) {
         let expects_report = self.expects_report;
         let state = &mut self.peers[peer];
@@ -250,8 +253,8 @@ impl Link {
             (Standing::Left, Cause::Died(_)) if expects_report => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
-            // A later incarnation means that this one failed, because the launcher restarts only failed ranks. The
-            // launcher's report of the failure has not arrived yet.
+            // A later incarnation has appeared. So the known one has failed, although it said goodbye: the launcher
+            // restarts only failed ranks. The launcher's report of the failure has not arrived yet.
             (Standing::Left, Cause::Restarted) if expects_report && !state.has_report => {
                 return self.fail_after_goodbye(stack, peer, cause);
             }
@@ -365,7 +368,8 @@ impl Link {
         self.peers.iter().all(|(_, state)| state.rank != self.identity.rank || state.has_taken_its_own())
     }
 
-    /// The second half of [`Link::is_deserted`], which is evaluated only when all other ranks have left or failed.
+    /// The last condition of [`Link::is_deserted`]. It is evaluated only when all other ranks have left or failed,
+    /// because it looks at every peer.
     #[cold]
     fn is_alone(&self) -> bool {
         self.peers.iter().all(|(_, state)| {

@@ -75,8 +75,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
 
     /// Does the work that events and calls have queued. Timers are left for the next poll.
     ///
-    /// The reason: a deadline that has passed must not end a receive whose message has arrived and still lies in the
-    /// port. So only polls take timers, after they have taken events. While polls bring events, a protocol may put
+    /// A deadline that has passed must not end a receive whose message has arrived and still lies in the port. So only
+    /// polls handle timers, after they have taken events from the port. While polls bring events, a protocol may put
     /// deadlines off to the next poll ([`Expiry::Later`]), for a bounded time.
     pub fn drive<L: Lent>(&mut self, lent: &mut L) {
         self.drain(lent, None);
@@ -306,7 +306,7 @@ impl Link {
             assert_eq!(
                 needs_credit[peer.index()],
                 usize::from(state.needs_credit),
-                "{peer:?} in the list of the needs_credit"
+                "{peer:?} in the list of peers that need credit"
             );
             assert_eq!(self.peers.find_slowly(state.rank), Some(peer), "the name of rank {}", state.rank);
             assert!(

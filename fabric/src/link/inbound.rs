@@ -248,12 +248,12 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             }
             Some(known) if known.is_after(incarnation) => return None,
             Some(_) => {
-                // A later incarnation: all operations with the former one end before packets of the new one are
-                // admitted.
+                // The hello is from a later incarnation. All operations with the former incarnation end before packets
+                // of the new one are admitted.
                 link.replace(self.stack, peer);
             }
-            // The peer has ended, and the number of its incarnation was never known here. The hello is taken for the
-            // hello of a later incarnation.
+            // The peer has ended, and this side never knew the number of its incarnation. So this side assumes that the
+            // hello is from a later incarnation.
             None if !link.peers[peer].is_alive() => link.renew(self.stack, peer),
             None => {}
         }

@@ -24,6 +24,7 @@ pub trait Lent {
     /// Reports that a receive has got its message: the message arrived whole while the buffer was lent, and is in the
     /// buffer. The request has ended, and the engine has removed it, so there is nothing to collect.
     fn received(&mut self, request: RequestId, place: u32, status: Status);
+
     /// Offers a message for which no receive is posted. If the lender is about to post a receive that matches the
     /// message, it copies the message and returns true. Then the receive need not be posted, and the message need not
     /// be queued as unexpected.

@@ -10,7 +10,7 @@ use crate::wire::{Flags, Protocol};
 use crate::{PeerId, Port, PortError, Post};
 
 impl<P: Port, S: Stack> Engine<P, S> {
-    /// Fences the paths of peers that failed.
+    /// Fences the paths of peers that have ended.
     pub(super) fn fence_disconnected(&mut self) {
         for path in std::mem::take(&mut self.link.to_fence) {
             self.port.fence_peer(path);
@@ -61,7 +61,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Grants credit to peers that need it, within the budget. Sends a packet with the new credit to peers that have
-    /// asked for it or have little left; the others learn of the new credit from the next packet to them.
+    /// asked for credit or have little left. Other peers learn of the new credit from the next packet to them.
     pub(super) fn replenish(&mut self) {
         // With smaller grants, a packet with credit would be sent for every few bytes of data.
         let least = u32::try_from(self.link.config.window_min / 2).unwrap_or(u32::MAX);

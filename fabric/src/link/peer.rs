@@ -53,7 +53,7 @@ pub struct PeerState {
     pub(super) number: u32,
     /// Number of the next packet to the peer.
     pub(super) sequence: Sequence,
-    /// Number of the packet that the peer expects next, according to the last packet from the peer.
+    /// Number of the packet that the peer expects next, according to the latest packet from the peer.
     pub(super) acked: Sequence,
     /// Number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
@@ -298,17 +298,17 @@ impl PeerState {
         self.immediate_max
     }
 
-    /// Returns true if nothing waits to be sent to the peer, except for bytes of long messages.
+    /// Returns true if no packets are queued for the peer. Bytes of long messages may still wait to be sent to it.
     #[inline]
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub fn has_no_packets_queued(&self) -> bool {
         self.packets.is_empty() && self.queued.is_empty()
     }
 
     /// Returns true if every packet that this engine has sent to itself has arrived. Call it only for the state of this
     /// rank as its own peer: there `sequence` and `expected` count the same packets.
     pub(super) fn has_taken_its_own(&self) -> bool {
-        !self.is_alive() || self.is_idle() && self.sequence == self.expected
+        !self.is_alive() || self.has_no_packets_queued() && self.sequence == self.expected
     }
 
     /// Returns how many of the link's packets and the protocols' answers wait for room in the port.
@@ -417,8 +417,8 @@ impl Peers {
         Some(recent.1)
     }
 
-    /// Returns the peer to which this side has given `number`, and its state. Packets carry the number, so it may be
-    /// wrong; `None` if no peer has it.
+    /// Returns the peer to which this side has given `number`, and its state. Returns `None` if no peer has the number:
+    /// packets carry it, so it may be wrong.
     #[inline(always)]
     pub(super) fn numbered(&mut self, number: u32) -> Option<(Peer, &mut PeerState)> {
         Some((Peer(number), self.all.get_mut(number as usize)?))
@@ -435,8 +435,8 @@ impl Peers {
     /// Resets the state of a peer for its next incarnation. Only the rank and the counts of its traffic remain.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
-        // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. When the
-        // lists and the timer are handled later, there is no work for the peer.
+        // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. The code
+        // that handles the lists and the timer accepts a peer that has nothing to send.
         let (listed, needs_credit, traffic) = (state.listed, state.needs_credit, state.traffic);
         let greeting_due = state.greeting_due;
         *state = PeerState { listed, needs_credit, traffic, greeting_due, ..PeerState::new(state.rank) };

@@ -52,12 +52,13 @@ impl RequestId {
     /// number as a name.
     #[must_use]
     pub fn protocol(self) -> Option<Protocol> {
-        Protocol::from_number(self.lane() as u8)
+        Protocol::from_number(self.protocol_number() as u8)
     }
 
-    /// Returns the number of the protocol. For a name from a packet it may be a number that no protocol has.
+    /// Returns the number of the request's protocol. If the name comes from a packet, this may be a number that no
+    /// protocol has.
     #[inline]
-    pub(super) fn lane(self) -> usize {
+    pub(super) fn protocol_number(self) -> usize {
         (self.generation % GENERATION_STEP) as usize
     }
 

@@ -59,14 +59,14 @@ impl Timers {
         is_current: impl Fn(RequestId, Time) -> bool,
     ) {
         self.set(due, Timer::Deadline(request));
-        let lane = request.lane();
-        let deadlines = &mut self.deadlines[lane];
+        let number = request.protocol_number();
+        let deadlines = &mut self.deadlines[number];
         deadlines.len += 1;
         // Most operations end long before their deadline, so most deadlines are void.
         if deadlines.len > 2 * deadlines.kept + SWEEP_MIN {
             let mut kept = 0;
             self.all.retain(|Reverse((due, timer))| match timer {
-                Timer::Deadline(id) if id.lane() == lane => {
+                Timer::Deadline(id) if id.protocol_number() == number => {
                     let keeps = is_current(*id, *due);
                     kept += usize::from(keeps);
                     keeps
@@ -80,7 +80,7 @@ impl Timers {
     /// Puts a deadline back that [`Timers::take`] returned.
     pub(super) fn put_off(&mut self, due: Time, request: RequestId) {
         self.set(due, Timer::Deadline(request));
-        self.deadlines[request.lane()].len += 1;
+        self.deadlines[request.protocol_number()].len += 1;
     }
 
     /// Takes the first timer that is due at `now`, and returns it with its due time.
@@ -91,7 +91,7 @@ impl Timers {
         }
         let Reverse(first) = self.all.pop()?;
         if let (_, Timer::Deadline(request)) = first {
-            self.deadlines[request.lane()].len -= 1;
+            self.deadlines[request.protocol_number()].len -= 1;
         }
         Some(first)
     }

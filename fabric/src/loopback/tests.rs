@@ -129,7 +129,7 @@ fn operations_not_reported_are_bounded() {
     assert_eq!(a.put(to_b, mine.local(0, 1), theirs.remote(0), OpId(0)), Ok(Post::Over));
 }
 
-/// On private memory, where the changes of all ports take one lock.
+/// Uses private memory, where the changes of all ports take one lock.
 #[test]
 fn threads_change_one_memory_and_words_do_not_appear_in_parts() {
     const THREADS: usize = 3;

@@ -10,8 +10,9 @@
 //! was exposed all the time. Peers map the file for reading ([`PeerHeap`]).
 //!
 //! # Soundness
-//! Only this process writes to the arena: the file can be opened for reading only (and fork is unsafe). A peer
-//! that reads at the wrong time gets meaningless bytes, and detects it.
+//! Only this process writes to the arena: other processes can open the file for reading only. (A child of fork(2) could
+//! write too, but to call fork is `unsafe`.) A peer that reads at the wrong time gets meaningless bytes, and detects
+//! it.
 
 mod arena;
 mod blocks;
@@ -118,16 +119,16 @@ fn arena() -> Option<&'static Arena> {
     }
 }
 
-static ARENA: Once = Once::new();
+static ARENA: MadeOnce = MadeOnce::new();
 
-/// A value that one thread makes once. Other threads wait for it, but only for a limited time: in a child of fork(2)
-/// the thread that makes the value does not exist, and a wait without limit would never end.
-struct Once<T = Arena> {
+/// A value that is made once, by one thread. Other threads wait for it, but only for a limited time: in a child of
+/// fork(2) the thread that makes the value does not exist, and a wait without limit would never end.
+struct MadeOnce<T = Arena> {
     progress: AtomicU8,
     made: OnceLock<Option<T>>,
 }
 
-impl<T> Once<T> {
+impl<T> MadeOnce<T> {
     const fn new() -> Self {
         Self { progress: AtomicU8::new(UNBEGUN), made: OnceLock::new() }
     }
@@ -162,9 +163,11 @@ impl<T> Once<T> {
     }
 }
 
-/// States of [`Once::progress`]: one thread makes the value, and others wait for it or have given up.
+/// A state of [`MadeOnce::progress`]: no thread has begun to make the value.
 const UNBEGUN: u8 = 0;
+/// A state of [`MadeOnce::progress`]: a thread has begun to make the value, and others wait until it is ready.
 const AWAITED: u8 = 1;
+/// A state of [`MadeOnce::progress`]: a thread has given up waiting for the value, and from now on no thread waits.
 const UNAWAITED: u8 = 2;
 
 /// The number of yields after which a thread continues without the value. The yields take some milliseconds together,

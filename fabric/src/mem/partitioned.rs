@@ -33,8 +33,9 @@ struct Shared {
     /// The memory, until the owner takes it out.
     memory: UnsafeCell<Option<Memory>>,
     origin: NonNull<u8>,
-    /// Bytes of all partitions, and of one.
+    /// Bytes of all partitions.
     len: usize,
+    /// Bytes of one partition.
     part_len: usize,
     /// Elements of one partition.
     part_elements: usize,
@@ -56,7 +57,7 @@ pub struct PartitionsMut {
     parts: Range<usize>,
     /// The number of partitions of this value that are not marked. At 0 this value has no access any more, and the
     /// owner may have begun a new round.
-    left: usize,
+    unmarked: usize,
 }
 
 /// A reader of the partitions that are marked.
@@ -132,8 +133,8 @@ impl Partitioned {
         if parts.start > parts.end || parts.end > self.partitions() || !self.0.marks.take(parts.clone()) {
             return None;
         }
-        let left = parts.len();
-        Some(PartitionsMut { shared: Arc::clone(&self.0), parts, left })
+        let unmarked = parts.len();
+        Some(PartitionsMut { shared: Arc::clone(&self.0), parts, unmarked })
     }
 
     /// Returns a reader of the marked partitions.
@@ -263,7 +264,8 @@ impl PartitionsMut {
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.at(span.start), span.len()) })
     }
 
-    /// Returns the elements of all these partitions for writing. `None` if one of them is marked.
+    /// Returns the elements of all partitions of this value for writing. Returns `None` if one of the partitions is
+    /// marked.
     ///
     /// # Panics
     /// If the vector had elements of another type.
@@ -276,7 +278,7 @@ impl PartitionsMut {
             .then(|| unsafe { std::slice::from_raw_parts_mut(self.shared.at(span.start).cast(), elements) })
     }
 
-    /// Returns the elements of all these partitions. `None` if one of them is marked.
+    /// Returns the elements of all partitions of this value. Returns `None` if one of the partitions is marked.
     ///
     /// # Panics
     /// If the vector had elements of another type.
@@ -290,32 +292,34 @@ impl PartitionsMut {
             .then(|| unsafe { std::slice::from_raw_parts(self.shared.at(span.start).cast(), elements) })
     }
 
-    /// Makes partitions readable, and gives up the right to write them. Has no effect on marked ones.
+    /// Makes partitions readable, and gives up the right to write them. Has no effect on partitions that are already
+    /// marked.
     ///
     /// # Panics
-    /// If this value does not have one of them.
+    /// If one of the partitions does not belong to this value.
     pub fn mark(&mut self, parts: Range<usize>) {
         let is_own = parts.is_empty() || self.parts.start <= parts.start && parts.end <= self.parts.end;
         assert!(is_own, "partitions {parts:?} are not among {:?}", self.parts);
-        // If all partitions of this value are marked, the owner may have begun a later round, which must not be marked.
-        if self.left > 0 {
-            self.left -= self.shared.marks.mark(parts);
+        // If all partitions of this value are marked, the owner may have begun a later round, in which this value must
+        // not mark partitions.
+        if self.unmarked > 0 {
+            self.unmarked -= self.shared.marks.mark(parts);
         }
     }
 
-    /// Makes all these partitions readable.
+    /// Makes all partitions of this value readable.
     pub fn mark_all(mut self) {
         self.mark(self.parts.clone());
     }
 
-    /// Returns true if this value has these partitions, and none of them is marked.
+    /// Returns true if the partitions `parts` belong to this value, and none of them is marked.
     fn may_write(&self, parts: &Range<usize>) -> bool {
         if parts.is_empty() {
             return true;
         }
         // The marks are those of this value's round: while one of its partitions is not marked, the memory is not
         // quiet, so the owner cannot begin another round.
-        self.left > 0
+        self.unmarked > 0
             && self.parts.start <= parts.start
             && parts.end <= self.parts.end
             && self.shared.marks.are_unmarked(parts.clone())
@@ -324,7 +328,7 @@ impl PartitionsMut {
 
 impl Drop for PartitionsMut {
     fn drop(&mut self) {
-        if self.left > 0 {
+        if self.unmarked > 0 {
             self.shared.marks.give_back(self.parts.clone());
         }
     }

@@ -317,8 +317,9 @@ struct Grant {
     key: AtomicU64,
     /// Bits of [`Access`].
     access: AtomicU64,
-    /// The bytes that it opens.
+    /// The first byte that the key opens.
     start: AtomicU64,
+    /// The end of the bytes that the key opens.
     end: AtomicU64,
 }
 

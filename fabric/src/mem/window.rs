@@ -1,4 +1,4 @@
-//! A neighbour's memory for loads and stores.
+//! Memory that several processes of a host access by loads and stores.
 
 use std::ops::Range;
 use std::sync::Arc;

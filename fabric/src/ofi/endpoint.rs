@@ -16,7 +16,7 @@ use crate::PortError;
 pub(super) struct Domain {
     av: Object<sys::fid_av>,
     cq: Object<sys::fid_cq>,
-    /// The queue's descriptor, which it owns.
+    /// The descriptor of the completion queue, which owns it.
     wait_fd: Option<RawFd>,
     domain: Object<sys::fid_domain>,
     fabric: Object<sys::fid_fabric>,
@@ -128,7 +128,7 @@ impl Domain {
     }
 
     /// Returns true if the caller may sleep on the descriptor, because no completion has arrived that the descriptor
-    /// does not report. To be called before each sleep.
+    /// does not report. Call it before each sleep.
     pub(super) fn may_sleep(&self) -> bool {
         let mut fids = [self.cq.fid()];
         // SAFETY: fabric and queue are live, and the queue was opened with a descriptor (without one, the call

@@ -48,9 +48,9 @@ impl OfiPort {
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
         // The connection can be closed safely in these cases: nothing was posted yet, so that only the peer can have
-        // made a connection; or the last post was accepted; or operations are in flight, which then belong to an intact
-        // connection, because the drain has ended all operations of a broken one.
-        let made = known.settled || (drained && known.in_flight > 0);
+        // made a connection; or the latest post was accepted; or operations are in flight, which then belong to an
+        // intact connection, because the drain has ended all operations of a broken one.
+        let made = known.last_post_accepted || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
             Connection::Closable => self.domain.remove(fi_address).is_ok() && self.drain(),
@@ -73,8 +73,8 @@ impl OfiPort {
                 return Connection::Absent;
             }
         }
-        // Each probe found the connection still being made, and such a connection can be closed. By now the connection
-        // may be made: if the peer's answer has arrived during the last probe. That is unlikely after so many probes
+        // Each probe found the connection still being made, and such a connection can be closed. By now it may be in
+        // another state, if the peer's answer arrived during the last probe. That is unlikely after so many probes
         // without an answer.
         Connection::Closable
     }

@@ -162,7 +162,7 @@ fn no_interface(config: &OfiConfig, list: &InfoList) -> PortError {
     }
 }
 
-/// Returns the interface's own address in its usual notation, without the port: `127.0.0.1`, `::1`.
+/// Returns the interface's own address in its usual notation, without a port number: `127.0.0.1`, `::1`.
 pub(super) fn source(info: &sys::fi_info) -> Option<String> {
     if info.src_addr.is_null() {
         return None;

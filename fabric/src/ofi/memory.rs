@@ -14,11 +14,11 @@ use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
 /// The provider's rules for registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Local buffers need a descriptor too.
+    /// True if local buffers need a descriptor too.
     pub local: bool,
     /// True if a peer specifies a place in this side's memory by its virtual address, and not by its offset.
     pub virtual_addresses: bool,
-    /// The provider chooses the keys.
+    /// True if the provider chooses the keys.
     pub provider_keys: bool,
     /// True if a registration must be bound to the endpoint, and enabled, before it is used.
     pub bound: bool,
@@ -58,7 +58,7 @@ struct Entry {
     key: u64,
     /// Operations in flight.
     uses: u32,
-    /// True if the user has ended it.
+    /// True if the user of the port has ended the registration.
     ended: bool,
     /// True if a peer that was disconnected might still access this memory.
     tainted: bool,
@@ -209,14 +209,15 @@ impl Registrations {
         entry.registered.span(local.offset, local.len)
     }
 
-    /// Counts an operation that uses registration `id`, which [`span`](Self::span) has returned.
+    /// Notes that one more operation uses registration `id`. The operation accesses a span that [`span`](Self::span)
+    /// has returned.
     pub(super) fn hold(&mut self, id: u32) {
         if let Some(Some(entry)) = self.slots.get_mut(id as usize) {
             entry.uses += 1;
         }
     }
 
-    /// Ends an operation's use.
+    /// Notes that one operation has ended its use of registration `id`.
     pub(super) fn release(&mut self, id: u32) {
         if let Some(Some(entry)) = self.slots.get_mut(id as usize) {
             entry.uses -= 1;
@@ -281,7 +282,7 @@ impl Registered {
         std::mem::forget(self.region.clone());
     }
 
-    /// Ends the provider's registration; returns false if it refuses.
+    /// Ends the provider's registration. Returns false if the provider refuses.
     fn close(&mut self) -> bool {
         match self.mr.take().map(Object::close) {
             Some(Err(mr)) => {

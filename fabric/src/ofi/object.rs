@@ -41,7 +41,7 @@ impl<T> Object<T> {
         self.0.as_ptr().cast()
     }
 
-    /// Closes the object now. Returns it if the provider refuses.
+    /// Closes the object now. Returns the object if the provider refuses, and in a child of fork(2).
     pub(super) fn close(self) -> Result<(), Self> {
         if self.1.is_in_child() {
             return Err(self);

@@ -32,7 +32,7 @@ impl OfiPort {
         used: Option<(u32, Flight)>,
     ) -> Result<Post, PortError> {
         let known = &mut self.peers[peer.0 as usize];
-        known.settled = status == 0;
+        known.last_post_accepted = status == 0;
         if status == 0 {
             if let Some((slot, flight)) = used {
                 known.in_flight += 1;
@@ -60,7 +60,7 @@ impl OfiPort {
         self.peer(to)?;
         let len = total(parts, self.caps.iov_max, self.caps.rma_max)?;
         let mut spans = [self.sends.span(0, 0)?; IOV_MAX];
-        // Checked before any slot is taken.
+        // The spans are checked before any slot is taken.
         for (span, &part) in spans.iter_mut().zip(parts) {
             *span = self.registrations.span(part, Access::LOCAL_READ)?;
         }
@@ -100,8 +100,8 @@ impl OfiPort {
         self.post_write(slot, flight, &[span], into, None)
     }
 
-    /// Refuses an operation whose place does not lie within the address space. The check is necessary because, with
-    /// virtual addresses, the target of the sockets provider of 1.17.0 adds address and length without a check for
+    /// Refuses an operation on remote bytes that do not lie within the address space. The check is necessary because,
+    /// with virtual addresses, the target of the sockets provider of 1.17.0 adds address and length without a check for
     /// overflow, and then writes to any address.
     pub(super) fn refuse(&mut self, place: Remote, len: usize, op: OpId) -> Option<Post> {
         if place.address.checked_add(len as u64).is_some() {
@@ -196,8 +196,8 @@ impl OfiPort {
             data: immediate.unwrap_or(0),
         };
         let told = if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
-        // An empty write has nothing to deliver; on libfabric's shm such a write would never complete (seen at
-        // 1.17.0). But a notification has ended only when the write before it has.
+        // An empty write has nothing to deliver; on libfabric's shm such a write would never complete (seen at 1.17.0).
+        // But a notification has ended only when the write before it has ended.
         let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
         // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory of the spans

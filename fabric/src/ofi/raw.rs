@@ -31,8 +31,9 @@ pub struct RawPair {
     /// Messages are sent from the first half and received into the second. The contents do not matter.
     buffer: Registered,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
-    /// The contexts that are not in use.
+    /// The contexts of receives that are not posted.
     idle_receives: Vec<*mut c_void>,
+    /// The contexts of sends that are not in flight.
     idle_sends: Vec<*mut c_void>,
     domain: Domain,
     name: Vec<u8>,
@@ -48,7 +49,7 @@ pub struct RawPair {
 /// This many reads take a minute or more.
 const IDLE_READS_MAX: u64 = 100_000_000;
 
-/// The message by which a sink reports the arrival of a window.
+/// The length of the message by which a sink reports the arrival of a window.
 const ACKNOWLEDGEMENT_LEN: usize = 4;
 
 impl RawPair {
@@ -56,7 +57,7 @@ impl RawPair {
     /// `window` (at least 1) are in flight.
     ///
     /// # Errors
-    /// As [`OfiPort::open`](super::OfiPort::open).
+    /// Returns the errors of [`OfiPort::open`](super::OfiPort::open).
     pub fn open(config: &OfiConfig, len_max: usize, window: usize) -> Result<Self, PortError> {
         load()?;
         let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
@@ -114,7 +115,7 @@ impl RawPair {
         Ok(())
     }
 
-    /// Sends a message of `len` bytes and waits for one, `count` times.
+    /// Sends a message of `len` bytes and waits for a message, `count` times.
     ///
     /// # Errors
     /// [`PortError::TooLong`], and [`PortError::Provider`] if anything fails or the peer is silent for long.
@@ -126,7 +127,7 @@ impl RawPair {
         self.settle()
     }
 
-    /// Waits for a message and sends one of `len` bytes, `count` times.
+    /// Waits for a message and sends a message of `len` bytes, `count` times.
     ///
     /// # Errors
     /// Returns the errors of [`ping`](Self::ping).
@@ -166,7 +167,7 @@ impl RawPair {
     }
 
     fn ep(&self) -> *mut sys::fid_ep {
-        // Present until the pair is dropped.
+        // The endpoint is present until the pair is dropped.
         self.ep.as_ref().map_or(std::ptr::null_mut(), Object::as_ptr)
     }
 

@@ -16,8 +16,9 @@ pub(super) struct Slots {
     flights: Box<[Option<Flight>]>,
     receives: u32,
     first_operation: u32,
-    /// Free slots for sends and for operations.
+    /// The free slots for sends.
     sends: Vec<u32>,
+    /// The free slots for one-sided operations.
     operations: Vec<u32>,
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Flight {
     /// True for a packet, and for the first part of an operation. If such a flight is lost, later packets or parts must
     /// not be delivered, since they would be out of order.
     pub(super) sequenced: bool,
-    /// The registrations that it holds.
+    /// The registrations that the operation uses.
     pub(super) held: Held,
 }
 
@@ -95,7 +96,8 @@ impl Slots {
         self.operations.pop()
     }
 
-    /// Returns the context to post with. It lives as long as `self`, and does not move.
+    /// Returns the context with which an operation in this slot is posted. It lives as long as `self`, and does not
+    /// move.
     pub(super) fn context(&self, slot: u32) -> *mut c_void {
         self.contexts[slot as usize].get().cast()
     }

@@ -10,8 +10,7 @@
 //! | `inject_size`, `iov_limit`, `max_msg_size` | longer injections, more pieces, longer operations are not posted |
 //! | `cq_data_size` | an immediate fits into this number of bytes |
 //! | `mode` | marks are written to the context when an operation is posted, and must still be there when it ends |
-//! | `FI_MR_LOCAL` | local bytes lie in a registration whose descriptor is given, which allows the access and stays
-//! open |
+//! | `FI_MR_LOCAL` | local bytes lie in an open registration that allows the access and whose descriptor is given |
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
 //! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
 //! | `FI_MR_ENDPOINT` | a registration has no key and does not work until it is bound and enabled |
@@ -52,7 +51,9 @@ pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Inf
         caps: rules.caps & below.caps,
         msg_order: rules.msg_order & below.msg_order,
         inject_size: rules.inject_size.min(below.inject_size),
-        // The effect of a fence depends on the protocol.
+        // [`Offer::plan`] reports a fence only for FI_PROTO_RXM, because the provider must close the connection of a
+        // fenced peer. Here that is the provider below. So this field is the protocol of libfabric that the provider
+        // below uses, and not that of the imitated provider.
         protocol: below.protocol,
         max_msg_size: rules.max_msg_size.min(below.max_msg_size),
         max_order_waw_size: rules.max_order_waw_size.min(below.max_order_waw_size),
@@ -118,7 +119,7 @@ struct Rules {
     rma: sys::fi_ops_rma,
     cq: sys::fi_ops_cq,
     mr: sys::fi_ops_mr,
-    /// The endpoint's.
+    /// The table of the endpoint's `fid`.
     fid: sys::fi_ops,
     below: Below,
     offer: Offer,

@@ -34,7 +34,7 @@ pub struct Found {
     pub provider: String,
     /// The interface's name, as [`OfiConfig::interface`] takes it.
     pub interface: String,
-    /// The interface's address without the port, if it has a usual notation.
+    /// The interface's address without a port number, if it has a usual notation.
     pub address: Option<String>,
     /// The capabilities of a port on this interface, or the reason why no port can be opened on it.
     pub caps: Result<Caps, PortError>,

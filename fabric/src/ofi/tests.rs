@@ -69,7 +69,7 @@ fn config() -> OfiConfig {
     }
 }
 
-/// Polls both until `done`.
+/// Polls both ports until `done` returns true.
 fn pump(a: &mut Node, b: &mut Node, what: &str, mut done: impl FnMut(&mut Node, &mut Node) -> bool) {
     for _ in 0..POLLS_MAX {
         if done(a, b) {
@@ -210,7 +210,7 @@ fn a_notification_comes_after_its_data() {
         assert_eq!(b.heard.0.last(), Some(&Heard::Notified(carried)));
         assert!(bytes_of(&target) == vec![9; len], "round {round}");
     }
-    // More packets than the port has room for at once, and some of them empty.
+    // Posts more puts than the port has room for at once. Some of them are empty.
     for op in 20..100 {
         let len = [0, 1, 70_000][op as usize % 3];
         post(&mut a, &mut b, |port| port.put_imm(to, from.local(0, len), remote.remote(0), op, OpId(op)));

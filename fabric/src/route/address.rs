@@ -1,15 +1,15 @@
-//! The address of a route: those of its ports, each with its kind.
+//! The address of a route: the addresses of its ports, each with the kind of the port.
 //!
 //! ```text
 //!   "rt1" │ kind: 1 byte │ length: 2 bytes, little-endian │ address │ kind │ length │ address │ …
 //! ```
-//! Unknown kinds are skipped, so that a later version can add some.
+//! Unknown kinds are skipped, so that a later version can add kinds.
 
 use std::fmt;
 
 use crate::{Address, PortError};
 
-/// One of a route's ports, the best first.
+/// The kind of a port of a route. A route prefers the kinds in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Path {
@@ -32,7 +32,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// At most one address for each path, in their order.
+/// At most one address for each path, in the order of [`Path`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses([Option<Address>; Path::ALL.len()]);
 
@@ -52,8 +52,8 @@ impl Addresses {
     pub(super) fn encode(&self) -> Address {
         let mut bytes = TAG.to_vec();
         for (path, Address(address)) in self.iter() {
-            // Ports' addresses have some dozens of bytes. One that does not fit is left out, as if its port did not
-            // exist.
+            // Addresses of ports have some dozens of bytes. An address that is too long for the length field is left
+            // out, as if its port did not exist.
             let Ok(len) = u16::try_from(address.len()) else { continue };
             bytes.push(path as u8);
             bytes.extend(len.to_le_bytes());
@@ -81,7 +81,7 @@ impl Addresses {
     }
 }
 
-/// The last character is the version.
+/// Identifies the address of a route. The last character is the version of the format.
 const TAG: [u8; 3] = *b"rt1";
 
 #[cfg(test)]

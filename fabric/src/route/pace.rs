@@ -1,14 +1,14 @@
 //! The pace of polls of an idle port.
 
-/// Polls every time while there is traffic, and for a while after it; then every second time, every fourth,
-/// and so on.
+/// Decides which polls of a route include a port: all of them while the port has traffic and for a while afterwards,
+/// then every second one, then every fourth one, and so on.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Number of calls of [`Pace::is_due`] until the next poll.
+    /// Number of calls of [`Pace::is_due`] until the next poll of the port.
     countdown: u32,
     interval: u32,
     interval_max: u32,
-    /// Number of polls without traffic, up to [`PATIENCE`].
+    /// Number of polls of the port since it last had traffic, up to [`PATIENCE`].
     idle: u32,
 }
 
@@ -17,7 +17,7 @@ impl Pace {
         Self { countdown: 1, interval: 1, interval_max, idle: 0 }
     }
 
-    /// Returns true if a poll is due.
+    /// Returns true if this poll of the route includes the port.
     #[inline(always)]
     pub(super) fn is_due(&mut self) -> bool {
         self.countdown -= 1;
@@ -28,12 +28,12 @@ impl Pace {
         true
     }
 
-    /// Returns true if it is polled every time.
+    /// Returns true if every poll of the route includes the port.
     pub(super) fn is_fast(&self) -> bool {
         self.interval == 1
     }
 
-    /// Notes a poll, with traffic or its expectation.
+    /// Notes that the port was polled. `traffic` is true if the poll found events.
     #[inline]
     pub(super) fn polled(&mut self, traffic: bool) {
         if traffic {
@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Makes the next polls due every time, because an answer to a send may come soon.
+    /// Makes each of the next polls due, because an answer to a send may come soon.
     #[inline]
     pub(super) fn hasten(&mut self) {
         (self.countdown, self.interval, self.idle) = (1, 1, 0);

@@ -32,7 +32,7 @@ fn without_ofi(loopback: Option<Loopback>, shm: Option<Shm>) -> Route {
     Route::new(ports).unwrap()
 }
 
-/// Polls until there are reports and no more come, and returns them.
+/// Polls until a poll finds no events, and returns the events.
 fn heard(route: &mut Route) -> Vec<Heard> {
     let mut sink = Recorder::default();
     while route.poll(&mut sink).unwrap() > 0 {}
@@ -207,7 +207,8 @@ fn losses_and_fences_are_in_the_names_of_the_route() {
     assert_eq!(a.send(stranger, &[], &[]), Err(PortError::PeerGone(stranger)));
 }
 
-/// The peer sends by shared memory, since it has no common hub: a fence must work there too.
+/// The peer sends over shared memory, although this side reaches the peer over loopback. A fence must cut off both
+/// paths.
 #[test]
 fn a_fence_cuts_all_paths() {
     let hub = Hub::new();

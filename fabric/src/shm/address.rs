@@ -1,4 +1,4 @@
-//! The name of a mailbox for other processes.
+//! The address of the port, by which other processes find its mailbox.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -69,7 +69,7 @@ struct Wire {
     fd: U32,
 }
 
-/// The last character is the version.
+/// Identifies an address of `samite-shm`. The last character is the version of the format.
 const TAG: [u8; 4] = *b"shm2";
 
 const _: () = assert!(size_of::<Wire>() == 60);

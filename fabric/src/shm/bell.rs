@@ -1,9 +1,9 @@
 //! The bell of a mailbox. With it a sender informs the mailbox's owner of a packet in a ring that the owner does not
 //! poll.
 //!
-//! The bell has a mark for each slot of the mailbox, and a count of calls. A sender marks its slot, then increments the
-//! count. At each poll, the owner of the mailbox loads the count, and visits the marked slots if the count has changed
-//! since the last visit.
+//! The bell has a mark for each slot of the mailbox, and a count of the times that it was rung. A sender marks its
+//! slot, then increments the count. At each poll, the owner of the mailbox loads the count, and visits the marked slots
+//! if the count has changed since the last visit.
 //!
 //! If a sender is killed between the two steps, its mark is found only when another sender increments the count. The
 //! mark is removed at the latest when the slot is freed.
@@ -41,19 +41,19 @@ impl<W: Word> Bell<W> {
         }
     }
 
-    /// Sets the mark of a slot: the first half of [`Bell::ring`]. Returns true if the mark was not set before.
+    /// Sets the mark of a slot, which is the first step of [`Bell::ring`]. Returns true if the mark was not set before.
     pub(super) fn mark(&self, slot: usize) -> bool {
         let mark = 1 << (slot % 64);
         // Release, here and below: the process that takes the mark sees all earlier writes.
         self.marks[slot / 64].fetch_or(mark, Ordering::Release) & mark == 0
     }
 
-    /// Increments the count of calls, so that the owner visits all marked slots.
+    /// Increments the count, so that the owner visits all marked slots. This is the second step of [`Bell::ring`].
     pub(super) fn call(&self) {
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the count of calls.
+    /// Returns the number of times that the bell was rung.
     #[inline(always)]
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)

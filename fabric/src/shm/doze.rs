@@ -11,9 +11,9 @@
 //! ```
 //! The barrier guarantees two things. Either the owner sees the packet, or the sender sees that its ring is quiet. And
 //! either the owner sees the mark of the slot, or the sender sees the nap, and sets off the alarm. A sender whose ring
-//! is not quiet only reads one word. Each sender decides alone whether it sets off the alarm: its own memory holds
-//! the last nap for which it did. So if a sender is killed or stopped before it sets off the alarm, only its own packet is
-//! not noticed, and the other senders still wake the owner.
+//! is not quiet only reads one word. Each sender decides alone whether it sets off the alarm: its own memory holds the
+//! latest nap for which it has set off the alarm. So if a sender is killed or stopped before it sets off the alarm,
+//! only its own packet is not noticed, and the other senders still wake the owner.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use super::word::Word;
 #[cfg(not(all(test, loom)))]
 use samite_os::barrier;
 
-/// The owner's side.
+/// The owner's state.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
     naps: u64,
@@ -43,10 +43,10 @@ impl Sleeper {
     }
 }
 
-/// A sender's side.
+/// A sender's state.
 #[derive(Debug, Default)]
 pub(super) struct Waker {
-    /// The last nap for which this sender has set off the alarm.
+    /// The latest nap for which this sender has set off the alarm.
     rung: Cell<u64>,
 }
 

@@ -7,8 +7,8 @@
 //! The bell alone is not reliable. The owner may declare a ring quiet just when the sender writes a packet to the ring.
 //! Neither side waits until the other has seen its store, since that would need a fence in each send. So a ring may
 //! become quiet although it contains a packet for which the bell was not rung. The sender's next packet rings the bell.
-//! If no packet follows, the *patrol* finds the first one: at intervals a poll looks at one of the quiet rings, at each
-//! of them in turn.
+//! If no packet follows, the *patrol* finds the first packet: at intervals a poll looks at one of the quiet rings, and
+//! so in time at all of them.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::Usage;
-use super::mailbox::{GROWN, Mailbox, MappedRings, Phase};
+use super::mailbox::{EXTRA, Mailbox, MappedRings, Phase};
 use super::ring::{Consumer, Payload, Pop, RINGS, scratch};
 use crate::{PortError, Sink, Sleep};
 use samite_os::alarm::Alarm;
@@ -27,25 +27,26 @@ pub(super) struct Inbox {
     rings: Vec<Option<Incoming>>,
     /// Slots of the rings that each poll reads.
     active: Vec<usize>,
-    /// The slot that the patrol looks at next, and the number of polls until then.
+    /// The slot at which the patrol has looked last.
     patrol: usize,
+    /// The number of polls until the patrol looks at the next slot.
     patrol_in: u32,
-    /// The slot of the ring from which the last packet was read.
+    /// The slot of the ring from which the latest packet was read.
     last: usize,
-    /// The bell's count at the last round.
+    /// The bell's count when the marked slots were visited last.
     answered: u64,
     scratch: Box<[Payload]>,
-    /// Senders that were fenced: their packets are not read.
+    /// The tokens of senders that were fenced, or that wrote garbage. Their packets are not read.
     cut: HashSet<u64>,
-    /// Senders that were disconnected because they wrote garbage, and that have not been reported yet.
+    /// The tokens of senders that wrote garbage and that have not been reported yet.
     pub(super) garbled: Vec<u64>,
-    /// Limit for the bytes of grown rings.
-    growth_max: usize,
+    /// The limit for the bytes of all extra rings together.
+    extra_max: usize,
     usage: Usage,
 }
 
 impl Inbox {
-    pub(super) fn new(mailbox: Mailbox, growth_max: usize) -> Self {
+    pub(super) fn new(mailbox: Mailbox, extra_max: usize) -> Self {
         Self {
             rings: Vec::new(),
             active: Vec::new(),
@@ -56,7 +57,7 @@ impl Inbox {
             scratch: scratch(mailbox.lines()),
             cut: HashSet::new(),
             garbled: Vec::new(),
-            growth_max,
+            extra_max,
             usage: Usage::default(),
             mailbox,
         }
@@ -104,7 +105,7 @@ impl Inbox {
         Ok(packets)
     }
 
-    /// Returns true if the ring from which the last packet was read contains another one.
+    /// Returns true if the ring from which the latest packet was read contains another packet.
     #[inline(always)]
     pub(super) fn has_packet(&self) -> bool {
         match self.rings.get(self.last) {
@@ -113,7 +114,7 @@ impl Inbox {
         }
     }
 
-    /// Reads one packet from the ring from which the last packet was read. Returns true if there was one.
+    /// Reads one packet from the ring from which the latest packet was read. Returns true if there was one.
     #[inline(always)]
     pub(super) fn next_packet<S: Sink>(&mut self, sink: &mut S) -> bool {
         match self.rings.get_mut(self.last) {
@@ -216,23 +217,23 @@ impl Inbox {
         Ok(())
     }
 
-    /// Handles a call of the bell for a slot: takes in the ring of a new sender, makes the ring active, answers a
-    /// request for the grown ring, and frees the slot if the sender has closed it. If `doubting`, also checks if the
-    /// sender is alive, and frees the slot if it is not.
+    /// Handles the mark of a slot: takes in the ring of a new sender, makes the ring active, answers a request for the
+    /// extra ring, and frees the slot if the sender has closed it. If `doubting`, also checks if the sender is alive,
+    /// and frees the slot if it is not.
     fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
         let fields = &self.mailbox.slots()[slot];
         let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };
         let ended = phase == Phase::Closed || doubting && !owner.is_alive();
-        if phase != Phase::Claimed && !self.is_known(slot) {
+        if phase != Phase::Reserved && !self.is_known(slot) {
             self.take_in(slot, fields.sender.load(Ordering::Relaxed))?;
         }
         let wish = self.mailbox.slots()[slot].wish.load(Ordering::Relaxed) != 0;
         match self.rings.get_mut(slot).and_then(Option::as_mut) {
-            Some(Incoming { ring: Some(_), ended: ending, asked, .. }) => {
+            Some(Incoming { ring: Some(_), ended: ending, has_requested, .. }) => {
                 // The ring may still hold packets: the slot is freed when they have been read.
                 *ending |= ended;
-                if wish && !std::mem::replace(asked, true) {
-                    self.grow(slot);
+                if wish && !std::mem::replace(has_requested, true) {
+                    self.answer_wish(slot);
                 }
                 self.activate(slot);
             }
@@ -248,8 +249,14 @@ impl Inbox {
 
     fn take_in(&mut self, slot: usize, sender: u64) -> Result<(), PortError> {
         let ring = Consumer::new(self.mailbox.rings(slot)?);
-        let incoming =
-            Incoming { ring: Some(ring), sender, empty_polls: 0, ended: false, asked: false, granted: false };
+        let incoming = Incoming {
+            ring: Some(ring),
+            sender,
+            empty_polls: 0,
+            ended: false,
+            has_requested: false,
+            has_extra: false,
+        };
         if self.rings.len() <= slot {
             self.rings.resize_with(slot + 1, || None);
         }
@@ -263,12 +270,12 @@ impl Inbox {
         Ok(())
     }
 
-    fn grow(&mut self, slot: usize) {
+    fn answer_wish(&mut self, slot: usize) {
         let [_, bytes] = self.mailbox.ring_bytes();
-        let affordable = self.usage.growth_bytes + bytes <= self.growth_max;
-        let granted = self.mailbox.grow(slot, affordable);
+        let affordable = self.usage.growth_bytes + bytes <= self.extra_max;
+        let granted = self.mailbox.grant_extra(slot, affordable);
         if let Some(incoming) = self.rings[slot].as_mut() {
-            incoming.granted = granted;
+            incoming.has_extra = granted;
         }
         if granted {
             self.usage.growth_bytes += bytes;
@@ -328,7 +335,7 @@ impl Inbox {
             let [first, second] = self.mailbox.ring_bytes();
             self.usage.rings -= 1;
             self.usage.ring_bytes -= first;
-            self.usage.growth_bytes -= if incoming.granted { second } else { 0 };
+            self.usage.growth_bytes -= if incoming.has_extra { second } else { 0 };
         }
         self.mailbox.free(slot);
     }
@@ -343,9 +350,10 @@ struct Incoming {
     empty_polls: u32,
     /// True if the sender will write no more.
     ended: bool,
-    /// True if the sender has asked for its grown ring; in `granted`, true if it got that ring.
-    asked: bool,
-    granted: bool,
+    /// True if the sender has requested its extra ring.
+    has_requested: bool,
+    /// True if the sender has got its extra ring.
+    has_extra: bool,
 }
 
 impl Incoming {
@@ -370,7 +378,7 @@ impl Incoming {
                 }
                 // The reader moves only to a ring whose memory has been allocated.
                 Pop::Moved { ring: next }
-                    if next != ring.ring() && next < if self.granted { RINGS } else { GROWN } =>
+                    if next != ring.ring() && next < if self.has_extra { RINGS } else { EXTRA } =>
                 {
                     ring.move_to(next);
                     continue;
@@ -402,9 +410,9 @@ enum Read {
 /// Packets and notices read from one ring in a turn.
 const BATCH: usize = 16;
 
-/// The number of polls without a packet after which a ring becomes quiet. They take some 10 us. That is much longer
-/// than a round trip between active peers, and much shorter than the time for which the scheduler gives a core to
-/// another process.
+/// The number of polls without a packet after which a ring becomes quiet, if it is the only active ring. The number is
+/// divided by the number of active rings. The polls take some 10 us. That is much longer than a round trip between
+/// active peers, and much shorter than the time for which the scheduler gives a core to another process.
 const QUIET: usize = 1000;
 
 /// The number of polls between two looks at a quiet ring by the patrol.

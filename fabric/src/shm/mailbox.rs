@@ -5,25 +5,25 @@
 //!   │ header │ slot 0 │ slot 1 │  …  │     │ rings 0 │ rings 1 │  …  │   rings are holes until they are used
 //!   └────────┴────────┴────────┴─────┴─ ─ ─┴─────────┴─────────┴─────┘
 //! ```
-//! A sender claims a slot by one compare-and-swap. This also records the sender's identity, so that the owner of a
-//! claim is always known. Then the sender allocates the slot's first rings, opens the slot, and rings the [`Bell`].
-//! Only the mailbox's owner frees a slot: when the sender has closed the slot, or is dead, and the ring has been read
-//! to its end.
+//! A sender reserves a slot by one compare-and-swap. This also records the sender's identity, so that the owner of a
+//! reserved slot is always known. Then the sender allocates the slot's first rings, opens the slot, and rings the
+//! [`Bell`]. Only the mailbox's owner frees a slot: when the sender has closed the slot, or is dead, and the ring has
+//! been read to its end.
 //!
 //! ```text
-//!          sender: CAS            sender                sender
-//!   Free ───────────────▶ Claimed ───────▶ Open ───────────────▶ Closed
-//!    ▲                       │               │ sender dead          │
-//!    └───────────────────────┴───────────────┴──────────────────────┘   owner, all read
+//!          sender: CAS             sender                sender
+//!   Free ───────────────▶ Reserved ───────▶ Open ───────────────▶ Closed
+//!    ▲                        │               │ sender dead          │
+//!    └────────────────────────┴───────────────┴──────────────────────┘   owner, all read
 //! ```
 //! So a sender that is killed at any point wastes at most its own slot, and only until a later sender finds
 //! the table full and asks the owner to look for dead senders ([`Header::wanted`]).
 //!
 //! # Rings
-//! Each slot has three rings, each at least as large as the one before: [`SMALL`], [`LARGE`] and [`GROWN`]. The small
-//! and the large ring are allocated at the start. The grown ring is a hole in the file until a sender that repeatedly
-//! finds the large ring full asks for the grown ring ([`Slot::wish`]). The owner allocates it within a budget, or
-//! refuses ([`Slot::answer`]). A sender asks once. [`super::outgoing`] describes the choice between the rings.
+//! Each slot has three rings, each at least as large as the one before: [`SMALL`], [`LARGE`] and [`EXTRA`]. The small
+//! and the large ring are allocated at the start. The extra ring is at first a hole in the file. A sender that
+//! repeatedly finds the large ring full requests its extra ring, once ([`Slot::wish`]). The owner allocates the ring
+//! within a budget, or refuses ([`Slot::answer`]). [`super::outgoing`] describes the choice between the rings.
 
 use std::io;
 use std::ops::Range;
@@ -41,7 +41,7 @@ use samite_os::process::Process;
 use samite_os::shared::{PAGE, Shareable, SharedFile, View};
 use samite_os::{barrier, descriptor};
 
-/// The receiver's end.
+/// The owner's view of its mailbox.
 pub(super) struct Mailbox {
     file: SharedFile,
     layout: Layout,
@@ -73,7 +73,7 @@ impl Mailbox {
             (&fields.slots, layout.slots as u64),
             (&fields.lines[SMALL], layout.lines[SMALL] as u64),
             (&fields.lines[LARGE], layout.lines[LARGE] as u64),
-            (&fields.lines[GROWN], layout.lines[GROWN] as u64),
+            (&fields.lines[EXTRA], layout.lines[EXTRA] as u64),
             (&fields.alarm, name.fd.into()),
             (&fields.alarm_inode, name.inode),
         ] {
@@ -104,7 +104,7 @@ impl Mailbox {
         self.file.fd()
     }
 
-    /// Returns the lines of each sender's large ring.
+    /// Returns the number of lines of each sender's large ring.
     pub(super) fn lines(&self) -> usize {
         self.layout.lines[LARGE]
     }
@@ -123,15 +123,15 @@ impl Mailbox {
     }
 
     /// Returns two sizes in bytes: first, the size of the small and the large ring of a sender together; second, the
-    /// size of a grown ring.
+    /// size of an extra ring.
     pub(super) fn ring_bytes(&self) -> [usize; 2] {
-        [self.layout.first_rings(0).len(), self.layout.ring(0, GROWN).len()]
+        [self.layout.first_rings(0).len(), self.layout.ring(0, EXTRA).len()]
     }
 
-    /// Answers a sender that has asked for its grown ring. Allocates the ring if `affordable` is true, and returns true
+    /// Answers a sender that has requested its extra ring. Allocates the ring if `affordable` is true, and returns true
     /// if that succeeded.
-    pub(super) fn grow(&self, slot: usize, affordable: bool) -> bool {
-        let granted = affordable && self.file.allocate(self.layout.ring(slot, GROWN)).is_ok();
+    pub(super) fn grant_extra(&self, slot: usize, affordable: bool) -> bool {
+        let granted = affordable && self.file.allocate(self.layout.ring(slot, EXTRA)).is_ok();
         let answer = if granted { GRANTED } else { REFUSED };
         self.slots[slot].answer.store(answer, Ordering::Release);
         granted
@@ -219,16 +219,16 @@ impl Remote {
         packet_max(self.layout.lines[LARGE])
     }
 
-    /// Claims a slot in which a port of process `owner` sends. `sender` is the token of that port's own mailbox.
+    /// Reserves a slot in which a port of process `owner` sends. `sender` is the token of that port's own mailbox.
     /// Returns `None` if no slot is free but one may become free.
-    pub(super) fn claim(&self, owner: Process, sender: u64) -> Result<Option<Claim>, PortError> {
+    pub(super) fn reserve(&self, owner: Process, sender: u64) -> Result<Option<Connection>, PortError> {
         for (index, slot) in self.slots.iter().enumerate() {
-            let claimed = slot.owner.load(Ordering::Relaxed) == FREE
+            let reserved = slot.owner.load(Ordering::Relaxed) == FREE
                 && slot
                     .owner
-                    .compare_exchange(FREE, Phase::Claimed.word(owner), Ordering::Acquire, Ordering::Relaxed)
+                    .compare_exchange(FREE, Phase::Reserved.word(owner), Ordering::Acquire, Ordering::Relaxed)
                     .is_ok();
-            if claimed {
+            if reserved {
                 return self.open_slot(index, owner, sender).map(Some).inspect_err(|_| {
                     slot.owner.store(FREE, Ordering::Release);
                 });
@@ -238,16 +238,16 @@ impl Remote {
         Ok(None)
     }
 
-    fn open_slot(&self, index: usize, owner: Process, sender: u64) -> Result<Claim, PortError> {
+    fn open_slot(&self, index: usize, owner: Process, sender: u64) -> Result<Connection, PortError> {
         self.file.allocate(self.layout.first_rings(index))?;
         let rings = MappedRings::map(&self.file, self.layout, &self.slots, index)?;
         let mark = fork_mark()?;
         self.slots[index].sender.store(sender, Ordering::Relaxed);
         self.slots[index].owner.store(Phase::Open.word(owner), Ordering::Release);
         let (header, alarm) = (self.header.part(0..1), Arc::clone(&self.alarm));
-        let claim = Claim { rings, index, owner, header, alarm, waker: Waker::default(), mark };
-        claim.ring_bell();
-        Ok(claim)
+        let connection = Connection { rings, index, owner, header, alarm, waker: Waker::default(), mark };
+        connection.ring_bell();
+        Ok(connection)
     }
 
     /// Checks that a slot is free, or will be free once the owner has looked for dead senders.
@@ -256,7 +256,7 @@ impl Remote {
     /// [`PortError::Exhausted`].
     pub(super) fn check_room(&self) -> Result<(), PortError> {
         let is_left = |slot: &Slot| match Phase::parse(slot.owner.load(Ordering::Acquire)) {
-            Some((Phase::Claimed | Phase::Open, owner)) => !owner.is_alive(),
+            Some((Phase::Reserved | Phase::Open, owner)) => !owner.is_alive(),
             Some((Phase::Closed, _)) | None => true,
         };
         // In most cases a slot is free, and no process has to be checked.
@@ -289,7 +289,7 @@ impl Remote {
 }
 
 /// An open slot of a sender. It is closed when this value is dropped, except in a child of fork(2).
-pub(super) struct Claim {
+pub(super) struct Connection {
     rings: MappedRings,
     index: usize,
     owner: Process,
@@ -299,7 +299,7 @@ pub(super) struct Claim {
     mark: ForkMark,
 }
 
-impl Claim {
+impl Connection {
     /// Returns true if the mailbox's owner has closed the mailbox.
     pub(super) fn is_closed(&self) -> bool {
         self.header[0].closed.load(Ordering::Acquire) != 0
@@ -322,8 +322,8 @@ impl Claim {
         }
     }
 
-    /// Asks for the grown ring at the first call. Returns true if the owner has granted the ring by now.
-    pub(super) fn ask_for_more(&self) -> bool {
+    /// Requests the extra ring at the first call. Returns true if the owner has granted the ring by now.
+    pub(super) fn request_extra(&self) -> bool {
         let slot = self.slot();
         if slot.wish.load(Ordering::Relaxed) == 0 {
             slot.wish.store(1, Ordering::Relaxed);
@@ -345,7 +345,7 @@ impl Claim {
     }
 }
 
-impl Place for Claim {
+impl Place for Connection {
     type Word = AtomicU64;
 
     #[inline(always)]
@@ -362,7 +362,7 @@ impl Place for Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Connection {
     fn drop(&mut self) {
         if !self.mark.is_in_child() {
             self.slot().owner.store(Phase::Closed.word(self.owner), Ordering::Release);
@@ -390,8 +390,8 @@ pub(super) struct MappedRings {
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // Maps all rings at once, although the grown ring is a hole until it is granted. No process touches that ring
-        // before, and the mapping of a hole costs only an entry in a table of the kernel.
+        // Maps all rings at once, although the extra ring is a hole until it is granted. No process touches the extra
+        // ring before that, and the mapping of a hole costs only an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
         let ring = |ring: usize| {
             let start = layout.ring(slot, ring).start - layout.rings(slot).start;
@@ -431,10 +431,10 @@ fn whole(ring: &View<Line>) -> View<Line> {
 
 /// The ring that a sender uses first. It is so small that it stays in the first-level cache.
 pub(super) const SMALL: usize = 0;
-/// The second ring of a sender, for longer packets and when the small one is full.
+/// The ring that a sender uses for longer packets, and when the small ring is full.
 pub(super) const LARGE: usize = 1;
-/// The ring that can replace the large one.
-pub(super) const GROWN: usize = 2;
+/// The ring that replaces the large one if the sender has requested it and the owner has granted it.
+pub(super) const EXTRA: usize = 2;
 
 /// The layout of the file.
 #[derive(Clone, Copy, Debug)]
@@ -456,12 +456,12 @@ impl Layout {
     }
 
     fn from_header(slots: u64, lines: [u64; RINGS]) -> Option<Self> {
-        let [small, large, grown] = lines;
+        let [small, large, extra] = lines;
         let fits = (1..=Config::PEERS_MAX as u64).contains(&slots)
             && lines.iter().all(|lines| lines.is_power_of_two())
             && (LINES_MIN..=LINES_MAX).contains(&large)
             && (SMALL_LINES_MIN..=large).contains(&small)
-            && (large..=GROWN_LINES_MAX).contains(&grown);
+            && (large..=EXTRA_LINES_MAX).contains(&extra);
         fits.then_some(Self { slots: slots as usize, lines: lines.map(|lines| lines as usize) })
     }
 
@@ -476,10 +476,10 @@ impl Layout {
 
     /// Returns the range of one ring of a slot.
     fn ring(self, slot: usize, ring: usize) -> Range<usize> {
-        let [small, large, grown] = self.lines.map(|lines| lines * size_of::<Line>());
-        let slot = self.table_len() + slot * (small + large + grown).next_multiple_of(PAGE);
+        let [small, large, extra] = self.lines.map(|lines| lines * size_of::<Line>());
+        let slot = self.table_len() + slot * (small + large + extra).next_multiple_of(PAGE);
         let start = slot + [0, small, small + large][ring];
-        start..start + [small, large, grown][ring]
+        start..start + [small, large, extra][ring]
     }
 
     /// Returns the range of the rings that exist from the start.
@@ -488,7 +488,7 @@ impl Layout {
     }
 
     fn rings(self, slot: usize) -> Range<usize> {
-        self.ring(slot, SMALL).start..self.ring(slot, GROWN).end
+        self.ring(slot, SMALL).start..self.ring(slot, EXTRA).end
     }
 
     fn file_len(self) -> usize {
@@ -501,14 +501,15 @@ impl Layout {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// Written once, before the address is published.
+    /// This field and the following ones, up to `alarm_inode`, are written once, before the address is published.
     version: AtomicU64,
     token: AtomicU64,
     slots: AtomicU64,
     /// The number of lines of each ring of a slot.
     lines: [AtomicU64; RINGS],
-    /// The number of the descriptor of the owner's alarm, and the inode of the alarm's pipe.
+    /// The number of the descriptor of the owner's alarm.
     alarm: AtomicU64,
+    /// The inode of the alarm's pipe.
     alarm_inode: AtomicU64,
     /// Not 0: a sender found no free slot, but at least one slot of a dead sender. The owner of the mailbox should free
     /// the slots of dead senders.
@@ -522,7 +523,7 @@ pub(super) struct Header {
     /// Not 0: the owner sleeps; see [`super::doze`].
     asleep: AtomicU64,
     _owner: [AtomicU64; 6],
-    /// A sender rings the bell when it has opened or closed its slot, when it asks for its grown ring, and when it has
+    /// A sender rings the bell when it has opened or closed its slot, when it requests its extra ring, and when it has
     /// sent a packet to a quiet ring.
     pub(super) bell: Bell,
 }
@@ -535,7 +536,7 @@ pub(super) struct Slot {
     pub(super) owner: AtomicU64,
     /// The token of the mailbox in which the sender itself receives. It identifies the sender.
     pub(super) sender: AtomicU64,
-    /// Not 0: the sender asks for the grown ring.
+    /// Not 0: the sender has requested the extra ring.
     pub(super) wish: AtomicU64,
     _senders: [AtomicU64; 5],
     /// The position up to which each ring has been read; see [`super::ring`]. The mailbox's owner writes these words
@@ -554,7 +555,7 @@ pub(super) struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Phase {
-    Claimed = 1,
+    Reserved = 1,
     Open = 2,
     Closed = 3,
 }
@@ -569,7 +570,7 @@ impl Phase {
 
     pub(super) fn parse(word: u64) -> Option<(Self, Process)> {
         let phase = match word & 3 {
-            1 => Self::Claimed,
+            1 => Self::Reserved,
             2 => Self::Open,
             3 => Self::Closed,
             _ => return None,
@@ -592,11 +593,11 @@ const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;
-const GROWN_LINES_MAX: u64 = 1 << 17;
+const EXTRA_LINES_MAX: u64 = 1 << 17;
 
 const _: () = {
     assert!(size_of::<Header>() == 768 && size_of::<Slot>() == 192);
-    // Three values have another meaning.
+    // Three values of a packet's length field have another meaning.
     assert!(packet_max(LINES_MAX as usize) < u16::MAX as usize - 2);
 };
 

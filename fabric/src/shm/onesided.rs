@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::mem::heap::{self, PeerHeap};
 use crate::mem::{Mapped, RIGHTS};
-use crate::registry::Registry;
+use crate::registrations::Registrations;
 use crate::{
     Access, Exposure, Failure, Local, OpId, PortError, Post, Region, Registration, Remote, Sink, SplitMix64,
     Window,
@@ -21,14 +21,14 @@ use samite_os::process::Process;
 
 /// This side's memory, and the results of its operations.
 pub(super) struct OneSided {
-    registry: Registry,
+    registrations: Registrations,
     /// Failed operations that were not yet reported.
     completed: VecDeque<(OpId, Result<(), Failure>)>,
 }
 
 impl OneSided {
     pub(super) fn new() -> Self {
-        Self { registry: Registry::new(SplitMix64::from_entropy()), completed: VecDeque::new() }
+        Self { registrations: Registrations::new(SplitMix64::from_entropy()), completed: VecDeque::new() }
     }
 
     pub(super) fn register(
@@ -39,7 +39,7 @@ impl OneSided {
     ) -> Result<Registration, PortError> {
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE);
         if remote.is_empty() {
-            return self.registry.insert(region, span, access);
+            return self.registrations.insert(region, span, access);
         }
         let Some(segment) = region.segment() else {
             return Err(PortError::Unsupported {
@@ -50,16 +50,16 @@ impl OneSided {
         if segment.fd() >> (u64::BITS - OFFSET_BITS) != 0 || region.len() > OFFSET_MASK as usize {
             return Err(exhausted("remote addresses", "share less memory, and open fewer files"));
         }
-        let registration = self.registry.insert(region, span.clone(), access)?;
+        let registration = self.registrations.insert(region, span.clone(), access)?;
         if !segment.grant(registration.key, remote, &span) {
-            self.registry.remove(registration);
+            self.registrations.remove(registration);
             return Err(exhausted("registrations of one region", "deregister it where it is no longer used"));
         }
         Ok(Registration { base: u64::from(segment.fd()) << OFFSET_BITS | span.start as u64, ..registration })
     }
 
     pub(super) fn deregister(&mut self, registration: Registration) {
-        if let Some(segment) = self.registry.remove(registration).as_ref().and_then(Region::segment) {
+        if let Some(segment) = self.registrations.remove(registration).as_ref().and_then(Region::segment) {
             segment.revoke(registration.key);
         }
     }
@@ -72,7 +72,7 @@ impl OneSided {
     /// Returns region and offset of this side's span, if the operation may use it.
     #[inline]
     pub(super) fn local(&self, span: Local, access: Access) -> Result<(&Region, usize), PortError> {
-        self.registry.local(span, access)
+        self.registrations.local(span, access)
     }
 
     /// Copies this side's span to a segment.
@@ -116,7 +116,7 @@ impl OneSided {
 
 impl Drop for OneSided {
     fn drop(&mut self) {
-        for (key, region) in self.registry.iter() {
+        for (key, region) in self.registrations.iter() {
             if let Some(segment) = region.segment() {
                 segment.revoke(key);
             }

@@ -7,32 +7,34 @@
 //! uses the large ring for packets that are too long for the small ring. After a number of lines in the large ring, the
 //! sender returns to the small ring if the receiver has fewer lines left to read than the small ring has.
 
-use super::mailbox::{Claim, GROWN, LARGE, SMALL};
+use super::mailbox::{Connection, EXTRA, LARGE, SMALL};
 use super::ring::{Producer, Push, packet_max};
 use crate::Body;
 
 pub(super) struct Outgoing {
-    producer: Producer<Claim>,
-    /// The number of lines of the small ring, and the position in it at which the sender last returned to it.
+    producer: Producer<Connection>,
+    /// The number of lines of the small ring.
     small_lines: u64,
+    /// The position in the small ring at which the sender last returned to it.
     entered: u64,
-    /// The active large ring, and the number of lines to send before the small one is tried again.
+    /// The ring that the sender uses beside the small one: [`LARGE`], or [`EXTRA`] once that was granted.
     large: usize,
+    /// The number of lines that the sender writes in the large ring before it tries to return to the small one.
     stay: u64,
-    /// The number of laps of the large ring in which the ring was found full. `growth_lap` is the first lap that is not
-    /// included in this count.
+    /// The number of laps of the large ring in which the ring was found full.
     laps_full: u32,
-    growth_lap: u64,
+    /// The first lap that `laps_full` has not counted.
+    uncounted_lap: u64,
 }
 
 impl Outgoing {
-    pub(super) fn new(claim: Claim) -> Self {
-        let producer = Producer::new(claim);
+    pub(super) fn new(connection: Connection) -> Self {
+        let producer = Producer::new(connection);
         let small_lines = producer.lines();
-        Self { producer, small_lines, entered: 0, large: LARGE, stay: 0, laps_full: 0, growth_lap: 0 }
+        Self { producer, small_lines, entered: 0, large: LARGE, stay: 0, laps_full: 0, uncounted_lap: 0 }
     }
 
-    pub(super) fn claim(&self) -> &Claim {
+    pub(super) fn connection(&self) -> &Connection {
         self.producer.place()
     }
 
@@ -42,12 +44,12 @@ impl Outgoing {
         self.producer.push(head, body)
     }
 
-    /// Returns true if there is room for a number.
+    /// Returns true if there is room for a notification.
     pub(super) fn has_room(&mut self) -> bool {
         self.producer.has_room()
     }
 
-    /// Sends a number. The caller has checked that there is room for it.
+    /// Sends a notification, which consists of a number. The caller has checked that there is room for it.
     pub(super) fn notify(&mut self, number: u64) {
         self.producer.notify(number);
     }
@@ -69,7 +71,7 @@ impl Outgoing {
     pub(super) fn overcome(&mut self, obstacle: Push, len: usize) -> bool {
         match obstacle {
             Push::Full if self.producer.ring() == SMALL => self.sees_it_read() || self.go_to_large(),
-            Push::Full => self.grow(),
+            Push::Full => self.use_extra(),
             Push::TooLong => self.go_to_large(),
             Push::AtCheck => {
                 self.look_back(len);
@@ -113,19 +115,19 @@ impl Outgoing {
         }
     }
 
-    /// Called when the large ring is full. If it has been full often enough, asks for the grown ring, and continues
-    /// there if the grown ring is granted.
-    fn grow(&mut self) -> bool {
+    /// Called when the large ring is full. If it has been full often enough, requests the extra ring, and continues
+    /// there once that is granted.
+    fn use_extra(&mut self) -> bool {
         let lap = self.producer.position() / self.producer.lines();
-        if lap >= self.growth_lap {
+        if lap >= self.uncounted_lap {
             self.laps_full += 1;
-            self.growth_lap = lap + 1;
+            self.uncounted_lap = lap + 1;
         }
-        let may = self.large != GROWN && self.laps_full >= LAPS_FULL && self.claim().ask_for_more();
-        if !(may && self.producer.move_to(GROWN)) {
+        let may = self.large != EXTRA && self.laps_full >= LAPS_FULL && self.connection().request_extra();
+        if !(may && self.producer.move_to(EXTRA)) {
             return false;
         }
-        self.large = GROWN;
+        self.large = EXTRA;
         self.look_back_after(self.stay);
         true
     }
@@ -140,6 +142,6 @@ const PATIENCE: u32 = 64;
 /// core. Then the small ring is full soon after each return to it, and each time the core must switch to the receiver.
 const STAY_MAX: u64 = 1 << 16;
 
-/// The number of laps of the large ring in which it must have been full before a grown ring is requested. It is large
+/// The number of laps of the large ring in which it must have been full before the extra ring is requested. It is large
 /// enough that one or two bursts, or a short pause of the receiver, are not a reason.
 const LAPS_FULL: u32 = 4;

@@ -21,20 +21,21 @@
 //! before it have been read.
 //!
 //! There are several rings ([`RINGS`]), of which one is the current one, initially the first. The producer can switch
-//! to another ring at any time, and come back ([`Producer::move_to`]): behind the last packet it writes a mark with the
-//! number of the next ring. One line of each ring is kept free of packets, so that the mark fits even in a full ring.
+//! to another ring at any time, and come back ([`Producer::move_to`]): after its latest packet it writes a mark with
+//! the number of the next ring. One line of each ring is kept free of packets, so that the mark fits even in a full
+//! ring.
 //!
 //! # Cache ownership of lines
 //! If the consumer only read a line, it would be in the caches of both sides. The producer's next store to it would
 //! have to wait until the copy in the consumer's cache is invalidated, for one line after the other. PREFETCHW cannot
-//! start this earlier, since it does nothing for a line that is present in the own cache (measured on AMD Zen: 100 ns a
-//! line between cores that share no cache). If the consumer writes to a line, the line is no longer in the producer's
-//! cache, and the producer can prefetch several such lines at a time. So clearing raises the rate of 8-byte messages to
-//! 1.15 times the rate without clearing, and to 1.6 times between cores that share no cache. It raises the bandwidth of
-//! 4 KiB messages to 2.2 times, and the bandwidth of long bodies to 3 times. The consumer clears lines when it looks
-//! for the next packet, so that the answer to a packet does not have to wait for the clearing. It clears bodies in the
-//! loop that copies them, which is the fastest way. (The idea that the entries of a ring themselves show if they are
-//! free is from FastForward: Giacomoni, Moseley and Vachharajani, 2008.)
+//! start this earlier, since it does nothing for a line that is present in the processor's own cache (measured on AMD
+//! Zen: 100 ns a line between cores that share no cache). If the consumer writes to a line, the line is no longer in
+//! the producer's cache, and the producer can prefetch several such lines at a time. So clearing raises the rate of
+//! 8-byte messages to 1.15 times the rate without clearing, and to 1.6 times between cores that share no cache. It
+//! raises the bandwidth of 4 KiB messages to 2.2 times, and the bandwidth of long bodies to 3 times. The consumer
+//! clears lines when it looks for the next packet, so that the answer to a packet does not have to wait for the
+//! clearing. It clears bodies in the loop that copies them, which is the fastest way. (The idea that the entries of a
+//! ring themselves show if they are free is from FastForward: Giacomoni, Moseley and Vachharajani, 2008.)
 //!
 //! # Soundness
 //! The other side may be buggy or hostile, and write anything at any time. This is no data race, because all access is
@@ -135,8 +136,8 @@ pub(super) struct Producer<P> {
     ring: usize,
     /// The state of the current ring.
     at: Written,
-    /// the states of the other rings.
-    parked: Box<[Written; RINGS]>,
+    /// The states of all rings. The entry of the current ring is outdated.
+    all: Box<[Written; RINGS]>,
     /// The position in the current ring from which on pushes return [`Push::AtCheck`].
     check_at: u64,
 }
@@ -147,7 +148,7 @@ struct Written {
     size: Size,
     /// Lines written since the start.
     position: u64,
-    /// The end of the known room.
+    /// The position up to which the producer knows that lines are free.
     room: u64,
     /// The lesser of `room` and `check_at`. A push of a short packet at an earlier position needs no other check.
     limit: u64,
@@ -173,8 +174,8 @@ impl<P: Place> Producer<P> {
     /// Returns a producer whose current ring is the first one. Nothing may have been sent through the rings of `place`
     /// before.
     pub(super) fn new(place: P) -> Self {
-        let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
-        Self { place, ring: 0, at: parked[0], parked, check_at: u64::MAX }
+        let all: Box<[_; RINGS]> = Box::new(std::array::from_fn(|ring| Written::new(place.ring(ring).0)));
+        Self { place, ring: 0, at: all[0], all, check_at: u64::MAX }
     }
 
     pub(super) fn place(&self) -> &P {
@@ -251,7 +252,7 @@ impl<P: Place> Producer<P> {
     /// Continues in another ring, and removes the check position. The consumer follows when it has read everything sent
     /// before. Returns false if the other ring has no room.
     pub(super) fn move_to(&mut self, ring: usize) -> bool {
-        let mut next = self.parked[ring];
+        let mut next = self.all[ring];
         next.make_room(self.place.ring(ring).1.load(Ordering::Acquire));
         if next.position >= next.room {
             return false;
@@ -260,7 +261,7 @@ impl<P: Place> Producer<P> {
         let at = &mut self.at;
         self.place.lines()[at.size.index(at.position)].publish(MOVED);
         at.position += 1;
-        self.parked[self.ring] = std::mem::replace(at, next);
+        self.all[self.ring] = std::mem::replace(at, next);
         self.ring = ring;
         self.place.go_to(ring);
         self.set_check_at(u64::MAX);
@@ -395,9 +396,9 @@ impl<P: Place> Producer<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Push {
     Done,
-    /// No room until the consumer reads on.
+    /// There is no room until the consumer has read more lines.
     Full,
-    /// More than half of the current ring.
+    /// The packet takes more than half of the current ring.
     TooLong,
     /// There is room, but the producer has reached the position at which the caller wants to check the ring.
     AtCheck,
@@ -411,9 +412,9 @@ pub(super) struct Consumer<P> {
     ring: usize,
     /// The state of the current ring.
     at: Read,
-    /// the states of the other rings.
-    parked: Box<[Read; RINGS]>,
-    /// True if the body of the last long packet was copied, which clears its lines.
+    /// The states of all rings. The entry of the current ring is outdated.
+    all: Box<[Read; RINGS]>,
+    /// True if the body of the latest long packet was copied, which clears its lines.
     body_copied: Cell<bool>,
     /// The number of lines that are read between two reports to the producer. It is half of the first ring: when
     /// everything was read, less than half is unreported, so there is room for the longest packet. The number is not
@@ -430,20 +431,20 @@ struct Read {
     position: u64,
     /// The number of these lines that are cleared.
     cleared: u64,
-    /// The last reported position.
+    /// The latest position that was reported to the producer.
     reported: u64,
 }
 
 impl<P: Place> Consumer<P> {
     pub(super) fn new(place: P) -> Self {
         let at = |ring| Read { size: Size::of(place.ring(ring).0), position: 0, cleared: 0, reported: 0 };
-        let parked: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
+        let all: Box<[_; RINGS]> = Box::new(std::array::from_fn(at));
         Self {
             place,
             ring: 0,
-            at: parked[0],
-            report_after: parked[0].size.lines / 2,
-            parked,
+            at: all[0],
+            report_after: all[0].size.lines / 2,
+            all,
             body_copied: Cell::new(false),
         }
     }
@@ -493,8 +494,8 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// Clears several lines as [`clear`](Self::clear) does, but does not check for the ring's end at each line, which
-    /// would double the time.
+    /// Clears several lines as [`clear`](Self::clear) does, but without a check for the ring's end at each line. Such
+    /// checks would double the time.
     #[inline(never)]
     fn clear_several(&mut self) {
         let Read { size, position, cleared, .. } = &mut self.at;
@@ -552,12 +553,12 @@ impl<P: Place> Consumer<P> {
         Pop::Long { head, body }
     }
 
-    /// Returns the body of the last long packet.
+    /// Returns the body of the latest long packet.
     pub(super) fn body(&self, len: usize) -> Body<'_, P> {
         Body { consumer: self, len }
     }
 
-    /// Continues behind the body of the last long packet.
+    /// Continues after the body of the latest long packet.
     pub(super) fn skip(&mut self, len: usize) {
         let lines = len.div_ceil(LINE) as u64;
         self.at.position += 1;
@@ -604,12 +605,12 @@ impl<P: Place> Consumer<P> {
     /// Follows the producer after [`Pop::Moved`].
     pub(super) fn move_to(&mut self, ring: usize) {
         self.report();
-        self.parked[self.ring] = std::mem::replace(&mut self.at, self.parked[ring]);
+        self.all[self.ring] = std::mem::replace(&mut self.at, self.all[ring]);
         self.ring = ring;
         self.place.go_to(ring);
     }
 
-    /// Tells the producer, in any ring, that nothing will be read any more.
+    /// Tells the producer in each ring that nothing will be read any more.
     pub(super) fn shut(self) {
         for ring in 0..RINGS {
             self.place.ring(ring).1.store(SHUT, Ordering::Release);
@@ -625,16 +626,17 @@ pub(super) enum Pop {
     Packet {
         len: usize,
     },
-    /// The number of [`Producer::notify`].
+    /// A number that [`Producer::notify`] has sent.
     Notice {
         number: u64,
     },
-    /// A long packet. `head` is the number of bytes of its head, which were copied, and `body` that of its body.
+    /// A long packet. `head` is the number of bytes of its head, which were copied, and `body` is the number of bytes
+    /// of its body.
     Long {
         head: usize,
         body: usize,
     },
-    /// The producer claims to continue in another ring, whose number must be checked.
+    /// The producer says that it continues in another ring, whose number must be checked.
     Moved {
         ring: usize,
     },
@@ -722,13 +724,15 @@ fn lines_for_long(body: usize) -> u64 {
     1 + body.div_ceil(LINE) as u64
 }
 
-/// The number of payload cells in a line, and the sizes in bytes of these cells together and of the whole line.
+/// The number of payload cells in a line.
 const CELLS: usize = 7;
+/// The number of bytes of payload in a line.
 const PAYLOAD: usize = size_of::<Payload>();
 
-/// A packet is long if its body has at least this number of bytes, and if its head fits in one line together with the
-/// lengths. For shorter bodies, to start a plain copy takes more time than it saves.
+/// A packet is long if its body has at least this number of bytes and its head at most [`HEAD_MAX`]. For shorter
+/// bodies, to start a plain copy takes more time than it saves.
 const BODY_MIN: usize = if cfg!(loom) { 56 } else { 512 };
+/// The largest head of a long packet, in bytes. It fits in one line together with the lengths of head and body.
 const HEAD_MAX: usize = PAYLOAD - size_of::<u64>();
 
 /// The payload of a line, in the form in which the receiver copies it out.

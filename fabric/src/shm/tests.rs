@@ -226,7 +226,7 @@ fn a_peer_that_writes_garbage_is_lost_and_others_are_not() {
     assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
     assert_eq!(packets(&mut receiver), [b"fine"]);
     let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
-    outgoing.claim().forge(1, 0xfffc, 0);
+    outgoing.connection().forge(1, 0xfffc, 0);
     let to = good.resolve(&receiver.address()).unwrap();
     assert_eq!(good.send(to, b"fine", &[]), Ok(Post::Done));
     let mut all = heard(&mut receiver);
@@ -344,7 +344,7 @@ fn stream(sender: &mut Shm, receiver: &mut Shm, mut enough: impl FnMut(&Shm) -> 
 fn rings_grow_with_traffic_under_a_budget() {
     let mut receiver = port();
     let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
-    // Two larger rings fit the budget.
+    // Two extra rings fit in the budget.
     for (count, sender) in senders.iter_mut().take(2).enumerate() {
         // The second sender has sent many packets through the small ring before, and has left that ring in between.
         let to = sender.resolve(&receiver.address()).unwrap();
@@ -362,7 +362,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     });
     let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
-    // A sender with a grown ring can send more packets before the receiver reads any than a sender without one.
+    // A sender with a extra ring can send more packets before the receiver reads any than a sender without one.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
         let to = sender.resolve(&receiver.address()).unwrap();
         let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();
@@ -376,8 +376,11 @@ fn rings_grow_with_traffic_under_a_budget() {
             fill(sender, &mut receiver) * 64
         })
         .collect();
-    let ungrown = SMALL.ring_bytes_min + SMALL.ring_bytes;
-    assert!(filled[0] > 2 * ungrown && filled[1] > 2 * ungrown && filled[2] < ungrown, "{filled:?}");
+    let without_extra = SMALL.ring_bytes_min + SMALL.ring_bytes;
+    assert!(
+        filled[0] > 2 * without_extra && filled[1] > 2 * without_extra && filled[2] < without_extra,
+        "{filled:?}"
+    );
     // The freed budget is available to others.
     senders.clear();
     assert_eq!(packets(&mut receiver).len(), 0);
@@ -387,14 +390,14 @@ fn rings_grow_with_traffic_under_a_budget() {
 
 #[test]
 fn a_way_to_a_ring_that_is_not_there_is_garbage() {
-    // The number of the current ring, of a ring that was not granted, and invalid numbers.
+    // Forges the number of the current ring, of a ring that was not granted, and invalid numbers.
     for ring in [0, 2, 3, u64::MAX] {
         let (mut receiver, mut bad) = (port(), port());
         let bad_peer = receiver.resolve(&bad.address()).unwrap();
         let to = bad.resolve(&receiver.address()).unwrap();
         assert_eq!(bad.send(to, b"fine", &[]), Ok(Post::Done));
         let Path::Connected(outgoing) = &bad.peers[to.0 as usize].path else { panic!("sent") };
-        outgoing.claim().forge(1, 0xffff, ring);
+        outgoing.connection().forge(1, 0xffff, ring);
         assert_eq!(heard(&mut receiver), [Heard::Packet(b"fine".to_vec()), Heard::Lost(bad_peer)]);
     }
 }
@@ -444,12 +447,12 @@ fn a_packet_that_rang_no_bell_is_found() {
         assert_eq!(receiver.poll(&mut sink), Ok(0));
     }
     let Path::Connected(outgoing) = &mut sender.peers[to.0 as usize].path else { panic!("sent") };
-    assert!(outgoing.claim().is_quiet());
+    assert!(outgoing.connection().is_quiet());
     assert_eq!(outgoing.push(b"2", [].as_slice()), Push::Done);
     let polls = (0..10_000).position(|_| receiver.poll(&mut sink).unwrap() > 0);
     assert!(polls.is_some_and(|polls| polls < 64 * SMALL.peers_max), "{polls:?}");
     assert!(
-        !matches!(&sender.peers[to.0 as usize].path, Path::Connected(outgoing) if outgoing.claim().is_quiet())
+        !matches!(&sender.peers[to.0 as usize].path, Path::Connected(outgoing) if outgoing.connection().is_quiet())
     );
 }
 

@@ -23,7 +23,7 @@ pub struct Config {
     /// The number of posts in a million that start a period in which the port answers every post with
     /// [`Post::Again`](crate::Post::Again).
     pub storms_per_million: u32,
-    /// The longest such period.
+    /// The maximum duration of a period in which the port answers every post with [`Post::Again`](crate::Post::Again).
     pub storm_ns: u64,
     /// Maximum delay of the report of a completion.
     pub completion_delay_ns: u64,
@@ -38,7 +38,8 @@ pub struct Config {
     pub exposures_max: usize,
     /// True if ports can read exposed memory. Otherwise a read reports that the memory is out of reach.
     pub reads: bool,
-    /// True if each incarnation of a rank has a new address, as a process has that takes any free port.
+    /// True if each incarnation of a rank has a new address, like a process that listens at any free port of the
+    /// network.
     pub moves: bool,
 }
 

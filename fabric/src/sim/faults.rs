@@ -1,11 +1,11 @@
-//! Faults on the driver's request, and fences.
+//! The faults that the caller of [`Net`](super::Net) injects, and fences.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::operation::{Kind, Operation};
 use super::world::{Node, Process, Ready, Standing, World};
 use super::{Cut, What};
-use crate::{Failure, PeerId, SplitMix64, registry::Registry};
+use crate::{Failure, PeerId, SplitMix64, registrations::Registrations};
 
 impl World {
     pub(super) fn start(&mut self, rank: u32) -> Process {
@@ -15,7 +15,7 @@ impl World {
             alive: true,
             paused: false,
             missed_from: 0,
-            registry: Registry::new(SplitMix64::new(self.rng.next_u64())),
+            registrations: Registrations::new(SplitMix64::new(self.rng.next_u64())),
             ready: VecDeque::new(),
             waiting: Vec::new(),
             peers: Vec::new(),
@@ -47,13 +47,13 @@ impl World {
     fn end_process(&mut self, process: Process, all_arrives: bool) {
         let rank = process.rank;
         let notice = self.rng.below(1 + 4 * self.config.costs.latency_ns);
-        let (now, registry) = (self.now, Registry::new(SplitMix64::new(0)));
+        let (now, registrations) = (self.now, Registrations::new(SplitMix64::new(0)));
         let node = self.node(rank);
         node.alive = false;
         node.missed_from = now + notice;
         node.ready.clear();
         node.waiting.clear();
-        node.registry = registry;
+        node.registrations = registrations;
         for to in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.pair(to, rank).unpolled = 0;
             self.end_stream(process, to, None, all_arrives);
@@ -154,7 +154,7 @@ impl World {
 
     /// Ends the operations under way from `from` to rank `to`: those that were posted to `peer`, or all of them if it
     /// is `None`. The packets, puts and changes before a random point (all of them if `all_arrives`) still arrive,
-    /// without use of the sender's memory; the later ones are lost.
+    /// without use of the sender's memory. The later ones are lost, and so are all gets.
     fn end_stream(&mut self, from: Process, to: u32, peer: Option<PeerId>, all_arrives: bool) {
         let mine = |operation: &Operation| {
             operation.origin == from

@@ -151,7 +151,7 @@ impl World {
                     Kind::Change { at, .. } => (at, Access::REMOTE_READ | Access::REMOTE_WRITE),
                     Kind::Send => return,
                 };
-                let place = self.node(at.rank).registry.remote(place, len, access);
+                let place = self.node(at.rank).registrations.remote(place, len, access);
                 let place = place.map(|(region, offset)| (region.clone(), offset));
                 let place = match (kind, place) {
                     (Kind::Change { .. }, Ok((_, offset))) if !offset.is_multiple_of(len) => {
@@ -190,7 +190,7 @@ impl World {
             Kind::Put { immediate, .. } => {
                 operation.read();
                 let data = operation.data.take().unwrap_or_default();
-                region.copy_in(offset, &data).expect("the registry checked the span");
+                region.copy_in(offset, &data).expect("the span was checked");
                 if let Some(immediate) = immediate {
                     self.node(target.rank).ready.push_back(Ready::Notified(origin, immediate));
                 }
@@ -229,7 +229,7 @@ impl World {
                 // Undefined contents.
                 _ => vec![0xa5; operation.len],
             };
-            into.region.copy_in(into.offset, &data).expect("the registry checked the span");
+            into.region.copy_in(into.offset, &data).expect("the span was checked");
         }
         self.complete(serial, result);
         self.operations.remove(&serial);
@@ -293,6 +293,6 @@ impl World {
 
 fn copy(region: &Region, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    region.copy_out(offset, &mut bytes).expect("the registry checked the span");
+    region.copy_out(offset, &mut bytes).expect("the span was checked");
     bytes
 }

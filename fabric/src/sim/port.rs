@@ -37,7 +37,7 @@ impl SimPort {
     #[must_use]
     pub fn registrations(&self) -> usize {
         let world = lock(&self.world);
-        if world.is_present(self.me) { world.nodes[&self.me.rank].registry.len() } else { 0 }
+        if world.is_present(self.me) { world.nodes[&self.me.rank].registrations.len() } else { 0 }
     }
 
     /// Posts an operation on parts of registered memory, or on `data`. A change uses neither.
@@ -54,7 +54,7 @@ impl SimPort {
         let Some(target) = world.admit(self.me, peer)? else { return Ok(Post::Again) };
         let node = world.node(self.me.rank);
         let part = |part: &Local| {
-            let (region, offset) = node.registry.local(*part, access)?;
+            let (region, offset) = node.registrations.local(*part, access)?;
             Ok(Part { region: region.clone(), offset, len: part.len })
         };
         let local: Vec<_> = parts.iter().map(part).collect::<Result<_, PortError>>()?;
@@ -225,13 +225,13 @@ impl Port for SimPort {
         if !world.is_present(self.me) {
             return Err(PortError::Unsupported { what: "register memory of an incarnation that has ended" });
         }
-        world.node(self.me.rank).registry.insert(region, span, access)
+        world.node(self.me.rank).registrations.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {
         let mut world = lock(&self.world);
         if world.is_present(self.me) {
-            world.node(self.me.rank).registry.remove(registration);
+            world.node(self.me.rank).registrations.remove(registration);
         }
     }
 
@@ -278,7 +278,7 @@ impl fmt::Debug for SimPort {
 
 impl Drop for SimPort {
     fn drop(&mut self) {
-        // During a panic this thread may hold the lock.
+        // During a panic this thread may hold the lock, so it must not wait for the lock.
         if let Ok(mut world) = self.world.try_lock() {
             world.retire(self.me);
         }

@@ -154,7 +154,7 @@ fn memory_is_read_and_written_late() {
         let (ours, local, theirs, remote) = pair.memory(2);
         assert_eq!(pair.a.put(pair.to_b, local.local(0, 1), remote.remote(0), OpId(1)), Ok(Post::Done));
         assert_eq!(pair.a.send_zcopy(pair.to_b, b"", local.local(0, 1), OpId(1)), Ok(Post::Done));
-        // Too early.
+        // Changes the byte before the operations have ended, which is too early.
         ours.copy_in(0, &[9]).unwrap();
         let (at_a, at_b) = pair.settle();
         assert_eq!(at_a, [ENDED, ENDED]);

@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use super::trace::{Mark, Trace};
 use super::{Config, Cut, Death, What, operation::Operation};
-use crate::{Address, Failure, OpId, Order, PeerId, PortError, SplitMix64, registry::Registry};
+use crate::{Address, Failure, OpId, Order, PeerId, PortError, SplitMix64, registrations::Registrations};
 
 /// One incarnation of a rank. A restart of the rank begins another one. Incarnations are counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +59,7 @@ pub(super) struct Node {
     pub(super) paused: bool,
     /// The time from which others know that the rank is dead.
     pub(super) missed_from: u64,
-    pub(super) registry: Registry,
+    pub(super) registrations: Registrations,
     pub(super) ready: VecDeque<Ready>,
     /// Operations of others that wait for this rank to poll.
     pub(super) waiting: Vec<u64>,
@@ -410,8 +410,8 @@ impl World {
         taken.then_some(Process { rank: to.rank, incarnation: node.incarnation })
     }
 
-    /// Schedules the events that waited for a packet or an operation from `from` to `to`. To be called when one of
-    /// these has ended.
+    /// Schedules the events that waited for a packet or an operation from `from` to `to`. Call it when such a packet or
+    /// operation has ended.
     pub(super) fn release(&mut self, from: u32, to: u32) {
         let now = self.now;
         for event in std::mem::take(&mut self.pair(from, to).parked) {

@@ -11,13 +11,14 @@ use crate::{
 /// Number of polls after which an operation counts as lost.
 const POLLS_MAX: usize = 3_000_000;
 
-/// After the end of a peer, a test posts to the peer before each of at most so many polls, until a post is refused.
+/// The largest number of polls after the end of a peer. Before each of these polls a test posts to the peer, until a
+/// post is refused.
 const POLLS_AFTER_END: usize = 20_000;
 
 /// The result of a posted operation.
 type Ended = Result<Result<(), Failure>, PortError>;
 
-/// Two connected ports, and the function that moves the medium between them.
+/// Two connected ports, and the function that lets the medium between them make progress.
 pub(crate) struct Ends<P> {
     a: P,
     to_b: PeerId,

@@ -30,7 +30,7 @@ pub(crate) struct Call {
     result: Option<Result<Vec<u8>, Ended>>,
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ended {
     TimedOut,

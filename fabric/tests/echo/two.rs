@@ -97,7 +97,7 @@ fn on_loopback() -> [Engine<Loopback, Both>; 2] {
     pair([hub.port(), hub.port()], Both::new)
 }
 
-/// Polls both until nothing happens.
+/// Polls both engines until nothing happens.
 fn settle(engines: &mut [Engine<Loopback, Both>; 2], now_ns: u64) {
     for _ in 0..10_000 {
         let events = engines.each_mut().map(|engine| {
@@ -186,7 +186,7 @@ fn a_call_that_fits_no_packet_ends_alone() {
     assert_eq!([echo.collect(long), echo.collect(short)], [Some(Err(Ended::TooLong)), Some(Ok(vec![7; 8]))]);
 }
 
-/// The keys of both are the same.
+/// The operations of both protocols have the same keys.
 #[test]
 fn each_gets_its_own_completions() {
     let net = Net::new(1, SimConfig::default());

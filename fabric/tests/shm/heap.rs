@@ -26,14 +26,14 @@ fn whatever_is_large_can_be_read() {
     }
     assert!(a.expose(to_b, &[0; 100_000]).is_none() && a.expose(to_b, &bytes.repeat(0)).is_none());
     assert!(a.expose(to_b, "short".repeat(10).as_bytes()).is_none());
-    // The peer has no heap, and cannot have one.
+    // The descriptors in these addresses are not that of the peer's heap.
     let exposure = a.expose(to_b, &bytes).unwrap();
     for address in [2 << 40, u64::MAX] {
         let read = b.read(to_a, Remote { address, ..exposure.at }, &mut [0]);
         assert!(matches!(read, Err(PortError::Unreachable { .. })));
     }
     assert_eq!(b.read(to_a, exposure.at, &mut [0]), Ok(true));
-    // For unknown peers.
+    // Both calls fail for an unknown peer.
     let stranger = PeerId(9);
     assert!(a.expose(stranger, &bytes).is_none());
     assert_eq!(b.read(stranger, exposure.at, &mut [0]), Err(PortError::PeerGone(stranger)));

@@ -79,7 +79,7 @@ fn survivors_go_on_when_processes_are_killed() {
     writeln!(std::io::stdout(), "{kills} processes killed, {packets} packets checked").unwrap();
 }
 
-/// The parent.
+/// The parent's state.
 struct Parent {
     port: Shm,
     /// The remote ports, by the process and the number of the port within it.
@@ -95,8 +95,9 @@ struct Parent {
 /// A port of a child.
 struct RemotePort {
     peer: PeerId,
-    /// The number of the next round from the peer, and of the next round to the peer.
+    /// The number of the next round from the peer.
     from: usize,
+    /// The number of the next round to the peer.
     to: usize,
     /// Number of notices from the peer.
     notices: u32,
@@ -291,12 +292,12 @@ fn place_of(remote: Remote) -> Vec<u8> {
     [remote.key.to_le_bytes(), remote.address.to_le_bytes()].concat()
 }
 
-/// The number of areas of the parent's memory, which is more than the number of ports alive at one time, and the size
-/// of an area in bytes, which is not a multiple of a word.
+/// The number of areas of the parent's memory. It is larger than the number of ports that exist at one time.
 const AREAS: usize = 16;
+/// The size of an area in bytes. It is not a multiple of a word.
 const AREA: usize = 301;
 
-/// Returns the descriptors and mappings of mailboxes in this process.
+/// Returns the numbers of descriptors and of mappings of samite's memory files in this process.
 fn traces() -> (usize, usize) {
     // This process's own heap stays.
     let counts = |line: &str| line.contains("memfd:samite-") && !line.contains("memfd:samite-heap");

@@ -33,7 +33,7 @@ fn ports_of_256_ranks_reach_one_another() {
         for port in &mut ports {
             assert_eq!(heard(port, addresses.len()), vec![b"among us".to_vec(); addresses.len()]);
         }
-        // Until the parent closes.
+        // Send until the parent has closed its port.
         let to = ports[0].resolve(&parent).unwrap();
         while send(&mut ports[0], to, b"more").is_ok() {}
         return;

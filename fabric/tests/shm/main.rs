@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use samite_fabric::shm::{Config, Shm};
 use samite_fabric::{Address, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 
-/// For all of these tests.
+/// The allocator of all these tests.
 #[global_allocator]
 static HEAP: samite_fabric::Heap = samite_fabric::Heap;
 
@@ -102,7 +102,7 @@ fn a_sender_learns_of_a_killed_receiver() {
     let to = port.resolve(&to).unwrap();
     send(&mut port, to, b"while it lives").unwrap();
     child.kill().unwrap();
-    // Not reaped yet: a zombie counts as dead.
+    // The process is not reaped yet. A zombie counts as dead.
     let error = (0..).find_map(|round| send(&mut port, to, &packet_of(round)).err());
     assert_eq!(error, Some(PortError::PeerGone(to)));
     let mut log = Log::default();
@@ -111,7 +111,7 @@ fn a_sender_learns_of_a_killed_receiver() {
     child.wait().unwrap();
 }
 
-/// The last round, by process.
+/// The number of the next round that must arrive, by process.
 #[derive(Default)]
 struct Rounds {
     next: std::collections::HashMap<u32, usize>,

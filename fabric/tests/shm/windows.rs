@@ -8,10 +8,13 @@ const TEST: &str = "windows::processes_change_and_write_one_memory";
 const CHILDREN: usize = 3;
 const ROUNDS: u64 = 20_000;
 
-/// Offsets of words in the memory: a sum, a lock, the counter that the lock protects, and the words of the children.
+/// The offset of the word that holds a sum.
 const SUM: usize = 0;
+/// The offset of the word that is a lock.
 const LOCK: usize = 8;
+/// The offset of the counter that the lock protects.
 const GUARDED: usize = 16;
+/// The offset of the words of the children.
 const OWN: usize = 64;
 const LEN: usize = OWN + 64 * CHILDREN;
 

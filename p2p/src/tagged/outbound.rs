@@ -44,7 +44,10 @@ pub(crate) fn send_at_once<P: Port>(
     let Out { port, link } = out;
     let state = link.peer(peer);
     let Some(path) = state.path() else { return false };
-    if !state.is_idle() || data.len() > state.immediate_max() || state.credit() < cost(data.len()) {
+    if !state.has_no_packets_queued()
+        || data.len() > state.immediate_max()
+        || state.credit() < cost(data.len())
+    {
         return false;
     }
     let head = EagerHead {
@@ -137,7 +140,7 @@ impl Tagged {
         self.set_deadline(out.link, id, deadline);
         let state = out.link.peer(peer);
         if state.has_answered()
-            && state.is_idle()
+            && state.has_no_packets_queued()
             && matches!(self.begin_message(out, peer, id), Ok(Turn::Sent))
         {
             return (id, false);

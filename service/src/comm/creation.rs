@@ -28,8 +28,9 @@ impl Comm {
     /// [`Error::PeerFailed`], at all ranks that live, if a rank fails or leaves meanwhile, or gives up the creation
     /// ([`Cause::LeftComm`](crate::Cause::LeftComm)); [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
     /// [`Error::Forked`]. [`Error::Exhausted`] if a rank has as many communicators as it may have: the parameter
-    /// `communicators_max`. If too few are left for all creations that are under way, all of these may fail. If a rank fails while the creation ends, the creation may succeed at some ranks and fail at
-    /// others. Operations in the communicator with the ranks at which it failed end with an error.
+    /// `communicators_max`. If too few are left for all creations that are under way, all of these may fail. If a rank
+    /// fails while the creation ends, the creation may succeed at some ranks and fail at others. Operations in the
+    /// communicator with the ranks at which it failed end with an error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -154,11 +155,12 @@ impl Comm {
         )
     }
 
-    /// Starts to create the communicator of a group as [`create_from_group`](Self::create_from_group) does, without waiting for the others.
+    /// Starts to create the communicator of a group as [`create_from_group`](Self::create_from_group) does, without
+    /// waiting for the others.
     ///
     /// # Errors
-    /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
-    /// the other errors of [`create_from_group`](Self::create_from_group).
+    /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`]
+    /// returns the other errors of [`create_from_group`](Self::create_from_group).
     pub fn icreate_from_group(&self, group: &crate::Group, tag: u32) -> Result<Creation<Self>, Error> {
         self.handle_result("icreate_from_group", self.begin_create_from_group(group, tag))
     }
@@ -219,9 +221,10 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
     parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
-/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`]. Every call
-/// that waits or tests makes progress with all creations of the process, so ranks may wait for several creations in
-/// different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this progress.
+/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`].
+/// Every call that waits or tests makes progress with all creations of the process, so ranks may wait for several
+/// creations in different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this
+/// progress.
 ///
 /// Dropping a `Creation` gives it up. The other ranks get [`Error::PeerFailed`] with
 /// [`Cause::LeftComm`](crate::Cause::LeftComm) from the creation. If the creation has already succeeded for them, they

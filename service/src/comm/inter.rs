@@ -24,8 +24,8 @@ impl Comm {
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup), the same at all ranks of both groups that live;
-    /// [`Error::InBothGroups`], [`Error::NeedsOneGroup`]; [`Error::InvalidRank`] if there is no such leader. If only the
-    /// leader's `remote_leader` is invalid, the others get [`Error::PeerFailed`] with the cause
+    /// [`Error::InBothGroups`], [`Error::NeedsOneGroup`]; [`Error::InvalidRank`] if there is no such leader. If only
+    /// the leader's `remote_leader` is invalid, the others get [`Error::PeerFailed`] with the cause
     /// [`Cause::LeftComm`](crate::Cause::LeftComm).
     ///
     /// ```
@@ -58,12 +58,12 @@ impl Comm {
         self.handle_result("create_intercomm", begun.and_then(Creation::finish))
     }
 
-    /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for the
-    /// others.
+    /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for
+    /// the others.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns
-    /// the other errors of [`create_intercomm`](Self::create_intercomm).
+    /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`]
+    /// returns the other errors of [`create_intercomm`](Self::create_intercomm).
     pub fn icreate_intercomm(
         &self,
         leader: Rank,
@@ -109,8 +109,8 @@ impl Comm {
         }
     }
 
-    /// Returns the remote group of an intercommunicator (`MPI_Comm_remote_group`); `None` if the communicator has one group
-    /// (`MPI_Comm_test_inter`).
+    /// Returns the remote group of an intercommunicator (`MPI_Comm_remote_group`); `None` if the communicator has one
+    /// group (`MPI_Comm_test_inter`).
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -132,8 +132,9 @@ impl Comm {
     }
 
     /// Creates a communicator of the ranks of both groups of this intercommunicator (`MPI_Intercomm_merge`). The ranks
-    /// that call it with `high` come behind those that do not, and each group keeps its order. All ranks of a group give
-    /// the same value. If both groups give the same value, the group that contains the lowest rank of the job comes first.
+    /// that call it with `high` come behind those that do not, and each group keeps its order. All ranks of a group
+    /// give the same value. If both groups give the same value, the group that contains the lowest rank of the job
+    /// comes first.
     ///
     /// All ranks of both groups call it, under the rules of [`dup`](Self::dup).
     ///
@@ -175,8 +176,8 @@ impl Comm {
         self.begin_creation(ranks, None, Choice::Colour(Some(0), i64::from(high)), member)
     }
 
-    /// Returns the ranks that take part in a creation by all ranks, in an order that is the same at all of them, and the
-    /// choice for a duplicate.
+    /// Returns the ranks that take part in a creation by all ranks, in an order that is the same at all of them, and
+    /// the choice for a duplicate.
     pub(super) fn all_ranks(&self) -> (samite_p2p::Group, Choice) {
         let own = self.members();
         let Some(Group(remote)) = self.remote_group() else { return (own.clone(), Choice::Group(own)) };

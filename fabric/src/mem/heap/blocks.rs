@@ -6,9 +6,9 @@
 //! enough, since untouched pages take no memory.
 //!
 //! There is no cache colouring: all blocks begin at the start of a page. All caches but the first-level cache are
-//! indexed by physical addresses, and the first-level cache has enough ways for the arrays of a loop. Sums over 2 to 8
-//! arrays of 64 KiB took the same time when the arrays began at different places of a page. Only sums over 16 arrays,
-//! more than the cache's 12 ways, took half as long. On the other hand, a copy by string instructions from block to
+//! indexed by physical addresses, and the first-level cache has enough ways for the arrays of a loop. When the arrays
+//! began at different places of a page, sums over 2 to 8 arrays of 64 KiB took the same time. Sums over 16 arrays, more
+//! than the cache's 12 ways, then took half as long. On the other hand, a copy by string instructions from block to
 //! block finds both ends aligned. A copy to an address 16 bytes behind the start of a cache line, where malloc puts its
 //! mapped blocks, took 1.4 times as long (an EPYC of 2024).
 
@@ -32,10 +32,11 @@ pub(super) struct Blocks {
 /// The free blocks of a class.
 #[derive(Clone, Copy, Default)]
 struct Lists {
-    /// Blocks with pages and old contents, and their number.
+    /// The first block of the list of blocks with pages, which have old contents. 0 if the list is empty.
     warm: u32,
+    /// The number of blocks with pages.
     warm_count: usize,
-    /// Blocks without pages: they read as zero.
+    /// The first block of the list of blocks without pages, which read as zero. 0 if the list is empty.
     empty: u32,
 }
 

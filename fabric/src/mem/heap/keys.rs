@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::blocks::GRANULE;
 
-/// The owner's side.
+/// The owner's state of the table.
 pub(super) struct Keys {
     /// Serial number of the next key.
     serial: AtomicU64,

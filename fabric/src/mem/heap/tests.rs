@@ -129,7 +129,7 @@ fn threads_share(arena: &'static Arena) {
                 let put = |block: Block, rng: &mut SplitMix64| {
                     let mut pool = pool.lock().unwrap();
                     pool.push(block);
-                    // The remaining blocks are freed.
+                    // At most 40 blocks stay in the pool. The caller frees the returned block.
                     let index = rng.below(pool.len() as u64) as usize;
                     (pool.len() > 40).then(|| pool.swap_remove(index))
                 };
@@ -210,7 +210,7 @@ fn only_whole_pages_go_back_to_the_system() {
         let used =
             || fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().blocks() as usize * 512;
         for len in [GRANULE, 2 * GRANULE, 4 * GRANULE] {
-            // More blocks than a free list keeps. Every second block is freed.
+            // The freed blocks, every second one, are more than the blocks whose pages a free list keeps.
             let layout = Layout::from_size_align(len, 1).unwrap();
             let blocks: Vec<_> = (0..(34 << 20) / len * 2).map(|_| slice(arena, len)).collect();
             let (mut freed, mut left) = (Vec::new(), Vec::new());
@@ -291,7 +291,7 @@ fn children_of_forks_allocate_elsewhere_while_threads_allocate() {
 
 #[test]
 fn nobody_waits_long_for_the_arena_to_be_made() {
-    let once = Once::new();
+    let once = MadeOnce::new();
     let (begun, end) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -105,7 +105,7 @@ impl Marks {
                 .all(|word| self.taken[word].load(Ordering::Acquire) & !self.word(word) == 0)
     }
 
-    /// Forgets all marks, while all is quiet.
+    /// Forgets all marks. The caller has checked that the memory is quiet.
     pub(super) fn reset(&self) {
         for word in self.taken.iter().chain(&self.marked) {
             word.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Offers of providers whose hardware few machines have. These providers would return them for the hints that this port
-//! passes: `FI_MSG | FI_RMA`, both context modes, and all modes of registration in [`Plan`](super::Plan). The values
-//! were read in the source files that are named at each offer. The files are from libfabric v1.17.0, and for cxi, which
-//! came later, from v2.5.1. None of these providers orders reads after writes (`FI_ORDER_RAW`).
+//! passes: `FI_MSG | FI_RMA`, both context modes, and all rules of registration that the port supports (`MR_MODES`).
+//! The values were read in the source files that are named at each offer. The files are from libfabric v1.17.0, and for
+//! cxi, which came later, from v2.5.1. None of these providers orders reads after writes (`FI_ORDER_RAW`).
 
 use samite_fabric_sys as sys;
 

@@ -57,7 +57,7 @@ impl Rules {
     /// Posts an operation on local memory by a call of `post`, to which it passes the descriptor of the provider below.
     ///
     /// # Safety
-    /// As for the imitated call.
+    /// The caller meets the conditions of the imitated call.
     unsafe fn post(
         &self,
         context: *mut c_void,

@@ -33,8 +33,7 @@ pub(super) fn table(below: sys::fi_ops_mr) -> sys::fi_ops_mr {
 /// no descriptor is given and none is needed.
 ///
 /// # Safety
-/// `descriptor` is null or that of an open registration.
-/// `descriptor` is null or that of an open registration.
+/// `descriptor` is null, or is the descriptor of an open registration.
 pub(super) unsafe fn described(
     rules: &Rules,
     descriptor: *mut c_void,

@@ -12,7 +12,7 @@ const PACKET: usize = 9000;
 /// The number of steps for which the test waits for a report of the loss after the peer was killed. If there is no
 /// report by then, no operation was under way when the peer died, so none will report the loss.
 const STEPS_AFTER: usize = 1000;
-/// The variable with the path at which the peer, which runs this same program, finds its parent.
+/// The environment variable with the path at which the peer, which runs this same program, finds its parent.
 const RENDEZVOUS: &str = "SAMITE_TEST_RENDEZVOUS";
 
 #[test]

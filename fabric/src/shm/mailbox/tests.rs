@@ -16,7 +16,7 @@ const ONE_SLOT: Config = Config {
 /// The steps of a sender, from its first to its last. The test kills the sender after each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    Claim,
+    Reserve,
     Allocate,
     Name,
     Open,
@@ -32,11 +32,11 @@ enum Step {
     Wish,
     MarkWish,
     CallWish,
-    /// The large ring contains the mark that the sender continues in the grown ring, if that was granted.
-    MoveToGrown,
-    WriteGrown,
-    PublishGrown,
-    /// The ring was quiet.
+    /// The large ring contains the mark that the sender continues in the extra ring, if that was granted.
+    MoveToExtra,
+    WriteExtra,
+    PublishExtra,
+    /// The sender marks its slot, because the ring was quiet.
     MarkSent,
     CallSent,
     Close,
@@ -46,7 +46,7 @@ enum Step {
 
 impl Step {
     const ALL: [Self; 22] = [
-        Self::Claim,
+        Self::Reserve,
         Self::Allocate,
         Self::Name,
         Self::Open,
@@ -60,9 +60,9 @@ impl Step {
         Self::Wish,
         Self::MarkWish,
         Self::CallWish,
-        Self::MoveToGrown,
-        Self::WriteGrown,
-        Self::PublishGrown,
+        Self::MoveToExtra,
+        Self::WriteExtra,
+        Self::PublishExtra,
         Self::MarkSent,
         Self::CallSent,
         Self::Close,
@@ -70,7 +70,7 @@ impl Step {
         Self::CallClosed,
     ];
 
-    /// Performs the part of [`Remote::claim`], [`ring::Producer`] and [`Claim`] in this step.
+    /// Performs the part of [`Remote::reserve`], [`ring::Producer`] and [`Connection`] in this step.
     fn take(self, remote: &Remote, owner: Process) {
         let (slot, bell) = (&remote.slots[0], &remote.header().bell);
         let granted = || slot.answer.load(Ordering::Acquire) == GRANTED;
@@ -90,7 +90,7 @@ impl Step {
             line.publish(0xffff);
         };
         match self {
-            Self::Claim => slot.owner.store(Phase::Claimed.word(owner), Ordering::Relaxed),
+            Self::Reserve => slot.owner.store(Phase::Reserved.word(owner), Ordering::Relaxed),
             Self::Allocate => remote.file.allocate(remote.layout.first_rings(0)).unwrap(),
             Self::Name => slot.sender.store(random().unwrap(), Ordering::Relaxed),
             Self::Open => slot.owner.store(Phase::Open.word(owner), Ordering::Release),
@@ -102,10 +102,10 @@ impl Step {
             Self::WriteLarge => write(b"a long one", LARGE),
             Self::PublishLarge => ring(LARGE).lines[0].publish(10),
             Self::Wish => slot.wish.store(1, Ordering::Relaxed),
-            Self::MoveToGrown if granted() => mark(LARGE, GROWN),
-            Self::WriteGrown if granted() => write(b"and more", GROWN),
-            Self::PublishGrown if granted() => ring(GROWN).lines[0].publish(8),
-            Self::MoveToGrown | Self::WriteGrown | Self::PublishGrown => {}
+            Self::MoveToExtra if granted() => mark(LARGE, EXTRA),
+            Self::WriteExtra if granted() => write(b"and more", EXTRA),
+            Self::PublishExtra if granted() => ring(EXTRA).lines[0].publish(8),
+            Self::MoveToExtra | Self::WriteExtra | Self::PublishExtra => {}
             Self::Close => slot.owner.store(Phase::Closed.word(owner), Ordering::Release),
         }
     }
@@ -152,11 +152,11 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
                 assert_eq!(sender.send(to, b"new", &[]), Ok(Post::Done), "{last:?}, {looks}");
                 heard.extend(packets(&mut receiver));
             }
-            // Nothing is granted unless the receiver looks.
+            // No extra ring is granted unless the receiver polls.
             let expected = [
                 (last >= Step::Publish).then_some(&b"left behind"[..]),
                 (last >= Step::PublishLarge).then_some(b"a long one"),
-                (last >= Step::PublishGrown && looks).then_some(b"and more"),
+                (last >= Step::PublishExtra && looks).then_some(b"and more"),
                 Some(b"new"),
             ];
             let expected = expected.into_iter().flatten().map(|packet| Heard::Packet(packet.to_vec()));
@@ -169,16 +169,16 @@ fn a_sender_that_dies_at_any_step_wastes_its_slot_until_another_asks() {
 #[test]
 fn one_word_holds_a_phase_and_its_owner() {
     let owner = Process { pid: (1 << 22) - 1, start: (1 << 40) - 1 };
-    for phase in [Phase::Claimed, Phase::Open, Phase::Closed] {
+    for phase in [Phase::Reserved, Phase::Open, Phase::Closed] {
         assert_eq!(Phase::parse(phase.word(owner)), Some((phase, owner)));
     }
     assert_eq!(Phase::parse(FREE), None);
 }
 
-/// Senders in many threads claim slots at the same time. Each gets a slot of its own, and no packet is lost or appears
-/// in another sender's ring.
+/// Senders in many threads reserve slots at the same time. Each gets a slot of its own, and no packet is lost or
+/// appears in another sender's ring.
 #[test]
-fn claims_from_many_threads_do_not_collide() {
+fn senders_in_many_threads_get_slots_of_their_own() {
     let config = Config { peers_max: 8, ..ONE_SLOT };
     let mut receiver = Shm::open(&config).unwrap();
     let address = receiver.address();
@@ -207,7 +207,7 @@ fn claims_from_many_threads_do_not_collide() {
             _ => None,
         });
         let mut numbers: Vec<u8> = numbers.collect();
-        // Each claim is a sender of its own, and senders are not ordered among each other.
+        // Each packet is from another sender, and the packets of different senders have no order.
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(0..count));
     }

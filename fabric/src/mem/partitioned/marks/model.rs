@@ -6,7 +6,7 @@ use loom::sync::Arc;
 
 use super::*;
 
-/// The marks of two partitions of one number each.
+/// Two partitions, each of one number, and their marks.
 struct Model {
     marks: Marks,
     parts: [UnsafeCell<u64>; 2],

@@ -6,7 +6,7 @@ use crate::{Access, Failure, Local, PortError, Region, Registration, Remote, rng
 
 /// Registered regions by slot, with keys that a peer must know and that are never reused.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(crate) struct Registrations {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
     keys: SplitMix64,
@@ -30,7 +30,7 @@ impl Entry {
     }
 }
 
-impl Registry {
+impl Registrations {
     pub(crate) fn new(keys: SplitMix64) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), keys }
     }
