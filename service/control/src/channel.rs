@@ -13,14 +13,15 @@ use crate::printable::one_line;
 /// The longest line that a rank or an agent may send, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that a turn reads from a socket: some hundred messages.
+/// The number of bytes after which a turn stops reading from its socket. That is some hundred messages.
 const TURN_BYTES: usize = 64 << 10;
 
 /// One end of a connection over a stream socket. Neither reading nor writing blocks; bytes that the other end does not
 /// accept yet wait in a queue.
 ///
-/// A caller that receives until [`Incoming::Nothing`] takes a *turn*. A turn reads a bounded number of bytes, however
-/// fast the other end writes, so that one connection cannot keep a thread from the others.
+/// The calls of [`receive`](Self::receive) up to the one that returns [`Incoming::Nothing`] are a *turn*. A turn reads
+/// a bounded number of bytes, however fast the other end writes, so that no connection keeps its thread from other
+/// connections.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
@@ -31,7 +32,8 @@ pub struct Channel {
     allowance: usize,
     /// True if the last turn ended because it had read `TURN_BYTES`.
     has_more: bool,
-    /// The reason why nothing can be sent any more, until [`Channel::receive`] has returned it.
+    /// The error after which nothing more can be sent. [`Channel::receive`] takes it from here and returns it, once it
+    /// has returned all messages that have arrived.
     broken: Option<Errno>,
 }
 
@@ -43,17 +45,17 @@ pub enum Incoming<M> {
     /// No whole message has arrived yet, or this turn has read as much as it may. All whole lines that were read have
     /// been returned, so the socket is readable if more has arrived.
     Nothing,
-    /// The other end is closed, and everything that it sent has been received.
+    /// The other end is closed, and all whole messages that arrived have been returned.
     Closed,
 }
 
-/// The reason why a connection cannot go on.
+/// An error of a connection. After [`Malformed`](Self::Malformed), the next line can still be received.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// A line longer than the limit.
     #[error("the received line is longer than {0} bytes")]
     LineTooLong(usize),
-    /// A line that is not the expected message.
+    /// A received line that is not the expected message, or a message that cannot be written as JSON.
     #[error("the received line is no message of this protocol: {}", one_line(&.0.to_string()))]
     Malformed(#[source] serde_json::Error),
     /// The socket itself failed.
@@ -62,12 +64,12 @@ pub enum ChannelError {
 }
 
 impl Channel {
-    /// Returns a channel over a connected socket, with lines of at most [`LINE_BYTES_MAX`] bytes.
+    /// Returns a channel over a connected socket, with [`LINE_BYTES_MAX`] as the limit for received lines.
     pub fn new(socket: impl Into<OwnedFd>) -> Channel {
         Channel::with_line_limit(socket, LINE_BYTES_MAX)
     }
 
-    /// Returns a channel with another limit for its lines.
+    /// Returns a channel over a connected socket, with `line_bytes_max` as the limit for received lines.
     pub fn with_line_limit(socket: impl Into<OwnedFd>, line_bytes_max: usize) -> Channel {
         let socket = socket.into();
         Channel {
@@ -81,7 +83,7 @@ impl Channel {
         }
     }
 
-    /// Returns the same channel with another limit for its lines.
+    /// Returns the same channel with `line_bytes_max` as the limit for received lines.
     pub fn allowing(self, line_bytes_max: usize) -> Channel {
         Channel { line_bytes_max, ..self }
     }
@@ -96,7 +98,7 @@ impl Channel {
         self.receive_line(false)
     }
 
-    /// Returns true if the last turn ended although more may have arrived.
+    /// Returns true if the last turn ended at its limit, so that the socket may hold more bytes.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
@@ -157,8 +159,9 @@ impl Channel {
         self.flush();
     }
 
-    /// Sends as much of the queue as the other end accepts now. If nothing can be sent any more, drops the
-    /// queue; [`receive`](Self::receive) reports the error after the last message.
+    /// Sends as much of the queue as the other end accepts now. If the connection is broken, drops the queue. After the
+    /// last message, [`receive`](Self::receive) then returns the error, or [`Incoming::Closed`] if the other end has
+    /// closed the connection.
     pub fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.outbound.len() {

@@ -1,4 +1,4 @@
-//! A rank's connection to the launcher's agent on the rank's host.
+//! A rank's control connection: to the agent of its host, or to a rendezvous.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,35 +12,39 @@ use crate::{
 /// The longest address that can be published, in bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// The largest number of peers in one message. A peer takes at most 300 bytes, and a line may have 64 KiB.
+/// The largest number of peers in one message. The statistics of a peer take at most 300 bytes, and a line may have
+/// 64 KiB.
 const PEERS_MAX: usize = 200;
 
-/// A rank's connection to the launcher's agent on the rank's host. No call blocks.
+/// A rank's control connection: to the agent of its host, or to a rendezvous. No call blocks.
 ///
-/// Dropping the value is the same as [`close`](Self::close).
+/// If the value is dropped, the connection ends without a message. To an agent this means the same as
+/// [`close`](Self::close). A rendezvous reports that the rank has failed ([`Ending::Gone`]).
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel,
-    /// Reports of ends that arrived in the same message as a report that `poll` has returned.
+    /// The exits that have arrived, and that `poll` has not returned yet. One message may carry several exits, and
+    /// `poll` returns one at a time.
     ended: VecDeque<RankExit>,
     is_closed: bool,
 }
 
-/// A notice from the launcher to a rank.
+/// A notice from the launcher, or from a rendezvous, to a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The answer to [`Connection::request_address`].
+    /// The address of another rank: the answer to [`Connection::request_address`], or a report that the rank was
+    /// restarted.
     Address {
-        /// The requested rank.
+        /// The other rank.
         rank: u32,
-        /// The bytes that the requested rank has published.
+        /// The address that the other rank has published.
         address: Vec<u8>,
-        /// The incarnation of that rank that published them.
+        /// The incarnation of the other rank that has published the address.
         incarnation: u32,
     },
-    /// A rank has ended. Every other rank gets this notice. Earlier messages of that rank may still be under way. A
-    /// second notice about the same incarnation may follow, if the rank has failed after it had left, or is not
-    /// restarted after all.
+    /// A rank has ended. Every other rank that runs gets this notice. Messages that the rank sent before its end may
+    /// still be under way. A second notice about the same incarnation may follow, if the rank fails after it has left,
+    /// or if its restart is cancelled.
     Died {
         /// The rank that ended.
         rank: u32,
@@ -57,18 +61,18 @@ pub enum Notice {
         rank: u32,
         /// The rank's incarnation.
         incarnation: u32,
-        /// True if it is stopped now.
+        /// True if the process is stopped now.
         is_stopped: bool,
     },
-    /// A living rank has given up this one by its own decision: see [`Connection::give_up`].
+    /// Another rank has given up this rank by its own decision: see [`Connection::give_up`].
     GaveUp {
-        /// The rank that has given up this one.
+        /// The rank that has given up this rank.
         rank: u32,
-        /// The incarnation of that rank.
+        /// The incarnation of `rank`.
         incarnation: u32,
-        /// The incarnation of this rank that the other rank has given up.
+        /// The incarnation of this rank that was given up.
         verdict_on: u32,
-        /// The reason.
+        /// The reason for the verdict.
         why: String,
     },
     /// The launcher asks for this rank's activity: see [`Connection::tell`].
@@ -83,7 +87,8 @@ pub enum Notice {
         /// The reason, as a sentence.
         why: String,
     },
-    /// The agent is gone, so no further notice will come. Reported once. This process is about to be killed.
+    /// The agent or the rendezvous has closed the connection, so no further notice will come. Returned once. If it was
+    /// an agent, this process is about to be killed.
     LauncherGone,
 }
 
@@ -125,7 +130,7 @@ impl Connection {
         Ok(self.channel.send(&FromRank::GaveUp { rank, incarnation, why })?)
     }
 
-    /// Returns the next notice, if there is one. Takes one system call if there is none.
+    /// Returns the next notice, if there is one. Costs one system call if there is no notice.
     pub fn poll(&mut self) -> Result<Option<Notice>, ControlError> {
         if let Some(notice) = self.next_ended() {
             return Ok(Some(notice));
@@ -163,7 +168,7 @@ impl Connection {
         Some(Notice::Died { rank, incarnation, ending, returns })
     }
 
-    /// Reports this rank's activity so far, and statistics of its peers.
+    /// Reports this rank's activity so far, and the statistics of `peers`.
     pub fn tell(&mut self, figures: Figures, peers: &[PeerStats]) -> Result<(), ControlError> {
         self.channel.send(&FromRank::Figures(Box::new(figures)))?;
         for part in peers.chunks(PEERS_MAX) {
@@ -172,26 +177,28 @@ impl Connection {
         Ok(())
     }
 
-    /// Reports that this rank has finished its part; it gets no more notices. The other ranks learn that it has left
-    /// when its process has exited with code 0, or still runs a second later; and that it has failed if the process
-    /// fails, now or later.
+    /// Reports that this rank has finished its part, and closes the connection. The agent reports to the other ranks
+    /// that this rank has left when its process has exited with code 0, or still runs a second later; and that it has
+    /// failed if the process fails, now or later. A rendezvous does not see the process, and reports at once that the
+    /// rank has left.
     pub fn close(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Closed)?)
     }
 
-    /// Reports that this rank has finished: the other ranks learn that it has left, and it gets no more notices. Its
-    /// process may fail afterwards without being reported.
+    /// Reports that this rank has finished, and closes the connection. The other ranks are informed at once that it has
+    /// left. A later failure of its process is not reported.
     pub fn leave(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Leave)?)
     }
 
-    /// Reports that this rank has failed, because of a panic; it gets no more notices.
+    /// Reports that this rank has failed because of a panic, and closes the connection.
     pub fn panicked(mut self) -> Result<(), ControlError> {
         Ok(self.channel.send(&FromRank::Panicked)?)
     }
 }
 
-/// Readable if [`Connection::poll`] may have a notice.
+/// The descriptor becomes readable when a message arrives. Call [`Connection::poll`] until it returns `None` before
+/// waiting for that, because it may hold notices that have arrived earlier.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

@@ -6,13 +6,13 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
-/// The end of a rank, as the agent of its host saw it.
+/// The way in which a rank has ended, as far as its agent, the coordinator or the rendezvous can tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// The rank left without failing: it reported so, or its process exited with 0, or it closed its world and
-    /// continued.
+    /// The rank left without failing: it reported so, or its process exited with code 0, or it closed its world and its
+    /// process continued. Also if its agent has closed the connection, because the rank broke the control protocol.
     Left,
     /// The rank panicked, as it reported itself.
     Panicked,
@@ -21,26 +21,29 @@ pub enum Ending {
         /// The exit code, 1 to 255.
         code: i32,
     },
-    /// A signal killed its process.
+    /// A signal killed the rank's process.
     Killed {
         /// The signal's number.
         signal: i32,
         /// True if the kernel reports a core dump.
         core: bool,
     },
-    /// The rank's connection to the rendezvous closed without a message, as happens when its process ends.
+    /// The rank's connection to the rendezvous closed before the rank reported that it leaves, as happens when its
+    /// process ends; or the rendezvous closed the connection, because the rank broke the control protocol.
     Gone,
-    /// The rank's host, or the agent there, is unreachable. The rank counts as failed, and is killed if it still runs.
+    /// The rank's host, or the agent there, is unreachable. The rank counts as failed. Its agent kills it if it still
+    /// runs; a rendezvous cannot.
     Lost {
-        /// The name that the user gave the host.
+        /// The name that the user gave the host. A rendezvous knows no such name, and writes `of rank` and the rank.
         host: String,
-        /// The observation.
+        /// The error by which the loss was detected.
         how: String,
     },
 }
 
 impl Ending {
-    /// Returns the exit code that a shell reports for such an end: the process's own, or 128 + signal.
+    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or 128
+    /// + signal. A panic has Rust's code 101, even if the process has not exited, and a lost rank has 255.
     pub fn exit_code(&self) -> u8 {
         match *self {
             Ending::Left => 0,
@@ -63,7 +66,7 @@ impl From<ExitStatus> for Ending {
     }
 }
 
-/// Reads as the rest of a sentence: "rank 3 …".
+/// Writes the rest of a sentence that begins with "rank 3".
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

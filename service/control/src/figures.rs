@@ -12,7 +12,7 @@ use crate::printable::one_line;
 /// Serde writes it as an object whose keys are the names of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Time since its start, nanoseconds.
+    /// Time since the rank's start, nanoseconds.
     pub age_ns: u64,
     /// Messages sent.
     pub sent: u64,
@@ -22,17 +22,17 @@ pub struct Figures {
     pub received: u64,
     /// Bytes of the received messages.
     pub bytes_received: u64,
-    /// Messages that came before their receive.
+    /// Messages that arrived before a receive that matches them.
     pub unexpected: u64,
-    /// Messages that wait for their receive now.
+    /// Messages that wait now for a receive that matches them.
     pub unexpected_messages: usize,
-    /// The largest number of messages that waited for their receive at a time.
+    /// The largest number of messages that waited at one time for a receive that matches them.
     pub unexpected_max: u64,
-    /// Requests that are not finished, or not yet collected.
+    /// Requests that are not finished, or whose result the caller has not collected yet.
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Time spent waiting in calls without progress, nanoseconds.
+    /// Time for which calls have waited without progress, nanoseconds.
     pub waited_ns: u64,
     /// The oldest operation that has not ended.
     pub awaits: Option<Awaits>,
@@ -50,11 +50,12 @@ pub struct Awaits {
     /// The significant bits of the tag: 2⁶⁴-1 for an exact tag, 0 for any tag.
     #[serde(default = "all_bits")]
     pub mask: u64,
-    /// Bytes in the buffer.
+    /// The length of the buffer, in bytes.
     pub bytes: usize,
-    /// Time since its start, nanoseconds.
+    /// Time since the operation's start, nanoseconds.
     pub age_ns: u64,
-    /// The awaited event: `address`, `room`, `match`, `message`, `bytes` or `fin`.
+    /// The awaited event: `address`, `room`, `match`, `message`, `bytes`, `fin` or `marks`. They are the variants of
+    /// `samite::Awaited`, in lower case.
     pub awaited: String,
     /// For a receive whose message has not arrived: the number of unexpected messages from the peer with other tags.
     #[serde(default)]
@@ -69,7 +70,8 @@ const fn all_bits() -> u64 {
     u64::MAX
 }
 
-/// Messages exchanged with one rank, in all its incarnations. A message counts from its first packet.
+/// The numbers of messages exchanged with one rank, in all its incarnations. A message is counted with its first
+/// packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStats {
     /// The other rank.
@@ -86,18 +88,18 @@ pub struct PeerStats {
     pub rendezvous_received: u64,
     /// Bytes of all messages received.
     pub bytes_received: u64,
-    /// Messages that came before their receive.
+    /// Messages that arrived before a receive that matches them.
     pub unexpected: u64,
 }
 
 impl PeerStats {
-    /// Messages sent, by either protocol.
+    /// Returns the number of messages sent, eager and by rendezvous.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.eager_sent + self.rendezvous_sent
     }
 
-    /// Messages received, by either protocol.
+    /// Returns the number of messages received, eager and by rendezvous.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.eager_received + self.rendezvous_received

@@ -1,4 +1,4 @@
-//! The mutual proof of the launcher and the agent of another host.
+//! The handshake by which the coordinator and the supervisor of another host authenticate each other.
 //!
 //! ```text
 //! samite run (coordinator)                               supervisor of a host
@@ -13,7 +13,7 @@
 //! the supervisor connected. So no secret is sent, no proof is valid a second time, and neither side acts on a message
 //! before it has the proof of the other side. Because a proof contains the address, a process that listens at a wrong
 //! address cannot relay the messages to the coordinator and then take the agent's place. A process that can change
-//! packets in transit can do so, since nothing is encrypted.
+//! packets in transit can take the agent's place, since the connection is not encrypted.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ pub struct Challenge {
     pub nonce: Nonce,
 }
 
-/// The supervisor's only message.
+/// The supervisor's only message. The agent sends all later messages of that side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -55,7 +55,7 @@ pub struct Hello {
     pub proof: Proof,
 }
 
-/// The coordinator's answer to a hello with a right proof. All later messages of the connection are for the agent.
+/// The coordinator's answer to a hello with a right proof. The coordinator's later messages are for the agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {

@@ -8,8 +8,9 @@
 //! writing never block, and malformed input is an error of that connection. A turn reads a bounded number of bytes from
 //! a connection, so that no connection keeps a process from its other connections.
 //!
-//! A rendezvous speaks the same protocol without a launcher, and one of the ranks may serve it. So the server and its
-//! [`Registry`] are here too, and so is the table of all settings, which a launcher checks before it starts ranks.
+//! A rendezvous speaks the control protocol with ranks that have no launcher, and one of the ranks may serve it. So its
+//! server and the [`Registry`] are here too, and so is the table of all settings, which a launcher checks before it
+//! starts ranks.
 //!
 //! The crate is internal to Samite: programs depend on `samite`.
 

@@ -3,9 +3,9 @@
 //! Any process that reaches the socket can connect, so the cost of such a connection is bounded. Limits apply to the
 //! number of connections, the number accepted in a turn, the bytes read from each, and the time for which each is kept.
 //! The first line must be the hello; anything else closes the connection. If there are too many connections, the
-//! listener takes the host that has most of them, and closes the oldest connection of that host. A hello may take a
-//! round trip, in which an unauthenticated client can make hundreds of connections. Under this rule they displace only
-//! connections from the client's own host.
+//! listener finds the host from which most of them were made, and closes the oldest connection from that host. A
+//! correct process may need a round trip before it sends its hello. In that time another process can make hundreds of
+//! connections, and under this rule it displaces only connections from its own host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,7 +23,7 @@ use super::{Channel, Incoming};
 #[derive(Debug)]
 pub struct Listener<C> {
     socket: TcpListener,
-    /// The oldest first.
+    /// The connections in order of their age, the oldest first.
     connections: VecDeque<Unidentified<C>>,
     /// Until this time no connection is accepted, because the system failed to accept one.
     shut_until: Option<Instant>,
@@ -66,8 +66,9 @@ impl<C> Listener<C> {
         &self.socket
     }
 
-    /// Accepts connections and reads hellos, within the bounds of one turn. Returns the connections that have sent a
-    /// hello. `prepare` configures a new connection, or refuses it.
+    /// Accepts connections and reads hellos: at most [`ACCEPTED_MAX`] connections, and from each as much as its channel
+    /// reads in a turn. Returns the connections that have sent a hello. `prepare` configures a new connection; if it
+    /// returns `None`, the connection is closed.
     pub fn turn<M: DeserializeOwned>(
         &mut self,
         now: Instant,
@@ -96,8 +97,8 @@ impl<C> Listener<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // accept(2) takes a descriptor before it looks for a connection, so it fails even without a waiting
-                // connection.
+                // accept(2) allocates a descriptor before it looks for a connection, so without a free descriptor it
+                // fails even if no connection waits.
                 Err(_) if !self.has_waiting() => break,
                 // The system cannot accept a connection, for example because the process has no descriptor left.
                 // Closing a connection gives one back.
@@ -109,10 +110,10 @@ impl<C> Listener<C> {
         }
         for connection in std::mem::take(&mut self.connections) {
             let until = connection.until;
-            match connection.hear() {
-                Heard::Hello(found) => identified.push(found),
-                Heard::Nothing(connection) if now < until => self.connections.push_back(connection),
-                Heard::Nothing(_) | Heard::Garbage => {}
+            match connection.try_hello() {
+                HelloAttempt::Hello(found) => identified.push(found),
+                HelloAttempt::Pending(connection) if now < until => self.connections.push_back(connection),
+                HelloAttempt::Pending(_) | HelloAttempt::Invalid => {}
             }
         }
         identified
@@ -133,9 +134,9 @@ impl<C> Listener<C> {
         }
         let most = counts.values().max();
         let index = self.connections.iter().position(|connection| counts.get(&connection.origin) == most)?;
-        match self.connections.remove(index)?.hear() {
-            Heard::Hello(identified) => Some(identified),
-            Heard::Nothing(_) | Heard::Garbage => None,
+        match self.connections.remove(index)?.try_hello() {
+            HelloAttempt::Hello(identified) => Some(identified),
+            HelloAttempt::Pending(_) | HelloAttempt::Invalid => None,
         }
     }
 
@@ -153,20 +154,22 @@ impl<C> Listener<C> {
     }
 }
 
-enum Heard<C, M> {
+/// The result of reading the first line of a connection. `Invalid` means that the connection is of no use: it is
+/// closed, or its first line is not a hello.
+enum HelloAttempt<C, M> {
     Hello(Identified<C, M>),
-    Nothing(Unidentified<C>),
-    Garbage,
+    Pending(Unidentified<C>),
+    Invalid,
 }
 
 impl<C> Unidentified<C> {
-    fn hear<M: DeserializeOwned>(mut self) -> Heard<C, M> {
+    fn try_hello<M: DeserializeOwned>(mut self) -> HelloAttempt<C, M> {
         match self.channel.receive_first() {
             Ok(Incoming::Message(hello)) => {
-                Heard::Hello(Identified { channel: self.channel, context: self.context, hello })
+                HelloAttempt::Hello(Identified { channel: self.channel, context: self.context, hello })
             }
-            Ok(Incoming::Nothing) => Heard::Nothing(self),
-            Ok(Incoming::Closed) | Err(_) => Heard::Garbage,
+            Ok(Incoming::Nothing) => HelloAttempt::Pending(self),
+            Ok(Incoming::Closed) | Err(_) => HelloAttempt::Invalid,
         }
     }
 }
@@ -235,7 +238,7 @@ mod tests {
 
     /// Makes silent connections, each accepted before the next is made.
     fn strangers(listener: &mut Listener<()>, count: usize) -> (Vec<TcpStream>, Vec<u32>) {
-        let (mut strangers, mut heard) = (Vec::new(), Vec::new());
+        let (mut strangers, mut hellos) = (Vec::new(), Vec::new());
         for _ in 0..count {
             strangers.push(connect(listener));
             let ours = strangers.last().unwrap().local_addr().unwrap();
@@ -243,10 +246,10 @@ mod tests {
                 listener.connections.iter().any(|connection| peer_of(&connection.channel) == ours)
             };
             while !is_in(listener) {
-                heard.extend(turn(listener, Instant::now()));
+                hellos.extend(turn(listener, Instant::now()));
             }
         }
-        (strangers, heard)
+        (strangers, hellos)
     }
 
     fn peer_of(channel: &Channel) -> std::net::SocketAddr {
@@ -258,22 +261,22 @@ mod tests {
         let mut listener = listener();
         let mut oldest = connect(&listener);
         turn_until(&mut listener, 1);
-        let (first, heard) = strangers(&mut listener, UNIDENTIFIED_MAX - 1);
-        assert_eq!((listener.connections.len(), heard), (UNIDENTIFIED_MAX, Vec::new()));
-        // All places are taken, and more connections than a turn accepts are waiting when the hello of the oldest one
-        // arrives.
+        let (first, hellos) = strangers(&mut listener, UNIDENTIFIED_MAX - 1);
+        assert_eq!((listener.connections.len(), hellos), (UNIDENTIFIED_MAX, Vec::new()));
+        // The listener has as many connections as it may have, and more new connections are waiting than a turn
+        // accepts, when the hello of the oldest connection arrives.
         let more: Vec<_> = (0..ACCEPTED_MAX + 10).map(|_| connect(&listener)).collect();
         oldest.write_all(b"7\n").unwrap();
-        let mut heard = Vec::new();
-        while heard.is_empty() {
-            heard = turn(&mut listener, Instant::now());
+        let mut hellos = Vec::new();
+        while hellos.is_empty() {
+            hellos = turn(&mut listener, Instant::now());
         }
         let mut last = connect(&listener);
         last.write_all(b"8\n").unwrap();
-        while heard.len() < 2 {
-            heard.extend(turn(&mut listener, Instant::now()));
+        while hellos.len() < 2 {
+            hellos.extend(turn(&mut listener, Instant::now()));
         }
-        assert_eq!(heard, [7, 8]);
+        assert_eq!(hellos, [7, 8]);
         // The oldest of the other connections were closed to make room.
         let closed = first.iter().take_while(|stranger| is_closed(stranger)).count();
         assert!(closed > 0 && !first[closed..].iter().chain(&more).any(is_closed), "{closed}");
@@ -286,14 +289,14 @@ mod tests {
         let mut slow = connect(&listener);
         turn_until(&mut listener, 1);
         listener.connections[0].origin = Ipv4Addr::new(192, 0, 2, 1).into();
-        let (first, heard) = strangers(&mut listener, 2 * UNIDENTIFIED_MAX);
-        assert!(heard.is_empty() && is_closed(&first[0]) && !is_closed(&slow));
+        let (first, hellos) = strangers(&mut listener, 2 * UNIDENTIFIED_MAX);
+        assert!(hellos.is_empty() && is_closed(&first[0]) && !is_closed(&slow));
         slow.write_all(b"7\n").unwrap();
-        let mut heard = Vec::new();
-        while heard.is_empty() {
-            heard = turn(&mut listener, Instant::now());
+        let mut hellos = Vec::new();
+        while hellos.is_empty() {
+            hellos = turn(&mut listener, Instant::now());
         }
-        assert_eq!(heard, [7]);
+        assert_eq!(hellos, [7]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Detection of lost connections over a network.
 //!
-//! Each side sends an empty line now and then ([`beat_interval`]). No process has to answer: the other side's *kernel*
-//! acknowledges, so a busy or stopped process does not count as failed. The sender's kernel repeats unacknowledged
+//! Each side sends an empty line, the heartbeat, at regular intervals ([`beat_interval`]). No process has to answer:
+//! the other side's *kernel* acknowledges, so a busy or stopped process does not count as failed. The sender's kernel repeats unacknowledged
 //! bytes at growing intervals, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side detects a loss by itself, so a
 //! host that is cut off for the detection time is given up even if only one direction fails. The connection survives an
 //! interruption of less than a quarter of that time, since the kernel repeats the bytes at least once after the
@@ -19,7 +19,7 @@ use rustix::net::sockopt;
 /// The default detection time.
 pub const DETECTION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The least detection time: a shorter one would end before a kernel repeats a lost packet once.
+/// The least detection time. A shorter time would end before the kernel repeats a lost packet once.
 pub const DETECTION_MIN: Duration = Duration::from_millis(200);
 
 /// The time before a kernel first repeats unacknowledged bytes, on a fast network (Linux: TCP_RTO_MIN). Only then the
@@ -72,8 +72,9 @@ mod tests {
                 repetitions.push(*repetitions.last().unwrap() * 2 + FIRST_REPETITION);
             }
             repetitions.pop();
-            // The worst cases are a cut just before a heartbeat and a cut just after one.
+            // The cut begins just before a heartbeat.
             assert!(*repetitions.last().unwrap() >= detection / 4, "{detection:?}");
+            // The cut begins just after a heartbeat.
             let slack = Duration::from_millis(100);
             assert!(beat_interval(detection) + given_up <= detection + slack, "{detection:?}");
         }

@@ -16,12 +16,14 @@ use super::{Ending, Keys};
 use crate::bind::Bind;
 use crate::figures::{Figures, PeerStats};
 
-/// A message from the launcher to a host's agent. The agent ends its ranks when this connection fails.
+/// A message from the coordinator to a host's agent. The agent ends its ranks when this connection fails.
+///
+/// The comments are addressed to the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum ToAgent {
-    /// The first message: the ranks to start.
+    /// The first message: start the ranks of this plan.
     Start(Plan),
     /// Send this signal to every rank.
     Signal(i32),
@@ -29,9 +31,10 @@ pub enum ToAgent {
     End,
     /// Kill every rank now.
     Kill,
-    /// The agent of `host` asks for the address of one of your ranks. Return `host` with the answer.
+    /// The agent of `host` needs the address of `rank`, which is one of your ranks. Repeat `host` in the answer,
+    /// [`FromAgent::Answer`].
     Question { host: u32, rank: u32 },
-    /// The answer to [`FromAgent::Question`].
+    /// The address of a rank of another agent: the answer to [`FromAgent::Question`].
     Address(Whereabouts),
     /// Ranks of other agents have ended.
     Ended(Vec<RankExit>),
@@ -46,7 +49,7 @@ pub enum ToAgent {
 }
 
 impl ToAgent {
-    /// Returns true if the message comes from ranks of other hosts, or is about them.
+    /// Returns true if the message comes from ranks of hosts other than the receiver's, or is about such ranks.
     pub fn concerns_other_hosts(&self) -> bool {
         match self {
             ToAgent::Question { .. }
@@ -60,7 +63,7 @@ impl ToAgent {
     }
 }
 
-/// A message from a host's agent to the launcher.
+/// A message from a host's agent to the coordinator.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
@@ -73,7 +76,7 @@ pub enum FromAgent {
     Exited { rank: u32, ending: Ending, again: Option<Duration> },
     /// This rank violated the control protocol; its connection was closed.
     Refused { rank: u32, reason: String },
-    /// A rank of this agent needs the address of this rank of another agent. The agent asks once for each rank.
+    /// A rank of this agent needs the address of `rank`, a rank of another agent. The agent asks once for each rank.
     Question { rank: u32 },
     /// The answer to [`ToAgent::Question`].
     Answer { host: u32, whereabouts: Whereabouts },
@@ -83,7 +86,7 @@ pub enum FromAgent {
     Returned(Whereabouts),
     /// A rank of this agent was stopped, or continued.
     Stopped(Stop),
-    /// A rank of this agent has given up another rank, of this agent or of another one.
+    /// A rank of this agent has given up another rank, of this agent or of another agent.
     GaveUp(GivenUp),
     /// A rank of this agent reports its activity so far.
     Figures { rank: u32, figures: Box<Figures> },
@@ -126,17 +129,17 @@ pub struct Plan {
     pub job: JobId,
     /// The job's secret.
     pub secret: Secret,
-    /// The ranks of the job.
+    /// The number of ranks in the job.
     pub size: u32,
-    /// The ranks of this agent.
+    /// The ranks that this agent starts.
     pub ranks: Range<u32>,
     /// The agent's host, by its index among the hosts of the job.
     pub host: u32,
     /// The number of hosts.
     pub hosts: u32,
-    /// The time within which the loss of this connection must be detected.
+    /// The time within which the loss of the connection between coordinator and agent must be detected.
     pub detection: Duration,
-    /// Number of restarts of each rank that fails.
+    /// The largest number of restarts of a rank that fails.
     pub restarts: u32,
     /// The part of the host to which each rank is bound.
     pub bind: Bind,
@@ -144,7 +147,7 @@ pub struct Plan {
     pub transport: Option<String>,
     /// Variables to set for the ranks.
     pub env: Vec<(String, String)>,
-    /// True if each line of output begins with its rank.
+    /// True if each line of output begins with the rank that wrote it.
     pub prefix: bool,
     /// True if the ranks report their activity at their end.
     pub stats: bool,
@@ -161,7 +164,7 @@ pub struct Whereabouts {
     pub rank: u32,
     /// The incarnation of the rank.
     pub incarnation: u32,
-    /// The address that it published.
+    /// The address that this incarnation published.
     pub address: Vec<u8>,
 }
 
@@ -172,9 +175,9 @@ pub struct RankExit {
     pub rank: u32,
     /// The incarnation that ended.
     pub incarnation: u32,
-    /// The way in which it ended.
+    /// The way in which the incarnation ended.
     pub ending: Ending,
-    /// True if the rank is restarted. If the restart is cancelled, another report follows.
+    /// True if the rank is restarted. If the restart is cancelled, another report follows, with false.
     pub returns: bool,
 }
 
@@ -185,21 +188,21 @@ pub struct Stop {
     pub rank: u32,
     /// The rank's incarnation.
     pub incarnation: u32,
-    /// True if it is stopped now.
+    /// True if the process is stopped now.
     pub is_stopped: bool,
 }
 
-/// A living rank has given up another one by its own decision, for example after a breach of the protocol. It has cut
-/// off the path between the two, so it cannot inform the other one itself.
+/// The rank `by`, which is alive, has given up `rank` by its own decision, for example because `rank` broke the wire
+/// protocol. `by` has cut off the path between the two ranks, so it cannot inform `rank` itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// The rank that has given up the other one.
+    /// The rank that has given up `rank`.
     pub by: u32,
-    /// The incarnation of that rank.
+    /// The incarnation of `by`.
     pub by_incarnation: u32,
     /// The rank that is given up.
     pub rank: u32,
-    /// The incarnation that is given up.
+    /// The incarnation of `rank` that is given up.
     pub incarnation: u32,
     /// The reason, at most [`WHY_BYTES_MAX`] bytes.
     pub why: String,
@@ -208,7 +211,7 @@ pub struct GivenUp {
 /// The longest reason in a [`GivenUp`], in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
 
-/// A message from a rank to its agent.
+/// A message from a rank to its agent, or to its rendezvous. In the comments, "I" is the rank.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
@@ -221,7 +224,8 @@ pub enum FromRank {
     GaveUp { rank: u32, incarnation: u32, why: String },
     /// My activity so far: an answer to [`ToRank::Asked`].
     Figures(Box<Figures>),
-    /// Statistics of my peers, in as many parts as needed, after the last figures.
+    /// Statistics of my peers, which I send when I leave, after [`FromRank::Figures`]. If there are many peers, several
+    /// of these messages follow each other, each with the statistics of some peers.
     Peers(Vec<PeerStats>),
     /// I have finished and need no more notices; later messages to me will not be received. My process may fail from
     /// now on without being reported.
@@ -232,19 +236,19 @@ pub enum FromRank {
     Panicked,
 }
 
-/// A message from an agent to a rank.
+/// A message from an agent, or from a rendezvous, to a rank. The comments are addressed to the rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each message tells of its fields")]
 pub enum ToRank {
     /// The answer to [`FromRank::Request`], or the address of a restarted rank.
     Address(Whereabouts),
-    /// These ranks have ended. Sent to every rank, and again if a rank that left has failed, or a failed one is not
-    /// restarted after all.
+    /// These ranks have ended. Sent to every rank that runs. Sent again if a rank fails after it has left, or if the
+    /// restart of a failed rank is cancelled.
     Ended(Vec<RankExit>),
-    /// A rank was stopped, or continued. With this, ranks that wait for that rank can say why.
+    /// A rank was stopped, or continued. So the error of a wait that times out can say that the rank was stopped.
     Stopped(Stop),
-    /// A rank has given up this one.
+    /// Another rank has given you up.
     GaveUp(GivenUp),
     /// Report your activity. If `at_end` is true, do so when you leave, with statistics of your peers; otherwise now.
     Asked { at_end: bool },
@@ -290,9 +294,9 @@ impl TryFrom<String> for JobId {
 pub struct Secret(pub [u8; 16]);
 
 impl Secret {
-    /// Returns the number of a rank's first incarnation, from which later ones are counted. A packet is accepted as a
-    /// rank's only if it carries the rank's incarnation and the next sequence number, so an unauthenticated process
-    /// must not be able to guess the incarnation.
+    /// Returns the number of a rank's first incarnation. Each later incarnation has the next number. A packet is
+    /// accepted as a rank's only if it carries the rank's incarnation and the next sequence number, so an
+    /// unauthenticated process must not be able to guess the incarnation.
     pub fn first_incarnation(&self, rank: u32) -> u32 {
         let half = |from: usize| {
             self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lives_of_ranks_and_jobs_begin_apart() {
+    fn first_incarnations_differ_between_ranks_and_between_jobs() {
         let [this, other] = [1, 2].map(|byte| Secret([byte; 16]));
         assert_eq!(this.first_incarnation(3), this.first_incarnation(3));
         assert_ne!(this.first_incarnation(3), this.first_incarnation(4));

@@ -28,9 +28,9 @@ fn replaced(text: &str, is_replaced: impl Fn(char) -> bool) -> Cow<'_, str> {
     replaced.into()
 }
 
-/// Control characters, both the ASCII ones and those up to U+009F, which begin sequences on some terminals; and
-/// characters without a width of their own by which text is reordered or hidden (Unicode Standard Annex #9 and chapter
-/// 23.2).
+/// Returns true for the characters that change how a terminal shows other text. These are the control characters of
+/// ASCII; the control characters up to U+009F, which begin sequences on some terminals; and the characters without a
+/// width of their own by which text is reordered or hidden (Unicode Standard Annex #9 and chapter 23.2).
 fn is_effective(character: char) -> bool {
     character.is_control()
         || matches!(

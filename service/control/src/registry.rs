@@ -4,8 +4,8 @@
 //!  rank ── Request ──▶ registry ── Question, once ──▶ coordinator ── Question ──▶ the agent of that rank
 //!       ◀─ Address ───          ◀─── Address ────────             ◀─── Answer ───
 //! ```
-//! Each rank sends one publication, and for each partner one question, which gets one answer. The end of a rank is
-//! reported to all ranks; ends without a failure are reported together.
+//! Each rank publishes its address once. It sends one request for each rank with which it communicates, and gets one
+//! answer. The end of a rank is reported to all ranks; ends without a failure are collected and reported together.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use crate::{
     Ending, FromAgent, FromRank, GivenUp, RankExit, Secret, Stop, ToRank, WHY_BYTES_MAX, Whereabouts,
 };
 
-/// Addresses and ends of a job's ranks, as one agent knows them. Each step appends the resulting messages to
-/// `outbox`.
+/// Addresses and ends of a job's ranks, as one agent knows them. At a rendezvous all ranks are "of this agent". A
+/// method appends the messages that result from it to `outbox`.
 #[derive(Debug)]
 pub struct Registry {
     /// The ranks of the agent.
@@ -23,10 +23,11 @@ pub struct Registry {
     /// All ranks of the job.
     members: Vec<Member>,
     secret: Secret,
-    /// Ends that were not reported yet. `urgent` is true if one of them must not wait.
-    untold: Vec<RankExit>,
+    /// Ends that were not reported yet.
+    unreported: Vec<RankExit>,
+    /// True if one of the unreported ends must be reported without delay.
     urgent: bool,
-    /// Messages to send.
+    /// The messages that the owner of this value must send.
     pub outbox: Vec<Post>,
 }
 
@@ -75,13 +76,13 @@ impl Registry {
             given_up: BTreeMap::new(),
         };
         let members = (0..size).map(member).collect();
-        Registry { here, members, secret, untold: Vec::new(), urgent: false, outbox: Vec::new() }
+        Registry { here, members, secret, unreported: Vec::new(), urgent: false, outbox: Vec::new() }
     }
 
     /// Handles a message of `rank`.
     ///
     /// # Errors
-    /// The defect of the message, as the end of a sentence.
+    /// If the message breaks the control protocol. The error says how, as a clause in which "it" is the rank.
     pub fn handle(&mut self, rank: u32, message: FromRank) -> Result<(), String> {
         match message {
             FromRank::Publish { address } => self.publish(rank, address),
@@ -111,24 +112,25 @@ impl Registry {
         }
     }
 
-    /// Handles a question of the agent of `host` for the address of a rank of this agent.
-    pub fn question(&mut self, host: u32, rank: u32) {
+    /// Handles the question of the agent of `host` for the address of `rank`, a rank of this agent. The answer goes to
+    /// the outbox when the address is known.
+    pub fn handle_question(&mut self, host: u32, rank: u32) {
         // The request cannot fail, because the coordinator asks only for existing ranks.
         let _ = self.request(Asker::Host(host), rank);
     }
 
     /// Stores the address of a rank of another agent.
-    pub fn learn(&mut self, whereabouts: Whereabouts) {
+    pub fn store_remote_address(&mut self, whereabouts: Whereabouts) {
         let Whereabouts { rank, incarnation, address } = whereabouts;
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if member.ended.is_none() && member.incarnation == incarnation {
             member.address = Some(address);
-            self.answer(rank);
+            self.send_address(rank);
         }
     }
 
     /// Notes that a rank of another agent has restarted, with its new address.
-    pub fn welcome(&mut self, whereabouts: Whereabouts) {
+    pub fn note_remote_restart(&mut self, whereabouts: Whereabouts) {
         let rank = whereabouts.rank;
         if self.members.len() > rank as usize {
             self.renew(rank, whereabouts.incarnation);
@@ -137,8 +139,9 @@ impl Registry {
         }
     }
 
-    /// Notes that a rank of this agent was restarted. The others are informed when it publishes its address. The rank
-    /// gets all ends so far, since it was not there to receive the notices.
+    /// Notes that a rank of this agent was restarted. The other ranks are informed when it publishes its address. The
+    /// rank gets a report of all ranks that have ended so far, since its new process has not received the earlier
+    /// reports.
     pub fn restart(&mut self, rank: u32) {
         self.renew(rank, self.members[rank as usize].incarnation.wrapping_add(1));
         let ended = (0..).zip(&self.members).filter_map(|(rank, member)| {
@@ -151,14 +154,14 @@ impl Registry {
         }
     }
 
-    /// Returns the present or last incarnation of a rank of this agent.
+    /// Returns the incarnation of a rank of this agent that runs, or that ran last.
     pub fn incarnation(&self, rank: u32) -> u32 {
         self.members[rank as usize].incarnation
     }
 
-    /// Notes that a rank of this agent has ended, and is restarted or not. Only the first end of an incarnation counts,
-    /// with one exception: a failure also counts if the rank was reported as left without having announced that it
-    /// leaves.
+    /// Notes that a rank of this agent has ended. `returns` is true if it is restarted. Only the first end of an
+    /// incarnation counts, with two exceptions: a failure also counts if the rank was reported as left without having
+    /// announced that it leaves; and the same failure counts again if it cancels the restart.
     pub fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
         let member = &self.members[rank as usize];
         if !member.has_left {
@@ -166,8 +169,9 @@ impl Registry {
         }
     }
 
-    /// Notes that a rank of this agent is not restarted after all.
-    pub fn give_up(&mut self, rank: u32) {
+    /// Notes that the restart of a rank of this agent is cancelled. Does nothing if the rank has not ended, or if no
+    /// restart was reported.
+    pub fn cancel_restart(&mut self, rank: u32) {
         let member = &self.members[rank as usize];
         if let Some(ending) = member.ended.clone() {
             self.note_exit(RankExit { rank, incarnation: member.incarnation, ending, returns: false });
@@ -180,7 +184,7 @@ impl Registry {
     }
 
     /// Notes that ranks of other agents have ended.
-    pub fn hear(&mut self, exits: Vec<RankExit>) {
+    pub fn note_remote_exits(&mut self, exits: Vec<RankExit>) {
         for exit in exits {
             if self.members.len() > exit.rank as usize {
                 self.note_exit(exit);
@@ -188,19 +192,20 @@ impl Registry {
         }
     }
 
-    /// Tells a rank of this agent that another rank has given it up. Does nothing if the incarnation that is given up
-    /// does not run any more. Returns true if the rank was told.
+    /// Informs a rank that another rank has given it up. Returns true if the rank is informed. Does nothing, and
+    /// returns false, if the rank is not of this agent, if the incarnation that was given up does not run any more, or
+    /// if `by` is not another rank of the job.
     pub fn tell_given_up(&mut self, given_up: GivenUp) -> bool {
         let GivenUp { by, rank, incarnation, .. } = given_up;
         let is_member = (by as usize) < self.members.len() && by != rank;
-        let is_told = is_member
+        let is_informed = is_member
             && self.here.contains(&rank)
             && self.incarnation(rank) == incarnation
             && !self.has_ended(rank);
-        if is_told {
+        if is_informed {
             self.outbox.push(Post::Rank(rank, ToRank::GaveUp(given_up)));
         }
-        is_told
+        is_informed
     }
 
     /// Notes that a rank of this agent was stopped, or continued.
@@ -210,9 +215,9 @@ impl Registry {
         self.outbox.push(Post::Coordinator(FromAgent::Stopped(stop)));
     }
 
-    /// Informs the ranks of this agent that a rank was stopped, or continued.
+    /// Informs the other ranks of this agent that a rank was stopped, or continued.
     pub fn spread_stop(&mut self, stop: Stop) {
-        let others = self.listening().filter(|&to| to != stop.rank);
+        let others = self.present_ranks().filter(|&to| to != stop.rank);
         let posts: Vec<_> = others.map(|to| Post::Rank(to, ToRank::Stopped(stop))).collect();
         self.outbox.extend(posts);
     }
@@ -227,29 +232,29 @@ impl Registry {
         self.members[rank as usize].ended.as_ref().is_some_and(|ending| *ending != Ending::Left)
     }
 
-    /// Returns true if a rank of this agent has dropped its world in a panic.
+    /// Returns true if a rank of this agent has reported that it ended by a panic.
     pub fn has_panicked(&self, rank: u32) -> bool {
         self.members[rank as usize].ended == Some(Ending::Panicked)
     }
 
-    /// Tells if unreported ends are urgent. Returns `None` if there are no such ends.
-    pub fn untold(&self) -> Option<Urgent> {
-        (!self.untold.is_empty()).then_some(Urgent(self.urgent))
+    /// Returns how urgent the unreported ends are, or `None` if all ends have been reported.
+    pub fn unreported(&self) -> Option<Urgent> {
+        (!self.unreported.is_empty()).then_some(Urgent(self.urgent))
     }
 
-    /// Reports all unreported ends: to the ranks of this agent, and the ends of this agent's ranks to the coordinator.
-    /// Returns the number of informed ranks.
-    pub fn tell(&mut self) -> u32 {
-        let untold = std::mem::take(&mut self.untold);
-        if untold.is_empty() {
+    /// Reports all unreported ends to the ranks of this agent, and those of this agent's ranks to the coordinator too.
+    /// Returns the number of messages.
+    pub fn report(&mut self) -> u32 {
+        let unreported = std::mem::take(&mut self.unreported);
+        if unreported.is_empty() {
             return 0;
         }
         self.urgent = false;
         let before = self.outbox.len();
         let posts: Vec<_> =
-            self.listening().map(|to| Post::Rank(to, ToRank::Ended(untold.clone()))).collect();
+            self.present_ranks().map(|to| Post::Rank(to, ToRank::Ended(unreported.clone()))).collect();
         self.outbox.extend(posts);
-        let ours: Vec<_> = untold.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
+        let ours: Vec<_> = unreported.into_iter().filter(|end| self.here.contains(&end.rank)).collect();
         if !ours.is_empty() {
             self.outbox.push(Post::Coordinator(FromAgent::Ended(ours)));
         }
@@ -257,7 +262,7 @@ impl Registry {
     }
 
     /// Returns the ranks of this agent that have not ended.
-    fn listening(&self) -> impl Iterator<Item = u32> {
+    fn present_ranks(&self) -> impl Iterator<Item = u32> {
         self.here.clone().filter(|&rank| !self.has_ended(rank))
     }
 
@@ -275,7 +280,7 @@ impl Registry {
         member.returns = exit.returns;
         (member.address, member.waiting) = (None, Vec::new());
         self.urgent |= exit.ending != Ending::Left;
-        self.untold.push(exit);
+        self.unreported.push(exit);
     }
 
     fn renew(&mut self, rank: u32, incarnation: u32) {
@@ -291,10 +296,10 @@ impl Registry {
         };
     }
 
-    /// Sends the ranks of this agent the address of a restarted rank.
+    /// Sends the address of a restarted rank to the ranks of this agent that have not ended.
     fn announce(&mut self, whereabouts: &Whereabouts) {
         // The end of the rank's former incarnation must be reported first.
-        self.tell();
+        self.report();
         for to in self.here.clone() {
             if !self.has_ended(to) {
                 self.outbox.push(Post::Rank(to, ToRank::Address(whereabouts.clone())));
@@ -313,7 +318,7 @@ impl Registry {
             self.announce(&whereabouts);
             self.outbox.push(Post::Coordinator(FromAgent::Returned(whereabouts)));
         }
-        self.answer(rank);
+        self.send_address(rank);
         Ok(())
     }
 
@@ -329,7 +334,8 @@ impl Registry {
             return Err(format!("it gave up rank {rank} for a reason of {} bytes", why.len()));
         }
         // A rank may know a later incarnation of a rank of another host than this agent does, because it has
-        // communicated with that incarnation. But it is only a few incarnations ahead, so other verdicts are ignored.
+        // communicated with that incarnation. But it can be only a few incarnations ahead. Verdicts on later
+        // incarnations, and on earlier ones, are ignored.
         if incarnation.wrapping_sub(member.incarnation) > INCARNATIONS_AHEAD {
             return Ok(());
         }
@@ -361,7 +367,7 @@ impl Registry {
         let is_first = member.waiting.is_empty();
         member.waiting.push(asker);
         if member.address.is_some() {
-            self.answer(wanted);
+            self.send_address(wanted);
         } else if is_first && !self.here.contains(&wanted) {
             self.outbox.push(Post::Coordinator(FromAgent::Question { rank: wanted }));
         }
@@ -369,7 +375,7 @@ impl Registry {
     }
 
     /// Sends the address of `rank` to all ranks and hosts that wait for it.
-    fn answer(&mut self, rank: u32) {
+    fn send_address(&mut self, rank: u32) {
         let member = &mut self.members[rank as usize];
         let Some(address) = &member.address else { return };
         let whereabouts = Whereabouts { rank, incarnation: member.incarnation, address: address.clone() };
@@ -383,7 +389,8 @@ impl Registry {
     }
 }
 
-/// How many incarnations of a rank of another host may have started before this agent learns of them.
+/// The largest number of incarnations by which a rank may be ahead of this agent in what it knows of a rank of another
+/// host.
 const INCARNATIONS_AHEAD: u32 = 8;
 
 /// True if the unreported ends must be reported without delay.

@@ -1,7 +1,7 @@
 //! The rendezvous server: for ranks without `samite run` it does the work of an agent, but does not manage processes.
 //!
-//! Until all ranks have joined they only wait. Then each gets its ticket; from then on the protocol and the
-//! [`Registry`] are the same as under `samite run`. The end of a connection reports the end of its rank.
+//! A rank that has joined waits until all ranks have joined. Then each rank gets its ticket. From then on the control
+//! protocol and the [`Registry`] are the same as under `samite run`. A rank whose connection ends has ended.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,7 +33,7 @@ pub struct Join {
     pub host: String,
 }
 
-/// The answer once all ranks have joined.
+/// The answer to [`Join`]: a welcome when all ranks have joined, or a refusal at any earlier time.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reception {
@@ -63,13 +63,14 @@ pub struct Server {
     patience: Duration,
     listener: Listener<()>,
     members: BTreeMap<u32, Member>,
-    /// The addresses and ends, once all ranks have joined.
+    /// The addresses and ends of the ranks; `None` until all ranks have joined.
     registry: Option<Registry>,
-    tell_at: Instant,
+    /// The time before which ends that are not urgent are not reported.
+    report_at: Instant,
 }
 
 struct Member {
-    /// `None` when it has ended.
+    /// The rank's connection; `None` when the connection has ended.
     channel: Option<Channel>,
     /// The rank's host: see [`Join::host`].
     host: String,
@@ -103,7 +104,7 @@ impl Server {
             listener,
             members: BTreeMap::new(),
             registry: None,
-            tell_at: now(),
+            report_at: now(),
         })
     }
 
@@ -123,7 +124,7 @@ impl Server {
 
     /// Serves until every rank has ended. Returns the ranks that failed.
     ///
-    /// Stops when the other end of `leash` is closed before all ranks have joined.
+    /// If the other end of `leash` is closed before all ranks have joined, stops and returns no ranks.
     ///
     /// # Errors
     /// If not all ranks join in time (the error names the missing ranks), or if the system does not let this process
@@ -135,11 +136,11 @@ impl Server {
             self.deliver();
             if let Some(registry) = &self.registry {
                 let mut ranks = 0..self.size;
-                if ranks.all(|rank| registry.has_ended(rank)) && registry.untold().is_none() {
+                if ranks.all(|rank| registry.has_ended(rank)) && registry.unreported().is_none() {
                     return Ok(self.failed());
                 }
-            } else if self.closes_at().is_some_and(|closes_at| closes_at <= now()) {
-                return Err(self.close());
+            } else if self.join_deadline().is_some_and(|deadline| deadline <= now()) {
+                return Err(self.refuse_incomplete_job());
             }
             if self.wait(leash.as_ref())? && self.registry.is_none() {
                 return Ok(Vec::new());
@@ -150,8 +151,8 @@ impl Server {
     /// Sleeps until there is work. Returns true if the leash was closed.
     fn wait(&self, leash: Option<&OwnedFd>) -> io::Result<bool> {
         let until = match &self.registry {
-            None => self.closes_at(),
-            Some(registry) => registry.untold().map(|_| self.tell_at),
+            None => self.join_deadline(),
+            Some(registry) => registry.unreported().map(|_| self.report_at),
         };
         let until = until.into_iter().chain(self.listener.deadline()).min();
         let time = until.map(|until| until.saturating_duration_since(now()));
@@ -175,10 +176,10 @@ impl Server {
         Ok(last && leash.is_some() && self.registry.is_none())
     }
 
-    /// Returns the time by which all ranks must have joined: that of the rank that has waited longest. A connection
-    /// that has joined and left does not count. Otherwise a process that joins once and leaves would make the
-    /// rendezvous time out before the job starts.
-    fn closes_at(&self) -> Option<Instant> {
+    /// Returns the time by which all ranks must have joined. It is set by the rank that has waited longest of those
+    /// that wait now. A process that has joined and left does not count: otherwise it would make the rendezvous time
+    /// out before the job starts. Returns `None` if no rank waits.
+    fn join_deadline(&self) -> Option<Instant> {
         self.members.values().map(|member| member.until).min()
     }
 
@@ -261,7 +262,7 @@ impl Server {
                 place,
             };
             if let Some(channel) = &mut member.channel {
-                // An error is ignored here, since the next look at the connection reports it.
+                // An error is ignored here, because `listen_to` finds it when it reads from the connection.
                 let _ = channel.send(&Reception::Welcome { ticket, is_hosted: self.is_hosted });
             }
         }
@@ -291,33 +292,33 @@ impl Server {
                 (Ok(Incoming::Closed) | Err(_), Some(_)) => Ending::Gone,
             };
             *slot = None;
-            // If the rank has left in good order, this later end is ignored.
+            // If the rank has reported before that it leaves, the registry ignores this end.
             self.registry.iter_mut().for_each(|registry| registry.end(rank, ending.clone(), false));
             return;
         }
     }
 
-    /// Sends the pending messages to the ranks. Ranks that left in good order are reported together, so that the end of
-    /// a job of many ranks does not take a message for each pair of ranks.
+    /// Sends the pending messages to the ranks. Ends without a failure are collected for some time and reported
+    /// together, so that the end of a job of many ranks does not take a message for each pair of ranks.
     fn deliver(&mut self) {
         let Some(registry) = &mut self.registry else { return };
         let now = now();
-        if registry.untold().is_some_and(|Urgent(urgent)| urgent || self.tell_at <= now) {
-            self.tell_at = now + PAUSE_EACH * registry.tell();
+        if registry.unreported().is_some_and(|Urgent(urgent)| urgent || self.report_at <= now) {
+            self.report_at = now + PAUSE_EACH * registry.report();
         }
         for post in std::mem::take(&mut registry.outbox) {
             if let Post::Rank(to, message) = post
                 && let Some(Member { channel: Some(channel), .. }) = self.members.get_mut(&to)
             {
-                // As in `begin`, the next look at the connection reports an error.
+                // An error is ignored here, because `listen_to` finds it when it reads from the connection.
                 let _ = channel.send(&message);
             }
         }
     }
 
-    /// Refuses the ranks that have joined, because others have not joined in time. Returns the error that names the
-    /// others.
-    fn close(&mut self) -> io::Error {
+    /// Refuses the ranks that have joined, because other ranks have not joined in time. Returns the error, which names
+    /// the missing ranks.
+    fn refuse_incomplete_job(&mut self) -> io::Error {
         let missing: Vec<String> = (0..self.size)
             .filter(|rank| !self.members.contains_key(rank))
             .take(MISSING_NAMED_MAX)
@@ -345,7 +346,8 @@ impl Server {
 /// that failed.
 ///
 /// # Errors
-/// If the address cannot be opened, or not all ranks join within the `join_timeout` after the first.
+/// If the address cannot be opened, if not all ranks join within `join_timeout` after the first rank, or if a necessary
+/// system call fails.
 pub fn serve(address: SocketAddr, ranks: u32, settings: &Settings) -> io::Result<Vec<u32>> {
     Server::open(address, ranks, false, settings.detection, settings.join_timeout)?.run(None)
 }
@@ -358,7 +360,7 @@ fn now() -> Instant {
 /// Number of missing ranks that the error names.
 const MISSING_NAMED_MAX: usize = 16;
 
-/// The pause after each report, for each informed rank.
+/// The pause after a report of ends, for each message of the report. A report that is not urgent waits for its end.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -370,7 +372,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Takes turns without waiting until so many ranks have joined.
+    /// Lets the server read, without waiting, until exactly `joined` ranks have joined and not left.
     fn turn_until(server: &mut Server, joined: usize) {
         while server.members.len() != joined {
             server.admit();
@@ -407,7 +409,7 @@ mod tests {
             let answer = again.read(&mut [0]);
             assert!(answer.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "it is refused");
         }
-        // A rank that waits keeps its place: another process with the same rank is refused.
+        // While a rank waits, another process with the same number is refused.
         let until = server.members[&1].until;
         let mut other = ask(&server, 1);
         other.set_nonblocking(true).unwrap();
@@ -420,29 +422,29 @@ mod tests {
     #[test]
     fn a_rank_that_left_before_all_have_joined_does_not_limit_the_time_of_the_others() {
         let mut server = Server::open((Ipv4Addr::LOCALHOST, 0), 4, false, PATIENCE, PATIENCE).unwrap();
-        assert_eq!(server.closes_at(), None);
+        assert_eq!(server.join_deadline(), None);
         drop(join(&mut server, 1));
         turn_until(&mut server, 0);
-        assert_eq!(server.closes_at(), None);
+        assert_eq!(server.join_deadline(), None);
 
         let first = join(&mut server, 1);
         let before = now();
         let second = join(&mut server, 2);
         let third = join(&mut server, 0);
-        assert!(server.closes_at().unwrap() < before + PATIENCE);
+        assert!(server.join_deadline().unwrap() < before + PATIENCE);
         drop(first);
         turn_until(&mut server, 2);
-        let of_second = server.closes_at().unwrap();
+        let of_second = server.join_deadline().unwrap();
         assert!(of_second >= before + PATIENCE);
         drop(third);
         turn_until(&mut server, 1);
-        assert_eq!(server.closes_at(), Some(of_second));
+        assert_eq!(server.join_deadline(), Some(of_second));
 
-        // The rank joins again, and its time starts anew.
+        // Rank 2 joins again, and its time starts anew.
         drop(second);
         turn_until(&mut server, 0);
         let before = now();
         let _second = join(&mut server, 2);
-        assert!(server.closes_at().unwrap() >= before + PATIENCE);
+        assert!(server.join_deadline().unwrap() >= before + PATIENCE);
     }
 }

@@ -18,7 +18,7 @@ pub struct Settings {
     pub engine: Config,
     /// Sizes of shared memory.
     pub shm: shm::Config,
-    /// The largest number of peers by shared memory, if it was set. It then takes the place of the value in `shm`.
+    /// The largest number of peers by shared memory, if it was set. Then it replaces the value in `shm`.
     pub shm_peers_max: Option<usize>,
     /// The selected transport, if any.
     pub transport: Option<String>,
@@ -43,7 +43,8 @@ pub struct Settings {
 pub struct Checks {
     /// True if ready sends are checked: the receive must have been posted before.
     pub modes: bool,
-    /// True if messages are checked to be as long as their buffers, where the program has promised that.
+    /// True if received messages are checked to be as long as their buffers. Only communicators for which the program
+    /// has promised this, by the hint `exact_length`, are checked.
     pub hints: bool,
 }
 
@@ -76,10 +77,10 @@ impl Checks {
     }
 }
 
-/// Returns one of the checks.
+/// A function that returns the field of one check.
 type Field = fn(&mut Checks) -> &mut bool;
 
-/// The text of no checks.
+/// The value that selects no checks.
 const NOTHING: &str = "none";
 
 /// The origin of a value.
@@ -88,9 +89,9 @@ pub enum Origin {
     /// The value is the default.
     #[default]
     Default,
-    /// The variable is set.
+    /// The parameter's environment variable is set.
     Environment,
-    /// The program has set it.
+    /// The program has set the value.
     Code,
 }
 
@@ -284,7 +285,7 @@ impl Parameter {
         OTHERS.iter().copied().chain(engine)
     }
 
-    /// Returns the environment variable that sets it.
+    /// Returns the name of the environment variable that sets the parameter.
     #[must_use]
     pub fn variable(&self) -> String {
         format!("SAMITE_{}", self.name.to_uppercase())
@@ -309,7 +310,8 @@ impl Parameter {
     }
 }
 
-/// Declares a size in `shm::Config`, between two powers of two.
+/// Declares the parameter of a size in `shm::Config`. `$least` and `$most` are the exponents of the smallest and the
+/// largest valid power of two.
 macro_rules! shm_bytes {
     ($field:ident, ($least:literal, $most:literal, $range:literal), $meaning:literal) => {
         Parameter {
@@ -470,7 +472,7 @@ const OTHERS: &[Parameter] = &[
     },
 ];
 
-/// The most lanes of a rank.
+/// The largest number of lanes of a rank.
 pub const LANES_MAX: usize = 64;
 
 /// The default remote shell.
@@ -528,7 +530,7 @@ fn power_of_two(text: &str, least: u32, most: u32) -> Option<usize> {
     ((1 << least)..=(1 << most)).contains(&bytes).then(|| usize::try_from(bytes).ok())?
 }
 
-/// Parses a number, in full or with one of the binary suffixes K, M, G and T.
+/// Parses a number, with or without one of the binary suffixes K, M, G and T, in upper or lower case.
 fn number(text: &str) -> Option<u64> {
     let shift = FACTORS.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
     match shift {

@@ -2,8 +2,8 @@
 //!
 //! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already
 //! closed. The packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent.
-//! Receiving a packet is atomic, so one process gets all of it; any other that inherited the same descriptor
-//! finds the end of the stream.
+//! Receiving a packet is atomic, so one process gets all of it; any other process that inherited the same
+//! descriptor finds the end of the stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ pub const PROTOCOL: u32 = 6;
 
 const TICKET_BYTES_MAX: usize = 1024;
 
-/// The message of the launcher to a rank that joins.
+/// The message of the launcher, or of a rendezvous, to a rank that joins.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     /// The launcher's version of the protocol.
@@ -40,7 +40,7 @@ pub struct Ticket {
     pub size: u32,
     /// The incarnation of the rank.
     pub incarnation: u32,
-    /// The host on which it runs.
+    /// The rank's place among the hosts of the job.
     pub place: Place,
 }
 
@@ -49,7 +49,7 @@ pub struct Ticket {
 pub struct Place {
     /// The host, by its index among the hosts of the job.
     pub host: u32,
-    /// The hosts of the job.
+    /// The number of hosts of the job.
     pub hosts: u32,
     /// The number of ranks that share the processors of this rank: all ranks on its host, unless they are bound to
     /// cores.
@@ -59,14 +59,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The only rank of a job.
+    /// The place of the only rank of a job.
     pub const ALONE: Place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
 }
 
 /// The reason why a descriptor yields no ticket.
 #[derive(Debug)]
 pub enum TicketError {
-    /// Another process, or an earlier call in this one, has taken it.
+    /// Another process, or an earlier call in this process, has taken the ticket.
     Taken,
     /// The descriptor holds something else than a ticket.
     NotATicket,

@@ -76,7 +76,7 @@ struct Agent {
     /// The time at which ranks that have not ended after SIGTERM are killed.
     kill_at: Option<Instant>,
     /// The time of the next report of ranks that left.
-    tell_at: Instant,
+    report_at: Instant,
     /// The time at which the agent stops waiting for a reader of the output.
     give_up_at: Option<Instant>,
     /// True if the user has sent a signal to end the job. Then output without a reader delays the end only briefly.
@@ -179,7 +179,7 @@ impl Agent {
             slots,
             outputs: vec![output],
             kill_at: None,
-            tell_at: Instant::now(),
+            report_at: Instant::now(),
             give_up_at: None,
             was_signalled: false,
         }))
@@ -195,7 +195,7 @@ impl Agent {
                     .map_err(LaunchError::system("ending the processes that the ranks have left"))?;
                 if self.outputs.is_empty() {
                     is_done = true;
-                    self.registry.tell();
+                    self.registry.report();
                     self.deliver()?;
                     self.coordinator.send(&FromAgent::Done)?;
                 } else if self.was_signalled {
@@ -243,9 +243,9 @@ impl Agent {
         let closed = self.ranks.iter().filter_map(|rank| rank.closed_at).map(|at| at + CLOSED_MEANS_LEFT);
         let again = self.ranks.iter().filter_map(|rank| rank.again.as_ref()).map(|&(at, _)| at);
         let beat = self.coordinator.channel.as_ref().and(self.coordinator.beat).map(|(_, next)| next);
-        let tell = self.registry.untold().map(|_| self.tell_at);
+        let report = self.registry.unreported().map(|_| self.report_at);
         let deadline =
-            closed.chain(again).chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(tell).min();
+            closed.chain(again).chain(self.kill_at).chain(self.give_up_at).chain(beat).chain(report).min();
         wait(interests, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))
     }
 
@@ -347,7 +347,7 @@ impl Agent {
             self.registry.end(number, ending.clone(), returns);
             if !returns {
                 // The rank may have panicked, and its restart may have been announced then. Take that back.
-                self.registry.give_up(number);
+                self.registry.cancel_restart(number);
             }
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
             *self.rank(number) =
@@ -371,7 +371,7 @@ impl Agent {
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
                 // The other ranks must learn of the end of the failed incarnation before they learn of the next one.
-                self.registry.tell();
+                self.registry.report();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };
                 let output = output::forward(vec![stdout], vec![stderr], self.plan.prefix)
@@ -381,7 +381,7 @@ impl Agent {
             }
             Err(error) => {
                 super::say(AGENT_COMMAND, &format!("rank {number} cannot be started again: {error}"));
-                self.registry.give_up(number);
+                self.registry.cancel_restart(number);
                 self.coordinator.send(&FromAgent::Exited { rank: number, ending, again: None })
             }
         }
@@ -418,10 +418,10 @@ impl Agent {
             }
             ToAgent::End => self.end_ranks(),
             ToAgent::Kill => self.kill_ranks_in(Duration::ZERO),
-            ToAgent::Question { host, rank } => self.registry.question(host, rank),
-            ToAgent::Address(whereabouts) => self.registry.learn(whereabouts),
-            ToAgent::Ended(exits) => self.registry.hear(exits),
-            ToAgent::Returned(whereabouts) => self.registry.welcome(whereabouts),
+            ToAgent::Question { host, rank } => self.registry.handle_question(host, rank),
+            ToAgent::Address(whereabouts) => self.registry.store_remote_address(whereabouts),
+            ToAgent::Ended(exits) => self.registry.note_remote_exits(exits),
+            ToAgent::Returned(whereabouts) => self.registry.note_remote_restart(whereabouts),
             ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
             ToAgent::GaveUp(given_up) => {
                 self.registry.tell_given_up(given_up);
@@ -466,7 +466,7 @@ impl Agent {
         for (number, rank) in (self.first..).zip(&mut self.ranks) {
             rank.restarts = 0;
             if let Some((_, ending)) = rank.again.take() {
-                self.registry.give_up(number);
+                self.registry.cancel_restart(number);
                 let exited = FromAgent::Exited { rank: number, ending, again: None };
                 self.registry.outbox.push(Post::Coordinator(exited));
             }
@@ -512,8 +512,8 @@ impl Agent {
 
     fn deliver(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
-        if self.registry.untold().is_some_and(|Urgent(urgent)| urgent || self.tell_at <= now) {
-            self.tell_at = now + PAUSE_EACH * self.registry.tell();
+        if self.registry.unreported().is_some_and(|Urgent(urgent)| urgent || self.report_at <= now) {
+            self.report_at = now + PAUSE_EACH * self.registry.report();
         }
         for post in std::mem::take(&mut self.registry.outbox) {
             match post {

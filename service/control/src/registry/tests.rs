@@ -15,8 +15,8 @@ fn sent(registry: &mut Registry) -> Vec<Post> {
     std::mem::take(&mut registry.outbox)
 }
 
-fn told(registry: &mut Registry) -> Vec<Post> {
-    registry.tell();
+fn reported(registry: &mut Registry) -> Vec<Post> {
+    registry.report();
     sent(registry)
 }
 
@@ -63,7 +63,7 @@ fn a_job_costs_each_rank_the_same_few_messages() {
     // Half of them leave before the first report, the others before the second.
     for half in [32..64, 0..32] {
         half.for_each(|rank| say(&mut registry, rank, FromRank::Leave));
-        registry.tell();
+        registry.report();
     }
     let posts = sent(&mut registry);
     let to_ranks = posts.iter().filter(|post| matches!(post, Post::Rank(..))).count();
@@ -76,7 +76,7 @@ fn a_rank_of_another_agent_is_asked_for_once_and_remembered() {
     request(&mut registry, 0, 3);
     request(&mut registry, 1, 3);
     assert_eq!(sent(&mut registry), [Post::Coordinator(FromAgent::Question { rank: 3 })]);
-    registry.learn(whereabouts(3));
+    registry.store_remote_address(whereabouts(3));
     assert_eq!(sent(&mut registry), [address(0, 3), address(1, 3)]);
     request(&mut registry, 0, 3);
     assert_eq!(sent(&mut registry), [address(0, 3)]);
@@ -85,7 +85,7 @@ fn a_rank_of_another_agent_is_asked_for_once_and_remembered() {
 #[test]
 fn another_agent_is_answered_as_a_rank_is() {
     let mut registry = Registry::new(4, 0..2, SECRET);
-    registry.question(1, 0);
+    registry.handle_question(1, 0);
     assert_eq!(sent(&mut registry), []);
     publish(&mut registry, 0);
     let answer = FromAgent::Answer { host: 1, whereabouts: whereabouts(0) };
@@ -96,20 +96,20 @@ fn another_agent_is_answered_as_a_rank_is() {
 fn exits_are_reported_together_to_the_remaining_ranks_and_the_coordinator() {
     let mut registry = Registry::new(6, 0..4, SECRET);
     registry.handle(3, FromRank::Leave).unwrap();
-    assert!(registry.untold().is_some_and(|Urgent(urgent)| !urgent));
+    assert!(registry.unreported().is_some_and(|Urgent(urgent)| !urgent));
     registry.end(1, KILLED, false);
-    assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
-    registry.hear(vec![exit(5, Ending::Panicked)]);
+    assert!(registry.unreported().is_some_and(|Urgent(urgent)| urgent));
+    registry.note_remote_exits(vec![exit(5, Ending::Panicked)]);
     let ours = vec![exit(3, Ending::Left), exit(1, KILLED)];
     let all = [&ours[..], &[exit(5, Ending::Panicked)]].concat();
     let to = |rank| Post::Rank(rank, ToRank::Ended(all.clone()));
-    assert_eq!(told(&mut registry), [to(0), to(2), Post::Coordinator(FromAgent::Ended(ours))]);
-    assert!(registry.untold().is_none());
+    assert_eq!(reported(&mut registry), [to(0), to(2), Post::Coordinator(FromAgent::Ended(ours))]);
+    assert!(registry.unreported().is_none());
 
-    // Only the first report of a rank's end counts.
+    // Ranks 1 and 5 have failed. Other ends of the same incarnations do not count any more.
     registry.end(1, Ending::Left, false);
-    registry.hear(vec![exit(5, KILLED)]);
-    assert!(registry.untold().is_none());
+    registry.note_remote_exits(vec![exit(5, KILLED)]);
+    assert!(registry.unreported().is_none());
 }
 
 /// A process may fail after its rank was reported as left, unless the rank has announced that it leaves.
@@ -118,30 +118,30 @@ fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     registry.end(0, Ending::Left, false);
     registry.handle(1, FromRank::Leave).unwrap();
-    told(&mut registry);
+    reported(&mut registry);
     let failed = RankExit { returns: true, ..exit(0, KILLED) };
     registry.end(0, KILLED, true);
     registry.end(1, KILLED, false);
-    assert!(registry.untold().is_some_and(|Urgent(urgent)| urgent));
-    let news = |told: &RankExit| {
+    assert!(registry.unreported().is_some_and(|Urgent(urgent)| urgent));
+    let news = |exit: &RankExit| {
         [
-            Post::Rank(2, ToRank::Ended(vec![told.clone()])),
-            Post::Coordinator(FromAgent::Ended(vec![told.clone()])),
+            Post::Rank(2, ToRank::Ended(vec![exit.clone()])),
+            Post::Coordinator(FromAgent::Ended(vec![exit.clone()])),
         ]
     };
-    assert_eq!(told(&mut registry), news(&failed));
+    assert_eq!(reported(&mut registry), news(&failed));
     assert!(registry.has_left(1) && !registry.has_left(0));
 
     // Rank 0 is not restarted after all; the registry reports this once.
-    registry.give_up(0);
-    registry.give_up(0);
-    assert_eq!(told(&mut registry), news(&exit(0, KILLED)));
-    // The same holds for a rank of another agent.
+    registry.cancel_restart(0);
+    registry.cancel_restart(0);
+    assert_eq!(reported(&mut registry), news(&exit(0, KILLED)));
+    // A cancelled restart of a rank of another agent is reported once too.
     for returns in [true, false] {
         let elsewhere = RankExit { returns, ..exit(3, KILLED) };
-        registry.hear(vec![elsewhere.clone()]);
-        registry.hear(vec![elsewhere.clone()]);
-        assert_eq!(told(&mut registry), news(&elsewhere)[..1]);
+        registry.note_remote_exits(vec![elsewhere.clone()]);
+        registry.note_remote_exits(vec![elsewhere.clone()]);
+        assert_eq!(reported(&mut registry), news(&elsewhere)[..1]);
     }
 }
 
@@ -150,9 +150,9 @@ fn a_rank_that_has_ended_is_not_reachable_any_more() {
     let mut registry = Registry::new(3, 0..2, SECRET);
     publish(&mut registry, 1);
     registry.end(1, Ending::Left, false);
-    registry.hear(vec![exit(2, KILLED)]);
-    told(&mut registry);
-    registry.learn(whereabouts(2));
+    registry.note_remote_exits(vec![exit(2, KILLED)]);
+    reported(&mut registry);
+    registry.store_remote_address(whereabouts(2));
     for wanted in [1, 2] {
         request(&mut registry, 0, wanted);
     }
@@ -164,15 +164,15 @@ fn a_restarted_rank_is_informed_of_ended_ranks_and_is_announced() {
     let mut registry = Registry::new(5, 0..4, SECRET);
     publish(&mut registry, 2);
     registry.end(1, Ending::Left, false);
-    told(&mut registry);
+    reported(&mut registry);
     registry.end(2, KILLED, false);
-    told(&mut registry);
+    reported(&mut registry);
     registry.restart(2);
     let ended = ToRank::Ended(vec![exit(1, Ending::Left)]);
     assert_eq!(sent(&mut registry), [Post::Rank(2, ended)]);
-    // Reports about the former incarnation do not affect this one.
-    registry.hear(vec![exit(2, KILLED)]);
-    assert!(registry.untold().is_none());
+    // Reports about the former incarnation do not affect the new incarnation.
+    registry.note_remote_exits(vec![exit(2, KILLED)]);
+    assert!(registry.unreported().is_none());
     request(&mut registry, 0, 2);
     assert_eq!(sent(&mut registry), []);
 
@@ -186,16 +186,16 @@ fn a_restarted_rank_is_informed_of_ended_ranks_and_is_announced() {
 #[test]
 fn a_rank_of_another_agent_that_returns_is_announced() {
     let mut registry = Registry::new(3, 0..2, SECRET);
-    registry.hear(vec![exit(2, KILLED)]);
-    told(&mut registry);
+    registry.note_remote_exits(vec![exit(2, KILLED)]);
+    reported(&mut registry);
     let second = Whereabouts { incarnation: SECRET.first_incarnation(2) + 1, ..whereabouts(2) };
-    registry.welcome(second.clone());
+    registry.note_remote_restart(second.clone());
     let to = |rank| Post::Rank(rank, ToRank::Address(second.clone()));
     assert_eq!(sent(&mut registry), [to(0), to(1)]);
     request(&mut registry, 0, 2);
     assert_eq!(sent(&mut registry), [to(0)]);
     registry.end(1, KILLED, false);
-    registry.hear(vec![exit(2, KILLED)]);
+    registry.note_remote_exits(vec![exit(2, KILLED)]);
     assert!(!registry.has_ended(2));
 }
 
@@ -205,9 +205,9 @@ fn nonsense_is_refused() {
     publish(&mut registry, 0);
     assert!(registry.handle(0, FromRank::Publish { address: vec![] }).is_err());
     assert!(registry.handle(0, FromRank::Request { rank: 2 }).is_err());
-    registry.question(1, 2);
-    registry.learn(whereabouts(7));
-    registry.hear(vec![exit(7, KILLED)]);
+    registry.handle_question(1, 2);
+    registry.store_remote_address(whereabouts(7));
+    registry.note_remote_exits(vec![exit(7, KILLED)]);
     assert_eq!(sent(&mut registry), []);
 }
 
@@ -215,7 +215,7 @@ fn nonsense_is_refused() {
 fn a_stop_is_reported_to_all_other_present_ranks() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     registry.end(2, Ending::Left, false);
-    told(&mut registry);
+    reported(&mut registry);
     registry.stop(0, true);
     let stop = Stop { rank: 0, incarnation: SECRET.first_incarnation(0), is_stopped: true };
     assert_eq!(
@@ -232,13 +232,14 @@ fn verdict(by: u32, rank: u32) -> GivenUp {
     GivenUp { by, by_incarnation, rank, incarnation, why: "packets were lost".to_owned() }
 }
 
-/// Returns the messages about a verdict on a rank of this agent: to the rank, and to the coordinator.
+/// Returns the two messages about a verdict on a rank of this agent: one to the rank, one to the coordinator.
 fn posts_of(verdict: GivenUp) -> [Post; 2] {
     let to_coordinator = Post::Coordinator(FromAgent::GaveUp(verdict.clone()));
     [Post::Rank(verdict.rank, ToRank::GaveUp(verdict)), to_coordinator]
 }
 
-/// Lets rank `by` report a verdict on the incarnation of a rank that is `later` incarnations after the first.
+/// Lets rank `by` report a verdict on an incarnation of `rank`: the one that comes `later` incarnations after the first
+/// incarnation.
 fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<(), String> {
     let incarnation = SECRET.first_incarnation(rank).wrapping_add(later);
     registry.handle(by, FromRank::GaveUp { rank, incarnation, why: "packets were lost".to_owned() })
@@ -256,14 +257,14 @@ fn only_a_rank_that_is_given_up_is_informed() {
     assert_eq!(sent(&mut registry), [Post::Coordinator(FromAgent::GaveUp(verdict(0, 3)))]);
     registry.tell_given_up(verdict(3, 1));
     assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(verdict(3, 1)))]);
-    assert!(registry.untold().is_none() && (0..4).all(|rank| !registry.has_ended(rank)));
+    assert!(registry.unreported().is_none() && (0..4).all(|rank| !registry.has_ended(rank)));
 }
 
 #[test]
 fn only_the_incarnation_that_is_given_up_is_informed() {
     let mut registry = Registry::new(4, 0..3, SECRET);
     registry.end(1, KILLED, true);
-    told(&mut registry);
+    reported(&mut registry);
     give_up(&mut registry, 0, 1, 0).unwrap();
     registry.restart(1);
     registry.tell_given_up(verdict(3, 1));
@@ -275,7 +276,7 @@ fn only_the_incarnation_that_is_given_up_is_informed() {
     // The next incarnation of rank 0 gives up the same incarnation of rank 1.
     registry.end(0, KILLED, true);
     registry.restart(0);
-    told(&mut registry);
+    reported(&mut registry);
     give_up(&mut registry, 0, 1, 1).unwrap();
     let by_second = GivenUp { by_incarnation: SECRET.first_incarnation(0).wrapping_add(1), ..verdict(0, 1) };
     assert_eq!(sent(&mut registry), posts_of(second(by_second)));
