@@ -30,11 +30,11 @@ use crate::topology::{Slot, Topology, TopologyError};
 pub(super) const PLAN_BYTES_MAX: usize = 64 << 20;
 
 /// The time after which a rank counts as left if its process still runs. It begins when the rank has closed its world,
-/// or when its connection has ended without a message. Before that it is not known if the rank has failed: a process
-/// whose main function returns an error closes its world first, and ends some milliseconds later, or more if it has
-/// much memory to free; and a dying process closes its descriptors before its exit status is available. Other ranks
-/// wait for this time only if all ranks from which they can receive have left. If the process fails later, that is
-/// reported too.
+/// or when its connection has ended without a message. During this time it is not known if the rank has failed. A
+/// process whose main function returns an error closes its world first, and ends some milliseconds later, or still
+/// later if it has much memory to free. And a dying process closes its descriptors before its exit status is available.
+/// Other ranks wait for this time only if all ranks from which they can receive have left. If the process fails later,
+/// that is reported too.
 const CLOSED_MEANS_LEFT: Duration = Duration::from_secs(1);
 
 /// The pause before the second restart of a rank. It doubles with each further restart, up to `RESTART_PAUSE_MAX`. The
@@ -51,8 +51,8 @@ const PAUSE_EACH: Duration = Duration::from_micros(100);
 /// Serves as an agent until the job has ended. `fd` is the inherited connection to the coordinator.
 ///
 /// # Errors
-/// [`LaunchError`] if the connection to the coordinator failed, or a necessary system call did. Every rank has been
-/// killed then.
+/// [`LaunchError`] if the connection to the coordinator fails before the plan has arrived, or if a necessary system call
+/// fails. No rank is left then. If the connection fails later, the agent ends its ranks, and this is no error.
 pub fn serve(fd: i32) -> Result<(), LaunchError> {
     let served = Agent::start(fd).and_then(|agent| agent.map_or(Ok(()), Agent::run));
     descendants::kill_all().map_err(LaunchError::system("ending the ranks"))?;
@@ -60,7 +60,7 @@ pub fn serve(fd: i32) -> Result<(), LaunchError> {
 }
 
 struct Agent {
-    coordinator: CoordinatorLink,
+    coordinator: CoordinatorConnection,
     signals: SignalFd,
     /// The number of the first rank in `ranks`. The other ranks have the next numbers.
     first: u32,
@@ -75,19 +75,19 @@ struct Agent {
     outputs: Vec<UnixStream>,
     /// The time at which ranks that have not ended after SIGTERM are killed.
     kill_at: Option<Instant>,
-    /// The time of the next report of ranks that left.
+    /// The time before which ends that are not urgent are not reported.
     report_at: Instant,
-    /// The time at which the agent stops waiting for a reader of the output.
+    /// The time at which the agent stops waiting for a reader to take the rest of the output.
     give_up_at: Option<Instant>,
     /// True if the user has sent a signal to end the job. Then output without a reader delays the end only briefly.
     was_signalled: bool,
 }
 
 /// The connection to the coordinator.
-struct CoordinatorLink {
+struct CoordinatorConnection {
     /// `None` after it has failed.
     channel: Option<Channel>,
-    /// Over a network: the interval of heartbeats, and the time of the next.
+    /// If the connection is over a network: the interval of heartbeats, and the time of the next heartbeat.
     beat: Option<(Duration, Instant)>,
 }
 
@@ -100,8 +100,8 @@ enum Event {
 }
 
 impl Agent {
-    /// Starts the ranks of the coordinator's plan. Returns `None` if the coordinator is gone or a rank could not be
-    /// started.
+    /// Reads the coordinator's plan and starts its ranks. Returns `None` if the coordinator closes the connection or a
+    /// signal ends the agent before the plan has arrived, or if a rank could not be bound or started.
     fn start(fd: i32) -> Result<Option<Agent>, LaunchError> {
         let system = LaunchError::system;
         let signals = SignalFd::block(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, Signal::TTOU])
@@ -127,11 +127,11 @@ impl Agent {
             }
         };
         let beat = address.map(|_| (liveness::beat_interval(plan.detection), Instant::now()));
-        Agent::start_ranks(CoordinatorLink { channel: Some(channel), beat }, address, signals, plan)
+        Agent::start_ranks(CoordinatorConnection { channel: Some(channel), beat }, address, signals, plan)
     }
 
     fn start_ranks(
-        mut coordinator: CoordinatorLink,
+        mut coordinator: CoordinatorConnection,
         address: Option<IpAddr>,
         signals: SignalFd,
         mut plan: Plan,
@@ -267,7 +267,7 @@ impl Agent {
                 Ok(Incoming::Message(FromRank::Panicked)) => {
                     let rank = self.rank(number);
                     rank.channel = None;
-                    // A rank that may be restarted returns once its process has ended.
+                    // If a restart is left, the rank is restarted when its process has ended.
                     let returns = rank.restarts > 0;
                     self.registry.end(number, Ending::Panicked, returns);
                     return Ok(());
@@ -292,7 +292,7 @@ impl Agent {
         self.coordinator.send(&FromAgent::Refused { rank: number, reason })
     }
 
-    /// Handles an output that has ended or failed.
+    /// Handles the report of an output forwarder: all output is forwarded, or output is lost.
     fn serve_output(&mut self, index: usize) -> Result<(), LaunchError> {
         match self.outputs[index].read(&mut [0]) {
             Ok(1..) => self.coordinator.send(&FromAgent::OutputLost),
@@ -307,7 +307,7 @@ impl Agent {
         while let Some(signal) = self.signals.read().map_err(LaunchError::system("reading signals"))? {
             match signal {
                 Signal::CHILD => self.collect_children()?,
-                // Blocked so that a terminal set to `tostop` does not stop this process.
+                // The signal is blocked only so that a terminal set to `tostop` does not stop this process.
                 Signal::TTOU => {}
                 _ => self.end_ranks(),
             }
@@ -346,7 +346,7 @@ impl Agent {
             let pause = returns.then(|| pause_before(self.plan.restarts - restarts));
             self.registry.end(number, ending.clone(), returns);
             if !returns {
-                // The rank may have panicked, and its restart may have been announced then. Take that back.
+                // If the rank has panicked before, its restart may have been announced.
                 self.registry.cancel_restart(number);
             }
             let again = pause.map(|pause| (Instant::now() + pause, ending.clone()));
@@ -361,7 +361,7 @@ impl Agent {
     }
 
     /// Restarts a failed rank in its next incarnation. If that is not possible, for example because its program was
-    /// removed, the others go on without it.
+    /// removed, the other ranks go on without this rank.
     fn restart(&mut self, number: u32) -> Result<(), LaunchError> {
         let rank = self.rank(number);
         let Some((_, ending)) = rank.again.take() else { return Ok(()) };
@@ -446,7 +446,7 @@ impl Agent {
         self.kill_ranks_in(FAREWELL);
     }
 
-    /// Kills all ranks after `time`. Output that has not been read after the same time again is lost.
+    /// Kills all ranks after `time`. Output that is not read within the same time after that is lost.
     fn kill_ranks_in(&mut self, time: Duration) {
         self.cancel_restarts();
         let kill_at = Instant::now() + time;
@@ -530,8 +530,8 @@ impl Agent {
     }
 }
 
-impl CoordinatorLink {
-    /// Sends a message if the coordinator is there.
+impl CoordinatorConnection {
+    /// Sends a message, unless the connection has failed.
     fn send(&mut self, message: &FromAgent) -> Result<(), LaunchError> {
         match &mut self.channel {
             Some(channel) => Ok(channel.send(message)?),
@@ -562,7 +562,8 @@ fn pause_before(restarts: u32) -> Duration {
     }
 }
 
-/// Returns the cores for the ranks of a plan, among the processors that this process may use.
+/// Returns the processors of each rank of a plan, among those that this process may use. Returns an empty list if ranks
+/// are not bound.
 fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     if plan.bind == Bind::None {
         return Ok(Vec::new());
@@ -574,7 +575,7 @@ fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     topology.slots(plan.ranks.len() as u32, plan.bind)
 }
 
-/// Returns this side's address on a connection over a network.
+/// Returns this side's address on a connection over a network, or `None` for a connection within this host.
 fn address(connection: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(getsockname(connection).ok()?).ok().map(|address| address.ip())
 }

@@ -19,26 +19,26 @@ use super::hosts::Host;
 use super::terminal::copy_input;
 use super::{AGENT_COMMAND, LaunchError, SUPERVISOR_COMMAND};
 
-/// An agent, or the remote shell to one.
+/// An agent, or the remote shell that starts an agent on another host.
 #[derive(Debug)]
 pub(super) struct AgentHandle {
     /// The name that the user gave the agent's host; `None` if the agent is on this host and no network is used.
     pub(super) host: Option<String>,
     /// The agent's ranks.
     pub(super) ranks: Range<u32>,
-    /// The agent itself, or the remote shell, until it has been waited for.
+    /// The process of the agent itself, or of the remote shell; `None` after this process has waited for it.
     pub(super) process: Option<Pid>,
-    pub(super) link: Link,
+    pub(super) connection: AgentConnection,
     /// Messages about ranks of other hosts, which the agent gets when it connects.
     kept: Vec<ToAgent>,
 }
 
 /// The connection to an agent.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum AgentConnection {
     /// The agent has not connected yet.
     Awaited,
-    /// Over a network: the interval of heartbeats, and the time of the next.
+    /// The agent is connected. `beat` is used over a network: the interval of heartbeats, and the time of the next.
     Up { channel: Channel, beat: Option<(Duration, Instant)> },
     /// The agent has reported that it has finished.
     Done,
@@ -66,13 +66,13 @@ impl AgentHandle {
             host: None,
             ranks,
             process: Some(Pid::from_child(&agent)),
-            link: Link::Up { channel, beat: None },
+            connection: AgentConnection::Up { channel, beat: None },
             kept: Vec::new(),
         })
     }
 
-    /// Starts a remote shell that starts the agent of another host, and passes standard input on to
-    /// rank 0.
+    /// Starts a remote shell that starts the agent of another host. Passes standard input on to the shell if rank 0 is
+    /// on that host.
     pub(super) fn there(
         host: &Host,
         ranks: Range<u32>,
@@ -103,32 +103,32 @@ impl AgentHandle {
             host: Some(host.name.clone()),
             ranks,
             process: Some(Pid::from_child(&child)),
-            link: Link::Awaited,
+            connection: AgentConnection::Awaited,
             kept: Vec::new(),
         })
     }
 
     pub(super) fn channel(&self) -> Option<&Channel> {
-        match &self.link {
-            Link::Up { channel, .. } => Some(channel),
+        match &self.connection {
+            AgentConnection::Up { channel, .. } => Some(channel),
             _ => None,
         }
     }
 
     pub(super) fn channel_mut(&mut self) -> Option<&mut Channel> {
-        match &mut self.link {
-            Link::Up { channel, .. } => Some(channel),
+        match &mut self.connection {
+            AgentConnection::Up { channel, .. } => Some(channel),
             _ => None,
         }
     }
 
-    /// Sends a message, if the agent is connected. For an agent that has not connected yet, questions and reports are
-    /// kept until it does, because nothing sends them a second time, and ranks of other hosts may run for long before
-    /// it connects.
+    /// Sends a message, if the agent is connected. Until an agent has connected, messages about ranks of other hosts
+    /// are kept for it: nothing sends them a second time, and those ranks may run for long before the agent connects.
+    /// Drops all other messages.
     pub(super) fn send(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
-        match &mut self.link {
-            Link::Up { channel, .. } => Ok(channel.send(message)?),
-            Link::Awaited if message.concerns_other_hosts() => {
+        match &mut self.connection {
+            AgentConnection::Up { channel, .. } => Ok(channel.send(message)?),
+            AgentConnection::Awaited if message.concerns_other_hosts() => {
                 self.kept.push(message.clone());
                 Ok(())
             }
@@ -143,14 +143,14 @@ impl AgentHandle {
     }
 
     pub(super) fn next_beat(&self) -> Option<Instant> {
-        match &self.link {
-            Link::Up { beat: Some((_, next)), .. } => Some(*next),
+        match &self.connection {
+            AgentConnection::Up { beat: Some((_, next)), .. } => Some(*next),
             _ => None,
         }
     }
 
     pub(super) fn beat(&mut self, now: Instant) {
-        if let Link::Up { channel, beat: Some((interval, next)) } = &mut self.link
+        if let AgentConnection::Up { channel, beat: Some((interval, next)) } = &mut self.connection
             && *next <= now
         {
             channel.beat();
@@ -160,10 +160,10 @@ impl AgentHandle {
 
     /// Returns true if the process and its connection have both ended.
     pub(super) fn is_over(&self) -> bool {
-        self.process.is_none() && matches!(self.link, Link::Done | Link::Lost)
+        self.process.is_none() && matches!(self.connection, AgentConnection::Done | AgentConnection::Lost)
     }
 
-    /// Kills the remote shell, which would wait for ever for an unreachable host.
+    /// Kills the remote shell, if the agent is on another host. The shell would wait for ever for an unreachable host.
     pub(super) fn hang_up(&self) {
         if let (Some(_), Some(process)) = (&self.host, self.process) {
             // The process has not been waited for, so its id has not been reused.

@@ -77,7 +77,7 @@ impl AgentListener {
     }
 
     /// Returns the index of the host whose agent has sent this hello, and the connection, after answering the hello.
-    /// Returns `None` if the proof in the hello is wrong.
+    /// Returns `None` if the host or the proof in the hello is wrong, or if the connection has failed.
     fn recognize(&self, identified: Identified<Nonce, Hello>) -> Option<(usize, Channel)> {
         let Identified { mut channel, context: coordinator_nonce, hello } = identified;
         let keys = self.keys.get(hello.host as usize)?;

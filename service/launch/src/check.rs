@@ -72,8 +72,8 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     use samite_os::signal::SignalFd;
 
     // A separate thread asks libfabric, since a provider may hang, and an interrupt must still end this process. The
-    // thread blocks the coordinator's signals, and threads that a provider starts inherit that, because the coordinator
-    // reads these signals from a descriptor.
+    // coordinator reads its signals from a descriptor, so they must be blocked in all other threads. The thread blocks
+    // them, and the threads that a provider starts inherit that.
     let (told, found) = sync_channel(1);
     let started = std::thread::Builder::new().name("providers".to_owned()).spawn(move || {
         let blocked = SignalFd::block(&super::coordinator::SIGNALS);
@@ -109,7 +109,8 @@ fn transport(name: &str) -> Result<(), LaunchError> {
     }
 }
 
-/// Returns a question if the name is probably meant for Samite's own shared memory.
+/// Returns a question for the error message if the name is probably meant for Samite's own shared memory, otherwise an
+/// empty text.
 #[cfg(feature = "ofi")]
 fn hint(name: &str) -> &'static str {
     let means_ours = name.to_ascii_lowercase().contains("shm");

@@ -19,9 +19,9 @@ use samite_control::{
 };
 
 use super::agent::PLAN_BYTES_MAX;
-use super::agent_handle::{AgentHandle, Link};
+use super::agent_handle::{AgentConnection, AgentHandle};
 use super::agent_listener::{self, AgentListener};
-use super::failures::{Failures, TOLD_MAX};
+use super::failures::{Failures, PRINTED_MAX};
 use super::observe::{ANSWER_MAX, JobStatus, StatusServer};
 use super::place::Untrusted;
 use super::profile::{Matrix, Profile};
@@ -35,10 +35,15 @@ use super::{
 /// The number of descriptors that an agent needs for itself, and the number for each rank: connection, stdout, stderr.
 const DESCRIPTORS: (u64, u64) = (32, 3);
 
-/// Runs a job to its end and returns the exit code for `samite run`: by default that of the first rank that failed (128
-/// + signal if it was killed), or 0 if none failed; 124 after a timeout.
+/// Runs a job to its end and returns the exit code for `samite run`. By default it is the exit code of the first rank
+/// that failed (128 + signal if it was killed), or 0 if no rank failed. [`ExitCodeOf::Rank0`] selects the exit code of
+/// rank 0.
 ///
-/// The code is 1 if no rank failed but the output of the ranks could not be written.
+/// Other events have a code of their own. With the default, the first of such an event and a failure counts:
+/// - 1 if the output of the ranks could not be written;
+/// - 128 + signal if a signal ended the job before all agents had connected, or after they had ended.
+///
+/// A timeout (124) and a second interrupt (130) count more than all other codes.
 ///
 /// Call it from the only thread of a process without other children, since it waits for all children and kills
 /// them. The process must understand [`AGENT_COMMAND`](super::AGENT_COMMAND), and for other
@@ -91,18 +96,19 @@ struct Coordinator {
     signals: SignalFd,
     options: Options,
     plan: Plan,
-    ranks: Vec<Standing>,
+    ranks: Vec<RankState>,
     /// The latest incarnation of each rank.
     incarnations: Vec<u32>,
     status: JobStatus,
     matrix: Matrix,
     /// Answers observers of the job; `None` if there is no safe place for its socket.
     status_server: Option<StatusServer>,
-    /// With statistics: the time at which the ranks are asked next, so that there are recent figures of a killed rank.
+    /// If statistics are requested: the time at which the ranks are next asked for figures, so that there are recent
+    /// figures of a rank that is killed.
     asks_at: Option<Instant>,
     times_out_at: Option<Instant>,
     failures: Failures,
-    /// The question to the ranks for the operations that they wait for, while it is under way.
+    /// The question to all ranks for the operations that they wait for; `None` if no such question is under way.
     inquiry: Option<Inquiry>,
     /// The time at which the job ends because of a failure. Until then the survivors can act on the report of the
     /// failure.
@@ -117,13 +123,14 @@ struct Coordinator {
     was_interrupted: bool,
     /// True if a signal was sent to end the job.
     was_signalled: bool,
-    /// The time at which this process stops waiting for agents and remote shells, and kills its descendants among them.
+    /// The time at which this process stops waiting for agents and remote shells, and kills those that are its
+    /// descendants.
     gives_up_at: Option<Instant>,
 }
 
 /// The state of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum RankState {
     /// The rank takes part in the job.
     Present,
     /// The rank has ended for the other ranks. Its process may still run.
@@ -132,8 +139,8 @@ enum Standing {
     Over,
 }
 
-/// A question to all ranks for the operations that they wait for. When they have answered, or the time for it is over,
-/// `then` is done.
+/// A question to all ranks for the operations that they wait for. When all ranks have answered, or [`INQUIRY_MAX`] has
+/// passed since `asked`, the coordinator does `then`.
 struct Inquiry {
     asked: Instant,
     then: Then,
@@ -184,7 +191,7 @@ impl Coordinator {
             agents,
             listener,
             signals,
-            ranks: vec![Standing::Present; options.ranks as usize],
+            ranks: vec![RankState::Present; options.ranks as usize],
             incarnations: (0..options.ranks).map(|rank| plan.secret.first_incarnation(rank)).collect(),
             plan,
             times_out_at: options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
@@ -267,7 +274,7 @@ impl Coordinator {
             let Some(channel) = self.agents[index].channel_mut() else { return Ok(()) };
             channel.flush();
             match channel.receive() {
-                Ok(Incoming::Message(message)) => self.hear(index, message)?,
+                Ok(Incoming::Message(message)) => self.handle_message(index, message)?,
                 Ok(Incoming::Nothing) => return Ok(()),
                 Ok(Incoming::Closed) => break "the agent there is gone".to_owned(),
                 Err(error) => break error.to_string(),
@@ -276,7 +283,7 @@ impl Coordinator {
         self.lose(index, how)
     }
 
-    fn hear(&mut self, index: usize, message: FromAgent) -> Result<(), LaunchError> {
+    fn handle_message(&mut self, index: usize, message: FromAgent) -> Result<(), LaunchError> {
         match message {
             FromAgent::NotStarted { errno, .. } => {
                 let program = self.options.program.to_string_lossy().into_owned();
@@ -330,12 +337,12 @@ impl Coordinator {
                     agent.send(&ToAgent::GaveUp(given_up))?;
                 }
             }
-            FromAgent::Figures { rank, figures } => self.status.tell(rank, *figures),
+            FromAgent::Figures { rank, figures } => self.status.note_figures(rank, *figures),
             FromAgent::Peers { rank, peers } => self.matrix.add(rank, &peers),
             FromAgent::OutputLost => {
                 self.code.get_or_insert(EXIT_OUTPUT_LOST);
             }
-            FromAgent::Done => self.agents[index].link = Link::Done,
+            FromAgent::Done => self.agents[index].connection = AgentConnection::Done,
         }
         Ok(())
     }
@@ -347,8 +354,8 @@ impl Coordinator {
             if is_latest {
                 self.status.end(*rank, ending.clone());
             }
-            if is_latest && let Some(standing @ Standing::Present) = self.ranks.get_mut(*rank as usize) {
-                *standing = Standing::Gone;
+            if is_latest && let Some(state @ RankState::Present) = self.ranks.get_mut(*rank as usize) {
+                *state = RankState::Gone;
             }
         }
         self.tell_others(index, &ToAgent::Ended(exits))
@@ -364,23 +371,23 @@ impl Coordinator {
     /// they still run.
     fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
         let agent = &mut self.agents[index];
-        agent.link = Link::Lost;
+        agent.connection = AgentConnection::Lost;
         agent.hang_up();
         // An agent on this host is a child of this process, and its exit status will give a more precise reason.
         let Some(host) = agent.host.clone() else { return Ok(()) };
         let ending = Ending::Lost { host, how };
         let mut exits = Vec::new();
         for rank in agent.ranks.clone() {
-            if self.ranks[rank as usize] == Standing::Present {
+            if self.ranks[rank as usize] == RankState::Present {
                 let incarnation = self.incarnations[rank as usize];
                 exits.push(RankExit { rank, incarnation, ending: ending.clone(), returns: false });
             }
         }
         let lost: Vec<u32> =
-            agent.ranks.clone().filter(|&rank| self.ranks[rank as usize] != Standing::Over).collect();
+            agent.ranks.clone().filter(|&rank| self.ranks[rank as usize] != RankState::Over).collect();
         self.spread(index, exits)?;
         for &rank in &lost {
-            self.ranks[rank as usize] = Standing::Over;
+            self.ranks[rank as usize] = RankState::Over;
         }
         if lost.first() == Some(&0) {
             self.of_rank_0 = Some(ending.exit_code());
@@ -396,8 +403,8 @@ impl Coordinator {
     }
 
     fn rank_ended(&mut self, rank: u32, ending: &Ending) {
-        if let Some(standing) = self.ranks.get_mut(rank as usize) {
-            *standing = Standing::Over;
+        if let Some(state) = self.ranks.get_mut(rank as usize) {
+            *state = RankState::Over;
         }
         self.status.end(rank, ending.clone());
         if rank == 0 {
@@ -417,14 +424,15 @@ impl Coordinator {
         }
     }
 
-    /// Reports that a rank has given up another rank. Reports nothing if the job ends or if the other rank has ended,
-    /// because that end is the cause, and is reported anyway.
+    /// Reports to the user that a rank has given up another rank. Reports nothing if the job ends, or if the given up
+    /// incarnation has ended, because that end is the cause, and is reported anyway. Only counts the verdict if many
+    /// have been reported.
     fn report_verdict(&mut self, given_up: &GivenUp) {
         let GivenUp { by, rank, incarnation, ref why, .. } = *given_up;
         let is_over = self.is_ending || self.ends_at.is_some() || self.was_signalled;
-        let is_present = self.ranks.get(rank as usize) == Some(&Standing::Present)
+        let is_present = self.ranks.get(rank as usize) == Some(&RankState::Present)
             && self.incarnations.get(rank as usize) == Some(&incarnation);
-        if !is_over && is_present && self.failures.tell_verdict() {
+        if !is_over && is_present && self.failures.note_verdict() {
             let why = one_line(why);
             say(
                 "run",
@@ -441,12 +449,12 @@ impl Coordinator {
         self.code.get_or_insert(ending.exit_code());
         match self.options.on_failure {
             OnFailure::Continue | OnFailure::Restart { .. } => {
-                if self.failures.tell(ranks, ending, TOLD_MAX) {
+                if self.failures.note(ranks, ending, PRINTED_MAX) {
                     say("run", &format!("{what}; the others go on"));
                 }
             }
             // Later failures are usually consequences of the first.
-            OnFailure::End if !self.failures.tell(ranks, ending, 1) => {}
+            OnFailure::End if !self.failures.note(ranks, ending, 1) => {}
             OnFailure::End => {
                 say("run", &format!("{what}; ending the job"));
                 self.ends_at = Some(Instant::now() + FAREWELL);
@@ -460,20 +468,20 @@ impl Coordinator {
         let known = listener.admit(Instant::now());
         for (index, channel) in known {
             let agent = &mut self.agents[index];
-            if matches!(agent.link, Link::Awaited) {
+            if matches!(agent.connection, AgentConnection::Awaited) {
                 let channel = channel.allowing(PLAN_BYTES_MAX);
                 let beat = (liveness::beat_interval(self.options.detection), Instant::now());
-                agent.link = Link::Up { channel, beat: Some(beat) };
+                agent.connection = AgentConnection::Up { channel, beat: Some(beat) };
                 self.instruct(index)?;
             }
         }
-        if !self.agents.iter().any(|agent| matches!(agent.link, Link::Awaited)) {
+        if !self.agents.iter().any(|agent| matches!(agent.connection, AgentConnection::Awaited)) {
             self.listener = None;
         }
         Ok(())
     }
 
-    /// Requests statistics from all ranks on behalf of observers.
+    /// Accepts observers. Asks all ranks for their activity if there is a new observer.
     fn admit_observers(&mut self) -> Result<(), LaunchError> {
         if self.status_server.as_mut().is_some_and(|status_server| status_server.admit(Instant::now())) {
             self.tell_all(&ToAgent::Ask)?;
@@ -481,7 +489,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Answers observers when the ranks have answered, or time is over.
+    /// Answers the observers for whom all ranks have answered, or who have waited for [`ANSWER_MAX`].
     fn serve_status(&mut self, now: Instant) {
         if let Some(status_server) = &mut self.status_server {
             let is_complete =
@@ -526,7 +534,7 @@ impl Coordinator {
     }
 
     /// Handles the exit of an agent, or of the remote shell to an agent, after reading the agent's last messages. If
-    /// the remote shell has exited before the agent has connected, returns an error.
+    /// the remote shell has exited before the agent has connected, returns an error, unless the job is ending.
     fn process_ended(&mut self, index: usize, status: ExitStatus) -> Result<(), LaunchError> {
         for _ in 0..LAST_TURNS_MAX {
             self.serve_agent(index)?;
@@ -537,8 +545,8 @@ impl Coordinator {
         let agent = &mut self.agents[index];
         agent.process = None;
         let ending = Ending::from(status);
-        match (&agent.link, &agent.host) {
-            (Link::Awaited, Some(host)) if !self.is_ending => Err(LaunchError::NotThere {
+        match (&agent.connection, &agent.host) {
+            (AgentConnection::Awaited, Some(host)) if !self.is_ending => Err(LaunchError::NotThere {
                 host: host.clone(),
                 shell: self
                     .options
@@ -551,11 +559,11 @@ impl Coordinator {
                 ending: ending.to_string(),
                 program: std::env::current_exe().unwrap_or_default().display().to_string(),
             }),
-            (Link::Awaited, _) => {
-                agent.link = Link::Lost;
+            (AgentConnection::Awaited, _) => {
+                agent.connection = AgentConnection::Lost;
                 Ok(())
             }
-            (Link::Lost, None) => {
+            (AgentConnection::Lost, None) => {
                 say("run", &format!("the agent of this node {ending}, and the ranks with it"));
                 self.code.get_or_insert(ending.exit_code());
                 Ok(())
@@ -565,8 +573,9 @@ impl Coordinator {
         }
     }
 
-    /// Asks the ranks for the operations that they wait for, prints the answers, and then does `then`. Does not ask
-    /// again if the question of an earlier signal is still under way.
+    /// Asks the ranks for the operations that they wait for. [`conclude_inquiry`](Self::conclude_inquiry) prints the
+    /// answers and does `then`. If a question is under way and `then` is a signal, sends the signal at once and does
+    /// not ask again.
     fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
         if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
             return self.tell_all(&ToAgent::Signal(signal.as_raw()));
@@ -614,7 +623,8 @@ impl Coordinator {
             self.tell_all(&ToAgent::Ask)?;
         }
         if let Some(listener) = self.listener.take_if(|listener| listener.closes_at <= now) {
-            let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+            let awaited =
+                self.agents.iter().filter(|agent| matches!(agent.connection, AgentConnection::Awaited));
             let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.clone()).collect();
             return Err(listener.no_answer(&hosts));
         }
@@ -645,8 +655,8 @@ impl Coordinator {
     }
 }
 
-/// Opens the socket for observers. Prints a message if the only place for it is not safe, since another user may have
-/// caused that.
+/// Opens the socket for observers. Returns `None` if no directory can be used for it. If the reason is that other users
+/// can access the last of the possible directories, prints a message, since another user may have caused that.
 fn open_status_server(job: JobId) -> Option<StatusServer> {
     let error = match StatusServer::open(job) {
         Ok(status_server) => return Some(status_server),
@@ -697,8 +707,8 @@ fn transport(options: &Options) -> Option<String> {
     options.transport.clone().or_else(set).or_else(|| std::env::var(variable::TRANSPORT).ok())
 }
 
-/// The interval at which ranks are asked for figures. The last figures of a rank that is killed while it waits are no
-/// older than that.
+/// The interval at which ranks are asked for figures, if statistics are requested. When a waiting rank is killed, its
+/// last figures are no older than this.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The longest time for which the end of a job is delayed so that its ranks can report their waits. Waiting ranks

@@ -10,12 +10,13 @@ use super::LaunchError;
 pub struct Host {
     /// The name for the remote shell: `node7`, `user@node7`, an address.
     pub name: String,
-    /// The largest number of ranks on this host. If no host has such a number, all hosts get the same number of ranks.
-    /// If some hosts have one, each of the others takes one rank.
+    /// The largest number of ranks on this host. If no host of the job has such a limit, the ranks are distributed
+    /// evenly, and the numbers of two hosts differ by at most one. If some hosts have a limit, a host without a limit
+    /// takes one rank.
     pub slots: Option<u32>,
 }
 
-/// `NAME` or `NAME:SLOTS`; an IPv6 address with slots is put in brackets.
+/// Parses `NAME` or `NAME:SLOTS`. An IPv6 address with slots must be in brackets.
 impl FromStr for Host {
     type Err = String;
 
@@ -25,7 +26,7 @@ impl FromStr for Host {
             _ => (text, None),
         };
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        // A leading dash would make it an option of the remote shell.
+        // The remote shell would take a name with a leading dash for an option.
         if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
             return Err(format!("`{text}` is no host: give a name or an address, like `node7` or `node7:4`"));
         }
@@ -39,7 +40,7 @@ impl Host {
     /// comment.
     ///
     /// # Errors
-    /// The mistake and its line.
+    /// The first mistake in the text, with the number of its line.
     pub fn read_all(text: &str) -> Result<Vec<Host>, String> {
         let mut hosts = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -69,15 +70,15 @@ fn parse_slots(whole: &str, slots: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{slots}` in `{whole}` is no number of ranks above 0"))
 }
 
-/// Returns the ranks of each host, consecutive and in order. Leaves out hosts without ranks.
+/// Returns the ranks of each host: consecutive ranks, in the order of the hosts. Leaves out hosts without ranks.
 pub(super) fn distribute(hosts: &[Host], ranks: u32) -> Result<Vec<(&Host, Range<u32>)>, LaunchError> {
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let fair = |index: u32| ranks / count + u32::from(index < ranks % count);
-    let told = hosts.iter().any(|host| host.slots.is_some());
+    let has_slots = hosts.iter().any(|host| host.slots.is_some());
     let mut next = 0;
     let mut placed = Vec::new();
     for (index, host) in (0..).zip(hosts) {
-        let room = if told { host.slots.unwrap_or(1) } else { fair(index) };
+        let room = if has_slots { host.slots.unwrap_or(1) } else { fair(index) };
         let end = next + room.min(ranks - next);
         if end > next {
             placed.push((host, next..end));

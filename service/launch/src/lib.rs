@@ -5,11 +5,11 @@
 //!  (coordinator) └─ remote shell ── supervisor ── agent ── ranks    on others: TCP, the supervisor connects
 //! ```
 //! [`run`] is the coordinator process. On each host an *agent* starts the ranks, forwards their output, and keeps the
-//! registry of their addresses and exits. The coordinator holds the policy (the consequences of a failure, a timeout, a
-//! signal), the agents the mechanism. Both sides of a connection detect its loss by themselves. The coordinator then
-//! reports to all others that the ranks of that host have failed, and the agent there kills them.
+//! registry of their addresses and exits. The coordinator decides the consequences of a failure, a timeout or a signal,
+//! and the agents act. If the connection between coordinator and agent is lost, both sides detect it by themselves: the
+//! coordinator reports to all other agents that the ranks of that host have failed, and the agent there kills them.
 //!
-//! **No process is left behind if the coordinator, a supervisor or an agent is killed.** All of them are child
+//! **No process is left behind if the coordinator, a supervisor or an agent is killed.** All three are child
 //! subreapers. If the coordinator dies, or is cut off, its connections to the agents fail, and each agent kills every
 //! descendant. If an agent dies, the ranks die with it (`PR_SET_PDEATHSIG`). Other processes that the ranks have
 //! started are reparented to the coordinator or the supervisor, which kills them.
@@ -62,7 +62,7 @@ use samite_control::{Bind, ChannelError};
 
 use self::say::say;
 
-/// Largest number of ranks of one agent.
+/// Largest number of ranks of a job.
 pub const RANKS_MAX: u32 = 4096;
 
 /// The subcommand that makes `samite` an agent. The first argument of the subcommand is the connection's descriptor.
@@ -71,7 +71,7 @@ pub const AGENT_COMMAND: &str = "agent";
 /// The subcommand that makes `samite` the supervisor of a host.
 pub const SUPERVISOR_COMMAND: &str = "supervisor";
 
-/// The exit code of `samite run` after a timeout. It is the one of timeout(1).
+/// The exit code of `samite run` after a timeout. timeout(1) returns the same code.
 const EXIT_TIMED_OUT: u8 = 124;
 
 /// The exit code if the job's output could not be written, for example on a full disk.
@@ -83,8 +83,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// The time for ranks to act on SIGTERM before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The largest number of turns in which the last messages of an ended process are received. So many turns read more
-/// than a socket holds.
+/// The largest number of turns in which the last messages of an ended process are received. This number of turns reads
+/// more than a socket holds.
 const LAST_TURNS_MAX: u32 = 64;
 
 /// The signals by which a user or a batch system ends a job.
@@ -95,11 +95,11 @@ const ENDING_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Sig
 pub struct Options {
     /// The number of ranks.
     pub ranks: u32,
-    /// The hosts on which to start the ranks, if not all of them start on this host.
+    /// The hosts on which to start the ranks; `None` to start all ranks on this host.
     pub remote: Option<Remote>,
-    /// The time within which a crashed or unreachable host is detected. An interruption of the network of this length
-    /// is always detected, and one of less than a quarter of it never. At least
-    /// [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN).
+    /// The time within which a crashed or unreachable host is detected, at least
+    /// [`DETECTION_MIN`](samite_control::liveness::DETECTION_MIN). An interruption of the network of this length is
+    /// always detected. An interruption of less than a quarter of this length is never detected.
     pub detection: Duration,
     /// The part of a host to which each rank is bound.
     pub bind: Bind,
@@ -109,22 +109,22 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// End the job after this time.
     pub timeout: Option<Duration>,
-    /// Start each line of output with its rank.
+    /// Start each line of output with the rank that wrote it.
     pub prefix: bool,
     /// The destination of statistics at the end, if wanted.
     pub stats: Option<Stats>,
-    /// The consequence of a rank's failure for the others.
+    /// The consequence of a rank's failure for the other ranks.
     pub on_failure: OnFailure,
-    /// The rank whose exit code becomes the job's.
+    /// The rank whose exit code becomes the job's exit code.
     pub exit_code: ExitCodeOf,
-    /// The program, found as a shell would.
+    /// The program. A name without a slash is searched in `PATH`.
     pub program: OsString,
     /// The program's arguments.
     pub args: Vec<OsString>,
 }
 
 impl Options {
-    /// Returns options for a program on so many ranks of this host, with defaults for all other options.
+    /// Returns options that start a program as `ranks` ranks on this host, with defaults for all other options.
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Options {
         Options {
             ranks,
@@ -147,8 +147,8 @@ impl Options {
 /// The hosts on which ranks are started, and how to reach them.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// The hosts, each once. On each, this process's program must be at the same path, and
-    /// the current directory must exist.
+    /// The hosts, each once. On each host, the program of this process must be at the same path as here, and the current
+    /// directory of this process must exist.
     pub hosts: Vec<Host>,
     /// The remote shell and its options: it is run with the name of a host, a command, and the command's
     /// arguments.
@@ -163,41 +163,42 @@ pub struct Remote {
 pub enum Stats {
     /// A table on standard error.
     Table,
-    /// A file: a page if its name ends in `.html`, else JSON.
+    /// A file: an HTML page if its name ends in `.html`, otherwise JSON.
     File(PathBuf),
 }
 
-/// The consequence of a rank's failure for the others.
+/// The consequence of a rank's failure for the other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
     /// End the job, after a moment for the survivors to act on the report.
     End,
     /// Let the survivors go on.
     Continue,
-    /// Restart the rank on the same host: a new process, to which the survivors can send after the report of the old
-    /// one's failure. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. A rank that fails more
-    /// often than `max` times is not restarted again, and neither are the ranks of a lost host. The survivors go on
-    /// without them.
+    /// Restart the rank on the same host, as a new process. The survivors can send to it after the report that the
+    /// former process has failed. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. A rank that
+    /// fails more often than `max` times is not restarted again, and neither are the ranks of a lost host. The survivors
+    /// go on without such ranks.
     Restart {
-        /// Number of restarts of each rank.
+        /// The largest number of restarts of each rank.
         max: u32,
     },
 }
 
-/// Number of restarts of each rank unless one is given.
+/// The largest number of restarts of each rank, unless the user gives a number.
 const RESTARTS_DEFAULT: u32 = 3;
 
-/// The rank whose exit code becomes the job's: 128 + the signal if it was killed. A job that ran into its time limit,
-/// or was killed by a second interrupt, has a code of its own.
+/// The rank whose exit code becomes the job's exit code. It is 128 + the signal if the rank was killed. A job that was
+/// ended by its time limit or by a second interrupt has a code of its own: see [`run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCodeOf {
-    /// The rank that failed first; 0 if none failed. A failure that was followed by a restart does not count.
+    /// The rank that failed first. The code is 0 if no rank failed. A failure that was followed by a restart does not
+    /// count.
     FirstFailed,
-    /// Rank 0; its last process if it was restarted.
+    /// Rank 0. If it was restarted, the code is that of its last process.
     Rank0,
 }
 
-/// `first-failed` or `rank0`.
+/// Parses `first-failed` or `rank0`.
 impl FromStr for ExitCodeOf {
     type Err = String;
 
@@ -210,7 +211,7 @@ impl FromStr for ExitCodeOf {
     }
 }
 
-/// `end`, `continue`, `restart`, which means three times, or `restart=N`.
+/// Parses `end`, `continue`, `restart` or `restart=N`, where N is the largest number of restarts, by default 3.
 impl FromStr for OnFailure {
     type Err = String;
 
@@ -281,9 +282,9 @@ pub enum LaunchError {
         host: String,
         /// The remote shell.
         shell: String,
-        /// The way in which it ended.
+        /// The way in which the remote shell ended.
         ending: String,
-        /// The program that was to be started.
+        /// The program that the remote shell should have started.
         program: String,
     },
     /// Agents did not connect in time.
@@ -296,7 +297,7 @@ pub enum LaunchError {
         hosts: String,
         /// The time waited.
         seconds: u64,
-        /// The addresses that they got.
+        /// The addresses to which the hosts should have connected.
         addresses: String,
     },
     /// The coordinator could not be reached from a host.
@@ -331,7 +332,7 @@ pub enum LaunchError {
         bind: Bind,
         /// The host.
         host: String,
-        /// The obstacle.
+        /// The reason.
         why: String,
     },
     /// There is no transport of this name.
@@ -339,7 +340,7 @@ pub enum LaunchError {
     Transport {
         /// The transport's name, as given by the user.
         name: String,
-        /// The available names, or the mistake.
+        /// The reason, with the available names if libfabric has listed them.
         why: String,
     },
     /// A variable for the ranks has an invalid value.
@@ -359,7 +360,8 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Returns the exit code of `samite run`: as a shell's if the program could not be started, otherwise 1.
+    /// Returns the exit code of `samite run`. If the program could not be started, it is the code that a shell returns:
+    /// 127 if the program was not found, 126 for other reasons. Otherwise it is 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Program { errno: libc_errno::ENOENT, .. } => 127,

@@ -1,9 +1,9 @@
-//! Observation of a running job: the reports of its ranks, and the socket at which to ask for them.
+//! Observation of a running job: the reports of its ranks, and the socket at which an observer can get them.
 //!
-//! The coordinator of each job listens at a socket of its user's. When an observer connects, the coordinator asks the
-//! ranks for their activity, and sends the observer one line of JSON, a [`Snapshot`]. A rank answers when it next waits
-//! or polls. For a rank that has not answered in time, the snapshot contains its last report and the age of that
-//! report.
+//! The coordinator of each job listens at a socket that only the job's user can access. When an observer connects, the
+//! coordinator asks the ranks for their activity, and sends the observer one line of JSON, a [`Snapshot`]. A rank
+//! answers when it next waits or polls. For a rank that has not answered in time, the snapshot contains its last report
+//! and the age of that report.
 
 use std::borrow::Cow;
 use std::fs;
@@ -29,13 +29,13 @@ use super::wait::{Interest, wait};
 pub struct Snapshot {
     /// The job's name.
     pub job: JobId,
-    /// The process of its `samite run`.
+    /// The process id of the job's `samite run`.
     pub pid: u32,
     /// The program and its arguments.
     pub program: String,
-    /// The transport that its ranks were told to use; `None` if each chooses.
+    /// The transport that was selected for the ranks; `None` if each rank chooses.
     pub transport: Option<String>,
-    /// Time since it was started, milliseconds.
+    /// Time since the job was started, milliseconds.
     pub age_ms: u64,
     /// The job's ranks, in order.
     pub ranks: Vec<RankView>,
@@ -47,11 +47,12 @@ pub struct Snapshot {
 pub struct RankView {
     /// The rank.
     pub rank: u32,
-    /// The name that the user gave the rank's host; `None` if it is the host of `samite run`, and there is no other.
+    /// The name that the user gave the rank's host; `None` if all ranks are on the host of `samite run` and the user
+    /// named no hosts.
     pub host: Option<String>,
-    /// The rank's incarnation, from 1.
+    /// The number of the rank's process, counted from 1. A restart increases it by one.
     pub incarnation: u32,
-    /// True if its process is stopped, for example by SIGSTOP.
+    /// True if the rank's process is stopped, for example by SIGSTOP.
     pub is_stopped: bool,
     /// The way in which the rank ended, if it has ended.
     pub ending: Option<Ending>,
@@ -60,7 +61,7 @@ pub struct RankView {
     /// True if the figures are the rank's answer to this request. Otherwise they are older, because the rank makes no
     /// calls or has ended.
     pub is_answer: bool,
-    /// The age of the figures in milliseconds: now, or at the end of the rank if it has ended.
+    /// The age of the figures in milliseconds. If the rank has ended, it is their age at that time.
     pub figures_age_ms: u64,
 }
 
@@ -68,7 +69,7 @@ pub struct RankView {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// `samite run` is there, but does not answer.
+    /// The job's socket is there, but its `samite run` does not answer.
     #[error("job {job} does not answer ({source}): check whether its `samite run` is stopped")]
     Silent {
         /// The job.
@@ -106,8 +107,8 @@ pub struct RunningJob {
     socket: PathBuf,
 }
 
-/// Returns the jobs of this user whose `samite run` runs on this host, by name. Removes the sockets of jobs whose
-/// `samite run` was killed. Skips a directory that others can access: see [`unsafe_places`].
+/// Returns the jobs of this user whose `samite run` runs on this host, in the order of their names. Removes the sockets
+/// of jobs whose `samite run` was killed. Skips the directories that [`unsafe_places`] returns.
 #[must_use]
 pub fn running_jobs() -> Vec<RunningJob> {
     let mut jobs = Vec::new();
@@ -120,9 +121,8 @@ pub fn running_jobs() -> Vec<RunningJob> {
     jobs
 }
 
-/// Returns the directories in which jobs of this user are looked for and that were not used, each with the reason:
-/// another user has made them, or could have written there. A job that has no other directory for its socket is not
-/// listed.
+/// Returns the directories in which [`running_jobs`] does not look for jobs because other users could have written
+/// there, each with the reason. A job whose socket is in such a directory is not listed.
 #[must_use]
 pub fn unsafe_places() -> Vec<ObserveError> {
     let untrusted = candidates().into_iter().filter_map(|path| Place::open(&path).err());
@@ -135,8 +135,7 @@ impl RunningJob {
         if socket.extension()? != EXTENSION {
             return None;
         }
-        // A socket gets its name only while a process listens, so one that refuses was left by a process that has
-        // ended.
+        // A socket gets its name only when a process already listens. So if a socket refuses, its process has ended.
         match place.connect(&socket) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 let _ = fs::remove_file(place.path().join(socket));
@@ -147,8 +146,8 @@ impl RunningJob {
         }
     }
 
-    /// Returns the present state of the job, or `None` if the job has ended meanwhile. In all text, control characters
-    /// for terminals are escaped, as in `\u{1b}`.
+    /// Asks the job for its present state, and returns it, or `None` if the job has ended meanwhile. In all text, control
+    /// characters for terminals are escaped, as in `\u{1b}`.
     ///
     /// # Errors
     /// [`ObserveError`].
@@ -179,7 +178,8 @@ impl RunningJob {
 /// Reads until the end of a line, or of the stream, for a limited time.
 ///
 /// # Errors
-/// `TimedOut`, `FileTooLarge`, and the errors of read(2).
+/// `TimedOut` if the bytes do not arrive in time, `FileTooLarge` if the line is longer than [`ANSWER_BYTES_MAX`], and
+/// the errors of read(2).
 fn read_line(mut stream: UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
     let deadline = Instant::now() + LOOK_MAX;
     let mut chunk = vec![0; 64 << 10];
@@ -249,7 +249,7 @@ impl StatusServer {
     /// Opens the job's socket, which is removed when the value is dropped.
     ///
     /// # Errors
-    /// If there is no safe place for it.
+    /// If the socket cannot be made in any of the [`candidates`]. The error is that of the last candidate.
     pub(super) fn open(job: JobId) -> io::Result<StatusServer> {
         let mut failed = ErrorKind::NotFound.into();
         for directory in candidates() {
@@ -288,7 +288,7 @@ impl StatusServer {
         self.visitors.iter().map(|visitor| &visitor.channel)
     }
 
-    /// Accepts observers. Returns true if there was one.
+    /// Accepts observers. Returns true if at least one observer was accepted.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let before = self.visitors.len();
         self.shut_until = self.shut_until.filter(|&until| now < until);
@@ -320,7 +320,8 @@ impl StatusServer {
         self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
     }
 
-    /// Answers observers that came before `until`, and removes observers that have their answer or are gone.
+    /// Answers the observers that connected at or before `until`. Removes observers that have received their answer, or
+    /// that are gone.
     pub(super) fn serve(&mut self, until: Instant, snapshot: impl FnOnce(Instant) -> Snapshot) {
         if let Some(since) = self.waiting_since().filter(|since| *since <= until) {
             let snapshot = snapshot(since);
@@ -351,7 +352,7 @@ impl Drop for StatusServer {
     }
 }
 
-/// The coordinator's knowledge of the ranks.
+/// The state of all ranks, as far as the coordinator knows it.
 #[derive(Debug)]
 pub(super) struct JobStatus {
     job: JobId,
@@ -368,21 +369,21 @@ struct Entry {
     is_stopped: bool,
     ending: Option<Ending>,
     ended: Option<Instant>,
-    told: Option<(Figures, Instant)>,
+    report: Option<(Figures, Instant)>,
 }
 
 impl Entry {
     fn new(host: Option<String>, incarnation: u32) -> Entry {
-        Entry { host, incarnation, is_stopped: false, ending: None, ended: None, told: None }
+        Entry { host, incarnation, is_stopped: false, ending: None, ended: None, report: None }
     }
 
-    fn has_told(&self, since: Instant) -> bool {
-        self.told.as_ref().is_some_and(|(_, told)| *told >= since)
+    fn has_reported(&self, since: Instant) -> bool {
+        self.report.as_ref().is_some_and(|(_, time)| *time >= since)
     }
 }
 
 impl JobStatus {
-    /// Returns the state of a job's ranks, with their hosts in order.
+    /// Returns the state of a job that has just started. `hosts` are the hosts of its ranks, in the order of the ranks.
     pub(super) fn new(
         job: JobId,
         program: String,
@@ -393,9 +394,9 @@ impl JobStatus {
         JobStatus { job, program, transport, started: Instant::now(), ranks }
     }
 
-    pub(super) fn tell(&mut self, rank: u32, figures: Figures) {
+    pub(super) fn note_figures(&mut self, rank: u32, figures: Figures) {
         if let Some(entry) = self.ranks.get_mut(rank as usize) {
-            entry.told = Some((figures, Instant::now()));
+            entry.report = Some((figures, Instant::now()));
         }
     }
 
@@ -405,8 +406,8 @@ impl JobStatus {
         }
     }
 
-    /// Notes the end of a rank. Only the first report counts, unless it said that the rank has left: then a later
-    /// report of a failure replaces it.
+    /// Notes the end of a rank. Only the first report of an end counts, with one exception: the report of a failure
+    /// replaces the report that the rank has left.
     pub(super) fn end(&mut self, rank: u32, ending: Ending) {
         if let Some(entry) = self.ranks.get_mut(rank as usize)
             && entry.ending.as_ref().is_none_or(|ending| *ending == Ending::Left)
@@ -416,7 +417,7 @@ impl JobStatus {
         }
     }
 
-    /// Notes that a rank was restarted.
+    /// Notes that a rank has failed and is restarted.
     pub(super) fn restart(&mut self, rank: u32) {
         if let Some(entry) = self.ranks.get_mut(rank as usize) {
             *entry = Entry::new(entry.host.take(), entry.incarnation + 1);
@@ -428,9 +429,9 @@ impl JobStatus {
         self.ranks.get(rank as usize).map_or(0, |entry| entry.incarnation - 1)
     }
 
-    /// Returns true if all ranks that can answer have done so since `since`.
+    /// Returns true if all ranks that have not ended have reported their activity since `since`.
     pub(super) fn is_complete(&self, since: Instant) -> bool {
-        self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_told(since))
+        self.ranks.iter().all(|entry| entry.ending.is_some() || entry.has_reported(since))
     }
 
     /// Returns the present state. `asked` is the time at which the ranks were last asked for reports.
@@ -443,12 +444,12 @@ impl JobStatus {
             incarnation: entry.incarnation,
             is_stopped: entry.is_stopped,
             ending: entry.ending.clone(),
-            figures: entry.told.as_ref().map(|(figures, _)| figures.clone()),
-            is_answer: entry.has_told(asked),
+            figures: entry.report.as_ref().map(|(figures, _)| figures.clone()),
+            is_answer: entry.has_reported(asked),
             figures_age_ms: entry
-                .told
+                .report
                 .as_ref()
-                .map_or(0, |(_, told)| ms(entry.ended.unwrap_or(now).saturating_duration_since(*told))),
+                .map_or(0, |(_, time)| ms(entry.ended.unwrap_or(now).saturating_duration_since(*time))),
         });
         Snapshot {
             job: self.job,
@@ -461,8 +462,8 @@ impl JobStatus {
     }
 }
 
-/// The time for ranks to answer: waiting ranks answer within a millisecond, computing ranks only when they
-/// make a call.
+/// The time for which an observer's answer waits for reports of the ranks. Waiting ranks report within a millisecond,
+/// computing ranks only when they make a call.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
 
 /// The longest time that an observer waits for the next bytes of an answer.

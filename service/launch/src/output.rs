@@ -1,9 +1,9 @@
 //! Forwarding of the ranks' output.
 //!
-//! Without a prefix the bytes of a rank are forwarded unaltered, and soon. If no other output is pending, they are
-//! forwarded at once; otherwise the beginning of a line is held for a moment, in which its end may arrive. So the lines
-//! of different ranks mix only if they are long. With a prefix only whole lines are forwarded, except lines longer than
-//! the buffer: see [`Sink::open`].
+//! Without a prefix the bytes of a rank are forwarded unaltered, and soon. If a rank is the only writer of the output,
+//! its bytes are forwarded at once. Otherwise the beginning of a line is held for [`HOLD`], in which the line's end may
+//! arrive. So the lines of different ranks mix only if they are long, or printed slowly. With a prefix only whole lines
+//! are forwarded, except lines longer than the buffer: see [`Sink::open`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use super::wait::{Interest, wait, wait_writable};
 use super::{AGENT_COMMAND, say};
 
-/// Longer lines are forwarded in parts, so that the memory for a rank's output is bounded.
+/// The length from which a line is forwarded in parts, so that the memory for a rank's output is bounded.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of one rank's output that are forwarded in one turn.
+/// The largest number of bytes that one read takes from a rank's output.
 const TURN_BYTES: usize = 64 << 10;
 
 /// The longest write to a pipe that does not mix with writes of other processes, such as the coordinator's messages
@@ -26,11 +26,11 @@ const TURN_BYTES: usize = 64 << 10;
 const PIPE_BUF: usize = 4096;
 
 /// The time for which the beginning of a line is held back without a prefix. A program that prints a line with several
-/// writes makes them in less time, and a person does not notice the delay.
+/// writes usually needs less time for them, and a person does not notice the delay.
 const HOLD: Duration = Duration::from_millis(10);
 
-/// The time for which the other ranks' output waits, with a prefix, for the end of a line that was forwarded in parts.
-/// It must be limited because the rank may wait for a message from one of the others.
+/// With a prefix: the longest time for which the output of other ranks waits for the end of a line that was forwarded in
+/// part. It must be limited, because the rank that prints the line may wait for a message from one of those ranks.
 const OPEN_MAX: Duration = Duration::from_secs(1);
 
 /// A rank's stdout or stderr.
@@ -40,9 +40,9 @@ pub(super) struct Source {
     pub(super) pipe: OwnedFd,
 }
 
-/// Starts to forward the ranks' stdout and stderr to the stdout and stderr of this process. Each has its own thread,
-/// because a slow reader of one must not delay the other, or the agent. The returned stream is closed when all sources
-/// have ended. Before that it carries one byte for stdout if stdout could not be written, and one for stderr.
+/// Starts to forward the ranks' stdout and stderr to the stdout and stderr of this process. Stdout and stderr have a
+/// thread each, because a slow reader of one must delay neither the other nor the agent. The returned stream is closed
+/// when all sources have ended. Before that it carries a byte for each of the two that could not be written.
 pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) -> io::Result<UnixStream> {
     let (running, done) = UnixStream::pair()?;
     // The launcher's own messages go to stderr too.
@@ -60,8 +60,8 @@ pub(super) fn forward(stdouts: Vec<Source>, stderrs: Vec<Source>, prefix: bool) 
     Ok(done)
 }
 
-/// Forwards all sources until they end. Returns false if output was lost because `sink` could not be written. If the
-/// reader of the output has closed it, returns true.
+/// Forwards all sources until they end, or until the output is closed. Returns false if output was lost because `sink`
+/// could not be written. That the reader has closed the output is not such a loss.
 fn forward_until_end<W: Write + AsFd>(
     sources: Vec<Source>,
     prefix: bool,
@@ -107,11 +107,11 @@ fn forward_until_end<W: Write + AsFd>(
     Ok(!sink.has_failed)
 }
 
-/// A source of output.
+/// A source of output, with the part of a line that was read from it and not forwarded.
 struct Reader {
     rank: u32,
     pipe: File,
-    /// The beginning of each line, if lines have a prefix.
+    /// The prefix of each line, if lines have a prefix.
     label: Option<Vec<u8>>,
     /// The part of a line that has been read and not forwarded.
     partial: Vec<u8>,
@@ -125,7 +125,7 @@ impl Reader {
         Reader { rank, pipe: pipe.into(), label, partial: Vec::new(), held: None }
     }
 
-    /// Forwards the bytes of one read; returns false at the end.
+    /// Reads once from the source, and forwards the bytes. Returns false if the source has ended.
     fn forward<W: Write + AsFd>(
         &mut self,
         turn: &mut [u8],
@@ -164,7 +164,7 @@ impl Reader {
         !is_over
     }
 
-    /// Forwards the part that was held back.
+    /// Forwards the part of a line that was held back, if there is one.
     fn pass_part<W: Write + AsFd>(&mut self, sink: &mut Sink<W>) {
         if !self.partial.is_empty() {
             sink.put(self.rank, self.label.as_deref(), &self.partial);
@@ -174,7 +174,7 @@ impl Reader {
     }
 }
 
-/// The launcher's own stdout or stderr: whole lines, many to a write.
+/// The launcher's own stdout or stderr, with a buffer by which many lines are written together.
 struct Sink<W> {
     out: W,
     /// True if other processes write to the same output.
@@ -183,10 +183,12 @@ struct Sink<W> {
     /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the other ranks waits,
     /// for [`OPEN_MAX`] at most.
     open: Option<Open>,
-    /// With a prefix: true if the last line has no newline yet. It gets one if a line of another rank follows.
+    /// With a prefix: true if the latest output does not end with a newline. If a line of another rank follows, a newline
+    /// is written before it.
     owes_newline: bool,
     /// True if the reader of the output is gone, or the output cannot be written.
     is_closed: bool,
+    /// True if output was lost because it could not be written.
     has_failed: bool,
 }
 
@@ -194,7 +196,7 @@ struct Sink<W> {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     rank: u32,
-    /// The time since which other ranks have output too.
+    /// The time since which the output of another rank waits for the end of this line.
     contended: Option<Instant>,
 }
 
@@ -211,7 +213,8 @@ impl<W: Write + AsFd> Sink<W> {
         }
     }
 
-    /// Adds a line, or a part of one, to the output.
+    /// Adds a line, or a part of a line, to the buffer. Writes the buffered bytes first if together they would be longer
+    /// than [`PIPE_BUF`].
     fn put(&mut self, rank: u32, label: Option<&[u8]>, line: &[u8]) {
         let length = 1 + label.map_or(0, <[u8]>::len) + line.len();
         if !self.chunk.is_empty() && self.chunk.len() + length > PIPE_BUF {
@@ -365,8 +368,8 @@ mod tests {
         assert_eq!(lines.iter().filter(|line| **line == b"[2] short\n").count(), 1000);
     }
 
-    /// Starts a thread that forwards a pipe for each rank to one output pipe. Returns the ends to which ranks write,
-    /// and the end at which the output can be read.
+    /// Starts a thread that forwards one pipe of each rank to one output pipe. Returns the ends of the pipes to which the
+    /// ranks write, and the end from which the output can be read.
     fn forwarder(prefix: bool, ranks: u32) -> (Vec<File>, File) {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut writers = Vec::new();

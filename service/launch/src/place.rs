@@ -1,7 +1,7 @@
 //! The directories of running jobs' sockets.
 //!
-//! Other users can make directories, and sockets in them, where these directories are looked for. So a directory is
-//! used only if it belongs to this user and no other user may enter it. Then only this user can have made its contents.
+//! Other users may be able to make directories at the same paths, and sockets in them. So a directory is used only if it
+//! belongs to this user and no other user may enter it. Then only this user, or root, can have made its contents.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -24,14 +24,14 @@ pub(super) struct Place {
     directory: OwnedFd,
 }
 
-/// A directory or a socket that others can access.
+/// The reason why a directory or a socket is not used: it may not be this user's alone, or it cannot be opened.
 #[derive(Debug)]
 pub(super) struct Untrusted {
     pub(super) path: PathBuf,
     pub(super) why: String,
 }
 
-/// Returns the possible directories, the preferred one first.
+/// Returns the paths of the possible directories, with the preferred directory first.
 pub(super) fn candidates() -> Vec<PathBuf> {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(|path| PathBuf::from(path).join("samite"));
     let ours = PathBuf::from(format!("/tmp/samite-{}", getuid().as_raw()));
@@ -42,7 +42,8 @@ impl Place {
     /// Opens the directory, and creates it if necessary.
     ///
     /// # Errors
-    /// If it cannot be created, or others can access it; in the second case the error's source is an [`Untrusted`].
+    /// The errors of mkdir(2), if the directory does not exist and cannot be created. Otherwise the errors of
+    /// [`open`](Self::open), as the source of the returned error.
     pub(super) fn make(path: &Path) -> io::Result<Place> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -51,10 +52,11 @@ impl Place {
         Place::open(path).map_err(io::Error::other)?.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory if it exists.
+    /// Opens the directory. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// If others can access it.
+    /// [`Untrusted`] if the path is a symbolic link or no directory, if it cannot be opened, or if the directory belongs
+    /// to another user or gives others any permission.
     pub(super) fn open(path: &Path) -> Result<Option<Place>, Untrusted> {
         let untrusted = |why: String| Untrusted { path: path.to_owned(), why };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -67,14 +69,14 @@ impl Place {
             Err(error) => return Err(untrusted(error.to_string())),
         };
         let found = fstat(&directory).map_err(|error| untrusted(error.to_string()))?;
-        match fault(&found) {
+        match distrust(&found) {
             Some(why) => Err(untrusted(why)),
             None => Ok(Some(Place { directory })),
         }
     }
 
-    /// Returns the directory's path in this process, which leads to the opened directory even if that is renamed. The
-    /// path is short: the address of a socket has room for 107 bytes.
+    /// Returns a path that is valid in this process, and leads to the opened directory even after the directory was
+    /// renamed. The path is short, because the address of a socket has room for only 107 bytes.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
     }
@@ -82,7 +84,9 @@ impl Place {
     /// Connects to a socket in the directory. Does not wait, even if the other side accepts no connections.
     ///
     /// # Errors
-    /// The errors of connect(2); `PermissionDenied` with an [`Untrusted`] if others can access the socket.
+    /// `PermissionDenied` with an [`Untrusted`] as the source, if the file is no socket, or if the socket or its listener
+    /// belongs to another user, or if it gives others any permission. Otherwise the errors of lstat(2), socket(2) and
+    /// connect(2).
     pub(super) fn connect(&self, name: &Path) -> io::Result<UnixStream> {
         let path = self.path().join(name);
         let denied = |why: &str| {
@@ -107,8 +111,8 @@ impl Place {
     }
 }
 
-/// Returns the reason why others can access a directory, or `None`.
-fn fault(found: &Stat) -> Option<String> {
+/// Returns the reason not to trust a directory, or `None` if it belongs to this user and gives others no permission.
+fn distrust(found: &Stat) -> Option<String> {
     let mode = found.st_mode & 0o7777;
     match () {
         () if found.st_uid != getuid().as_raw() => Some(format!("it belongs to user {}", found.st_uid)),
@@ -160,7 +164,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_not_used() {
         let scratch = Scratch::new("foreign");
-        // Only root can give a directory away. For any other user, a directory of root serves as a foreign one.
+        // Only root can give a directory to another user. For other users the test takes a directory of root.
         let (foreign, owner) = match getuid().is_root() {
             true => (scratch.0.clone(), 65534),
             false => (PathBuf::from("/"), 0),

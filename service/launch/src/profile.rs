@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::observe::{RankView, Snapshot};
 
-/// The traffic between pairs of ranks. Either side reports it; for a killed rank, only its partners do.
+/// The traffic between pairs of ranks. Both ranks of a pair report it. If one of them was killed, only the other does.
 #[derive(Debug, Default)]
 pub(super) struct Matrix(BTreeMap<(u32, u32), Flow>);
 
@@ -23,7 +23,7 @@ struct Flow {
 }
 
 impl Matrix {
-    /// Adds a rank's report of its partners.
+    /// Adds a rank's report of its traffic with other ranks.
     pub(super) fn add(&mut self, rank: u32, peers: &[PeerStats]) {
         for peer in peers {
             self.note(rank, peer.rank, Flow { messages: peer.sent(), bytes: peer.bytes_sent });
@@ -121,8 +121,9 @@ impl Profile<'_> {
         html + "</body></html>\n"
     }
 
-    /// Returns the matrix as a picture: senders down, receivers across, darker for more bytes on a logarithmic scale.
-    /// With many ranks, a cell stands for several.
+    /// Returns the matrix as a picture in SVG, with a row for each sender and a column for each receiver. Cells with more
+    /// bytes are darker, on a logarithmic scale. If there are more than [`CELLS_MAX`] ranks, a row or a column stands for
+    /// several ranks.
     fn picture(&self) -> String {
         let ranks = self.snapshot.ranks.len() as u32;
         let share = ranks.div_ceil(CELLS_MAX).max(1);
@@ -192,7 +193,7 @@ const COLUMNS: [Column; 7] = [
     ("waited s", 9, |figures| format!("{:.3}", figures.waited_ns as f64 / 1e9)),
 ];
 
-/// Returns a remark about a rank's figures, if they are not final.
+/// Returns a remark about a rank's figures, if they are missing or not final.
 fn remark(view: &RankView) -> Option<String> {
     use samite_control::Ending;
     let seconds = view.figures_age_ms as f64 / 1e3;
@@ -208,8 +209,10 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Largest number of cells of the picture in a row, and its width in pixels if cells are small.
+/// Largest number of rows and of columns of the picture.
 const CELLS_MAX: u32 = 128;
+
+/// The width of the picture in pixels, unless the limits for the size of a cell change it.
 const SIDE: u32 = 640;
 
 const HEAD: &str = r#"<!DOCTYPE html>

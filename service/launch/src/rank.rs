@@ -30,7 +30,7 @@ pub(super) struct Rank {
     pub(super) closed_at: Option<Instant>,
     /// Number of restarts that are left.
     pub(super) restarts: u32,
-    /// The time at which the rank is to be restarted, and how its last process ended.
+    /// If the rank is to be restarted: the time of the restart, and the way in which its last process ended.
     pub(super) again: Option<(Instant, Ending)>,
 }
 
@@ -52,8 +52,8 @@ impl Rank {
         let (ours, theirs) = UnixStream::pair()?;
         let mut channel = Channel::new(ours);
         if plan.stats {
-            // Ask before the rank starts, so that it finds the question even if it ends at once. An error is ignored,
-            // because a failed connection is found when it is served.
+            // Ask before the rank starts, so that the rank finds the question even if it ends at once. An error is
+            // ignored, because the agent finds a failed connection when it reads from it.
             let _ = channel.send(&ToRank::Asked { at_end: true });
         }
         let ticket = Ticket {
@@ -107,7 +107,7 @@ impl Rank {
         if let Some(channel) = &mut self.channel
             && !std::mem::replace(&mut self.is_asked, true)
         {
-            // If the connection fails here, it also fails when it is served, so the error can be ignored here.
+            // An error is ignored, because the agent finds a failed connection when it reads from it.
             let _ = channel.send(&ToRank::Asked { at_end: false });
         }
     }

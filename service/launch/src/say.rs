@@ -13,7 +13,7 @@ use samite_control::printable::printable;
 ///
 /// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits
 /// for that reader would neither notice failures nor obey signals. A message that is not read in time is printed when
-/// it is read. If there are many such messages, later ones are dropped.
+/// it is read. If [`UNFINISHED_MAX`] messages are not read, later messages are dropped.
 ///
 /// The caller must have blocked the signals that it reads from a descriptor. The thread inherits the blocked signals,
 /// and so takes none of them away from the descriptor.
@@ -33,13 +33,13 @@ pub(super) fn say(who: &str, text: &str) {
         let _ = done.send(());
     });
     match writer {
-        // Wait for the reader only if no earlier message is unread: if one is, this message will not be read soon
+        // Wait for the reader only if all earlier messages have been read. Otherwise this message will not be read soon
         // either.
         Ok(_) if before == 0 => {
             let _ = finished.recv_timeout(SAY_MAX);
         }
         Ok(_) => {}
-        // The system lets this process start no thread. The message is lost, and does not count.
+        // The system did not start a thread. The message is lost, and is not counted as unread.
         Err(_) => {
             UNFINISHED.fetch_sub(1, Ordering::Relaxed);
         }
@@ -54,5 +54,5 @@ pub(super) fn say_to_the_end(who: &str, text: &str) {
 /// The time for which the launcher waits for the reader of its standard error.
 const SAY_MAX: Duration = Duration::from_secs(1);
 
-/// Number of messages that may wait for that reader.
+/// Largest number of messages that may wait for the reader of standard error.
 const UNFINISHED_MAX: usize = 16;

@@ -51,7 +51,8 @@ pub fn serve() -> Result<u8, LaunchError> {
     Ok(Ending::from(status).exit_code())
 }
 
-/// Reads a byte at a time: the bytes after the line are for rank 0.
+/// Reads the invitation, the first line of standard input. Reads a byte at a time, because the bytes after the line are
+/// for rank 0.
 fn read_invitation() -> Result<Invitation, LaunchError> {
     let bad = |why: &str| LaunchError::System {
         doing: "reading an invitation from standard input (`samite run --hosts` starts this)",
@@ -122,7 +123,8 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 /// Returns the possible addresses of the launcher, each once. The address from which the remote shell was called comes
-/// first, since the others are the coordinator's guesses. An address given by the user is the only one.
+/// first, since the other addresses are the coordinator's guesses. An address that the user has given is the only
+/// candidate.
 fn candidates(invitation: &Invitation, ssh_connection: Option<&str>) -> Vec<IpAddr> {
     // sshd(8): the client's address and port, the server's address and port.
     let caller = ssh_connection.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -166,7 +168,8 @@ fn greet(connection: &TcpStream, called: IpAddr, invitation: &Invitation, time: 
     }
 }
 
-/// Reads a byte at a time: the bytes after the line are for the agent.
+/// Reads a message, one line, until the time `until`. Reads a byte at a time, because the bytes after the line are for
+/// the agent.
 fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant) -> io::Result<M> {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -192,10 +195,10 @@ fn read_message<M: DeserializeOwned>(mut connection: &TcpStream, until: Instant)
 
 const NOT_OURS: &str = "the service there is no `samite run`";
 
-/// Time-out for one address among several.
+/// The longest time for connecting to one of the addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in which the launcher must prove its identity.
+/// The time within which the process at an address must prove that it is the launcher.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which the supervisor retries an address whose process closes the connection. The launcher also closes

@@ -14,7 +14,7 @@ use samite_os::signal::SignalFd;
 
 use super::wait::{Interest, wait};
 
-/// Copies standard input to `input` until its end.
+/// Copies standard input to `input` until standard input ends.
 pub(super) fn copy_input(input: &mut impl Write) -> io::Result<()> {
     match io::stdin().is_terminal() {
         true => copy_terminal(input),

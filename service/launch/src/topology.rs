@@ -34,7 +34,7 @@ pub struct NumaNode {
     pub memory: u64,
 }
 
-/// The place of a rank.
+/// The processors of a rank that is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// The processors to which the rank is bound.
@@ -66,7 +66,8 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Returns the topology of this host, as hwloc sees it: everything that the control group permits.
+    /// Returns the topology of this host, as hwloc reports it: without the processors and memory that the control group
+    /// of this process forbids.
     ///
     /// # Errors
     /// [`TopologyError::Hwloc`], [`TopologyError::NotUnderstood`].
@@ -114,8 +115,8 @@ impl Topology {
         self
     }
 
-    /// Returns the place of each of the `ranks` ranks, which must be all ranks of the job on this host. Returns an
-    /// empty list if they are not bound.
+    /// Returns the slot of each of the `ranks` ranks, which must be all ranks of the job on this host. Returns an empty
+    /// list if ranks are not bound.
     pub(crate) fn slots(&self, ranks: u32, bind: Bind) -> Result<Vec<Slot>, TopologyError> {
         let cores = self.cores.len();
         match bind {
@@ -147,7 +148,7 @@ impl Topology {
     }
 }
 
-/// Returns true for an object of this type.
+/// Returns true if the node is an object of type `kind`.
 fn is(node: Node<'_, '_>, kind: &str) -> bool {
     node.has_tag_name("object") && node.attribute("type") == Some(kind)
 }
@@ -166,7 +167,7 @@ fn memory_of<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<'a, 'i>> {
     node.children().filter_map(behind)
 }
 
-/// Returns the system's number of the node.
+/// Returns the number that the system gives to the object.
 fn number(node: Node<'_, '_>) -> Option<u32> {
     node.attribute("os_index")?.parse().ok()
 }

@@ -29,7 +29,7 @@ impl<'fd, T> Interest<'fd, T> {
         Interest { name, fd: PollFd::new(channel, events) }
     }
 
-    /// Returns an interest in reading.
+    /// Returns an interest in reading from a borrowed descriptor.
     pub(super) fn of(name: T, fd: BorrowedFd<'fd>) -> Interest<'fd, T> {
         Interest { name, fd: PollFd::from_borrowed_fd(fd, PollFlags::IN) }
     }
@@ -39,8 +39,8 @@ impl<'fd, T> Interest<'fd, T> {
     }
 }
 
-/// Waits until one of `interests` is ready, or closed by its other end, or `timeout` has passed. Returns the
-/// names of the ready ones, in the given order.
+/// Waits until a descriptor in `interests` is ready or was closed by its other end, or until `timeout` has passed.
+/// Returns the names of such descriptors, in the given order. Returns no names if a signal interrupts the wait.
 pub(super) fn wait<T>(interests: Vec<Interest<'_, T>>, timeout: Option<Duration>) -> io::Result<Vec<T>> {
     let (names, mut fds): (Vec<T>, Vec<PollFd<'_>>) =
         interests.into_iter().map(|interest| (interest.name, interest.fd)).unzip();

@@ -7,8 +7,8 @@ use samite_control::Awaits;
 
 use super::{RankView, Snapshot};
 
-/// Describes the waits of a snapshot's ranks, ranks in a cycle first, in a bounded number of lines. `None` if no
-/// rank has reported a wait.
+/// Describes the waits of a snapshot's ranks, with ranks in a cycle first, in a bounded number of lines. Returns `None`
+/// if no rank has reported a wait.
 pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     let ranks = &snapshot.ranks;
     let waiting: BTreeMap<u32, &Awaits> =
@@ -62,7 +62,8 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     Some(text)
 }
 
-/// Returns the wait that a rank has just reported, if any.
+/// Returns the wait that a rank has reported in its answer to this request, if any. A rank that has ended or is stopped
+/// has none.
 fn awaits(view: &RankView) -> Option<&Awaits> {
     let is_known = view.is_answer && view.ending.is_none() && !view.is_stopped;
     view.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()
@@ -119,7 +120,7 @@ fn sums(ranks: &[u32], waiting: &BTreeMap<u32, &Awaits>) -> String {
     text
 }
 
-/// Lists ranks as ranges, as in `ranks 0, 3-7`, and counts the ranks that do not fit.
+/// Lists ranks as ranges, as in `0, 3-7`, and counts the ranks that do not fit.
 fn list<'a>(views: impl Iterator<Item = &'a RankView>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for RankView { rank, .. } in views {
@@ -151,7 +152,7 @@ mod tests {
     use samite_control::Figures;
     use samite_control::JobId;
 
-    /// Returns a job whose ranks wait for these; `None` for a rank that waits for any.
+    /// Returns a job in which each rank waits for the rank at its index in `waits`, or for any rank if that is `None`.
     fn job(waits: &[Option<u32>]) -> Snapshot {
         let ranks = (0..).zip(waits).map(|(rank, &peer)| {
             let awaits = Awaits {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 use samite_control::ToAgent;
 
-use super::super::agent_handle::{AgentHandle, Link};
+use super::super::agent_handle::{AgentConnection, AgentHandle};
 use super::super::{ENDING_SIGNALS, GRACE, LaunchError, say};
 use super::{Coordinator, Then};
 
@@ -55,13 +55,14 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Returns true if there is nothing left to wait for.
+    /// Returns true if no agent or remote shell is left to wait for, or the time for the wait is over.
     pub(super) fn is_over(&self) -> bool {
         self.agents.iter().all(AgentHandle::is_over)
             || self.gives_up_at.is_some_and(|gives_up_at| gives_up_at <= Instant::now())
     }
 
-    /// Returns true if all agents have connected, and at least one is still there. Then they can act on a signal.
+    /// Returns true if all agents have connected, and at least one is still connected, so that a signal can be
+    /// forwarded.
     fn is_up(&self) -> bool {
         self.listener.is_none() && self.agents.iter().any(|agent| agent.channel().is_some())
     }
@@ -69,7 +70,7 @@ impl Coordinator {
     /// Ends a job that has not started on all hosts, or of which only remote shells are left. In such a job a forwarded
     /// signal would reach only a part of the ranks, or none.
     fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
-        let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+        let awaited = self.agents.iter().filter(|agent| matches!(agent.connection, AgentConnection::Awaited));
         let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.as_deref()).collect();
         if !hosts.is_empty() && !self.is_ending {
             let hosts = hosts.join(", ");
@@ -90,10 +91,10 @@ impl Coordinator {
         self.gives_up_at = Some(self.gives_up_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Stops waiting for agents that have not connected, and refuses them.
+    /// Stops waiting for agents that have not connected: closes the listener, and kills their remote shells.
     pub(super) fn await_no_more(&mut self) {
         self.listener = None;
-        let awaited = self.agents.iter().filter(|agent| matches!(agent.link, Link::Awaited));
+        let awaited = self.agents.iter().filter(|agent| matches!(agent.connection, AgentConnection::Awaited));
         awaited.for_each(AgentHandle::hang_up);
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 
-/// `HWLOC_SYNTHETIC="package:2 [numa(memory=1GB)] core:2 pu:2" lstopo --of xml`, without remarks.
+/// The output of `HWLOC_SYNTHETIC="package:2 [numa(memory=1GB)] core:2 pu:2" lstopo --of xml`, without the `info`
+/// elements.
 const TWO_NODES: &str = include_str!("two-nodes.xml");
 
 fn two_nodes() -> Topology {
