@@ -8,7 +8,8 @@ pub(crate) mod top;
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A closed pipe is not an error.
+/// Writes to standard output. Returns the exit code: 1 if that failed, otherwise 0. If the reader has closed the pipe,
+/// that is no failure.
 fn print(text: &str) -> u8 {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,

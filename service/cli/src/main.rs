@@ -307,7 +307,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a timeout is a number of seconds above 0".to_owned())
 }
 
-/// Parses a value as its type does, and offers some values to the shell for completion.
+/// Returns a parser that uses the `FromStr` of the value's type, and offers some values to the shell for completion.
 fn one_of<T>(values: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,

@@ -1,11 +1,11 @@
 //! Detection of lost connections over a network.
 //!
 //! Each side sends an empty line, the heartbeat, at regular intervals ([`beat_interval`]). No process has to answer:
-//! the other side's *kernel* acknowledges, so a busy or stopped process does not count as failed. The sender's kernel repeats unacknowledged
-//! bytes at growing intervals, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side detects a loss by itself, so a
-//! host that is cut off for the detection time is given up even if only one direction fails. The connection survives an
-//! interruption of less than a quarter of that time, since the kernel repeats the bytes at least once after the
-//! interruption.
+//! the other side's *kernel* acknowledges, so a busy or stopped process does not count as failed. The sender's kernel
+//! repeats unacknowledged bytes at growing intervals, and gives up after TCP_USER_TIMEOUT (RFC 5482). Each side detects
+//! a loss by itself, so a host that is cut off for the detection time is given up even if only one direction fails. The
+//! connection survives an interruption of less than a quarter of that time, since the kernel repeats the bytes at least
+//! once after the interruption.
 //!
 //! The kernel's own probes of an idle connection (keepalive) would do the same, but count in whole seconds,
 //! and stop while bytes are under way.

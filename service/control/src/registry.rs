@@ -242,8 +242,8 @@ impl Registry {
         (!self.unreported.is_empty()).then_some(Urgent(self.urgent))
     }
 
-    /// Reports all unreported ends to the ranks of this agent, and those of this agent's ranks to the coordinator too.
-    /// Returns the number of messages.
+    /// Reports all unreported ends to the ranks of this agent. Reports the ends of this agent's ranks to the
+    /// coordinator. Returns the number of messages.
     pub fn report(&mut self) -> u32 {
         let unreported = std::mem::take(&mut self.unreported);
         if unreported.is_empty() {
@@ -389,8 +389,8 @@ impl Registry {
     }
 }
 
-/// The largest number of incarnations by which a rank may be ahead of this agent in what it knows of a rank of another
-/// host.
+/// The largest number of restarts of a rank of another host of which a rank of this agent may know while the agent does
+/// not.
 const INCARNATIONS_AHEAD: u32 = 8;
 
 /// True if the unreported ends must be reported without delay.

@@ -562,8 +562,8 @@ fn pause_before(restarts: u32) -> Duration {
     }
 }
 
-/// Returns the processors of each rank of a plan, among those that this process may use. Returns an empty list if ranks
-/// are not bound.
+/// Returns the slot of each rank of a plan, with only the processors that this process may use. Returns an empty list
+/// if ranks are not bound.
 fn slots(plan: &Plan) -> Result<Vec<Slot>, TopologyError> {
     if plan.bind == Bind::None {
         return Ok(Vec::new());

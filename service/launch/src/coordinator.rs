@@ -123,8 +123,8 @@ struct Coordinator {
     was_interrupted: bool,
     /// True if a signal was sent to end the job.
     was_signalled: bool,
-    /// The time at which this process stops waiting for agents and remote shells, and kills those that are its
-    /// descendants.
+    /// The time at which this process stops waiting for agents and remote shells. It then kills its descendants, and
+    /// agents and remote shells are among them.
     gives_up_at: Option<Instant>,
 }
 
@@ -489,7 +489,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Answers the observers for whom all ranks have answered, or who have waited for [`ANSWER_MAX`].
+    /// Answers the observers if all ranks have reported since they asked. Otherwise answers the observers that have
+    /// waited for [`ANSWER_MAX`].
     fn serve_status(&mut self, now: Instant) {
         if let Some(status_server) = &mut self.status_server {
             let is_complete =

@@ -1,4 +1,5 @@
-//! The launcher's messages about failed ranks: one for each of the first failures, and the totals of the other failures.
+//! The launcher's messages about failed ranks: one for each of the first failures, and the totals of the other
+//! failures.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

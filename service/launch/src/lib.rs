@@ -147,8 +147,8 @@ impl Options {
 /// The hosts on which ranks are started, and how to reach them.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// The hosts, each once. On each host, the program of this process must be at the same path as here, and the current
-    /// directory of this process must exist.
+    /// The hosts, each once. On each host, the program of this process must be at the same path as here, and the
+    /// current directory of this process must exist.
     pub hosts: Vec<Host>,
     /// The remote shell and its options: it is run with the name of a host, a command, and the command's
     /// arguments.
@@ -175,9 +175,9 @@ pub enum OnFailure {
     /// Let the survivors go on.
     Continue,
     /// Restart the rank on the same host, as a new process. The survivors can send to it after the report that the
-    /// former process has failed. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. A rank that
-    /// fails more often than `max` times is not restarted again, and neither are the ranks of a lost host. The survivors
-    /// go on without such ranks.
+    /// former process has failed. Restarts after the first follow a pause, which doubles from 0.1 s to 10 s. A rank
+    /// that fails more often than `max` times is not restarted again, and neither are the ranks of a lost host. The
+    /// survivors go on without such ranks.
     Restart {
         /// The largest number of restarts of each rank.
         max: u32,

@@ -146,8 +146,8 @@ impl RunningJob {
         }
     }
 
-    /// Asks the job for its present state, and returns it, or `None` if the job has ended meanwhile. In all text, control
-    /// characters for terminals are escaped, as in `\u{1b}`.
+    /// Asks the job for its present state, and returns it, or `None` if the job has ended meanwhile. In all text,
+    /// control characters for terminals are escaped, as in `\u{1b}`.
     ///
     /// # Errors
     /// [`ObserveError`].

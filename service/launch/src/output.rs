@@ -29,8 +29,8 @@ const PIPE_BUF: usize = 4096;
 /// writes usually needs less time for them, and a person does not notice the delay.
 const HOLD: Duration = Duration::from_millis(10);
 
-/// With a prefix: the longest time for which the output of other ranks waits for the end of a line that was forwarded in
-/// part. It must be limited, because the rank that prints the line may wait for a message from one of those ranks.
+/// With a prefix: the longest time for which the output of other ranks waits for the end of a line that was forwarded
+/// in part. It must be limited, because the rank that prints the line may wait for a message from one of those ranks.
 const OPEN_MAX: Duration = Duration::from_secs(1);
 
 /// A rank's stdout or stderr.
@@ -183,8 +183,8 @@ struct Sink<W> {
     /// With a prefix: the rank whose line was forwarded in part, without its end. The output of the other ranks waits,
     /// for [`OPEN_MAX`] at most.
     open: Option<Open>,
-    /// With a prefix: true if the latest output does not end with a newline. If a line of another rank follows, a newline
-    /// is written before it.
+    /// With a prefix: true if the latest output does not end with a newline. If a line of another rank follows, a
+    /// newline is written before it.
     owes_newline: bool,
     /// True if the reader of the output is gone, or the output cannot be written.
     is_closed: bool,
@@ -213,8 +213,8 @@ impl<W: Write + AsFd> Sink<W> {
         }
     }
 
-    /// Adds a line, or a part of a line, to the buffer. Writes the buffered bytes first if together they would be longer
-    /// than [`PIPE_BUF`].
+    /// Adds a line, or a part of a line, to the buffer. Writes the buffered bytes first if together they would be
+    /// longer than [`PIPE_BUF`].
     fn put(&mut self, rank: u32, label: Option<&[u8]>, line: &[u8]) {
         let length = 1 + label.map_or(0, <[u8]>::len) + line.len();
         if !self.chunk.is_empty() && self.chunk.len() + length > PIPE_BUF {
@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(lines.iter().filter(|line| **line == b"[2] short\n").count(), 1000);
     }
 
-    /// Starts a thread that forwards one pipe of each rank to one output pipe. Returns the ends of the pipes to which the
-    /// ranks write, and the end from which the output can be read.
+    /// Starts a thread that forwards one pipe of each rank to one output pipe. Returns the ends of the pipes to which
+    /// the ranks write, and the end from which the output can be read.
     fn forwarder(prefix: bool, ranks: u32) -> (Vec<File>, File) {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut writers = Vec::new();

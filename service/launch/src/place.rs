@@ -1,7 +1,7 @@
 //! The directories of running jobs' sockets.
 //!
-//! Other users may be able to make directories at the same paths, and sockets in them. So a directory is used only if it
-//! belongs to this user and no other user may enter it. Then only this user, or root, can have made its contents.
+//! Other users may be able to make directories at the same paths, and sockets in them. So a directory is used only if
+//! it belongs to this user and no other user may enter it. Then only this user, or root, can have made its contents.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -55,7 +55,7 @@ impl Place {
     /// Opens the directory. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Untrusted`] if the path is a symbolic link or no directory, if it cannot be opened, or if the directory belongs
+    /// [`Untrusted`] if the path is a symbolic link or no directory, or cannot be opened. Also if the directory belongs
     /// to another user or gives others any permission.
     pub(super) fn open(path: &Path) -> Result<Option<Place>, Untrusted> {
         let untrusted = |why: String| Untrusted { path: path.to_owned(), why };
@@ -84,9 +84,9 @@ impl Place {
     /// Connects to a socket in the directory. Does not wait, even if the other side accepts no connections.
     ///
     /// # Errors
-    /// `PermissionDenied` with an [`Untrusted`] as the source, if the file is no socket, or if the socket or its listener
-    /// belongs to another user, or if it gives others any permission. Otherwise the errors of lstat(2), socket(2) and
-    /// connect(2).
+    /// `PermissionDenied` with an [`Untrusted`] as the source, if the file is no socket, if the socket or its listener
+    /// belongs to another user, or if the socket gives others any permission. Otherwise the errors of lstat(2),
+    /// socket(2) and connect(2).
     pub(super) fn connect(&self, name: &Path) -> io::Result<UnixStream> {
         let path = self.path().join(name);
         let denied = |why: &str| {

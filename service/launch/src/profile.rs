@@ -121,9 +121,9 @@ impl Profile<'_> {
         html + "</body></html>\n"
     }
 
-    /// Returns the matrix as a picture in SVG, with a row for each sender and a column for each receiver. Cells with more
-    /// bytes are darker, on a logarithmic scale. If there are more than [`CELLS_MAX`] ranks, a row or a column stands for
-    /// several ranks.
+    /// Returns the matrix as a picture in SVG, with a row for each sender and a column for each receiver. Cells with
+    /// more bytes are darker, on a logarithmic scale. If there are more than [`CELLS_MAX`] ranks, a row or a column
+    /// stands for several ranks.
     fn picture(&self) -> String {
         let ranks = self.snapshot.ranks.len() as u32;
         let share = ranks.div_ceil(CELLS_MAX).max(1);

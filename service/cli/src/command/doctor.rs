@@ -39,8 +39,8 @@ enum Verdict {
     Fail,
 }
 
-/// Returns true if jobs that run on this host only need libfabric. They do if `asked`, the selected transport, is not
-/// `samite-shm`.
+/// Returns true if a job needs libfabric even if all its ranks are on this host. `asked` is the selected transport; the
+/// job needs libfabric if that is another transport than `samite-shm`.
 fn is_libfabric_needed(asked: Option<&str>) -> bool {
     asked.is_some_and(|asked| asked != "samite-shm")
 }
@@ -69,7 +69,8 @@ impl Finding {
     }
 }
 
-/// Runs all checks. The exit code is 1 if one failed, and 0 if there are only warnings.
+/// Runs all checks and prints the findings. Returns the exit code: 1 if a check failed or the findings could not be
+/// printed, otherwise 0, also if there are warnings.
 #[expect(clippy::disallowed_methods, reason = "it says how long it took")]
 pub(crate) fn doctor(what: &Doctor) -> u8 {
     let begin = Instant::now();

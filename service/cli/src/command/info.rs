@@ -185,7 +185,7 @@ fn peers() -> Result<Section, String> {
     Ok(Section { name: "peers", text: peers_text(&json), json })
 }
 
-/// Lets every rank send to every other, and returns the transport of each message.
+/// Exchanges messages between all ranks, and returns the transport from this rank to each other rank.
 fn paths(comm: &Comm) -> Result<Value, samite::Error> {
     let others = || (0..comm.size()).map(Rank).filter(|&rank| rank != comm.rank());
     let bounded = comm.with_timeout(std::time::Duration::from_secs(8));
@@ -196,8 +196,8 @@ fn paths(comm: &Comm) -> Result<Value, samite::Error> {
     exchange(0)?;
     let rows =
         others().map(|rank| json!({ "from": comm.rank(), "to": rank, "path": comm.explain(rank) })).collect();
-    // Samite forgets the path to a rank when that rank leaves. So this second exchange keeps every rank until all have
-    // looked up their paths.
+    // Samite forgets the path to a rank when that rank leaves. So a second exchange keeps every rank in the job until
+    // all ranks have looked up their paths.
     exchange(1)?;
     Ok(rows)
 }

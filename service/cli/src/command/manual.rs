@@ -32,7 +32,8 @@ pub(crate) fn completions(shell: Shell, mut command: clap::Command) -> u8 {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the manual page of the command; or writes it, and one for each subcommand, to a directory.
+/// Prints the manual page of the command. If a directory is given, writes that page and the pages of all subcommands
+/// into the directory instead.
 pub(crate) fn man(directory: Option<&Path>, command: clap::Command) -> io::Result<u8> {
     let Some(directory) = directory else {
         let mut page = Vec::new();

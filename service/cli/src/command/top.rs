@@ -63,7 +63,7 @@ fn tell(job: &RunningJob, what: &Top) -> Result<u8, String> {
     }
 }
 
-/// Returns the job whose name begins with `prefix`.
+/// Returns the job whose name begins with `prefix`. It is an error if no job or more than one job has such a name.
 fn chosen(prefix: &str, jobs: Vec<RunningJob>) -> Result<RunningJob, String> {
     let mut fitting: Vec<_> =
         jobs.into_iter().filter(|job| job.job.to_string().starts_with(prefix)).collect();

@@ -13,14 +13,15 @@ fn run(name: &str) {
     }
 }
 
-/// Returns a field of `/proc/self/statm` in bytes: 0 is the size of the address space, 1 its resident part.
+/// Returns a field of `/proc/self/statm` in bytes. Field 0 is the size of the address space, and field 1 the size of
+/// its resident part.
 fn memory(field: usize) -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(field).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// Checks that no message is left but the one sent last.
+/// Checks that rank 1 holds no message with tag 1 any more. A message with tag 9 arrives behind all earlier messages.
 fn assert_all_is_used_up(world: &Comm) {
     match world.rank() {
         Rank(0) => {
@@ -82,7 +83,7 @@ fn a_message_of_no_whole_elements_is_used_up() {
             }
         }
     }
-    // A message that is dropped unread has the same effect.
+    // A claimed message that is dropped is used up too.
     match world.rank() {
         Rank(0) => world.send(&vec![1_u8; 1_000_000], Rank(1), 1).unwrap(),
         _ => drop(world.claim(Rank(0), 1).unwrap()),

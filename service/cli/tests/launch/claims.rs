@@ -10,7 +10,7 @@ use crate::support::text;
 /// less.
 const LONG: usize = 256 << 10;
 
-/// After this number of messages of `LONG` bytes a sender has credit for another one.
+/// After this number of messages of `LONG` bytes a sender has credit for one more such message.
 const WARM_UP: u64 = 8;
 
 fn data() -> Vec<u8> {

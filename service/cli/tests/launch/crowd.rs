@@ -21,7 +21,8 @@ fn five_hundred_ranks_talk_on_one_host() {
     let comm = world.comm();
     let (rank, size) = (comm.rank(), comm.size());
     assert_eq!(size, 512);
-    // First the ranks exchange messages in a ring. Then all send to one rank, which so has all others as peers.
+    // First the ranks exchange messages in a ring. Then all ranks send to rank 0, so that it has all other ranks as
+    // peers.
     let mut from = [u32::MAX];
     let (left, right) = (Rank((rank.0 + size - 1) % size), Rank((rank.0 + 1) % size));
     comm.sendrecv(&[rank.0], right, RING, &mut from, left, RING).unwrap();

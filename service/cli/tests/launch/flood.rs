@@ -26,16 +26,16 @@ use samite::Rank;
 /// The behaviour of an unauthenticated client.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Writes this over and over.
+    /// Writes these bytes over and over.
     Streams(&'static [u8]),
-    /// Writes this once, and keeps the connection.
+    /// Writes these bytes once, and keeps the connection open.
     Keeps(&'static [u8]),
 }
 
 const KINDS: [Kind; 4] =
     [Kind::Streams(b"\n"), Kind::Streams(b"\xff"), Kind::Keeps(b"{\"hello\":{\"host\":0,"), Kind::Keeps(b"")];
 
-/// Number of open connections of each kind that keeps them: more than a listener has room for.
+/// Number of open connections of each kind of client that keeps its connections: more than a listener has room for.
 const KEPT: usize = 300;
 
 /// The least number of connections of each kind in a flood.
@@ -92,7 +92,7 @@ impl<'a> Flood<'a> {
         Flood { began: Instant::now(), is_over, connections }
     }
 
-    /// Waits until the flood has lasted this long.
+    /// Waits until the flood has lasted for `time`.
     fn last(&self, time: Duration) {
         thread::sleep(time.saturating_sub(self.began.elapsed()));
     }
@@ -125,7 +125,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// Time for processes to start and join, on a machine that the flood keeps busy.
 const JOINED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Returns a channel of the lines that are read.
+/// Starts a thread that reads lines, and returns the channel to which it sends them.
 fn lines<'scope>(scope: &'scope Scope<'scope, '_>, from: impl Read + Send + 'scope) -> Receiver<String> {
     let (sender, receiver) = channel();
     scope.spawn(move || {
@@ -138,7 +138,7 @@ fn lines<'scope>(scope: &'scope Scope<'scope, '_>, from: impl Read + Send + 'sco
     receiver
 }
 
-/// Returns the rest of the next line with this beginning.
+/// Returns the rest of the next line that begins with `beginning`. Skips other lines.
 fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
     let until = Instant::now() + within;
     loop {
@@ -150,7 +150,8 @@ fn next(lines: &Receiver<String>, beginning: &str, within: Duration) -> String {
     }
 }
 
-/// Runs a rank: waits for each other rank to fail. With `talks`, exchanges messages with all ranks meanwhile.
+/// Runs a rank. Rank 0 waits until each other rank has failed, and with `talks` it exchanges messages with them
+/// meanwhile. The other ranks answer it.
 fn take_part(talks: bool) {
     // A rank that cannot join prints nothing, which fails the test.
     let Ok(world) = samite::init() else { return };
@@ -238,7 +239,7 @@ fn a_flooded_rendezvous_lets_ranks_join_and_tells_of_their_ends() {
         next(&stderr, "samite rendezvous: ", SOON);
         assert_eq!(server.0.wait().unwrap().code(), Some(1));
 
-        // The rendezvous waits for a missing rank only up to its time-out.
+        // The rendezvous waits for a missing rank only until its own time-out.
         let mut server = serve("2", "2");
         let _first = join(1, "2");
         let stderr = lines(scope, server.0.stderr.take().unwrap());
@@ -389,5 +390,5 @@ fn ranks_whose_ports_are_flooded_talk_and_hear_of_failures() {
 }
 
 /// The number of open connections to each port of a rank. libfabric does not close connections that their clients keep
-/// open, and more of them would use up the descriptors of the rank's process.
+/// open, and a larger number would use up the descriptors of the rank's process.
 const KEPT_AT_PORTS: usize = 100;

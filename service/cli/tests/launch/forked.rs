@@ -49,7 +49,7 @@ const NEVER: u64 = 2;
 const NUMBERS: u64 = 3;
 const THREADS: u64 = 100;
 
-/// Sends numbers to the other rank and receives its numbers, each one higher than the last.
+/// Exchanges each of the `numbers` with the other rank, which sends the same numbers in the same order.
 fn count(comm: &Comm, tag: u64, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let mut from = [u64::MAX];

@@ -19,17 +19,19 @@ use crate::support::{Job, Scratch, text};
 /// The environment variable with the path of the socket by which ranks 0 and 1 communicate outside of Samite.
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
-/// Settings under which every message is announced by an RTS, and a rank keeps few announcements. It refuses the
-/// others, by an answer that it sends at once.
+/// Settings under which every message is announced by an RTS, and a rank keeps only few announcements. It refuses all
+/// further announcements, by an answer that it sends at once.
 const SETTINGS: [(&str, &str); 3] =
     [("SAMITE_EAGER_MAX", "0"), ("SAMITE_STREAM_MAX", "0"), ("SAMITE_ENVELOPES_MAX", "65536")];
 
 /// More announcements than rank 0 can keep and answer, so that rank 0 runs out of room for answers.
 const MESSAGES: u64 = 100_000;
 
-/// Tags: of the first message, of the announcements, and of messages that never come.
+/// The tag of the first message between two ranks.
 const FIRST: u64 = 1;
+/// The tag of the announced messages.
 const ANNOUNCED: u64 = 2;
+/// The tag of messages that are never sent.
 const NEVER: u64 = 3;
 
 /// Rank 1 announces messages and takes no answers, so rank 0 runs out of room for answers and gives up rank 1. Rank 1
@@ -43,7 +45,7 @@ fn take_part() {
         Rank(1) => be_given_up(comm),
         _ => {}
     }
-    // Ranks 0 and 1 both continue with the other ranks.
+    // Ranks 0 and 1 both go on to exchange messages with rank 2.
     let mut from = [0_u32];
     if comm.rank() == 2 {
         for partner in [0, 1] {
@@ -105,7 +107,7 @@ fn be_given_up(world: &Comm) {
         panic!("{error}")
     };
     assert_eq!(why, &Cause::OutOfMemory.to_string());
-    // Every operation with that rank ends, and no new one starts.
+    // Every operation with rank 0 ends, and a new operation fails at once.
     for send in sends {
         send.wait().unwrap_err();
     }
@@ -130,7 +132,8 @@ fn samite_run_informs_a_rank_that_is_given_up() {
     check(job, 3, &Cause::OutOfMemory.to_string());
 }
 
-/// Checks that this many ranks end well, and that the user gets one line about the verdict of rank 0 on rank 1.
+/// Checks that the job succeeds, that `ranks` ranks went on, and that the user gets one line about the verdict of rank
+/// 0 on rank 1.
 fn check(job: Job, ranks: usize, why: &str) {
     let output = job.output();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -175,7 +178,7 @@ fn address(test: u8) -> String {
     SocketAddr::from((Ipv4Addr::new(127, test, high, low), 7000)).to_string()
 }
 
-/// Runs the three ranks of a test, whose rendezvous is at this address.
+/// Runs the three ranks of a test, whose rendezvous is at `address`.
 fn meet(test: &str, address: &str) {
     let scratch = Scratch::new(&test.replace("::", "-"));
     let ranks = [0, 1, 2].map(|rank| start(test, address, rank, &scratch.0));
@@ -186,7 +189,7 @@ fn meet(test: &str, address: &str) {
     }
 }
 
-/// Starts a rank of a job of three whose rendezvous is at this address.
+/// Starts a rank of a job of three ranks, whose rendezvous is at `address`.
 fn start(test: &str, address: &str, rank: u32, scratch: &Path) -> std::process::Child {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(env::current_exe().unwrap());

@@ -13,7 +13,7 @@ pub(crate) fn shell(scratch: &Scratch) -> PathBuf {
     scratch.script("shell", "#!/bin/sh\nshift\nexec \"$@\"\n")
 }
 
-/// Returns a job of four ranks on two hosts. Each rank runs this script.
+/// Returns a job of four ranks on two hosts. Each rank runs `script`.
 fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
     let mut job = Job::new("-n 4 --hosts 127.0.0.1,127.0.0.2 --ssh");
     job.command.arg(shell(scratch)).args(arguments.split_whitespace()).args(["--", "sh", "-c", script]);
@@ -155,8 +155,8 @@ fn no_process_is_left_when_any_is_killed() {
     let supervisor: Choose = |job| process(job, "supervisor", 1);
     for (word, choose, message) in [
         ("run", coordinator, ""),
-        // The second agent then ends ranks 2 and 3 by SIGTERM. Either rank may end first, so the rank of the message
-        // varies.
+        // The second agent then ends ranks 2 and 3 by SIGTERM. Either rank may end first, so the message may name
+        // either.
         ("supervisor", supervisor, "was killed by SIGTERM (signal 15); ending the job\n"),
         (
             "agent",

@@ -15,7 +15,7 @@ use samite_os::spawn::pass_fd;
 
 use crate::support::{Job, Processes, Running, Scratch};
 
-/// Returns a job on these hosts whose remote shell is this script.
+/// Returns a job whose remote shell is the script `shell`, and whose ranks run `script`. `arguments` name the hosts.
 fn remote(scratch: &Scratch, arguments: &str, shell: &str, script: &str) -> Job {
     let mut job = Job::new(&format!("{arguments} --ssh"));
     job.command.arg(scratch.script("shell", shell)).args(["--", "sh", "-c", script]);
@@ -70,7 +70,7 @@ fn each_signal_ends_a_job_of_stopped_ranks() {
 fn ranks_that_were_started_end_with_the_wait_for_other_agents() {
     let scratch = Scratch::new("half");
     let shell = "#!/bin/sh\n[ $1 = 127.0.0.2 ] && exec sleep 1000\nshift\nexec \"$@\"\n";
-    // The rank of the first script ignores the signal, so it is killed.
+    // The rank that runs the first script ignores the signal, so it is killed.
     for (script, signal, code) in [
         ("trap '' TERM INT; echo ready; while :; do sleep 1000; done", Signal::INT, 130),
         ("echo ready; exec sleep 1000", Signal::TERM, 143),
@@ -212,7 +212,8 @@ fn fill(pipe: &impl AsRawFd) {
     while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&now)).unwrap() != 0 {}
 }
 
-/// Returns the signals in a line of the process's status file. If the line is about one thread, it is the first thread.
+/// Returns the set of signals in a line of the process's status file. Some lines are about a single thread, which is
+/// the process's first thread.
 fn signals(process: &Child, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let mask = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))?;

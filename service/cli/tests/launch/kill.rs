@@ -9,7 +9,8 @@ use crate::support::{Job, Processes, Running};
 const CLINGING: &str =
     "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & echo $SAMITE_RANK $$; sleep 1000; sleep 1000";
 
-/// Starts a job of 3 such ranks, waits until they are ready, and returns the job with the ranks' processes.
+/// Starts a job of 3 ranks that run `CLINGING`, waits until they are ready, and returns the job with the ranks'
+/// processes.
 fn clinging(arguments: &str) -> (Running, Vec<Pid>) {
     let mut job = Job::shell(arguments, CLINGING).start();
     let lines = job.lines(3);
@@ -17,7 +18,8 @@ fn clinging(arguments: &str) -> (Running, Vec<Pid>) {
     (job, ranks)
 }
 
-/// Returns handles of coordinator, agent, and of each rank at least the shell and its two children.
+/// Returns handles of all processes of the job. These are the coordinator, the agent, and for each rank at least the
+/// shell and two of its children.
 fn all_processes(job: &Running) -> Processes {
     let processes = job.processes();
     assert!(processes.len() >= 2 + 3 * 3);

@@ -1,5 +1,5 @@
-//! Ranks that leave, fail after they have closed their world, or fail again and again: the reports to the others, and
-//! the end of a receive from any source.
+//! Ranks that leave, fail after they have closed their world, or fail again and again: the reports to the other ranks,
+//! and the end of a receive from any source.
 
 #![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
@@ -22,8 +22,8 @@ fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// The task farm of the guide: a task stays open until its result has come, and rank 0 goes on until all others have
-/// left.
+/// Rank 0 of the guide's task farm: a task stays open until its result has come, and rank 0 goes on until all other
+/// ranks have left.
 fn hand_out(world: &Comm) {
     let mut open: VecDeque<u64> = (1..=20).collect();
     let (mut sum, mut failures) = (0, 0);
@@ -194,7 +194,7 @@ fn a_receive_waits_for_a_rank_that_is_started_again() {
 /// A job can be ended at any time, also during the pause before a rank is restarted.
 #[test]
 fn a_job_ends_while_a_rank_waits_to_be_started_again() {
-    // Each incarnation writes a line, until the pause is some seconds long.
+    // Each incarnation adds a line to a file and fails. Wait until the pause before a restart is long.
     let scratch = Scratch::new("pause");
     let script = format!("echo >> {0}/incarnations; exit 3", scratch.0.display());
     let mut job = Job::shell("-n 1 --on-failure restart=1000", &script).start();
@@ -222,7 +222,8 @@ fn a_rank_that_is_not_started_again_has_used_up_its_restarts() {
     }
 }
 
-/// Rank 1 removes the program and fails; rank 0 exits when the failed restart was reported.
+/// Rank 1 removes the program and fails. Rank 0 exits when the test has read the report that rank 1 cannot be
+/// restarted.
 #[test]
 fn a_rank_that_cannot_be_started_again_does_not_end_the_others() {
     let scratch = Scratch::new("removed");

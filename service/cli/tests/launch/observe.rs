@@ -38,7 +38,8 @@ fn a_profile_tells_what_was_exchanged() {
             assert_eq!((figures(0, "sent"), figures(0, "bytes_sent")), (5, bytes), "{profile}");
             assert_eq!((figures(1, "received"), figures(1, "bytes_received")), (5, bytes), "{profile}");
             assert_eq!((figures(2, "sent"), figures(2, "received")), (0, 0), "{profile}");
-            // The three short messages are unexpected. The long one and the last one may have met a posted receive.
+            // The three short messages are unexpected. The long message and the last message may have met a posted
+            // receive.
             assert!((3..=5).contains(&figures(1, "unexpected")), "{profile}");
             assert!((3..=5).contains(&figures(1, "unexpected_max")), "{profile}");
             assert_eq!(figures(1, "unexpected_messages"), 0);
@@ -128,7 +129,7 @@ fn a_running_job_shows_the_awaited_ranks() {
     let scratch = Scratch::new("observe");
     let (pipe, mut job) = begin("observe::a_running_job_shows_the_awaited_ranks", &scratch, "-n 2");
     let sockets = scratch.0.join("samite");
-    // At first the rank may not answer, or may wait for something else.
+    // At first rank 0 may not answer, or may wait for another event than a message.
     let view = loop {
         let view = top(&scratch);
         if view["ranks"][0]["figures"]["awaits"]["awaited"] == "message" {
@@ -198,8 +199,8 @@ fn without_a_descriptor_left_the_launcher_sleeps_until_there_is_one() {
     let process = PathBuf::from(format!("/proc/{}", job.coordinator.id()));
     let descriptors = || fs::read_dir(process.join("fd")).unwrap().count();
     until(|| descriptors() >= DESCRIPTORS - 1);
-    // Accepted observers have their answers after 100 ms, and the others wait to be accepted. A process that spins
-    // never goes to sleep, so its count of voluntary context switches does not change.
+    // After 100 ms, the accepted observers have their answers, and the other observers wait to be accepted. A process
+    // that spins never goes to sleep, so its count of voluntary context switches does not change.
     let naps = || {
         let status = fs::read_to_string(process.join("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -223,7 +224,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// The descriptors of a launcher that are enough to start one rank.
+/// The limit of open descriptors for the launcher: enough to start one rank.
 const DESCRIPTORS: usize = 40;
 
 #[test]
@@ -246,7 +247,7 @@ fn what_a_killed_launcher_leaves_is_removed() {
     job.finish();
 }
 
-/// Starts a job whose socket is in `scratch`; returns it with the pipe that its ranks may read.
+/// Starts a job whose socket is in `scratch`. Returns the pipe that the job's ranks may read, and the job.
 fn begin(test: &str, scratch: &Scratch, arguments: &str) -> (PathBuf, Running) {
     let pipe = scratch.0.join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -270,7 +271,7 @@ fn samite(arguments: &str, scratch: &Scratch) -> Output {
     command.args(arguments.split_whitespace()).env("XDG_RUNTIME_DIR", &scratch.0).output().unwrap()
 }
 
-/// Returns the output of `samite top` for the job whose socket is in `scratch`; null if there is none yet.
+/// Returns the output of `samite top` for the job whose socket is in `scratch`, or null if there is no socket yet.
 pub(crate) fn top(scratch: &Scratch) -> Value {
     let sockets = fs::read_dir(scratch.0.join("samite")).into_iter().flatten();
     let names = sockets.filter_map(|entry| entry.unwrap().file_name().into_string().ok());

@@ -103,7 +103,7 @@ fn unknown_answers_are_quoted_without_effect() {
     assert!(!told.contains('\u{1b}'));
 }
 
-/// Checks that `ps` lists no job and says why it does not use the directory.
+/// Checks that `ps` does not list the false job and says why it does not use the directory, and that `top` fails.
 fn is_refused(scratch: &Scratch, why: &str) {
     let output = samite("ps", scratch);
     assert!(!text(&output.stdout).contains(NAME), "{output:?}");
@@ -139,7 +139,7 @@ fn a_directory_of_another_user_is_not_looked_in_and_nothing_there_is_removed() {
         chown(&place, Some(65534), Some(65534)).unwrap();
         is_refused(&scratch, "it belongs to user 65534");
     } else {
-        // Giving the directory away needs root. Any user can open it to the group.
+        // Only root can give the directory to another user, but any user can let the group use it.
         fs::set_permissions(&place, Permissions::from_mode(0o770)).unwrap();
         is_refused(&scratch, "its mode is 0770");
     }

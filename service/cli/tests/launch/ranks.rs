@@ -14,7 +14,7 @@ pub(crate) fn is_rank() -> bool {
     std::env::var_os("SAMITE_RANK").is_some()
 }
 
-/// Returns a job whose ranks run this test.
+/// Returns a job whose ranks run the test called `test`.
 pub(crate) fn job_of_test(test: &str, arguments: &str) -> Job {
     let mut job = Job::new(arguments);
     job.command.arg("--").arg(std::env::current_exe().unwrap());

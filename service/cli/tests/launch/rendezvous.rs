@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::ranks::PATIENCE;
 
-/// Starts a rendezvous with fewer descriptors than ranks; returns it with a function that connects to it.
+/// Starts a rendezvous that may open fewer descriptors than it has ranks. Returns it with a function that connects to
+/// it.
 fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = format!("127.{test}.{high}.{low}:7000");
@@ -19,7 +20,8 @@ fn serve(test: u8) -> (Server, impl Fn() -> TcpStream) {
     (Server(server), move || until(|| TcpStream::connect(&address).ok()))
 }
 
-/// Returns the answer to a rank of another version. The answer and the connection's end must come `within` this time.
+/// Returns the answer to a rank of another version. The answer and the end of the connection must come within the time
+/// `within`.
 fn refused(mut rank: TcpStream, within: Duration) -> String {
     rank.write_all(b"{\"protocol\":0,\"rank\":0,\"size\":2,\"host\":\"\"}\n").unwrap();
     rank.set_read_timeout(Some(within)).unwrap();

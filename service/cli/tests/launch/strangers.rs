@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use crate::hosts;
 use crate::support::{Job, Scratch, text};
 
-/// Runs a job whose remote shell first runs this command, with the launcher's port in `$port`.
+/// Runs a job whose remote shell first runs the command `stranger`, with the launcher's port in `$port`.
 fn met_by(name: &str, stranger: &str) -> (Option<i32>, Vec<String>, String) {
     let scratch = Scratch::new(name);
     let script = format!(
@@ -68,8 +68,8 @@ fn garbage_at_the_ports_of_ranks_disturbs_no_rank() {
     job.command.arg(hosts::shell(&scratch)).args(["--", "sh", "-c", &script]);
     let mut job = job.start();
     job.lines(4);
-    // The launcher closes its listener when the last agent has connected, which may have started its ranks by then.
-    // The ports of ranks without input may be open already.
+    // The launcher closes its listener soon after the last agent has connected, and the agent may have started its
+    // ranks before that. The ports of ranks without input may be open already.
     let is_closed = (0..10_000).any(|_| listeners(job.coordinator_pid()).is_empty());
     assert!(is_closed, "the launcher no longer listens");
     drop(job.coordinator.stdin.take());

@@ -1,4 +1,4 @@
-//! Starts jobs and finds every process of one.
+//! Starts jobs, and finds all processes of a job.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 /// The environment variable that marks the processes of one job, the launcher included.
 const MARK: &str = "SAMITE_TEST_MARK";
 
-/// Longer than any action here takes, on a busy machine too.
+/// The time limit of a wait: longer than any action of a test takes, even on a busy machine.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// A job to run, whose processes can all be found.
@@ -23,9 +23,9 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Returns `samite run` with these arguments, separated by spaces, and with no signal ignored. If a script starts
-    /// the test in the background, the test ignores interrupts, and its children inherit that. A shell among them could
-    /// not trap interrupts.
+    /// Returns `samite run` with these arguments, separated by spaces. The command starts with no signal ignored: if a
+    /// script starts the test in the background, the test ignores interrupts, its children would inherit that, and a
+    /// shell among them could not trap interrupts.
     pub(crate) fn new(arguments: &str) -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -38,7 +38,7 @@ impl Job {
         Job { mark, command }
     }
 
-    /// Returns such a job, whose ranks run this script.
+    /// Returns a job whose ranks run `script`. `arguments` are the arguments of `samite run`, separated by spaces.
     pub(crate) fn shell(arguments: &str, script: &str) -> Job {
         let mut job = Job::new(arguments);
         job.command.args(["--", "sh", "-c", script]);
@@ -122,7 +122,7 @@ impl Running {
     }
 }
 
-/// Handles of processes, with which their end can be awaited.
+/// Handles of processes, with which a test can wait for the end of the processes.
 pub(crate) struct Processes(Vec<OwnedFd>);
 
 impl From<Vec<OwnedFd>> for Processes {
@@ -136,7 +136,7 @@ impl Processes {
         self.0.len()
     }
 
-    /// Waits until all have ended.
+    /// Waits until all processes have ended.
     pub(crate) fn wait(&self) {
         for process in &self.0 {
             let ready = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PATIENCE)).unwrap();

@@ -19,7 +19,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Exchanges `length` bytes around the ring: to the next rank, from the one before.
+/// Sends `length` bytes to the next rank of the ring, and receives as many from the previous rank.
 fn around(world: &Comm, length: usize, tag: u64) -> Result<(), Error> {
     let (rank, size) = (world.rank(), world.size());
     let mut from = vec![0_u8; length];
@@ -35,8 +35,8 @@ fn around(world: &Comm, length: usize, tag: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 2 of a ring of three is killed during an exchange that never ends otherwise. Both others get an error without a
-/// deadline, although the other half of each exchange is with a living rank. They continue afterwards.
+/// Rank 2 of a ring of three ranks is killed during an exchange in which it takes no part. Both survivors get an error
+/// without a deadline, although each also exchanges with the other survivor. They continue afterwards.
 #[test]
 fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
     let name = "survivors::a_ring_that_loses_a_rank_ends_and_its_rest_goes_on";
@@ -67,7 +67,7 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         let error = around(comm, length, 9).unwrap_err();
         let is_told = match &error {
             Error::PeerFailed { rank: Rank(2), .. } => true,
-            // Rank 0 knew already that rank 2 was dead, and cancelled its half of the exchange.
+            // Rank 0 learned before rank 1 that rank 2 was dead, and cancelled its send to rank 1.
             Error::Abandoned { rank: Rank(0), .. } => round == 0 && comm.rank() == 1,
             _ => false,
         };
@@ -83,8 +83,8 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
     println!("\nwent on");
 }
 
-/// On a host without a network, ranks that need it do not reach each other: each gets an error, and waits for no rank,
-/// although it was to receive from one.
+/// On a host without a network, ranks that need the network cannot reach each other. Each rank gets an error, and does
+/// not wait for the rank from which it wanted to receive.
 #[test]
 fn an_exchange_without_a_network_ends() {
     let name = "survivors::an_exchange_without_a_network_ends";
@@ -103,7 +103,7 @@ fn an_exchange_without_a_network_ends() {
         let error = around(world.comm(), length, 1).unwrap_err();
         // If there are three ranks, one of them may leave before this rank has tried to reach it.
         let is_told = match &error {
-            // Either this rank cannot reach the other, or the other could not reach this rank and gave it up.
+            // Either this rank cannot reach the other rank, or the other rank could not reach this rank and gave it up.
             Error::PeerFailed { cause: Cause::Unreachable(why) | Cause::GaveUp(why), .. } => {
                 why.contains("Network is unreachable")
             }

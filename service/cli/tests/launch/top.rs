@@ -134,7 +134,7 @@ impl Terminal {
         resize(&self.screen, columns, rows);
     }
 
-    /// Waits until this text is written, and drops everything before it.
+    /// Waits until `text` is written. Drops it, and all output before it.
     #[expect(clippy::disallowed_methods, reason = "it may write for ever, and never this")]
     fn await_text(&mut self, text: &str) {
         let text = text.as_bytes();
@@ -180,6 +180,7 @@ fn resize(screen: &OwnedFd, columns: u16, rows: u16) {
     tcsetwinsize(screen, size).unwrap();
 }
 
-/// As in xterm's ctlseqs: DECTCEM, and the end of the alternate screen.
+/// The sequence that shows the cursor (DECTCEM in xterm's ctlseqs).
 const SHOW_CURSOR: &str = "\x1b[?25h";
+/// The sequence that leaves the alternate screen.
 const LEAVE: &str = "\x1b[?1049l";

@@ -74,7 +74,7 @@ fn with_false_launcher(name: &str, trick: Trick, ssh: bool) -> (Vec<u8>, Vec<u8>
     said
 }
 
-/// Finds lists of numbers: the secrets are the only ones.
+/// Finds the lists of numbers in a value. In an invitation these are the secrets.
 fn find_secrets(value: &Value, found: &mut Vec<Vec<Value>>) {
     match value {
         Value::Array(list) if list.first().is_some_and(Value::is_number) => found.push(list.clone()),
@@ -145,7 +145,7 @@ fn a_false_launcher_is_not_obeyed() {
 #[test]
 fn a_false_launcher_that_speaks_the_protocol_is_not_obeyed_and_learns_no_secret() {
     let (by_agent, _) = with_false_launcher("trust-pretends", Trick::Pretends, false);
-    // The false launcher got a proof, but one that is valid for its own connection only.
+    // The false launcher got a proof, but this proof is valid for its own connection only.
     assert!(String::from_utf8(by_agent).unwrap().contains("\"proof\""));
 }
 

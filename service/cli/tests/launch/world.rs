@@ -1,4 +1,4 @@
-//! Ranks that exchange messages and learn of each other's end.
+//! Ranks that exchange messages, and are informed when another rank ends.
 //!
 //! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
 
@@ -54,8 +54,8 @@ fn all_talk_to_all_in_every_size() {
     }
 }
 
-/// Rank 0 ends by calling `end` while the others wait for a message from it. They must get the cause of its end, and be
-/// able to continue without it.
+/// Rank 0 ends by calling `end` while the other ranks wait for a message from it. They must get the cause of its end,
+/// and be able to continue without rank 0.
 fn survivors_hear(name: &str, end: impl FnOnce(World), cause: &Cause, code: i32) {
     if !is_rank() {
         for transport in TRANSPORTS {
@@ -103,7 +103,7 @@ fn survivors_hear_of_an_exit() {
     survivors_hear("survivors_hear_of_an_exit", |_world| std::process::exit(5), &cause, 5);
 }
 
-/// The process ends like one whose main function returns an error.
+/// The process ends in the way of a process whose main function returns an error.
 #[test]
 fn survivors_hear_of_an_exit_after_the_goodbye() {
     let end = |world| {
@@ -140,9 +140,9 @@ fn survivors_hear_of_one_that_left_without_a_word() {
     survivors_hear("survivors_hear_of_one_that_left_without_a_word", end, &Cause::Left, 0);
 }
 
-/// Rank 0 receives from any source while all other ranks but the last die. A death can come at any point of its loop:
-/// while it waits, together with another rank's message, or while no receive is posted. So the same job runs many
-/// times.
+/// Rank 0 receives from any source while all other ranks except the last die. A death can come at any point of rank 0's
+/// loop: while it waits, together with another rank's message, or while no receive is posted. So the same job runs
+/// several times.
 #[test]
 fn who_receives_from_anybody_hears_of_every_death() {
     const RANKS: u32 = 6;
@@ -169,7 +169,8 @@ fn who_receives_from_anybody_hears_of_every_death() {
                 kill_process(getpid(), Signal::KILL).unwrap();
             }
             if round == RANKS {
-                // Stay until rank 0 has finished. If no other rank were left, rank 0's receives would report only that.
+                // Stay until rank 0 has finished. If rank 0 were the only rank left, its receives would report only
+                // that.
                 patient.recv(&mut [0_u32], Rank(0), 3).unwrap();
                 return;
             }
@@ -213,7 +214,7 @@ fn a_rank_that_is_started_again_is_reached_again() {
     let comm = world.comm();
     let patient = comm.with_timeout(PATIENCE);
     let incarnation = comm.incarnation(comm.rank()).unwrap();
-    // No message has passed between the two.
+    // This rank has exchanged no message with the next rank.
     let next = (comm.rank().0 + 1) % comm.size();
     assert_eq!(comm.wait_for_restart(Rank(next), PATIENCE), Ok(1));
     if comm.rank() == 0 {

@@ -28,12 +28,14 @@ mod support;
 /// The time-out of calls whose peer is stopped.
 const BOUND: Duration = Duration::from_millis(300);
 
-/// The time within which a call must end if it must not wait, or has nothing to wait for any more. It covers the
-/// launcher's report of an end while all calls of the table wait in threads of one process on a busy machine.
+/// The time within which a call must end if it must not wait, or has nothing to wait for any more. In this time the
+/// launcher's report of an end reaches all calls of the table, even if they wait in threads of one process on a busy
+/// machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Tags of the two sides of a test.
+/// The tag of messages by which the ranks of a test say that they are ready or done.
 const READY: u64 = 100;
+/// The tag of messages by which rank 0 lets the peer continue.
 const GO: u64 = 101;
 
 #[test]
@@ -63,7 +65,7 @@ fn the_table_has_all_public_calls() {
             "ValueFuture",
         ] {
             let Some(at) = line.find(&format!("fn samite::{owner}")) else { continue };
-            // The line goes on with generics, the method and its arguments.
+            // Generics, the method and its arguments follow in the line.
             let rest = &line[at + "fn samite::".len() + owner.len()..];
             let Some((generics, method)) = rest.split_once("::") else { continue };
             let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -163,7 +165,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
 fn play_peer(world: World, end: impl FnOnce(World)) {
     let patient = world.comm().with_timeout(PATIENCE);
     patient.send(&[getpid().as_raw_pid()], Rank(0), READY).unwrap();
-    // Two for each call: one for the call that waits during the event, one for the call after it.
+    // Each call runs twice, during the event and after the event, and needs a message each time.
     let given: Vec<_> =
         (0..2 * CALLS.len()).map(|_| world.comm().isend(vec![1_u8; 1 << 20], Rank(0), GIVEN)).collect();
     patient.recv(&mut [0_u8], Rank(0), GO).unwrap();
@@ -262,7 +264,7 @@ fn in_a_child_of_fork() {
         .unwrap();
 }
 
-/// Rank 0 ends its World, while its peer stays and answers.
+/// Runs every call on rank 0 while rank 0 ends its World by `end`. The peer stays and polls.
 fn ended_by(end: impl Fn(World) + Sync) {
     let is_over = AtomicBool::new(false);
     samite::local(2, |world| {
@@ -300,12 +302,13 @@ fn the_world_is_left() {
     ended_by(|world| world.leave().unwrap());
 }
 
-/// Runs every call in turn, while the peer does its part and `around` is under way on rank 0.
+/// Runs one call after the other on rank 0, while the peer does its part of each. `around` is called on rank 0 with a
+/// function that runs the calls, and has an operation of its own under way meanwhile.
 fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
     samite::local(2, |world| {
         let comm = world.comm();
         if comm.rank() == PEER {
-            for call in CALLS.iter().filter(|call| call.ends_well()) {
+            for call in CALLS.iter().filter(|call| call.can_succeed()) {
                 (call.partner)(comm).unwrap_or_else(|error| panic!("{}: {error}", call.name));
                 comm.recv(&mut [0_u8], Rank(0), GO).unwrap();
             }
@@ -313,7 +316,7 @@ fn served(around: impl Fn(&Comm, &(dyn Fn() + Sync)) + Sync) {
             return comm.send(&[1_u8], Rank(0), READY).unwrap();
         }
         around(comm, &|| {
-            for call in CALLS.iter().filter(|call| call.ends_well()) {
+            for call in CALLS.iter().filter(|call| call.can_succeed()) {
                 run(call, (call.begin)(comm)).check(Situation::Alive);
                 comm.send(&[1_u8], PEER, GO).unwrap();
             }

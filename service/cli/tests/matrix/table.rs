@@ -17,17 +17,19 @@ use samite::{
 /// The rank that all calls address.
 pub(crate) const PEER: Rank = Rank(1);
 
-/// Tags. No message has `NEVER`; the messages that the peer has begun to send have `GIVEN`.
+/// The tag of no message.
 pub(crate) const NEVER: u64 = 1;
+/// The tag of the messages that the peer begins to send before the situation arises.
 pub(crate) const GIVEN: u64 = 2;
+/// The tag of the messages by which the calls of the table succeed.
 const TAG: u64 = 3;
 /// The tag of messages that a rank sends to itself and does not receive.
 const UNWANTED: u64 = 4;
 
-/// Longer than any message that is sent without its receiver's help.
+/// The length of a message that cannot be sent completely without its receiver's help.
 const LONG: usize = 1 << 20;
 
-/// The limit of a value with so many bytes, and their number.
+/// The largest length of an encoded value: `LONG` bytes, and their number.
 const VALUE_MAX: usize = LONG + 10;
 
 /// A message whose bytes are sent with its envelope.
@@ -45,9 +47,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Returns true if the call succeeds when nothing is wrong. In some exchanges one half has no partner. Such an
-    /// exchange never succeeds.
-    pub(crate) fn ends_well(&self) -> bool {
+    /// Returns true if the call succeeds when the peer does its part. A call whose name ends with `itself` is an
+    /// exchange in which the rank also receives from itself or sends to itself. Nothing matches that send or receive,
+    /// so the exchange never succeeds.
+    pub(crate) fn can_succeed(&self) -> bool {
         !self.name.ends_with("itself")
     }
 }
@@ -69,9 +72,9 @@ pub(crate) enum Kind {
     Returns,
     /// Asks the runtime about the peer.
     Asks,
-    /// Is cancelled.
+    /// Waits with a token that is cancelled.
     Cancelled,
-    /// Has a time limit that has passed.
+    /// Waits with a time limit that has passed.
     Bounded,
     /// Depends on no peer.
     Local,
@@ -79,16 +82,16 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
-    /// The peer does its part of the exchange. This situation also occurs while another thread drives the engine, in a
-    /// scope, and beside another World.
+    /// The peer does its part of the exchange. This situation is tested several times: while another thread drives the
+    /// engine, in a scope, and beside another World.
     Alive,
     Dead,
     Left,
-    /// Stopped by SIGSTOP; the calls have a bound.
+    /// The peer is stopped by SIGSTOP, and the calls have a time-out.
     Stopped,
     /// The World was dropped.
     Closed,
-    /// In a child of fork(2).
+    /// The call is made in a child of fork(2).
     Forked,
 }
 
@@ -196,8 +199,8 @@ fn of_parts(comm: &Comm, tag: u64) -> Result<PartitionedRecv<u8>, Error> {
     Ok(recv)
 }
 
-/// Returns the rest of a call on a partitioned send or receive outside of rounds, which depends on no peer. It does
-/// nothing if the initialization failed.
+/// Returns the rest of a call on a partitioned send or receive outside of rounds. Such a call depends on no peer. The
+/// rest does nothing if the initialization failed.
 fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)) -> Rest {
     Box::new(move || {
         let _ = half.map(call);
@@ -245,7 +248,7 @@ fn whole(comm: &Comm, call: fn(&Comm) -> Result<(), Error>) -> Rest {
     Box::new(move || call(&comm))
 }
 
-/// Returns the rest as [`whole`] does, for a call that cannot fail.
+/// Returns the whole call as its rest, as [`whole`] does, for a call that cannot fail.
 fn local(comm: &Comm, call: fn(&Comm)) -> Rest {
     let comm = comm.clone();
     Box::new(move || {
@@ -260,7 +263,7 @@ fn held<T: Send + 'static>(begun: Result<T, impl Into<Error>>, rest: fn(T) -> Re
     Box::new(move || rest(begun?))
 }
 
-/// Accepts the error of a message that was received, and contains bytes instead of a value.
+/// Replaces one error by success: the message was received, but its bytes are not the encoding of a value.
 fn received(end: Result<(bool, Status), Error>) -> Result<(), Error> {
     match end {
         Err(Error::Undecodable { .. }) => Ok(()),
@@ -291,7 +294,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// Starts a persistent operation that was made, and gets its result.
+/// Starts the persistent operation `operation`, and returns the result that `end` gets.
 fn round<O: Persistent>(
     mut operation: O,
     end: fn(&mut O) -> Result<samite::Status, Error>,
@@ -300,7 +303,7 @@ fn round<O: Persistent>(
     end(&mut operation).map(drop)
 }
 
-/// Starts a persistent operation that was made.
+/// Starts the persistent operation in `made`, or returns the error with which its creation failed.
 fn started<O: Persistent>(made: Result<O, Error>) -> Result<O, Error> {
     let mut operation = made?;
     start_all(&mut [&mut operation])?;
@@ -371,7 +374,7 @@ calls! {
     "Comm::with_mode of a ready send", Waits, takes, |c| whole(c, |c| {
         c.with_mode(Mode::Ready).send(&long(), PEER, TAG)
     });
-    // The result of this call depends on the notices that have arrived. The call does not wait.
+    // The result depends on the reports of ends that have arrived. The call does not wait for such reports.
     "Comm::with_error_handler", Waits, takes, |c| whole(c, |c| {
         // The handler takes the engine's lock, which the failed call must not hold.
         let handled = c.with_error_handler(ErrorHandler::call(|raised| drop(raised.comm.stats())));
@@ -903,6 +906,5 @@ calls! {
     "Comm::stats", Local, nothing, |c| local(c, |c| assert_eq!(c.stats().rank, 0));
 }
 
-/// Public methods of World: one returns the communicator, the other ends the World. The tests use them to make their
-/// situations.
+/// The public methods of World. They are not in the table, because the tests use them to make the situations.
 pub(crate) const OF_WORLD: &[&str] = &["World::comm", "World::leave"];

@@ -17,7 +17,8 @@ fn timed<R>(call: impl FnOnce() -> R) -> (R, Duration) {
     (result, start.elapsed())
 }
 
-/// The envelope arrives after two thirds of the bound. The bytes never arrive, because their sender does not poll.
+/// The message's envelope arrives after two thirds of the bound. Its bytes never arrive, because the sender does not
+/// poll.
 #[test]
 fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     let _turn = turn();
@@ -49,7 +50,7 @@ fn a_receive_of_unknown_length_has_one_bound_for_both_its_steps() {
     });
 }
 
-/// A message that has arrived is received, however little of the bound is left.
+/// A call receives a message that has arrived even if nothing of the call's bound is left.
 #[test]
 fn a_bound_of_nothing_receives_what_has_arrived() {
     let _turn = turn();

@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// The longest time from a wake-up to the sleeper's reaction, on a busy machine.
 const PROMPT: Duration = Duration::from_millis(50);
 
-/// Returns the guard that the running test holds.
+/// Waits until no other test runs, and returns the guard that the test must hold while it runs.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     // Another test's panic does not matter here.
@@ -46,8 +46,8 @@ fn now_of(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The second rank waits for the first, which is busy elsewhere for long. CPU time is measured only after the wait has
-/// become long. Before that the rank polls more often, so that it ends a short wait soon.
+/// One rank waits for the other, which makes no calls for a long time. CPU time is measured only after the wait has
+/// become long, because a rank polls more often at first, so that it ends a short wait soon.
 #[test]
 fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     if !is_rank() {
@@ -90,7 +90,8 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             }
         }
     }
-    // Other processes can make a wait cost more processor time, but not less. So the least share was disturbed least.
+    // Other processes can make a wait cost more processor time, but not less. So the smallest share is the least
+    // disturbed.
     if let Some(least) = shares.iter().copied().reduce(f64::min) {
         assert!(least < 0.02, "busy for these parts of the time: {shares:?}");
     }
@@ -143,9 +144,9 @@ fn cancelled<R>(operation: impl FnOnce(&CancelToken) -> R) -> (R, Duration) {
     })
 }
 
-/// Sends long messages to a stopped process: cancel and deadline must return their buffers. One message is shorter than
-/// the longest stream, one longer; each is sent while the path is free, and behind other messages that the peer has not
-/// received.
+/// Sends long messages to a stopped process: a cancel or a deadline must give the buffers back. One message is shorter
+/// than the longest stream, and one is longer. Each is sent while the path is free, and behind other messages that the
+/// peer has not received.
 #[test]
 fn a_long_send_ends_though_its_receiver_is_stopped() {
     if !is_rank() {
@@ -231,7 +232,8 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
     bounded.recv(&mut [0_u8], Rank(1), 9).unwrap();
 }
 
-/// Receives from rank 1, which sends nothing, until the report says that it is stopped or not.
+/// Receives from rank 1, which sends nothing, with short time-outs. Returns the first report of a time-out that says
+/// that rank 1 is stopped, or that it is not, as `is_stopped` demands.
 fn wait_in_vain_until(world: &Comm, is_stopped: bool) -> String {
     let start = Instant::now();
     loop {
@@ -335,7 +337,8 @@ fn await_sleep(process: i32, task: i32) {
     }
 }
 
-/// The events are a deadline, a cancel, a message to self, and a message that another thread receives.
+/// A rank that sleeps must wake up for a deadline, a cancel, a message to itself, and a message that another thread
+/// receives.
 #[test]
 fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     if !is_rank() {

@@ -238,7 +238,7 @@ fn posts_of(verdict: GivenUp) -> [Post; 2] {
     [Post::Rank(verdict.rank, ToRank::GaveUp(verdict)), to_coordinator]
 }
 
-/// Lets rank `by` report a verdict on an incarnation of `rank`: the one that comes `later` incarnations after the first
+/// Lets rank `by` report a verdict on an incarnation of `rank`. `later` is the number of restarts of `rank` before that
 /// incarnation.
 fn give_up(registry: &mut Registry, by: u32, rank: u32, later: u32) -> Result<(), String> {
     let incarnation = SECRET.first_incarnation(rank).wrapping_add(later);

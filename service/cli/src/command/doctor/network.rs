@@ -131,7 +131,8 @@ pub(super) const LOOPBACK: &str = "loopback";
 /// The time-out of a connection or a read over loopback. The kernel answers at once or not at all.
 const LOOPBACK_WITHIN: Duration = Duration::from_millis(500);
 
-/// This host's name, and a channel for its addresses. `None` if the name cannot be read.
+/// This host's name, and a channel from which the addresses of that name can be received. `None` if the name cannot be
+/// read.
 type Name = Option<(String, Receiver<io::Result<Vec<String>>>)>;
 
 /// Starts a thread that looks up this host's name. A lookup can be slow, so other checks run meanwhile.

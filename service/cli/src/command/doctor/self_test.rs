@@ -11,10 +11,10 @@ use super::Finding;
 pub(crate) const SELF_TEST_COMMAND: &str = "self-test";
 
 /// Tests transports. The transport that jobs need is tested first and alone, so that its result does not depend on the
-/// other tests. The others are tested several at a time, since a starting rank mostly waits in libraries that libfabric
-/// loads. They share the time left until `end`, but the time-out of each is between `TIMEOUT_MIN` and `TIMEOUT_MAX`. A
-/// time-out is blamed on a busy machine only if `carries` is true, which means that the host transports TCP over
-/// loopback.
+/// other tests. The other transports are tested several at a time, since a starting rank mostly waits in libraries that
+/// libfabric loads. The tests share the time left until `end`, but each has a time-out between `TIMEOUT_MIN` and
+/// `TIMEOUT_MAX`. A test that times out on a busy machine is repeated, but only if `carries` is true, which means that
+/// the host transports TCP over loopback.
 #[expect(clippy::disallowed_methods, reason = "it says how long a job may take")]
 pub(super) fn all(asked: Option<&str>, providers: &[String], end: Instant, carries: bool) -> Vec<Finding> {
     let needed = [asked.unwrap_or("samite-shm")];
@@ -117,7 +117,8 @@ fn judge(transport: &str, ended: std::io::Result<Output>, is_needed: bool) -> Fi
     }
 }
 
-/// Runs one of the two ranks: short messages to and fro, then long ones, whose bytes are checked.
+/// Runs one of the two ranks: exchanges short messages, then one long message in each direction, and checks the
+/// received bytes.
 #[expect(clippy::disallowed_methods, reason = "it says how long a message takes")]
 pub(crate) fn rank() -> Result<u8, String> {
     let world = samite::init().map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! `samite top` on a terminal. Restores the terminal however it ends.
+//! `samite top` on a terminal. Restores the terminal in whatever way the command ends.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::view::View;
 enum Event {
     /// An update of the job; `None` if it has ended.
     Looked(Result<Option<Snapshot>, String>),
-    /// A key was pressed, or the size has changed. An error if the terminal is gone.
+    /// A key was pressed, or the terminal's size has changed. The value is an error if the terminal is gone.
     Typed(io::Result<Typed>),
     /// A signal to end the process.
     Signal(Signal),
@@ -126,7 +126,7 @@ fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
             }
             #[expect(clippy::disallowed_methods, reason = "nothing tells that a terminal will take no more")]
             thread::sleep(DRAWN_WITHIN);
-            // Without a message: the terminal would not accept it.
+            // No message is printed, because the terminal would not accept it.
             let _ = terminal::disable_raw_mode();
             std::process::exit(128 + signal.as_raw());
         }

@@ -14,9 +14,9 @@ pub(super) struct Screen {
     pub(super) view: View,
     /// Indices into the view's rows, in display order.
     pub(super) order: Vec<usize>,
-    /// The index of the sort column; one past the last column stands for the state.
+    /// The index of the sort column. The index after that of the last column stands for the state.
     pub(super) column: usize,
-    /// True if the largest comes first.
+    /// True if the largest value comes first.
     pub(super) descends: bool,
     /// The selected rank. It stays selected when the order changes.
     selected: Option<usize>,
@@ -62,7 +62,7 @@ impl Screen {
         self.sort();
     }
 
-    /// Handles a key. Breaks if the key ends the program.
+    /// Handles a key. Returns `Break` if the key ends the program.
     pub(super) fn press(&mut self, key: KeyEvent) -> ControlFlow<()> {
         if key.kind == KeyEventKind::Release {
             return ControlFlow::Continue(());
@@ -91,9 +91,9 @@ impl Screen {
         ControlFlow::Continue(())
     }
 
-    /// Returns the selected rank, the rank that it waits for, the rank that this one waits for, and so on. The chain
-    /// ends at a rank that does not wait for exactly one other rank, or at a rank that is already in the chain. In the
-    /// second case the ranks from its first occurrence on wait for each other.
+    /// Returns the chain of waits that begins with the selected rank: each rank in it waits for the next rank. The
+    /// chain ends with a rank that does not wait for exactly one other rank, or with a rank that is already in the
+    /// chain. In the second case the ranks from its first occurrence on wait for each other.
     pub(super) fn chain(&self) -> Vec<usize> {
         let mut chain: Vec<usize> = self.selected.into_iter().collect();
         while let Some(next) = chain.last().and_then(|&rank| self.awaited_by(rank)) {
@@ -129,7 +129,7 @@ impl Screen {
         self.table.select(rank.and_then(|rank| self.order.iter().position(|&other| other == rank)));
     }
 
-    /// Sorts by a column. The largest numbers come first, except in the rank's column.
+    /// Sorts by a column. The largest numbers come first. Ranks and states are sorted in ascending order.
     fn sort_by(&mut self, column: usize) {
         self.descends = (1..COLUMNS.len()).contains(&column);
         self.column = column;
@@ -156,7 +156,7 @@ impl Screen {
     }
 }
 
-/// The largest number of rates in the history: as many as a wide terminal can show.
+/// The largest number of entries in the history: as many as a wide terminal can show.
 const HISTORY_MAX: usize = 512;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(super) struct View {
     #[serde(flatten)]
     pub(super) snapshot: Snapshot,
-    /// The rates of each rank, by rank; `None` if the rank reported nothing new.
+    /// The rates of each rank, by rank; `None` if the rank has reported nothing new or was restarted.
     pub(super) rates: Vec<Option<Rates>>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Rates {
     pub(super) bytes_sent: f64,
     pub(super) received: f64,
     pub(super) bytes_received: f64,
-    /// The fraction of the time spent waiting, over all threads.
+    /// The seconds for which the rank's threads have waited, per second; above 1 if several threads wait.
     pub(super) waited: f64,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Row<'a> {
 /// A number shown for each rank.
 pub(super) struct Column {
     pub(super) head: &'static str,
-    /// Characters in plain text.
+    /// The width in plain text, in characters.
     width: usize,
     /// The column with the highest value is left out first if there is no room for all columns.
     pub(super) precedence: u8,
