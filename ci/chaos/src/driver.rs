@@ -42,6 +42,8 @@ struct Summary {
     other_troubles: u64,
     messages: u64,
     bytes: u64,
+    comms: u64,
+    failed_creations: u64,
     seconds: f64,
     /// Time from a kill to the error at a survivor that was not stopped meanwhile, in ms: median, 99th percentile,
     /// maximum.
@@ -93,5 +95,7 @@ impl Summary {
         self.other_troubles += outcome.other_troubles.len() as u64;
         self.messages += outcome.messages;
         self.bytes += outcome.bytes;
+        self.comms += outcome.comms;
+        self.failed_creations += outcome.failed_creations;
     }
 }

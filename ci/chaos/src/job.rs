@@ -15,7 +15,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use samite_fabric::SplitMix64;
 use serde::Serialize;
 
-use crate::report::{END, End, FromRank, Report, now_ns};
+use crate::creations::Creations;
+use crate::report::{CreationEnd, END, End, FromRank, Report, now_ns};
 
 /// A running job.
 pub(crate) struct Job {
@@ -60,6 +61,9 @@ pub(crate) struct Outcome {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     errors: u64,
+    /// Number of derived communicators, counted at each member, and of creations that failed.
+    pub(crate) comms: u64,
+    pub(crate) failed_creations: u64,
     ms: u64,
     /// Time from each kill to the error at each survivor that was not stopped meanwhile.
     #[serde(skip)]
@@ -113,10 +117,23 @@ impl Job {
             command.args(["--transport", transport]);
         }
         command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
+        command.args(["--began-ns", &now_ns().to_string()]);
         command.args(returns.then_some("--returns"));
         if rng.below(3) == 0 {
             // No message is that long, so all messages travel in packets.
             command.env("SAMITE_READ_MIN", "1T");
+        }
+        if rng.below(3) == 0 {
+            // Short sends return before they have been sent.
+            command.env("SAMITE_OUTBOX_MAX", "1M");
+        }
+        if rng.below(3) == 0 {
+            // Ready sends end with an error if no receive was posted.
+            command.env("SAMITE_CHECK", "modes");
+        }
+        if rng.below(4) == 0 {
+            // Some creations find too many communicators.
+            command.env("SAMITE_COMMUNICATORS_MAX", "10");
         }
         command.env(MARK, &dir).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut coordinator = command.stderr(File::create(dir.join("stderr"))?).spawn()?;
@@ -304,14 +321,19 @@ impl Job {
     }
 
     fn judge(&mut self) -> io::Result<()> {
+        let mut creations = Creations::default();
         for rank in 0..self.size {
             match self.reports.remove(&rank) {
                 Some(report) if self.returns => self.judge_traffic(&report),
                 _ if !self.returns && self.killed.contains_key(&rank) => {}
-                Some(report) => self.judge_survivor(&report),
+                Some(report) => {
+                    self.judge_survivor(&report);
+                    creations.add(rank, &report.creations);
+                }
                 None => self.outcome.other_troubles.push(format!("rank {rank} ended without a report")),
             }
         }
+        self.outcome.wrong.extend(creations.judge(&self.killed));
         self.outcome.error_ms_max = self.outcome.delays_ns.iter().max().map_or(0.0, |&ns| ns as f64 / 1e6);
         let left = processes(&format!("{MARK}={}", self.dir.display()))?;
         if !left.is_empty() {
@@ -338,6 +360,9 @@ impl Job {
         self.outcome.messages += report.received;
         self.outcome.bytes += report.bytes;
         self.outcome.errors += report.errors;
+        self.outcome.comms += report.comms;
+        let failed = report.creations.iter().filter(|created| created.end != CreationEnd::Made);
+        self.outcome.failed_creations += failed.count() as u64;
         self.outcome.wrong.extend(report.troubles.iter().map(|trouble| format!("rank {rank}: {trouble}")));
         let (before, after) = report.descriptors;
         if after > before {

@@ -3,6 +3,9 @@
 //! operation, report the right failures, and leave nothing behind. Every third job restarts the killed ranks and checks
 //! that no message of an earlier incarnation reaches a later one.
 //!
+//! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and exchange
+//! messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
+//!
 //! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
 //! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's
 //! scheduler decides the timing, so a seed repeats the plan but not the exact run.
@@ -12,6 +15,8 @@
 #![expect(clippy::disallowed_methods, reason = "it starts processes and watches them with the clock")]
 
 mod content;
+mod creations;
+mod derived;
 mod driver;
 mod job;
 mod rank;
@@ -45,6 +50,9 @@ enum Command {
         /// Folder in which the driver announces the end of the job
         #[arg(long)]
         dir: PathBuf,
+        /// The time at which the job began
+        #[arg(long)]
+        began_ns: u64,
         /// Killed ranks are restarted
         #[arg(long)]
         returns: bool,
@@ -58,7 +66,9 @@ static HEAP: samite::Heap = samite::Heap;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
-        Command::Rank { seed, dir, returns } => rank::run(seed, &dir, returns).map(|()| true),
+        Command::Rank { seed, dir, began_ns, returns } => {
+            rank::run(seed, &dir, began_ns, returns).map(|()| true)
+        }
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

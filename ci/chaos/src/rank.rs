@@ -4,18 +4,23 @@ use std::error::Error;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::content::BYTES_MAX;
+use crate::derived::Derived;
 use crate::report::{END, End, FromRank, Report, now_ns};
 use crate::restarts::RestartTraffic;
 use crate::traffic::Traffic;
 use crate::watchdog::{Watchdog, say};
 
+/// The time for a thread to end on a crowded machine.
+const ENDING_MAX: Duration = Duration::from_secs(2);
+
 /// Runs one rank in this process.
 ///
 /// # Errors
 /// If it cannot join its job, or the driver's file is malformed.
-pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(seed: u64, dir: &Path, began_ns: u64, returns: bool) -> Result<(), Box<dyn Error>> {
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
@@ -30,24 +35,56 @@ pub(crate) fn run(seed: u64, dir: &Path, returns: bool) -> Result<(), Box<dyn Er
     let joined_ns = now_ns();
     say(&FromRank::Joined);
     let end = dir.join(END);
+    let mut derived = Derived::new(comm, &watchdog, seed, began_ns, returns)?;
     let report = if returns {
         let mut traffic = RestartTraffic::new(comm, &watchdog, seed)?;
         while !end.exists() {
             traffic.step();
+            derived.step();
+        }
+        derived.cancel_all();
+        while !derived.have_ended() {
+            traffic.look();
         }
         traffic.settle()
     } else {
         let mut traffic = Traffic::new(comm, &watchdog, seed);
         while !end.exists() {
             traffic.step();
+            derived.step();
         }
         let End { killed } = serde_json::from_slice(&fs::read(end)?)?;
+        derived.cancel_all();
+        while !derived.have_ended() {
+            traffic.look();
+        }
         traffic.settle(&killed)
     };
+    let mut of_derived = derived.report();
+    Derived::discard_invitations(comm);
     watchdog.now(format_args!("leaving"));
     drop(world);
-    say(&FromRank::Done(Report { joined_ns, descriptors: (before, descriptors()?), ..report }));
+    let mut report = Report { joined_ns, descriptors: (before, descriptors_at_end(before)?), ..report };
+    if returns {
+        // They are not compared, because a rank may have died in several incarnations.
+        of_derived.creations.clear();
+    }
+    report.add(of_derived);
+    say(&FromRank::Done(report));
     Ok(())
+}
+
+/// Returns the number of open descriptors when it is back at `before`, or when that takes too long. The thread that has
+/// driven futures may still be ending.
+fn descriptors_at_end(before: usize) -> std::io::Result<usize> {
+    let since = Instant::now();
+    loop {
+        let count = descriptors()?;
+        if count <= before || since.elapsed() > ENDING_MAX {
+            return Ok(count);
+        }
+        std::thread::yield_now();
+    }
 }
 
 fn descriptors() -> std::io::Result<usize> {

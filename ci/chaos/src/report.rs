@@ -32,8 +32,50 @@ pub(crate) struct Report {
     pub(crate) errors: u64,
     /// The numbers of open descriptors before the rank joined and after it left.
     pub(crate) descriptors: (usize, usize),
+    /// Number of derived communicators that were made.
+    pub(crate) comms: u64,
+    pub(crate) creations: Vec<Created>,
     /// Violated expectations.
     pub(crate) troubles: Vec<String>,
+}
+
+impl Report {
+    /// Adds the results in derived communicators.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.comms += other.comms;
+        self.creations.extend(other.creations);
+        self.troubles.extend(other.troubles);
+    }
+}
+
+/// The end of the creation of a communicator at one rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Created {
+    /// The number of the creation, which all ranks that take part know.
+    pub(crate) key: u64,
+    /// The ranks that take part.
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) end: CreationEnd,
+}
+
+/// The result of a creation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CreationEnd {
+    Made,
+    /// This rank gave the creation up, by a cancel or because its time was over.
+    GaveUp,
+    Exhausted,
+    /// A rank has failed or, if `has_left`, has given the creation up.
+    Failed {
+        rank: u32,
+        has_left: bool,
+        cause: String,
+    },
 }
 
 /// A peer's failure, as reported by the first operation that ended with it.

@@ -196,7 +196,7 @@ impl<'a> RestartTraffic<'a> {
         }
     }
 
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.watchdog.now(format_args!("looking at what is under way"));
         for mut request in std::mem::take(&mut self.sends) {
             match request.test() {

@@ -288,7 +288,7 @@ impl<'a> Traffic<'a> {
     }
 
     /// Checks the operations under way.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.watchdog.now(format_args!("looking at what is under way"));
         for (to, mut request) in std::mem::take(&mut self.sends) {
             match request.test() {
