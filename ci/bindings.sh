@@ -2,7 +2,8 @@
 # Generates fabric/sys/src/bindings.rs from the installed libfabric headers and fails if the result differs from the
 # committed file. `--write` replaces the committed file instead.
 #
-# The committed declarations are from libfabric 1.17, the oldest supported version. Later versions only append.
+# The committed declarations are from libfabric 1.17, the oldest supported version. Later versions only append
+# declarations and fields.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 # Runs the conformance suite: cases with their sections of MPI 4.1, against the public interface of Samite.
 #   ci/conformance.sh          runs all cases over each transport, simulated networks included
 #   ci/conformance.sh --list   prints name, section and rule of each case
-#   ci/conformance.sh OVER…    runs them over these alone: loopback, sim, or transports like samite-shm
+#   ci/conformance.sh OVER…    runs all cases over these alone: loopback, sim, or transports like samite-shm
 # The last line is the sum: `N passed, N failed`. To repeat a failure over `sim`:
 #   target/checked/samite-conformance --filter CASE sim --first SEED --seeds 1
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 ci/setup.sh
 
 target=${CARGO_TARGET_DIR:-target}/checked
-# With overflow checks and debug assertions, as in the tests.
+# This profile has overflow checks and debug assertions, as the tests have.
 cargo build --quiet --locked --profile checked -p samite-conformance -p samite-cli
 suite=$target/samite-conformance
 if [[ ${1:-} == --list ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the code that reads bytes from outside, with a stable toolchain.
-#   ci/fuzz.sh SECONDS [TARGET]          divides so many seconds (60 by default) among the targets
-#   ci/fuzz.sh --executions N [TARGET]   runs so many executions of each target
+#   ci/fuzz.sh SECONDS [TARGET]          runs all targets, or TARGET, for SECONDS (60 by default) altogether
+#   ci/fuzz.sh --executions N [TARGET]   runs N executions of each target, or of TARGET
 # Starts with the inputs in ci/fuzz/corpus and ci/fuzz/regressions. New inputs go to target/fuzz/corpus, failing ones to
 # target/fuzz/artifacts. Once a defect is fixed, its input belongs in ci/fuzz/regressions/TARGET.
 set -euo pipefail

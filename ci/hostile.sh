@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
 
-# With debug assertions, so that a broken invariant panics.
+# A debug build has debug assertions, so that a broken invariant panics.
 cargo build --quiet --locked -p samite-cli
 cargo build --quiet --locked -p samite-hostile --bin samite-hostile-live
 target/debug/samite-hostile-live target/debug/samite "${1:-30}" "${@:2}"

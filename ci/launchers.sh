@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a self-verifying example on 4 ranks under every launcher that Samite supports: the distribution's MPICH and
-# Open MPI, and a current Open MPI from PyPI. Installs missing launchers and fails if it cannot.
+# Open MPI, and a current Open MPI from PyPI. Installs missing launchers, and fails if a launcher cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -117,8 +117,8 @@ for transport in auto 'tcp;ofi_rxm'; do
     under "samite rendezvous, $transport" bash -c 'as_kubernetes "$@"' bash "$heat2d" 61 40
 done
 
-# Kills rank 2 of 4 after it has started. The other ranks must report the failure, and continue if the launcher permits
-# it.
+# Kills rank 2 of 4 after it has started. If the launcher permits it, the other ranks must report the failure and
+# continue.
 export survivors=$target/debug/examples/survivors
 # shellcheck disable=SC2016
 one_is_killed=(bash -c '

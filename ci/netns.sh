@@ -20,7 +20,7 @@ fi
 bin=$2
 shift 2
 
-# Three hosts of two ranks each, and one for the coordinator.
+# Three hosts of two ranks each, and a host for the coordinator.
 coordinator=10.77.0.254
 hosts=(10.77.0.1 10.77.0.2 10.77.0.3)
 
@@ -155,8 +155,9 @@ finish() {
 
 nothing_left() { [[ $(ip netns pids "$1") == $(cat "$dir/$1/daemon") ]]; }
 
-# survive "RANKS" "DEAD" [HOW]: checks that each rank heard of each dead rank in time and of no other, and verified the
-# remaining data. HOW is a regular expression for the reported cause; by default only the launcher's causes.
+# survive "RANKS" "DEAD" [HOW]: checks that each of RANKS reported the failure of each of DEAD in time, reported no other
+# failure, and verified the remaining data. HOW is a regular expression for the reported cause. By default it matches
+# only the causes that the launcher reports.
 survive() {
     local rank dead how=${3-it was }
     for rank in $1; do
@@ -168,7 +169,7 @@ survive() {
     done
 }
 
-# cut_off_ranks_exit "RANKS": checks that each rank reported in time that it was given up, and verified nothing.
+# cut_off_ranks_exit "RANKS": checks that each of RANKS reported in time that it was given up, and verified no data.
 cut_off_ranks_exit() {
     local rank
     for rank in $1; do
@@ -223,7 +224,7 @@ host_rejected() {
     cut 10.77.0.2 in REJECT
     finish 255
     # The coordinator notices the rejection at its next heartbeat, at most a fourth of the detection time later. Ranks
-    # whose connection is refused wait 100 ms for the coordinator's verdict.
+    # whose connection is refused wait 100 ms for the coordinator's report.
     survive "0 1 4 5" "2 3" "it was |the connection was lost;"
     cut_off_ranks_exit "2 3"
 }

@@ -2,7 +2,7 @@
 # Checks that no living rank is declared failed: 16 ranks compute for up to four seconds at a time without a message,
 # with a detection time of one second, on any number of cores: ci/patience.sh [MINUTES]; 10 by default.
 #
-# Two agents serve the ranks over TCP, as between hosts, because silence could be mistaken for a failure only there.
+# Two agents serve the ranks over TCP, as on two hosts, because only over TCP could silence be mistaken for a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --locked --release -p samite-cli -p samite --bins --examples

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the MPI libraries that `samite-bench compare` measures beside Samite: Open MPI and MPICH of the distribution,
-# and current ones from PyPI, each in a virtual environment under target/peers/. Keeps existing installations.
+# and current versions from PyPI, each in a virtual environment under target/peers/. Keeps existing installations.
 # Samite itself does not need them: neither ci/setup.sh nor ci/test.sh runs this script.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -53,7 +53,7 @@ done
 
 echo 'release.sh: licences, sources, versions'
 deny . bans licenses sources
-# Tools that are not published.
+# These tools are not published, so only the sources of their dependencies are checked.
 for tool in docs ci/api ci/fuzz; do
     deny "$tool" sources
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Injects faults in simulation (one in five is a kill), then kills real processes over shared memory. Each part checks
-# that nothing hangs and nothing is left behind, and prints the number of faults.
+# that every operation ends and that nothing is left behind, and prints the number of faults.
 #
 # Usage: soak.sh [SIMULATED [REAL]]; 100,000 and 5,000 by default.
 set -euo pipefail

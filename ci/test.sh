@@ -13,7 +13,7 @@ run() {
     cargo test --locked --no-fail-fast "$@" </dev/null 2>&1 | tee -a "$log" || status=1
 }
 
-# With the feature serde: the tests of samite-cli need it, so all tests of the workspace have it.
+# The tests of samite-cli need the feature serde, so all tests of the workspace are built with it.
 run --workspace --features samite/serde -- "$@"
 # Test without the libfabric port. The excluded crates do not depend on that port, and were tested above.
 run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"

@@ -116,7 +116,7 @@ pub(crate) struct Job {
     pub(crate) comm: Comm,
     /// The number of bytes in a long message.
     pub(crate) long: usize,
-    /// Ends this rank's process, or its part in a simulation.
+    /// A function that ends this rank's process, or its part in a simulation.
     pub(crate) death: fn(),
 }
 
@@ -129,26 +129,26 @@ impl Job {
         self.comm.size()
     }
 
-    /// The other one of two ranks.
+    /// Returns the other rank of a case with two ranks.
     pub(crate) fn other(&self) -> Rank {
         Rank(1 - self.rank())
     }
 
-    /// The next rank in a ring, and the one before.
+    /// Returns the next rank and the previous rank in the ring of all ranks.
     pub(crate) fn ring(&self) -> (Rank, Rank) {
         let (rank, size) = (self.rank(), self.size());
         (Rank((rank + 1) % size), Rank((rank + size - 1) % size))
     }
 
-    /// Returns when all ranks have called it. Uses only sends and receives.
+    /// Waits until all ranks have called this method. Uses only sends and receives.
     pub(crate) fn barrier(&self) -> Result<(), Error> {
         barrier(&self.comm)
     }
 
-    /// Returns when rank `last` has made this call. In the call, rank `last` only sends, and the other ranks only
-    /// receive from it. So before its call, rank `last` receives no message of this call, and no other rank leaves. The
-    /// case can therefore check that rank `last` has no message.
-    pub(crate) fn release_by(&self, last: u32) -> Result<(), Error> {
+    /// Is called by all ranks at the end of a case. Rank `last` sends a message to every other rank and does not wait.
+    /// Every other rank waits here for that message. So until rank `last` makes this call, no other rank leaves, and no
+    /// rank has sent it a message in this call: the case can check that no message waits for rank `last`.
+    pub(crate) fn wait_for_release_from(&self, last: u32) -> Result<(), Error> {
         if self.rank() != last {
             return self.comm.recv(&mut [0u8; 0], Rank(last), RELEASE).map(|_| ());
         }
@@ -164,10 +164,10 @@ impl Job {
     }
 }
 
-/// The payload of the panic of a rank that is to fail.
+/// The payload of the panic by which [`Job::die`] ends a rank.
 pub(crate) struct Death;
 
-/// A dissemination barrier (Hensgen, Finkel, Manber 1988) in the communicator's last tag.
+/// Waits until all ranks of a communicator have made this call: a dissemination barrier (Hensgen, Finkel, Manber 1988).
 pub(crate) fn barrier(comm: &Comm) -> Result<(), Error> {
     let (rank, size) = (comm.rank().0, comm.size());
     let mut distance = 1;
@@ -182,7 +182,7 @@ pub(crate) fn barrier(comm: &Comm) -> Result<(), Error> {
 const BARRIER: u64 = u64::MAX - 1;
 const RELEASE: u64 = u64::MAX - 2;
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns `len` pseudorandom bytes, which depend on `seed`.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

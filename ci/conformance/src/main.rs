@@ -20,7 +20,7 @@ struct Args {
     /// Print name, section of MPI 4.1 and rule of each case.
     #[arg(long)]
     list: bool,
-    /// Only cases with this text in their name.
+    /// Use only cases with this text in their name.
     #[arg(long, global = true, default_value = "")]
     filter: String,
     #[command(subcommand)]
@@ -36,7 +36,7 @@ enum Over {
         /// Number of seeds for each case.
         #[arg(long, default_value_t = 200)]
         seeds: u64,
-        /// The first of them.
+        /// The first seed.
         #[arg(long, default_value_t = 0)]
         first: u64,
     },

@@ -81,7 +81,8 @@ pub(crate) fn sim(cases: &[Case], seeds: Range<u64>) -> Failures {
         for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)) {
             let (cases, next, failures, seeds) = (&cases, &next, &failures, seeds.clone());
             scope.spawn(move || {
-                // Use one core: the ranks of a simulation take turns, and passing the turn takes less time on one core.
+                // Use one core: only one rank of a simulation runs at a time, and the switch to the next rank takes
+                // less time on one core.
                 let mut only = rustix::thread::CpuSet::new();
                 only.set(core);
                 rustix::thread::sched_setaffinity(None, &only).expect("the core is allowed");
@@ -212,10 +213,10 @@ pub(crate) fn alone(cases: &[Case], name: &str) -> Failures {
     }
 }
 
-/// Runs a case as a rank, and then drops the rank's world. Returns the failure.
+/// Runs a case as a rank, and then drops the rank's world. Returns the message of a failure as the error.
 fn as_rank(case: &Case, world: World, long: usize, death: fn()) -> Result<(), String> {
     caught(|| {
-        // Owned here, so that a panic drops the world and the other ranks do not wait for this one.
+        // The closure owns the world, so that a panic drops it and the other ranks do not wait for this rank.
         let world = world;
         case.run(&Job { comm: Comm::clone(world.comm()).with_timeout(TIMEOUT), long, death });
     })
@@ -230,7 +231,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the messages of panics, instead of printing them.
+/// Installs a panic hook that keeps the message of a panic for [`caught`] instead of printing it.
 pub(crate) fn catch_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!("{}:{}", place.file(), place.line()));
@@ -254,9 +255,8 @@ fn caught(body: impl FnOnce()) -> Result<(), String> {
     }
 }
 
-/// A watchdog for a run. A run that takes too long contains a case that waits forever. Then the process prints the name
-/// of the run and exits.
-/// and ends.
+/// Lists a run as under way until the value is dropped, so that [`watch`] ends the process if the run takes too long.
+/// Such a run contains a case that waits forever.
 struct Alarm(thread::ThreadId);
 
 /// The runs under way, and their ages in seconds.
@@ -276,7 +276,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Ends the process if a run lasts too long.
+/// Starts a thread that prints the name of a run and ends the process if the run lasts longer than [`AGE_MAX`].
 #[expect(clippy::disallowed_methods, reason = "the others wait for messages")]
 pub(crate) fn watch() {
     thread::spawn(|| {
@@ -305,9 +305,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const AGE_MAX: u32 = 120;
 /// The beginning of a line about a failure.
 const FAILURE: &str = "FAILED";
-/// The line that a rank prints at the expected end.
+/// The line that a rank prints when its case has succeeded.
 const ENDED: &str = "ended";
-/// Seconds after which a job has failed.
+/// The time limit of a job, in seconds.
 const JOB_TIMEOUT: &str = "200";
 /// The tag of reports of failed cases.
 const FAILED: u64 = 1;

@@ -82,7 +82,7 @@ pub fn ofi_addresses(bytes: &[u8]) {
 }
 
 /// Returns an address made from `bytes`. If the first byte is odd, the result is `right` with the changes that the
-/// following bytes select; otherwise it is `bytes` as they are.
+/// following bytes select. Otherwise the result is `bytes`, unchanged.
 fn nearly(right: &Address, bytes: &[u8]) -> Address {
     let mut address = bytes.to_vec();
     if let Some((first, changed)) = bytes.split_first()

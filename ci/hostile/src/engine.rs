@@ -59,7 +59,7 @@ struct Half {
 #[derive(Default)]
 struct Buffers {
     all: BTreeMap<RequestId, Vec<u8>>,
-    /// The requests in `all` that have their message.
+    /// The requests in `all` whose buffers have received their message.
     received: BTreeSet<RequestId>,
     withheld: bool,
 }
@@ -112,7 +112,7 @@ impl Run {
         let choice = input.byte();
         let rank = u32::from(choice >> 6);
         match choice & 31 {
-            0..=8 => self.hear(input, WorldRank(rank.min(ME - 1))),
+            0..=8 => self.deliver_packet(input, WorldRank(rank.min(ME - 1))),
             9 => {
                 let bytes = input.take(64).to_vec();
                 self.engine.port_mut().events.push_back(Event::Packet(bytes));
@@ -223,7 +223,7 @@ impl Run {
     }
 
     /// Delivers a packet from `rank`, in most cases the next in sequence.
-    fn hear(&mut self, input: &mut Input<'_>, rank: WorldRank) {
+    fn deliver_packet(&mut self, input: &mut Input<'_>, rank: WorldRank) {
         let next = &mut self.sequences[rank.index()];
         let sequence = if input.below(16) == 0 { input.u32() } else { *next };
         let packet = forge::packet(input, &self.seen, rank.0, sequence);
@@ -332,7 +332,7 @@ impl Run {
             assert_eq!(self.engine.outcome(id), Outcome::Ready, "{:?}", self.engine);
             self.collect(id);
         }
-        // Messages of ranks that had left before can still be received.
+        // Messages of ranks that had left before they failed can still be received.
         drain(&mut self.engine, self.now);
         (0..4).for_each(|_| self.poll(1));
         let usage = self.engine.usage();

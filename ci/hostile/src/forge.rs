@@ -164,8 +164,8 @@ fn partitioned(input: &mut Input<'_>, seen: &Seen, choice: u8) -> (Protocol, u8,
     (Protocol::P2p, kind, body)
 }
 
-/// Returns the name of a context: in most cases a context of the job, otherwise a context that [`open_contexts`] opens,
-/// or any number.
+/// Returns the number of a context: in most cases of a context of the job, otherwise of a context that
+/// [`open_contexts`] opens, or any number.
 fn context(input: &mut Input<'_>) -> u32 {
     match input.byte() {
         context @ 0..8 => context.into(),
@@ -183,7 +183,7 @@ pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
     }
 }
 
-/// The contexts that [`open_contexts`] opens. Those before them are the job's.
+/// The contexts that [`open_contexts`] opens. Contexts with smaller numbers belong to the job's world.
 pub(crate) const CONTEXTS: Range<u32> = 2..6;
 
 /// Returns the message once or several times as the items of a bundle, correct or with a small error.

@@ -1,6 +1,6 @@
 //! Arbitrary bytes as a source of choices.
 
-/// Arbitrary bytes, read from the front. At their end every read returns zero.
+/// Arbitrary bytes, read from the front. After the last byte every number is zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
 

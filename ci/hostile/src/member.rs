@@ -20,7 +20,7 @@ const SIZE: u32 = 3;
 /// Tag of the messages between the honest ranks.
 const ASIDE: u64 = 1000;
 const NEVER: Time = Time::NEVER;
-/// Rounds of polls within which every operation that can end has ended.
+/// The number of rounds of polls within which every operation that can end must have ended.
 const ROUNDS_MAX: usize = 50_000;
 
 /// Runs the program of `bytes`, then kills the hostile rank.
@@ -55,10 +55,13 @@ struct Hostile {
 
 struct Honest {
     engine: Engine<SimPort>,
-    /// The traffic with the other honest rank, in order: the sends, the lengths of all started sends, and the receives.
+    /// The sends to the other honest rank, in order.
     sends: Vec<RequestId>,
+    /// The lengths of all messages whose sends to the other honest rank have started, in order.
     lengths: Vec<usize>,
+    /// The receives from the other honest rank that have not ended, in order.
     recvs: VecDeque<RequestId>,
+    /// The number of messages received from the other honest rank.
     received: usize,
     /// Operations that involve the hostile rank.
     others: Vec<RequestId>,
@@ -125,7 +128,7 @@ impl Run {
         match choice & 31 {
             0..=11 => self.hostile.speak(input, to),
             12 => {
-                // Repeats the last packet; from then on every packet of this member is out of order.
+                // Repeat the last packet. From then on every packet of this member is out of order.
                 let last = self.hostile.last.clone();
                 self.net.inject(HONEST[to], &last);
             }
@@ -141,7 +144,7 @@ impl Run {
         }
     }
 
-    /// Starts a send from an honest rank to the other.
+    /// Starts a send from one honest rank to the other honest rank.
     fn talk(&mut self, from: usize, len: usize) {
         let now = Time::from_nanos(self.net.now_ns());
         let honest = &mut self.honest[from];
@@ -151,7 +154,7 @@ impl Run {
         honest.lengths.push(len);
     }
 
-    /// Starts a receive at an honest rank from the other.
+    /// Starts a receive at one honest rank from the other honest rank.
     fn listen(&mut self, at: usize) {
         let now = Time::from_nanos(self.net.now_ns());
         let pattern = Pattern::exact(0, HONEST[1 - at], ASIDE);
@@ -194,7 +197,7 @@ impl Run {
         events
     }
 
-    /// Collects the messages that an honest rank has received from the other, and checks their bytes.
+    /// Collects the messages that one honest rank has received from the other honest rank, and checks their bytes.
     fn collect(&mut self, at: usize) {
         let [first, second] = &mut self.honest;
         let (honest, other) = if at == 0 { (first, second) } else { (second, first) };

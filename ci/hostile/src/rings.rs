@@ -10,7 +10,8 @@ use samite_fabric::{Body, Failure, OpId, PeerId, Port, PortError, Post, Sink};
 use crate::input::Input;
 
 /// Runs a program. Each step writes to the receiver's mailbox, sends to the receiver, polls it, or puts it to sleep.
-/// The receiver must deliver only packets within its limit, refuse with typed errors, and still send to others.
+/// The receiver must deliver only packets within its limit, return typed errors for everything else, and still send to
+/// another member.
 pub fn ring(bytes: &[u8]) {
     thread_local! {
         static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
@@ -33,10 +34,11 @@ struct Bench {
     /// Another member, to which the receiver sends.
     honest: Shm,
     mailbox: File,
-    /// The path from the hostile port to the receiver, and back.
+    /// The hostile port's name for the receiver.
     there: PeerId,
+    /// The receiver's name for the hostile port.
     back: PeerId,
-    /// The path from the receiver to the honest port.
+    /// The receiver's name for the honest port.
     forth: PeerId,
     lost: bool,
     packets: usize,
@@ -147,7 +149,7 @@ fn mailbox(port: &Shm) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("the port's own descriptor")
 }
 
-/// Returns any number, in most cases one that is valid or nearly so.
+/// Returns a number that is in most cases a valid word of the mailbox, or nearly valid.
 fn value(input: &mut Input<'_>) -> u64 {
     match input.below(8) {
         0 => input.u64(),
@@ -194,7 +196,8 @@ impl Sink for Heard {
     }
 }
 
-/// The small ring and the large one of the first slot, behind the table.
+/// The position and the length of the small ring and of the large ring of the first slot. Both lie behind the table of
+/// slots.
 const RINGS: [(usize, usize); 2] =
     [(64 << 10, CONFIG.ring_bytes_min), ((64 << 10) + CONFIG.ring_bytes_min, CONFIG.ring_bytes)];
 const LINE: usize = 64;

@@ -10,7 +10,7 @@ use samite_fabric::{
 };
 
 /// A port that reports the prepared `events`, accepts posts while there is room, and keeps the contract of a port:
-/// each operation ends once, and none ends after its peer was disconnected.
+/// each operation ends once, and no operation ends after its peer was disconnected.
 #[derive(Debug)]
 pub(crate) struct Tape {
     caps: Caps,

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 const SIZE: u32 = 3;
 const SECRET: [u8; 16] = [9; 16];
 const NEVER: Time = Time::NEVER;
-/// Number of polls of every rank after which a message counts as lost.
+/// The number of polls of every rank after which a message that has not arrived counts as lost.
 const POLLS_MAX: usize = 1_000_000;
 
 /// Returns the incarnation that these tests use for a rank, even for a rank that does not exist.
@@ -56,7 +56,7 @@ impl Job {
         }
     }
 
-    /// Sends short and long messages from each rank to each, and checks that all arrive.
+    /// Sends short and long messages from each rank to each rank, itself included, and checks that all arrive.
     fn exchange(&mut self) {
         self.rounds += 1;
         let mut requests = Vec::new();
@@ -94,7 +94,7 @@ impl Job {
         self.engines[rank].counters().rejected
     }
 
-    /// Checks that no rank takes another one for failed.
+    /// Checks that no rank has declared another rank failed, and that no rank holds requests or unexpected messages.
     fn assert_unharmed(&mut self) {
         self.exchange();
         for engine in &self.engines {

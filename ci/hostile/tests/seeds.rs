@@ -1,8 +1,8 @@
-//! Runs programs from seeds, and programs that found a defect once.
+//! Runs the targets on programs made from seeds, and on the programs that have found a defect.
 
 use samite_fabric::SplitMix64;
 
-/// Runs `target` on programs of random bytes, of growing lengths.
+/// Runs `target` on programs of random bytes. Later programs may be longer.
 fn from_seeds(programs: u64, target: fn(&[u8])) {
     for seed in 0..programs {
         let mut rng = SplitMix64::new(seed);
@@ -14,7 +14,7 @@ fn from_seeds(programs: u64, target: fn(&[u8])) {
     }
 }
 
-/// Runs `target` on the inputs that made it fail once.
+/// Runs `target` on the inputs with which it has failed in the past.
 fn again(name: &str, target: fn(&[u8])) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/regressions").join(name);
     let mut inputs = 0;

@@ -12,10 +12,10 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 use regex::Regex;
 
-/// Hits for 1,000 words of all files.
+/// The largest number of hits for 1,000 words of all files.
 const TREE_MAX: f64 = 3.0;
 
-/// The largest number of hits for 1,000 words of one crate. A crate with fewer words counts as one with 1,000.
+/// The largest number of hits for 1,000 words of one crate. A crate with fewer words counts as if it had 1,000.
 const CRATE_MAX: f64 = 4.0;
 
 /// Each kind of turn: its name, a pattern, and a phrase that the pattern finds.
@@ -56,10 +56,10 @@ const KINDS: [(&str, &str, &str); 7] = [
 /// Counts turns of phrase that make comments and pages hard to read, per 1,000 words.
 #[derive(Parser)]
 struct Arguments {
-    /// Prints so many of the worst lines.
+    /// The number of lines to print, the worst first.
     #[arg(long, default_value_t = 25)]
     top: usize,
-    /// Files to check, without limits. By default all tracked ones, with limits.
+    /// Files to check, without limits. By default all tracked files are checked, with limits.
     files: Vec<PathBuf>,
 }
 
@@ -153,7 +153,7 @@ fn name_of(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { "(top)".to_owned() } else { folder.display().to_string() }
 }
 
-/// Returns the tracked files that match.
+/// Returns the tracked files that match one of `patterns`.
 fn tracked(patterns: &[&str]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let output = Command::new("git").arg("ls-files").args(patterns).output()?;
     if !output.status.success() {
@@ -162,7 +162,7 @@ fn tracked(patterns: &[&str]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(String::from_utf8(output.stdout)?.lines().map(PathBuf::from).collect())
 }
 
-/// Returns the number and the text of each line of comment or page, without code.
+/// Returns the prose of a file: the number and the text of each line of a comment, or of a page outside of code blocks.
 fn prose(path: &Path, text: &str) -> Vec<(usize, String)> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let (mut is_fenced, mut is_block) = (false, false);

@@ -201,7 +201,7 @@ fn bounded(cases: &mut Cases) {
                     Err(error) => return Err(error),
                 };
                 job.comm.send(&[u8::from(is_sent)], Rank(1), 8)?;
-                return job.release_by(1);
+                return job.wait_for_release_from(1);
             }
             let mut is_sent = [0u8];
             job.comm.recv(&mut is_sent, Rank(0), 8)?;
@@ -213,7 +213,7 @@ fn bounded(cases: &mut Cases) {
                 }
                 Err(error) => assert_eq!(is_sent, [0], "a message that was sent is received: {error}"),
             }
-            job.release_by(1)
+            job.wait_for_release_from(1)
         },
     );
     cases.add(
@@ -222,7 +222,7 @@ fn bounded(cases: &mut Cases) {
         "a scope ends when one of its operations times out, and cancels the rest",
         |job| {
             if job.rank() == 1 {
-                return job.release_by(0);
+                return job.wait_for_release_from(0);
             }
             let (mut first, mut second) = ([0u8], [0u8]);
             let bounded = job.comm.with_timeout(SHORT);
@@ -232,7 +232,7 @@ fn bounded(cases: &mut Cases) {
                 Ok(())
             });
             expect_error!(ended, Error::TimedOut { .. });
-            job.release_by(0)
+            job.wait_for_release_from(0)
         },
     );
     cases.threads("cancel.from-a-thread", 2, "a cancel by another thread ends a waiting receive", |job| {

@@ -83,7 +83,7 @@ fn nonblocking(cases: &mut Cases) {
     });
 }
 
-/// The number of a communicator's copies.
+/// An attribute that counts how often its communicator was duplicated on the way from the first communicator.
 struct Copies(u32);
 
 impl Attribute for Copies {
@@ -414,7 +414,7 @@ fn create(cases: &mut Cases) {
     });
     cases.add("comm.create.subset-of-split", 4, "a group of a derived communicator", |job| {
         let reversed = job.comm.split(Some(0), -i64::from(job.rank()))?.expect("it has a colour");
-        // The last three of the reversed order: ranks 2, 1, 0.
+        // The group has the last three ranks in the reversed order: ranks 2, 1 and 0 of the job.
         let group = reversed.group().exclude([0]);
         if job.rank() < 3 {
             let three = reversed.create_from_group(&group, 4)?;
@@ -469,12 +469,12 @@ fn lifetimes(cases: &mut Cases) {
         let twin = job.comm.dup()?;
         if job.rank() == 0 {
             twin.send(&bytes(1, 3_000), Rank(1), 7)?;
-            return job.release_by(1);
+            return job.wait_for_release_from(1);
         }
         let message = twin.claim(Rank(0), 7)?;
         drop(twin);
         assert_eq!(message.recv::<u8>()?.buffer, bytes(1, 3_000));
-        job.release_by(1)
+        job.wait_for_release_from(1)
     });
     cases.add("comm.clone", 2, "a clone is the same communicator", |job| {
         let clone = job.comm.clone();

@@ -282,7 +282,7 @@ fn scoped(cases: &mut Cases, name: &'static str, complete: CompleteScoped) {
     });
 }
 
-/// Members of a set that are added, removed or dropped.
+/// Adds the cases in which requests are added to a set, taken out of it, or dropped with it.
 fn members(cases: &mut Cases) {
     cases.add("set.remove", 2, "a request that is taken out continues", |job| {
         if job.rank() == 1 {

@@ -13,7 +13,7 @@ pub(crate) fn add(cases: &mut Cases) {
     inheritance(cases);
 }
 
-/// The errors that a function was called with.
+/// The errors with which an error handler was called.
 type Calls = Arc<Mutex<Vec<Error>>>;
 
 /// Returns a handle with a function as its error handler, and the errors with which that function was called.
@@ -24,13 +24,13 @@ fn kept(comm: &Comm) -> (Comm, Calls) {
     (comm.with_error_handler(function), calls)
 }
 
-/// Expects that the function was called once, with the returned error.
+/// Checks that the error handler was called once, with the error in `returned`.
 fn expect_call<T: std::fmt::Debug>(calls: &Calls, returned: Result<T, Error>) {
     let called = std::mem::take(&mut *calls.lock().unwrap());
     assert_eq!(called, [returned.expect_err("it fails")]);
 }
 
-/// A rank that does not exist.
+/// Returns a rank that does not exist.
 fn beyond(comm: &Comm) -> Rank {
     Rank(comm.size())
 }

@@ -1,4 +1,4 @@
-//! Ranks that end: every operation of the others ends too.
+//! Ranks that end: every operation of the other ranks with them ends too.
 
 use samite::{Error, Rank, Source, Tag};
 

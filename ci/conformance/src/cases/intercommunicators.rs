@@ -338,7 +338,7 @@ fn misuse(cases: &mut Cases) {
         let other = if is_low { Rank(2) } else { Rank(0) };
         let creation = mine.icreate_intercomm(Rank(0), &job.comm, other, 3)?;
         if job.rank() == 3 {
-            // The first rank of this rank's group waits for the creation, which this rank gives up.
+            // This rank gives up the creation, and the first rank of its group waits for the creation.
             drop(creation);
         } else {
             let failed = creation.wait().and_then(|both| both.recv(&mut [0u8], Rank(1), 7));

@@ -99,7 +99,7 @@ fn lanes(cases: &mut Cases) {
     });
 }
 
-/// The smallest executor.
+/// Polls a future in this thread until it is ready. The thread sleeps between the polls.
 fn block_on<F: IntoFuture>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -39,7 +39,7 @@ pub(crate) fn add(cases: &mut Cases) {
                         job.comm.send(&[0u8; 0], Rank(1), 1)?;
                         send.wait()?;
                     }
-                    return job.release_by(1);
+                    return job.wait_for_release_from(1);
                 }
                 if !posted {
                     job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
@@ -53,15 +53,14 @@ pub(crate) fn add(cases: &mut Cases) {
                     expect(done.status, 0, tag, 1);
                     assert_eq!(done.buffer, [5]);
                 } else {
-                    // The message does not match the first receive, so it reaches the receive that was posted after
-                    // that one.
+                    // The message does not match the first receive, so it reaches the receive that is posted second.
                     expect(job.comm.recv(&mut [0u8], Rank(0), fallback)?, 0, tag, 1);
                     assert!(request.test().is_none());
                     request.cancel();
                     let failed = request.wait().expect_err("nothing matches it");
                     assert!(matches!(failed.error, Error::Cancelled { .. }), "{}", failed.error);
                 }
-                job.release_by(1)
+                job.wait_for_release_from(1)
             });
         }
     }
@@ -126,7 +125,7 @@ pub(crate) fn add(cases: &mut Cases) {
             let waits = job.comm.with_timeout(SHORT).recv(&mut [0u8], Source::ANY, Tag::ANY);
             expect_error!(waits, Error::TimedOut { .. });
         }
-        job.release_by(0)
+        job.wait_for_release_from(0)
     });
     let rule =
         "receives from named ranks and from any take the messages in the order of posting, over all sources";
@@ -134,7 +133,7 @@ pub(crate) fn add(cases: &mut Cases) {
         if job.rank() > 0 {
             job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
             (0..2u32).try_for_each(|number| job.comm.send(&[job.rank() * 10 + number], Rank(0), 7))?;
-            return job.release_by(0);
+            return job.wait_for_release_from(0);
         }
         // For rank 1, post the receive that names it before the receives from any source. For rank 2, post them in the
         // other order.
@@ -146,8 +145,9 @@ pub(crate) fn add(cases: &mut Cases) {
         assert_eq!(of_one.wait()?.buffer, [10]);
         let first = any.into_iter().map(|request| Ok(request.wait()?.buffer[0]));
         let mut got = first.collect::<Result<Vec<u32>, Error>>()?;
-        // If the two wildcard receives took one message of rank 2, the receive that names rank 2 gets the other one. If
-        // they took both, that receive is cancelled, and a later receive gets the last message of rank 1.
+        // If the two wildcard receives took one message of rank 2, the receive that names rank 2 gets the other message
+        // of rank 2. If they took both, the receive that names rank 2 is cancelled, and a later receive gets the last
+        // message of rank 1.
         let mut rest = Vec::new();
         if got.contains(&20) && !got.contains(&21) {
             rest.push(of_two.wait()?.buffer[0]);
@@ -166,6 +166,6 @@ pub(crate) fn add(cases: &mut Cases) {
         }
         got.sort_unstable();
         assert_eq!(got, [11, 20, 21]);
-        job.release_by(0)
+        job.wait_for_release_from(0)
     });
 }

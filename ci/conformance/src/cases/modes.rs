@@ -21,7 +21,7 @@ pub(crate) fn add(cases: &mut Cases) {
     mixed(cases);
 }
 
-/// The ways to send one message in the mode of a handle.
+/// Returns the ways to send one message in the mode of a handle.
 fn ways() -> impl Iterator<Item = SendBy> {
     let persistent = SendBy {
         name: "persistent",
@@ -80,7 +80,7 @@ fn synchronous(cases: &mut Cases, SendBy { name, send, .. }: SendBy) {
                 return job.comm.send(&[0u8; 0], Rank(1), GO);
             }
             job.comm.recv(&mut [0u8; 0], Rank(0), GO)?;
-            // The message was withdrawn. If a long one had already been matched, its remaining bytes never arrive.
+            // The message was withdrawn. If it is long and was matched before, its remaining bytes never arrive.
             match job.comm.try_probe(Rank(0), 7) {
                 Ok(None) | Err(Error::PeerFailed { .. }) => Ok(()),
                 other => panic!("{other:?}"),

@@ -16,7 +16,7 @@ pub(crate) fn add(cases: &mut Cases) {
                 let len = len(job);
                 if job.rank() == 0 {
                     job.comm.send(&bytes(1, len), Rank(1), 7)?;
-                    return job.release_by(1);
+                    return job.wait_for_release_from(1);
                 }
                 for _ in 0..3 {
                     expect(job.comm.probe(Source::ANY, Tag::ANY)?, 0, 7, len);
@@ -26,7 +26,7 @@ pub(crate) fn add(cases: &mut Cases) {
                 expect(job.comm.recv(&mut buffer, Rank(0), 7)?, 0, 7, len);
                 assert_eq!(buffer, bytes(1, len));
                 assert_eq!(job.comm.try_probe(Source::ANY, 7)?, None);
-                job.release_by(1)
+                job.wait_for_release_from(1)
             },
         );
     }
@@ -66,7 +66,7 @@ pub(crate) fn add(cases: &mut Cases) {
             assert_eq!(job.comm.try_probe(Source::ANY, Tag::ANY)?, None);
             expect_error!(job.comm.with_timeout(SHORT).probe(Rank(1), Tag::ANY), Error::TimedOut { .. });
         }
-        job.release_by(0)
+        job.wait_for_release_from(0)
     });
     cases.add(
         "probe.posted-first",
@@ -157,7 +157,7 @@ fn claims(cases: &mut Cases) {
             assert!(job.comm.try_claim(Source::ANY, Tag::ANY)?.is_none());
             expect_error!(job.comm.with_timeout(SHORT).claim(Rank(1), Tag::ANY), Error::TimedOut { .. });
         }
-        job.release_by(0)
+        job.wait_for_release_from(0)
     });
     cases.add(
         "claim.elements",
@@ -177,7 +177,7 @@ fn claims(cases: &mut Cases) {
     cases.add("claim.by-source", 4, "claims of any source take each message once", |job| {
         if job.rank() > 0 {
             (0..6u64).try_for_each(|number| job.comm.send(&[number], Rank(0), 7))?;
-            return job.release_by(0);
+            return job.wait_for_release_from(0);
         }
         let mut counts = [0u64; 4];
         for _ in 0..18 {
@@ -189,7 +189,7 @@ fn claims(cases: &mut Cases) {
         }
         assert_eq!(counts, [0, 6, 6, 6]);
         assert!(job.comm.try_claim(Source::ANY, Tag::ANY)?.is_none());
-        job.release_by(0)
+        job.wait_for_release_from(0)
     });
     cases.add("claim.many-held", 2, "messages stay whole while many are claimed", |job| {
         const HELD: u64 = 24;

@@ -1,4 +1,4 @@
-//! Operations that repeat: persistent ones, and messages in partitions.
+//! Operations that repeat: persistent operations, and messages in partitions.
 
 use samite::{Error, Rank, Source, Tag, start_all};
 

@@ -144,7 +144,8 @@ pub(crate) const RECVS: &[RecvBy] = &[
 
 type Length = fn(&Job) -> usize;
 
-/// Lengths by the protocol that usually carries them.
+/// The lengths of messages that the cases use, with their names. A message of the length `packets` needs several
+/// packets on some ports, and one packet on others. No port sends a message of the length `long` at once.
 pub(crate) const SIZES: &[(&str, Length)] =
     &[("empty", |_| 0), ("short", |_| 33), ("packets", |_| 9_000), ("long", |job| job.long)];
 

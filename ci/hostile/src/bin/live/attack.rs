@@ -19,7 +19,7 @@ use crate::{Outcome, port, read_to_string};
 pub(crate) const STYLES: [&str; 7] =
     ["newlines", "ones", "endless-line", "slow", "lengths", "crowd", "random"];
 
-/// Attacks these listeners in this style until the process is killed.
+/// Attacks the listeners at `addresses` until this process is killed, or until the process that started it ends.
 pub(crate) fn stranger(style: &str, addresses: &[&str]) -> Outcome {
     thread::scope(|scope| {
         for (number, address) in (0..).zip(addresses) {
@@ -32,7 +32,7 @@ pub(crate) fn stranger(style: &str, addresses: &[&str]) -> Outcome {
                 }
             })?;
         }
-        // Standard input is closed when the process that started this one ends. Then this process ends too.
+        // Standard input is closed when the parent process ends. Then this process ends too.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     })
@@ -49,7 +49,7 @@ fn visit(style: &str, address: &str, random: &mut SplitMix64) -> std::io::Result
                 connection.write_all(&[*byte])?;
                 thread::sleep(Duration::from_millis(10));
             }
-            // Sends half a message, then nothing until the other side closes the connection.
+            // Half a message was sent. Send nothing more until the other side closes the connection.
             connection.read(&mut [0]).map(drop)
         }
         "lengths" => {
@@ -133,7 +133,8 @@ pub(crate) fn spy(targets: &[&str]) -> Outcome {
     }
 }
 
-/// Writes arbitrary bytes into the memory in which this rank of a job receives. Returns the number of writes.
+/// Writes arbitrary bytes into the memory in which rank `rank` of a job receives. `mark` marks the processes of the
+/// job. Returns the number of writes.
 pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<usize, Box<dyn Error>> {
     let needle = format!("SAMITE_RANK={rank}");
     let is_of_rank =
@@ -155,13 +156,13 @@ pub(crate) fn write_mailboxes(mark: &str, rank: u32, seed: &mut u64) -> Result<u
                 *seed += 1;
                 let mut random = SplitMix64::new(*seed);
                 let len = 1 + random.below(256) as usize;
-                // Writes to the head of the file, which has states and positions, more often than to the rings.
+                // Write to the head of the file, which has states and positions, more often than to the rings.
                 let range = if random.below(2) == 0 { size.min(4096) } else { size };
                 let bytes: Vec<u8> = match random.below(3) {
                     0 => vec![0xff; len],
                     _ => (0..len).map(|_| random.next_u64() as u8).collect(),
                 };
-                // Stays within the file. A file that is sealed against writing is skipped.
+                // The write stays within the file. It fails if the file is sealed against writing.
                 let at = random.below(range.saturating_sub(256).max(1));
                 written += usize::from(file.write_all_at(&bytes, at).is_ok());
             }

@@ -70,10 +70,11 @@ fn pair(world: &Comm, me: u32, stop: &Path) -> Outcome {
     Ok(())
 }
 
-/// Returns true if an operation reports that the rank has failed.
+/// Sends to `rank`, and returns true if the error says that `rank` has failed.
 fn has_failed(world: &Comm, rank: u32) -> bool {
     let sent = world.with_timeout(Duration::from_millis(20)).send(&[1_u64; 4], Rank(rank), TAG);
-    sent.is_err_and(|error| error.to_string().contains("rank 2") && !error.to_string().contains("time"))
+    let name = format!("rank {rank}");
+    sent.is_err_and(|error| error.to_string().contains(&name) && !error.to_string().contains("time"))
 }
 
 fn others(world: &Comm, me: u32, stop: &Path) {
@@ -89,6 +90,7 @@ fn others(world: &Comm, me: u32, stop: &Path) {
 }
 
 /// Takes this rank's connection to its agent, and misuses the connection in a way that depends on the process id.
+/// Always ends with an error, so that the rank is restarted and misuses the connection in another way.
 pub(crate) fn rude(stop: &Path) -> Outcome {
     if stop.exists() {
         return Ok(());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Outcome, read_to_string};
 
-/// Longest time without progress, on a machine that the attackers keep busy.
+/// The longest time for which a job may make no progress, on a machine that the attackers keep busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A job, or one process that takes part in a job.
@@ -25,9 +25,11 @@ pub(crate) struct Job {
     lines: Receiver<String>,
     /// The last lines of output.
     said: VecDeque<String>,
-    /// The last reported round, and the time of the last progress.
+    /// The number of rounds that the job has reported.
     rounds: u64,
+    /// The time of the last report of a round.
     last: Instant,
+    /// The longest time between two such reports.
     longest: Duration,
     stop: PathBuf,
 }
@@ -56,7 +58,8 @@ impl Job {
         Ok(Job { name: name.to_owned(), mark, child, lines, said, rounds: 0, last, longest, stop })
     }
 
-    /// Checks that the job has made progress within the last [`PATIENCE`]. Waits for the first rounds.
+    /// Checks that the job has made progress within the last [`PATIENCE`]. If it has not reported any round yet, waits
+    /// for the first report.
     pub(crate) fn progresses(&mut self, attack: &str) -> Outcome {
         loop {
             let left = PATIENCE.saturating_sub(self.last.elapsed());
@@ -95,7 +98,7 @@ impl Job {
         Ok(())
     }
 
-    /// Waits until the job prints a line that contains this text.
+    /// Waits until the job prints a line that contains the text `what`.
     pub(crate) fn tells(&mut self, what: &str) -> Outcome {
         let begin = Instant::now();
         loop {
@@ -107,13 +110,13 @@ impl Job {
         }
     }
 
-    /// Describes its progress.
-    pub(crate) fn told(&self) -> String {
+    /// Returns a description of the job's progress.
+    pub(crate) fn progress(&self) -> String {
         let longest = self.longest.as_secs_f64();
         format!("{} made {} rounds, the longest pause {longest:.2} s", self.name, self.rounds)
     }
 
-    /// Tells its ranks to stop.
+    /// Makes the job's ranks stop.
     pub(crate) fn stop(&self) -> Outcome {
         Ok(fs::write(&self.stop, "")?)
     }
@@ -148,7 +151,7 @@ impl Drop for Job {
     }
 }
 
-/// Number of lines that are shown of a harmed job.
+/// The number of a job's latest lines that are kept, and shown if the job was harmed.
 const SAID_MAX: usize = 8;
 
 const MARK: &str = "SAMITE_HOSTILE_MARK";

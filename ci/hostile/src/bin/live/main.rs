@@ -1,10 +1,10 @@
 //! Attacks running jobs, from outside and from inside, while their ranks exchange and check messages.
 //!
 //! ```text
-//! samite-hostile-live SAMITE SECONDS [PART]...   runs all or these parts with this `samite` command; exits with code 1
-//!                                                if a job was harmed
+//! samite-hostile-live SAMITE SECONDS [PART]...   runs all parts, or the named parts, with the command SAMITE; exits with
+//!                                                code 1 if a job was harmed
 //! ```
-//! The other subcommands are the processes of an attack: honest ranks, a misbehaving one, unauthenticated clients, a
+//! The other subcommands are the processes of an attack: honest ranks, a misbehaving rank, unauthenticated clients, a
 //! spy.
 
 #![forbid(unsafe_code)]
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the attacks in about this time altogether.
+/// Runs the attacks, which together take about `seconds`.
 fn live(samite: &str, seconds: &str, parts: &[&str]) -> Outcome {
     let scratch = Scratch::new()?;
     let stage = Stage { samite: fs::canonicalize(samite)?, scratch: &scratch.0, program: scratch.program()? };
@@ -162,7 +162,7 @@ impl<'a> Stage<'a> {
                 attacker.end(style)?;
             }
             let user = if is_foreign && getuid().is_root() { "another user" } else { "this user" };
-            println!("hostile: strangers of {user}: {} and {}", jobs[0].told(), jobs[1].told());
+            println!("hostile: strangers of {user}: {} and {}", jobs[0].progress(), jobs[1].progress());
         }
         // The job must still answer observers, and still report a failure.
         let mut look = Command::new(&self.samite);
@@ -208,7 +208,7 @@ impl<'a> Stage<'a> {
         for attacker in attackers {
             attacker?.end("at the waiting launcher")?;
         }
-        println!("hostile: strangers at the waiting launcher: {}", job.told());
+        println!("hostile: strangers at the waiting launcher: {}", job.progress());
         job.end()
     }
 
@@ -252,7 +252,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Runs a rank that violates the launcher's protocol in every way, beside two honest ones.
+    /// Runs a rank that violates the control protocol in several ways, beside two honest ranks.
     fn rude_members(&self, time: Duration) -> Outcome {
         let (program, stop) = (self.program.display(), self.scratch.join("rude"));
         let stop = stop.display();
@@ -263,7 +263,7 @@ impl<'a> Stage<'a> {
             job.progresses("a rude member")?;
             std::thread::sleep(Duration::from_millis(100));
         }
-        println!("hostile: beside a rude member: {}", job.told());
+        println!("hostile: beside a rude member: {}", job.progress());
         job.end()
     }
 
@@ -284,7 +284,7 @@ impl<'a> Stage<'a> {
         if written == 0 {
             return Err("no memory was found that could be written".into());
         }
-        println!("hostile: {written} writes to memory of two ranks: {}", job.told());
+        println!("hostile: {written} writes to memory of two ranks: {}", job.progress());
         job.end()
     }
 }
@@ -362,7 +362,7 @@ fn port(address: &str) -> Option<SocketAddr> {
     address.parse().ok()
 }
 
-/// Reads a file that another process may remove; empty if it is gone.
+/// Returns the content of a file, or an empty text if it cannot be read, for example because its process has ended.
 fn read_to_string(path: &str) -> String {
     let mut text = Vec::new();
     match fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text)) {
