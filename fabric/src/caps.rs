@@ -1,11 +1,12 @@
 //! Capabilities of a port.
 
-/// The capabilities and limits of a port. Protocols are chosen by these values alone, never by a port's name.
+/// The capabilities and limits of a port. Protocols decide by these values alone how they transfer bytes, never by a
+/// port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// The transport's name as users write it: `tcp;ofi_rxm`, `samite-shm`, `loopback`, `sim`…
     pub name: String,
-    /// Packets of at most this many bytes (head and body) cost no buffer and no completion.
+    /// The longest packet for which the port needs neither a buffer nor a completion, bytes of head and body.
     pub short_max: usize,
     /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
     pub packet_max: usize,

@@ -42,7 +42,7 @@ pub(crate) fn take<T: Shareable>(lines: &[T], into: &mut [u8]) -> usize {
 /// Copies the bytes of shared words from byte `offset` on, until `into` is full.
 ///
 /// # Panics
-/// If there are fewer bytes.
+/// If there are fewer bytes than `into` has room for.
 pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     let end = offset.checked_add(into.len());
     assert!(end.is_some_and(|end| end <= size_of_val(words)), "a copy stays inside");
@@ -57,7 +57,7 @@ pub(crate) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
 /// of an old and a new value.
 ///
 /// # Panics
-/// If there are fewer bytes.
+/// If there are fewer bytes than `into` has room for.
 pub(crate) fn load_words(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
     const WORD: usize = size_of::<AtomicU64>();
     let end = offset.checked_add(into.len());
@@ -85,7 +85,8 @@ mod vectors {
     //! These copies are machine code. So unlike Rust's copies they may race with accesses of other processes to the
     //! same bytes.
 
-    /// A loop over cache lines, with vectors of 32 bytes or of 16. `after` runs for each line once it is copied.
+    /// Copies cache lines in a loop, with vectors of 32 bytes or of 16. After each line the instruction `after` is
+    /// executed.
     macro_rules! lines {
         ($from:ident, $into:ident, $count:ident, $after:literal) => {
             if $count == 0 {
@@ -101,8 +102,8 @@ mod vectors {
                     "add {into}, 64",
                     "dec {count}",
                     "jnz 2b",
-                    // Without this, SSE instructions that are executed later would be slow, because the upper halves of
-                    // the registers would count as in use.
+                    // Without this instruction, SSE instructions that are executed later would be slow, because the
+                    // upper halves of the registers would count as in use.
                     "vzeroupper",
                     from = inout(reg) $from => _, into = inout(reg) $into => _, count = inout(reg) $count => _,
                     // `vzeroupper` changes all sixteen registers. The operand `xmm0` stands for the whole register,

@@ -26,7 +26,7 @@ pub struct Form {
     /// The lower and the upper bound. In a sequence of items of this form, the upper bound of each item is at the lower
     /// bound of the next.
     bounds: [isize; 2],
-    /// The first byte of data, and the end of the last one.
+    /// The place of the first byte of data, and the end of the last byte.
     true_bounds: [isize; 2],
     depth: u8,
     is_disjoint: Disjoint,
@@ -70,7 +70,7 @@ impl Form {
         })
     }
 
-    /// Returns the form of `count` items at a distance of `stride` bytes.
+    /// Returns the form of `count` items of this form, each `stride` bytes after the one before it.
     ///
     /// # Errors
     /// [`FormError`].
@@ -169,7 +169,7 @@ impl Form {
         self.bounds
     }
 
-    /// Returns the place of the first byte of data, and the end of the last one; equal if there is none.
+    /// Returns the place of the first byte of data, and the end of the last byte. Both are equal if there is no data.
     #[must_use]
     pub fn true_bounds(&self) -> [isize; 2] {
         self.true_bounds

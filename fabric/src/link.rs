@@ -20,7 +20,7 @@
 //! [`Port::poll`] hands the packet to the engine. The link admits the packet if its sender is a peer that takes part,
 //! in the incarnation that this side knows, and if it has the next number in the sequence from that peer. The link then
 //! takes the acknowledgement and the credit from the header, and the header's protocol byte decides which protocol
-//! handles the packet. A hello that is not admitted introduces its sender. A repetition is ignored. A packet with a
+//! handles the packet. A hello is never admitted: it introduces its sender. A repetition is ignored. A packet with a
 //! later number than the next means that packets were lost, and makes the peer fail. Packets of an unknown sender, and
 //! packets for or from another incarnation, are only counted.
 //!

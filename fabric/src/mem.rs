@@ -432,7 +432,7 @@ impl Region {
     /// ([`Caps::put`](crate::Caps::put)). All pages are allocated at once, and the region uses a file descriptor.
     ///
     /// # Errors
-    /// [`PortError::Exhausted`] without memory, [`PortError::Provider`] if the system refuses a file in memory.
+    /// [`PortError::Exhausted`] if memory is exhausted, [`PortError::Provider`] if the system refuses a file in memory.
     pub fn shared(len: usize) -> Result<Self, PortError> {
         Ok(Self(Arc::new(Shared::Segment(Segment::create(len)?))))
     }
@@ -837,7 +837,7 @@ mod tests {
         private.copy_in(0, &bytes).unwrap();
         Region::copy_between(&private, 0, &shared, 0, len).unwrap();
         let mut out = vec![0; len];
-        // Overlapping copies, to places after and before their source.
+        // Makes overlapping copies, to places after and before their source.
         for (from, into, len) in [(0, 3, len - 3), (9, 1, len - 9), (5, 5, 10)] {
             Region::copy_between(&shared, from, &shared, into, len).unwrap();
             Region::copy_between(&private, from, &private, into, len).unwrap();

@@ -86,7 +86,7 @@ use crate::{
 pub struct OfiConfig {
     /// The provider, as `fi_info` prints it.
     pub provider: String,
-    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`); With `None` the port takes the provider's first
+    /// The interface (`eth0`, `lo`) or its address (`127.0.0.1`). With `None` the port takes the provider's first
     /// interface, IPv4 before IPv6.
     pub interface: Option<String>,
     /// True if all peers are on this host. A loopback interface is then preferred, unless `interface` names another.
@@ -166,8 +166,8 @@ impl OfiConfig {
 /// A port over libfabric. See the [module](self).
 #[derive(Debug)]
 pub struct OfiPort {
-    // The order of the fields is that of closing. The endpoint is closed first: afterwards nothing accesses the memory
-    // of the fields below. Then come the registrations, and then the objects that they need.
+    // The fields are in the order in which they are closed. The endpoint is closed first: afterwards nothing accesses
+    // the memory of the fields below. Then come the registrations, and then the objects that they need.
     ep: Option<Object<sys::fid_ep>>,
     registrations: Registrations,
     receives: Buffers,
@@ -181,7 +181,7 @@ pub struct OfiPort {
     resolved: HashMap<Address, PeerId>,
     /// Head and body of a short packet, side by side.
     scratch: Vec<u8>,
-    /// Receives for which the provider had no room.
+    /// The receive buffers that are not posted, because their packet was just handled or the provider had no room.
     unposted: Vec<u32>,
     /// True if an immediate must be sent in a separate write, after its data.
     notes_alone: bool,
@@ -633,7 +633,8 @@ fn load() -> Result<bool, PortError> {
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
         settle_environment();
         let _ = sys::load();
-        // If `IPATH_NO_BACKTRACE` could not be set, libinfinipath has installed signal handlers. This removes them.
+        // If `IPATH_NO_BACKTRACE` could not be set, libinfinipath has installed signal handlers. This call removes
+        // them.
         samite_os::handlers::remove_those_of("libinfinipath");
         samite_os::env::get(CLEANUP)
             .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))

@@ -50,7 +50,7 @@ pub trait Port {
         self.caps()
     }
 
-    /// Returns the address by which others reach this port; opaque to all but ports of the same kind.
+    /// Returns the address by which others reach this port. Only ports of the same kind can interpret it.
     fn address(&self) -> Address;
 
     /// Returns the id of the peer that listens at `address`. Sends nothing and never waits: the path is built at first
@@ -247,8 +247,8 @@ pub trait Port {
         false
     }
 
-    /// Returns true if [`Port::poll`] would probably find nothing. Cheaper than a poll; may be wrong. Always false on
-    /// ports that have no cheaper check.
+    /// Returns true if [`Port::poll`] would probably find nothing. The check is cheaper than a poll, and its result may
+    /// be wrong. A port that has no cheaper check always returns false.
     fn seems_idle(&self) -> bool {
         false
     }
@@ -305,14 +305,14 @@ pub trait Sink {
     fn peer_lost(&mut self, peer: PeerId);
 }
 
-/// The time for which a port may be left without polls, the shortest first.
+/// How long the caller may sleep without a poll of the port, the shortest time first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sleep {
-    /// Not at all: there is an event to poll for.
+    /// The caller must not sleep: there is an event to poll for.
     NotNow,
-    /// Briefly: nothing will wake the caller.
+    /// The caller may sleep only briefly: nothing will wake it.
     Briefly,
-    /// Until one of the descriptors is readable.
+    /// The caller may sleep until one of the port's descriptors is readable.
     UntilReadable,
 }
 
@@ -417,7 +417,7 @@ pub enum Post {
     Over,
 }
 
-/// A port's name for a peer. Never reused: a process that restarts is resolved anew, and gets another id.
+/// A port's name for a peer. An id is never reused: a process that restarts is resolved anew, and gets another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub u32);
 
@@ -486,7 +486,7 @@ impl Exposure {
 /// A change of a word of 8 bytes by [`Port::change`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Adds, wrapping.
+    /// Adds the operand, wrapping.
     Add(u64),
     /// Writes the operand.
     Swap(u64),

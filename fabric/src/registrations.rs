@@ -35,6 +35,8 @@ impl Registrations {
         Self { slots: Vec::new(), free: Vec::new(), keys }
     }
 
+    /// Registers a span of a region, and returns the registration's name.
+    ///
     /// # Errors
     /// [`PortError::OutOfBounds`] if the span leaves the region, [`PortError::Exhausted`].
     pub(crate) fn insert(

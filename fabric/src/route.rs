@@ -44,14 +44,15 @@ pub struct Ports {
     pub ofi: Option<OfiPort>,
 }
 
-/// A port over several others. See the [module](self).
+/// A port that sends through several other ports. See the [module](self).
 #[derive(Debug)]
 pub struct Route {
     loopback: Option<Branch<Loopback>>,
     shm: Option<Branch<Shm>>,
     #[cfg(feature = "ofi")]
     ofi: Option<Branch<OfiPort>>,
-    /// The pace of polls of libfabric: each costs a system call, while a poll of the others reads a flag.
+    /// The pace of polls of libfabric. Each of them costs a system call, while a poll of another port only reads a
+    /// flag.
     #[cfg(feature = "ofi")]
     ofi_pace: Pace,
     peers: Vec<Peer>,
@@ -89,7 +90,7 @@ impl Route {
     /// Combines ports.
     ///
     /// # Errors
-    /// [`PortError::Unsupported`] if there is none.
+    /// [`PortError::Unsupported`] if `ports` has none.
     pub fn new(ports: Ports) -> Result<Self, PortError> {
         let Ports { loopback, shm, .. } = ports;
         #[cfg(feature = "ofi")]

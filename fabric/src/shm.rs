@@ -385,8 +385,8 @@ impl Port for Shm {
         Ok(id)
     }
 
-    /// Inlined, because callers know the length of the head at compile time, so that the copy of the head takes only a
-    /// few instructions.
+    /// This function is inlined, because callers know the length of the head at compile time, so that the copy of the
+    /// head takes only a few instructions.
     #[inline(always)]
     fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let (len, max) = (head.len() + body.len(), self.caps.packet_max);

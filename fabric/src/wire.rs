@@ -42,19 +42,19 @@ pub struct Header {
     /// the receiver.
     pub ack: U32,
     /// Credit, cumulative and wrapping: the total number of bytes of eager data that the receiver of this packet is
-    /// allowed to send to the sender of this packet, counted from the first contact. (Each protocol defines which bytes
-    /// count.)
+    /// allowed to send to the sender of this packet, counted from the first contact. (Each protocol defines which of
+    /// its bytes are counted.)
     pub grant: U32,
     /// Zero; receivers ignore it.
     reserved: U16,
     /// The low 16 bits of the receiver's incarnation for which the packet is meant. By these bits a process detects a
     /// late packet that was meant for an earlier process with the same address.
     pub to: U16,
-    /// Communicator, window or service, depending on `protocol`.
+    /// The number of a communicator, a window or a service, depending on `protocol`.
     pub context: U32,
 }
 
-/// The fields of a [`Header`] that are numbers. Each has the same name and meaning there.
+/// The fields of a [`Header`] that are numbers. Each has the name and the meaning of the header's field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are described at the header")]
 pub struct Numbers {

@@ -1,16 +1,16 @@
 //! A mutex that is biased towards one thread, for shared state that is nearly always used by the same thread.
 //!
 //! The first thread that locks the mutex owns the *bias*: this thread takes and releases the lock by two plain stores.
-//! When another thread locks the mutex, that thread ends the bias permanently, and from then on all threads use an
-//! ordinary mutex. (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003, except that the bias is never
-//! acquired again.)
+//! A thread that has the lock is *inside*. When another thread locks the mutex, that thread ends the bias permanently,
+//! and from then on all threads use an ordinary mutex. (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003,
+//! except that the bias is never acquired again.)
 //!
 //! ```text
 //!   owner of the bias                            another thread, which holds the mutex
 //!   held ← 1                                     bias ← SHARED
 //!   (ordered by the other's barrier)             full barrier, for the owner too
 //!   bias still mine? ─ no ─▶ held ← 0, mutex     waits until held is 0
-//!     yes: in; out again: held ← 0               in; nobody enters by the bias any more
+//!     yes: is inside; leaves: held ← 0           is inside; no thread enters by the bias any more
 //! ```
 //! So either the owner sees that it has lost the bias, or the other thread sees that the owner has entered.
 //!
@@ -160,7 +160,7 @@ impl<T> BiasedMutex<T> {
         (self.call)(unsafe { (*self.value()).assume_init_mut() });
     }
 
-    /// Locks the mutex if it is free, and no thread has the bias.
+    /// Locks the mutex if it is free and the bias was given up. Returns `None` otherwise, and also if the lock refuses.
     fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.bias().refusal().ok()?;
         let mutex = match self.mutex.try_lock() {
@@ -225,7 +225,7 @@ impl<T> BiasedMutex<T> {
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
-    /// Ends the bias of any thread. The calling thread, `me`, holds the mutex.
+    /// Ends the bias, whichever thread has it. The calling thread, `me`, holds the mutex.
     fn take_bias(&self, me: u64) {
         match self.bias().owner() {
             SHARED => {}
@@ -324,7 +324,7 @@ impl<T> BiasedGuard<'_, T> {
         lock.lock()
     }
 
-    /// Returns the lock, if this thread entered with the mutex, or null, if this thread entered by the bias.
+    /// Returns the pointer to the lock, which is null if this thread entered by the bias.
     #[inline(always)]
     fn entered(&self) -> &Cell<*const BiasedMutex<T>> {
         // SAFETY: the guard borrows the lock, and this thread is inside.
@@ -368,7 +368,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
-/// Unlocks a mutex. Out of line, to keep the path of the bias short.
+/// Unlocks the mutex of a lock. It is not inlined, to keep the path of the bias short.
 ///
 /// # Safety
 /// `lock` is valid. This thread is inside with the lock's mutex, and does not access the value after this call.

@@ -113,7 +113,7 @@ mod tests {
         };
         let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
         let this = Process::current().unwrap();
-        // A process that does not exist, and a process whose id was reused.
+        // Tries a process that does not exist, and a process whose id was reused.
         for ended in [Process { pid: u32::MAX, ..this }, Process { start: this.start + 1, ..this }] {
             assert_eq!(gone(ended, u32::MAX), format!("its process, {}, has ended", ended.pid));
         }

@@ -20,7 +20,7 @@ pub(crate) struct Wiped<T>(NonNull<T>);
 impl<T> Wiped<T> {
     const LEN: usize = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
 
-    /// Moves `value` to such memory.
+    /// Moves `value` to memory that children get as zeros.
     ///
     /// # Errors
     /// The errors of mmap(2) and madvise(2): Linux before 4.14 has no such memory.
@@ -52,7 +52,7 @@ impl<T> Wiped<T> {
         Ok(wiped)
     }
 
-    /// The implementation under Miri, which supports neither fork(2) nor such memory.
+    /// The implementation under Miri, which supports neither fork(2) nor MADV_WIPEONFORK.
     #[cfg(miri)]
     pub(crate) fn new(value: T) -> io::Result<Self> {
         Ok(Self(NonNull::from(Box::leak(Box::new(value)))))
@@ -187,7 +187,7 @@ static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Runs `body` in a child of this process. The child is killed if it takes half a minute. Returns true if `body`
-/// returned true. For tests of refusals in children.
+/// returned true. Tests check with it that calls are refused in children.
 ///
 /// `body` must not use memory of `samite_fabric::Heap` that was allocated before, because the child shares that memory
 /// with this process.

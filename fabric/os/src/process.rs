@@ -70,8 +70,8 @@ impl Process {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return false,
             Err(_) => None,
         };
-        // The start is read after the descriptor was opened. If the id belongs to the right process now, it did so
-        // then, and the descriptor is that of the right process.
+        // The start is read after the descriptor was opened. If the id belongs to this process now, it did so
+        // then, and the descriptor refers to this process.
         match start_of(self.pid) {
             Ok(start) if start != self.start => return false,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
@@ -87,8 +87,8 @@ impl Process {
     /// have.
     pub fn end(&self) -> io::Result<OwnedFd> {
         let pidfd = open_pidfd(self.pid)?;
-        // The start is read after the descriptor was opened. If the id belongs to the right process now, it did so
-        // then, and the descriptor is that of the right process.
+        // The start is read after the descriptor was opened. If the id belongs to this process now, it did so
+        // then, and the descriptor refers to this process.
         if self.is_alive() { Ok(pidfd) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
 }
@@ -118,7 +118,7 @@ pub fn is_exiting(pid: u32) -> io::Result<bool> {
 
 /// Parses fields 3 and 9 of /proc/PID/stat, which are the state and the flags of the process.
 fn parse_exiting(stat: &[u8]) -> Option<bool> {
-    // Linux, include/linux/sched.h: set before the process closes its descriptors.
+    // The kernel sets this flag before the process closes its descriptors (Linux, include/linux/sched.h).
     const PF_EXITING: u32 = 0x4;
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();

@@ -398,7 +398,7 @@ mod tests {
         ours.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         // SAFETY: all other accesses are atomic.
         assert!(unsafe { mapping.empty(PAGE..2 * PAGE, 4096) });
-        // A part smaller than a page stays, in the middle, at the start and at the end of a page.
+        // A part that is smaller than a page keeps its content, in the middle, at the start and at the end of a page.
         for part in [2 * PAGE + 4096..3 * PAGE - 4096, 2 * PAGE..3 * PAGE - 4096, 2 * PAGE + 4096..3 * PAGE] {
             // SAFETY: as above.
             assert!(!unsafe { mapping.empty(part, PAGE) });

@@ -11,8 +11,8 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 /// Makes the process that `command` starts receive `signal` when the thread that spawns it ends for any reason.
 ///
 /// The kernel sends the signal when the *thread* that spawns ends, so spawn from a thread that lasts as long as the
-/// process. The child keeps this setting over `exec`, except of a set-user-id program. The child's own children do not
-/// inherit the setting.
+/// process. The child keeps this setting over `exec`, unless the new program is a set-user-id program. The child's own
+/// children do not inherit the setting.
 pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     let parent = getpid();
     // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. prctl and
@@ -67,7 +67,7 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     Ok(duplicate)
 }
 
-/// A command of fcntl(2) that takes an integer, on a descriptor that may not be open.
+/// Executes a command of fcntl(2) that takes an integer, on a descriptor that may not be open.
 fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
     // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF if the descriptor
     // is not open.

@@ -203,7 +203,7 @@ impl Node {
 /// The items of a list, from which a node is made.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// The items, as long as all of them are blocks. Then `parts` is empty.
+    /// The items, if all of them are blocks. Otherwise empty, and the items are in `parts`.
     blocks: Vec<Block>,
     parts: Vec<Part>,
     size: usize,

@@ -79,7 +79,7 @@ proptest! {
         let is_disjoint = sorted.array_windows().all(|[one, next]| one != next);
         prop_assert_eq!(form.is_disjoint(), is_disjoint);
 
-        // The same form, shifted so that it begins in a slice.
+        // Shifts the form so that it begins within a slice.
         let [low, high] = true_bounds.unwrap_or([0, 0]);
         let shift = 3 - low;
         let form = Form::list([(shift, &form)]).unwrap();

@@ -18,8 +18,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     pub fn unexplained_since(&mut self, rank: WorldRank) -> Option<Time> {
         let peer = self.link.find(rank)?;
         let state = &self.link.peers[peer];
-        // After a lost connection a short wait can pay even without `expect_word`: a report may come although none was
-        // announced.
+        // After a lost connection a short wait can be worthwhile even without `expect_word`: a report may come although
+        // none was announced.
         let may_come = self.link.expects_report || state.standing == Standing::Failed(Cause::Lost);
         (may_come && state.awaits_word()).then_some(state.ended_at)
     }
@@ -157,8 +157,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns true if each peer that takes part has received the packets that were queued for it, and the goodbye if
-    /// there was one. To peers that have left nothing may wait to be sent, such as the acknowledgement of their
-    /// goodbye.
+    /// there was one. Nothing may be queued for a peer that has left, such as the acknowledgement of its goodbye.
     pub fn closed(&self) -> bool {
         self.not_closed().is_none()
     }
@@ -312,8 +311,8 @@ impl Link {
         state.queued.clear();
     }
 
-    /// Drops what is queued for a peer that has ended, and cuts off the path to it. Afterwards this side can neither
-    /// acknowledge the peer's goodbye nor fetch bytes of its messages.
+    /// Drops the packets that are queued for a peer that has ended, and cuts off the path to the peer. Afterwards this
+    /// side can neither acknowledge the peer's goodbye nor fetch bytes of its messages.
     fn disconnect(&mut self, peer: Peer) {
         let state = &mut self.peers[peer];
         state.packets.clear();
@@ -334,7 +333,8 @@ impl Link {
     }
 
     /// Returns true if packets of this incarnation of a peer may be admitted: it is the known incarnation and has not
-    /// failed, or it is a later one. In the second case this call ends the known incarnation.
+    /// failed, it is a later one, or no incarnation is known. If it is a later one, this call ends the known
+    /// incarnation.
     pub(super) fn expects<S: Stack>(&mut self, stack: &mut S, peer: Peer, incarnation: Incarnation) -> bool {
         match self.peers[peer].incarnation {
             // A peer that has left is included: if it said goodbye right after its hello, it still waits for an answer.
@@ -377,7 +377,8 @@ impl Link {
         })
     }
 
-    /// Returns true if a peer that has ended is not expected to be restarted.
+    /// Returns true if a peer that has ended is gone for good: no report of the launcher is awaited that could still
+    /// explain its end, and no restart is announced.
     fn is_gone(&self, state: &PeerState) -> bool {
         let is_final = match state.standing {
             _ if state.has_report || !self.expects_report => true,

@@ -62,9 +62,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.port.seems_idle() && !self.link.has_work()
     }
 
-    /// Returns the time of the next required [`Engine::poll`], independent of the port's events: the next deadline or
-    /// repeated hello; [`Time::ZERO`] (at once) if work waits for room in the port, an address is wanted, or
-    /// [`Engine::next_packet`] has taken packets, which may have ended requests; [`Time::NEVER`] otherwise.
+    /// Returns the time at which [`Engine::poll`] must be called next, even if the port has no events. It is
+    /// [`Time::ZERO`] (at once) if work waits for room in the port, if an address is wanted, or if
+    /// [`Engine::next_packet`] has taken packets, which may have ended requests. Otherwise it is the time of the next
+    /// deadline or repeated hello, or [`Time::NEVER`] if there is none.
     pub fn due(&self) -> Time {
         let link = &self.link;
         if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {

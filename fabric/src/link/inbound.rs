@@ -15,8 +15,8 @@ pub(super) struct Inbound<'a, S, L> {
 }
 
 impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
-    /// Handles a packet. Not inlined, so that a poll without events does not have to save the registers that this code
-    /// needs.
+    /// Handles a packet. This function is not inlined, so that a poll without events does not have to save the
+    /// registers that this code needs.
     #[inline(never)]
     fn packet(&mut self, bytes: &[u8]) {
         match self.stack.fast(self.link, bytes, self.lent) {
@@ -351,7 +351,7 @@ impl Link {
 
     /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets that have arrived before it
     /// is sent. So if a packet to the peer already waits, it is enough; otherwise a packet without a body is queued. A
-    /// peer that has left gets one too, because it waits for the acknowledgement of its goodbye.
+    /// peer that has left gets an acknowledgement too, because it waits for that of its goodbye.
     #[cold]
     fn acknowledge(&mut self, peer: Peer) {
         let state = &self.peers[peer];

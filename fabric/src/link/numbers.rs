@@ -37,7 +37,7 @@ pub struct Time(u64);
 impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than any other time: the deadline of an operation without one.
+    /// Later than any other time. It is the deadline of an operation that has no time limit.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time at which the clock shows `ns` nanoseconds.
@@ -61,7 +61,7 @@ impl Time {
         Self(self.0.saturating_add(ns))
     }
 
-    /// Returns the nanoseconds that have passed since an earlier time; 0 for a later one.
+    /// Returns the nanoseconds that have passed since `earlier`, or 0 if that is in fact later than this time.
     #[inline(always)]
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
@@ -78,8 +78,8 @@ impl fmt::Debug for Time {
     }
 }
 
-/// The sequence number of a packet, among all that one incarnation of a rank sends to one incarnation of another. It
-/// wraps.
+/// The sequence number of a packet, among all packets that one incarnation of a rank sends to one incarnation of
+/// another rank. It wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequence(u32);
 

@@ -226,8 +226,8 @@ impl Link {
         let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
         state.greetings = state.greetings.saturating_add(1);
         let due = self.now.after(wait_ns);
-        // If a timer that is due earlier is set, no other is added. Otherwise a peer that repeats its hello would cause
-        // many timers, because each of its hellos is answered by a hello.
+        // If a timer that is due earlier is set, no other timer is added. Otherwise a peer that repeats its hello would
+        // cause many timers, because each of its hellos is answered by a hello.
         if due < state.greeting_due {
             state.greeting_due = due;
             self.timers.set(due, Timer::Hello(peer));

@@ -65,8 +65,8 @@ pub struct PeerState {
     pub(super) answered: bool,
     /// The credit for data to the peer.
     pub(super) allowance: Allowance,
-    /// The link's own packets and the protocols' answers that wait for room in the port. They go before everything
-    /// else.
+    /// The link's own packets and the protocols' answers that wait for room in the port. They are sent before
+    /// everything else.
     pub(super) packets: VecDeque<Packet>,
     /// The protocols with something to send.
     pub(super) queued: QueuedProtocols,
@@ -364,7 +364,7 @@ impl PeerState {
     }
 
     /// Records that the port has accepted a packet to the peer: advances the sequence number, and notes that the peer
-    /// is told of all granted credit, because each header carries the total.
+    /// will know of all granted credit, because each header carries the total.
     #[inline]
     pub fn sent(&mut self) {
         self.sequence = self.sequence.next();
@@ -387,7 +387,7 @@ pub(super) struct Peers {
     recent: Recent,
 }
 
-/// A cache of the ranks that were looked up last, with their peers. The place of a rank in the cache is the rank modulo
+/// A cache of ranks that were looked up recently, with their peers. The place of a rank in the cache is the rank modulo
 /// the number of places. Most traffic is with few ranks, so most lookups need not search the map.
 #[derive(Debug)]
 struct Recent([(WorldRank, Peer); 16]);

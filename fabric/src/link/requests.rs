@@ -94,7 +94,7 @@ pub struct Slots<T> {
     /// The first free place, or the number of places if none is free.
     free: u32,
     len: usize,
-    /// The generation of the last name given. Its low bits are the protocol's number.
+    /// The generation of the latest name. Its low bits are the protocol's number.
     generation: u32,
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Timer {
     Hello(Peer),
 }
 
-/// All timers that are set. Some may be void by now: their request has ended, or their peer has answered.
+/// All timers that are set. A timer may be void by now: its request has ended, or its peer has answered.
 #[derive(Debug)]
 pub(super) struct Timers {
     all: BinaryHeap<Reverse<(Time, Timer)>>,
@@ -83,7 +83,7 @@ impl Timers {
         self.deadlines[request.protocol_number()].len += 1;
     }
 
-    /// Takes the first timer that is due at `now`, and returns it with its due time.
+    /// Removes the earliest timer and returns it with its due time, if it is due at `now`.
     pub(super) fn take(&mut self, now: Time) -> Option<(Time, Timer)> {
         self.next = self.all.peek().map_or(Time::NEVER, |Reverse((due, _))| *due);
         if self.next > now {
@@ -101,7 +101,8 @@ impl Timers {
     }
 }
 
-/// With fewer deadlines of a protocol than this, a search for void ones costs more than the memory it frees is worth.
+/// If a protocol has fewer deadlines than this, no void ones are dropped: the search would cost more than the freed
+/// memory is worth.
 const SWEEP_MIN: usize = 1024;
 
 /// The number of protocols that a [`RequestId`] can distinguish.

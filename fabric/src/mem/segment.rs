@@ -140,10 +140,10 @@ impl Mapped {
     /// Returns true if `key` permits this access to `len` bytes from `offset` on.
     #[inline]
     pub(crate) fn permits(&self, key: u64, access: Access, offset: usize, len: usize) -> bool {
-        // Prevents the processor and the compiler from moving earlier copies behind this check.
+        // Prevents the processor and the compiler from moving earlier copies to a time after this check.
         fence(Ordering::Acquire);
         let is_meant = |grant: &&Grant| grant.key.load(Ordering::Acquire) == key;
-        // The grant is nearly always in the first place.
+        // The grant is nearly always at the place where the search begins.
         let first = &self.header[0].grants[home(key)];
         let grant = if is_meant(&first) { Some(first) } else { self.places(key).find(is_meant) };
         let Some(grant) = grant.filter(|_| key > CLAIMED) else { return false };
@@ -427,11 +427,11 @@ mod tests {
         let this = Process::current().unwrap();
         let file = SharedFile::create(c"other", PAGE).unwrap();
         assert!(matches!(Mapped::open(this, file.fd()), Err(PortError::Unreachable { .. })));
-        // A header that claims a greater length than the file has.
+        // Writes a greater length to the header than the file has.
         let segment = Segment::create(8).unwrap();
         segment.mapped.header[0].len.store(u64::MAX, Ordering::Relaxed);
         assert!(matches!(Mapped::open(this, segment.fd()), Err(PortError::Unreachable { .. })));
-        // A file that ends within a word.
+        // Makes a file that ends within a word.
         let file = SharedFile::create(c"odd", PAGE + 3).unwrap();
         let header = file.map(0..PAGE).unwrap().view::<Header>(0, 1);
         header[0].version.store(VERSION, Ordering::Relaxed);

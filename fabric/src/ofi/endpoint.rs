@@ -26,7 +26,7 @@ pub(super) struct Domain {
 /// Largest number of completions read at once.
 const BATCH: usize = 16;
 
-/// The maximum length of a text address, with its NUL. Libfabric's shm has the longest (SMR_NAME_MAX,
+/// The maximum length of a text address, with its NUL. Libfabric's shm has the longest addresses (SMR_NAME_MAX,
 /// include/ofi_shm.h).
 const TEXT_MAX: usize = 256;
 

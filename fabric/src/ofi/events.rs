@@ -34,7 +34,8 @@ impl OfiPort {
                 let flight = self.land(slot)?;
                 flight.op.map(|op| Event::Completed { op, result: Ok(()) })
             }
-            // A peer's write with an immediate. Its context is null, and some providers report a length of 0.
+            // The completion of a peer's write with an immediate. Its context is null, and some providers report a
+            // length of 0.
             None if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 => {
                 Some(Event::Notified { immediate: entry.data })
             }
@@ -42,7 +43,7 @@ impl OfiPort {
         }
     }
 
-    /// Returns the events of a failed operation: up to two.
+    /// Returns the events of a failed operation: at most two.
     #[cold]
     pub(super) fn failed(&mut self, entry: &sys::fi_cq_err_entry) -> [Option<Event>; 2] {
         let slot = match self.slots.of(entry.op_context) {
@@ -85,7 +86,7 @@ impl OfiPort {
         [flight.op.map(|op| Event::Completed { op, result: Err(failure) }), lost]
     }
 
-    /// Ends a flight, and releases its slot, peer and registration.
+    /// Ends the flight in a slot: frees the slot, and releases the registrations that the flight used.
     fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.slots.land(slot)?;
         self.peers[flight.peer.0 as usize].in_flight -= 1;

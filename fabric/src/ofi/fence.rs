@@ -1,4 +1,4 @@
-//! Fencing of a peer. After it, the provider does not access the memory of the operations with that peer.
+//! Fences a peer: afterwards the provider does not access the memory of the operations with that peer.
 //!
 //! In the rxm protocol the removal of a peer's address closes the peer's connection, in both directions, and cancels
 //! the operations queued on the connection (rxm_av_remove_handler and tcpx_ep_flush_all_queues at v1.17.0). In one

@@ -35,7 +35,7 @@ impl Info {
             let address = source(info).and_then(|address| address.parse::<IpAddr>().ok());
             let is_near = config.near.is_some() && address == config.near;
             let is_loopback = address.is_some_and(|address| address.is_loopback());
-            // psm3 offers each interface without immediates first, for the sake of longer tags.
+            // psm3 offers each interface first without immediates, because tags can then be longer.
             let has_immediates = attributes(info).domain.cq_data_size > 0;
             let is_v6 = info.addr_format == sys::FI_SOCKADDR_IN6;
             (!is_near, config.stays_on_host && !is_loopback, is_v6, !has_immediates)

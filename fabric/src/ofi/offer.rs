@@ -147,8 +147,8 @@ impl Offer {
             passive: self.data_progress == sys::FI_PROGRESS_AUTO,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,
-            // The rxm protocol closes a removed peer's connection and cancels the operations queued on it
-            // (rxm_conn.c and tcpx_ep.c at v1.17.0), if the library was told to do so.
+            // The rxm protocol closes a removed peer's connection and cancels the operations queued on it (rxm_conn.c
+            // and tcpx_ep.c at v1.17.0), if FI_AV_REMOVE_CLEANUP is set.
             fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
             peers_max: config.peers_max,
         };

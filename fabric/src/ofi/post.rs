@@ -114,8 +114,8 @@ impl OfiPort {
         Some(Post::Done)
     }
 
-    /// Writes in two parts: the data, and then an empty write with the immediate. A connection
-    /// performs its operations in order, so the operation has ended when the second part has.
+    /// Writes in two parts: the data, and then an empty write with the immediate. A connection performs its operations
+    /// in order, so the operation has ended when the second part has ended.
     fn write_then_note(
         &mut self,
         to: PeerId,

@@ -1,6 +1,6 @@
-//! Loops between two processes directly on libfabric, written as an expert would write them, without a protocol. They
-//! are the baseline for [`OfiPort`](super::OfiPort) and the layers above. **For measurement only**: a [`RawPair`] has
-//! one peer, ignores the received bytes, and spins.
+//! Loops between two processes directly on libfabric, written as an expert would write them, without a protocol above
+//! libfabric. They are the baseline for [`OfiPort`](super::OfiPort) and the layers above. **For measurement only**: a
+//! [`RawPair`] has one peer, ignores the received bytes, and spins.
 //!
 //! Receives are posted in advance, small messages injected, and the completion queue polled. A
 //! message of any length is one `fi_send`, so above the provider's eager limit this measures the provider's own

@@ -44,7 +44,7 @@ impl<W: Word> Bell<W> {
     /// Sets the mark of a slot, which is the first step of [`Bell::ring`]. Returns true if the mark was not set before.
     pub(super) fn mark(&self, slot: usize) -> bool {
         let mark = 1 << (slot % 64);
-        // Release, here and below: the process that takes the mark sees all earlier writes.
+        // The order is Release, here and below, so that the process that takes the mark sees all earlier writes.
         self.marks[slot / 64].fetch_or(mark, Ordering::Release) & mark == 0
     }
 

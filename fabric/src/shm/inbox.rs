@@ -407,7 +407,7 @@ enum Read {
     Garbage,
 }
 
-/// Packets and notices read from one ring in a turn.
+/// The largest number of packets and notices that a poll reads from one ring.
 const BATCH: usize = 16;
 
 /// The number of polls without a packet after which a ring becomes quiet, if it is the only active ring. The number is

@@ -5,7 +5,8 @@
 //! full and the receiver is reading, the sender waits for room. If the receiver does not read now, because it is busy
 //! or shares the core with the sender, it is useless to wait: the sender continues in the *large* ring. The sender also
 //! uses the large ring for packets that are too long for the small ring. After a number of lines in the large ring, the
-//! sender returns to the small ring if the receiver has fewer lines left to read than the small ring has.
+//! sender returns to the small ring if the lines that the receiver still has to read are at most three quarters of the
+//! number of lines of the small ring.
 
 use super::mailbox::{Connection, EXTRA, LARGE, SMALL};
 use super::ring::{Producer, Push, packet_max};
@@ -115,8 +116,8 @@ impl Outgoing {
         }
     }
 
-    /// Called when the large ring is full. If it has been full often enough, requests the extra ring, and continues
-    /// there once that is granted.
+    /// Handles a large ring that is full: if it has been full often enough, requests the extra ring, and continues
+    /// there once that is granted. Returns true if the sender now uses the extra ring.
     fn use_extra(&mut self) -> bool {
         let lap = self.producer.position() / self.producer.lines();
         if lap >= self.uncounted_lap {

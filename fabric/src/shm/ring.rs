@@ -285,7 +285,8 @@ impl<P: Place> Producer<P> {
         Push::Done
     }
 
-    /// Handles all cases of [`push`](Self::push) except a short packet for which there is room. Not inlined.
+    /// Handles all cases of [`push`](Self::push) except a short packet for which there is room. It is not inlined, so
+    /// that `push` stays short.
     #[inline(never)]
     fn push_slowly(&mut self, head: &[u8], body: &(impl crate::Body + ?Sized)) -> Push {
         let is_long = body.len() >= BODY_MIN && head.len() <= HEAD_MAX;
@@ -575,8 +576,8 @@ impl<P: Place> Consumer<P> {
     #[cold]
     fn report(&mut self) {
         self.clear();
-        // Release: the loads and stores above come before the writes that the producer makes to these lines after it
-        // has seen the report.
+        // The order is Release, so that the loads and stores above come before the writes that the producer makes to
+        // these lines after it has seen the report.
         self.place.ring(self.ring).1.store(self.at.position, Ordering::Release);
         self.at.reported = self.at.position;
     }
@@ -719,7 +720,7 @@ fn lines_for(len: usize) -> u64 {
     len.div_ceil(PAYLOAD).max(1) as u64
 }
 
-/// Returns the lines of a long packet, including the line of its head.
+/// Returns the number of lines of a long packet, including the line of its head.
 fn lines_for_long(body: usize) -> u64 {
     1 + body.div_ceil(LINE) as u64
 }

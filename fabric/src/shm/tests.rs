@@ -253,7 +253,7 @@ fn addresses_that_lead_nowhere_say_why() {
     assert!(reach(&mut this, |at| at.token ^= 1).contains("another file"));
     assert!(reach(&mut this, |at| at.fd = 0).contains("/fd/0"));
     assert!(reach(&mut this, |at| at.owner.pid = u32::MAX).contains("has ended"));
-    // The address of a port that was closed while its process continues.
+    // Tries the address of a port that was closed while its process continues.
     assert!(reach(&mut this, |at| at.fd = 9999).contains("has left the job, or is ending"));
     assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
     let bytes = Address(b"tcp://somewhere".to_vec());
@@ -362,7 +362,7 @@ fn rings_grow_with_traffic_under_a_budget() {
     });
     let usage = Usage { rings: 3, ring_bytes: 30 << 10, growth_bytes: 64 << 10, growths_refused: 1 };
     assert_eq!(receiver.usage(), usage);
-    // A sender with a extra ring can send more packets before the receiver reads any than a sender without one.
+    // A sender with an extra ring can send more packets before the receiver reads any than a sender without one.
     let fill = |sender: &mut Shm, receiver: &mut Shm| {
         let to = sender.resolve(&receiver.address()).unwrap();
         let sent = (0..).take_while(|_| sender.send(to, &[], &[]).unwrap() == Post::Done).count();

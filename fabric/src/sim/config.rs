@@ -11,30 +11,30 @@ pub struct Config {
     pub caps: Caps,
     /// The costs of operations.
     pub costs: Costs,
-    /// Maximum of a random addition to every delay.
+    /// The maximum of a random addition to every delay.
     pub jitter_ns: u64,
     /// The number of messages in a million that are delayed by up to [`Config::spike_ns`], instead of `jitter_ns`.
     pub spikes_per_million: u32,
-    /// See [`Config::spikes_per_million`].
+    /// The maximum delay of the messages that [`Config::spikes_per_million`] counts.
     pub spike_ns: u64,
-    /// Largest number of packets from one rank to another that are under way, or have arrived and were not polled. At
-    /// the limit a post returns [`Post::Again`](crate::Post::Again).
+    /// The largest number of packets from one rank to another that are under way, or have arrived and were not polled.
+    /// At the limit a post returns [`Post::Again`](crate::Post::Again).
     pub channel_depth: usize,
     /// The number of posts in a million that start a period in which the port answers every post with
     /// [`Post::Again`](crate::Post::Again).
     pub storms_per_million: u32,
     /// The maximum duration of a period in which the port answers every post with [`Post::Again`](crate::Post::Again).
     pub storm_ns: u64,
-    /// Maximum delay of the report of a completion.
+    /// The maximum delay of the report of a completion.
     pub completion_delay_ns: u64,
-    /// Largest number of events in one poll.
+    /// The largest number of events in one poll.
     pub poll_batch: usize,
     /// The port's reaction to a peer's death.
     pub death: Death,
     /// True if packets that are under way to a rank when it is killed and restarted reach its next incarnation, as with
     /// a provider that identifies peers by address alone.
     pub stale: bool,
-    /// Largest number of exposures of all ports together; 0 if ports cannot expose memory.
+    /// The largest number of exposures of all ports together. It is 0 if ports cannot expose memory.
     pub exposures_max: usize,
     /// True if ports can read exposed memory. Otherwise a read reports that the memory is out of reach.
     pub reads: bool,
@@ -46,11 +46,11 @@ pub struct Config {
 /// The parameters of the LogGP model (Alexandrov et al., SPAA 1995).
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// L: from the end of the send to the arrival.
+    /// L: the time from the end of the send to the arrival.
     pub latency_ns: u64,
-    /// o: processor time for a message, once at each end.
+    /// o: the processor time for a message, spent once at each end.
     pub overhead_ns: u64,
-    /// g: the gap between two messages of one rank.
+    /// g: the smallest time from the last byte of a message to the start of the same rank's next message.
     pub gap_ns: u64,
     /// G: the time for every byte.
     pub gap_per_byte_ps: u64,
@@ -61,11 +61,11 @@ pub struct Costs {
 pub enum Death {
     /// The port reports the death by [`Sink::peer_lost`](crate::Sink::peer_lost), after at most this delay.
     Told {
-        /// Nanoseconds.
+        /// The delay in nanoseconds.
         delay_ns: u64,
     },
-    /// The death goes unnoticed: posts return [`Post::Again`](crate::Post::Again) for ever. If another process starts
-    /// at the address, the posts reach that process.
+    /// The port does not notice the death: posts return [`Post::Again`](crate::Post::Again) for ever. If another
+    /// process starts at the address, the posts reach that process.
     Silent,
 }
 

@@ -126,7 +126,7 @@ fn packets_of_a_pair_keep_their_order_and_others_do_not() {
 fn operations_overtake_as_far_as_the_claimed_order_allows() {
     let claims = ORDERS.into_iter().map(|order| Order::SEND_AFTER_SEND | order);
     for claimed in claims.chain([Order::SEND_AFTER_SEND, Order::all()]) {
-        // With random delays of the network, and without.
+        // The network runs with random delays, and without.
         for jitter_ns in [0, JITTER] {
             for order in ORDERS {
                 let overtaken = (0..60).filter(|&seed| {

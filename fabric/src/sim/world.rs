@@ -34,7 +34,7 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) nodes: BTreeMap<u32, Node>,
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
-    /// By serial number. Packets from registered memory are operations too.
+    /// The operations under way, by serial number. A packet from registered memory is an operation too.
     pub(super) operations: BTreeMap<u64, Operation>,
     /// Exposures by key. Some of them may have ended.
     pub(super) exposures: BTreeMap<u64, Exposed>,
@@ -51,7 +51,7 @@ pub(super) struct Exposed {
     pub(super) held: Weak<()>,
 }
 
-/// A rank in its present or last incarnation.
+/// A rank in its latest incarnation.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) incarnation: u32,
@@ -443,7 +443,7 @@ impl World {
         self.is_present(process) && !self.nodes[&process.rank].paused
     }
 
-    /// Returns the state of a rank that was started at least once. Every rank with a port was.
+    /// Returns the state of a rank that was started at least once. Every rank that has a port was started.
     pub(super) fn node(&mut self, rank: u32) -> &mut Node {
         self.nodes.get_mut(&rank).expect("the rank was started")
     }

@@ -43,9 +43,9 @@ enum Command {
     /// Start a program as the ranks of a job, on this machine or on several hosts
     ///
     /// The exit code is that of the first rank that failed (128 + signal if it was killed), or of rank 0 with
-    /// `--exit-code rank0`; 124 after a timeout; 127 if the program is not found; 1 if the output cannot be written; and 0
-    /// if no rank failed. Rank 0 reads standard input (from a terminal only while the job is in the foreground); the
-    /// other ranks read nothing. Signals are forwarded to all ranks; a second interrupt kills them.
+    /// `--exit-code rank0`; 124 after a timeout; 127 if the program is not found; 1 if the output cannot be written;
+    /// and 0 if no rank failed. Rank 0 reads standard input (from a terminal only while the job is in the foreground);
+    /// the other ranks read nothing. Signals are forwarded to all ranks; a second interrupt kills them.
     Run(Box<Run>),
     /// Serve as the meeting point of the ranks of one job, which have this address in SAMITE_RENDEZVOUS
     ///

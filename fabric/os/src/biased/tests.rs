@@ -127,7 +127,8 @@ fn a_thread_that_shares_the_lock_runs_the_errands() {
     let held = lock.lock().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| lock.share().unwrap());
-        // Without the bias, this thread runs the errand.
+        // Waits until the other thread has ended the bias of this thread. If the system has no barrier, there is no
+        // bias: then this thread has entered with the mutex, and runs the errand when it releases the lock.
         while held.entered().get().is_null() && lock.bias().owner() != SHARED {
             std::thread::yield_now();
         }

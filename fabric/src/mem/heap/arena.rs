@@ -156,7 +156,7 @@ impl Arena {
         self.lock().give(class, granule, is_zero);
     }
 
-    /// Returns the place of an address in the file, if it lies there.
+    /// Returns the offset of an address in the file, or `None` if the address does not lie in the arena.
     pub(super) fn offset_of(&self, address: *const u8) -> Option<usize> {
         let offset = address.addr().checked_sub(self.mapping.origin().addr().get())?;
         (offset < self.mapping.size()).then_some(offset)
@@ -230,7 +230,7 @@ unsafe impl GlobalAlloc for Arena {
 pub(crate) struct Exposed {
     /// The descriptor of the file that contains the bytes.
     pub(crate) fd: u32,
-    /// The place in the file.
+    /// The offset of the bytes in the file.
     pub(crate) offset: usize,
     pub(crate) key: u64,
     arena: &'static Arena,

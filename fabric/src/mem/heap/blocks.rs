@@ -20,7 +20,8 @@ use samite_os::shared::PAGE;
 
 /// The free blocks of an arena, and the part of the arena that has never been in a block.
 pub(super) struct Blocks {
-    /// Indexed by a free block's first granule: the first granule of the next block in its list, or 0 at the end.
+    /// At the index of a free block's first granule: the first granule of the next block in the same list, or 0 at the
+    /// end of the list.
     next: Links,
     /// The granules from here to `len` have never been in a block.
     top: usize,
@@ -79,7 +80,7 @@ impl Blocks {
     /// room.
     pub(super) fn take(&mut self, class: Class) -> Option<(usize, bool)> {
         let lists = &mut self.lists[class.index()];
-        // Blocks with pages first: overwriting them costs less than getting new pages.
+        // Blocks with pages are taken first, because overwriting them costs less than getting new pages.
         if lists.warm != 0 {
             let granule = lists.warm as usize;
             lists.warm = self.next[granule];
@@ -256,14 +257,14 @@ mod tests {
         });
         assert_eq!(kept.filter(|kept| *kept).count(), count);
         assert!(blocks.is_kept(Class(7)) && !blocks.is_kept(Class(20)));
-        // Blocks are reused last in, first out, and those with pages before those without.
+        // Blocks are reused last in, first out, and blocks with pages before blocks without pages.
         assert_eq!(blocks.take(class), Some((taken[count - 1], false)));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-        /// Compares with a list of the owners of all granules.
+        /// Compares the results with a list of the owners of all granules.
         #[test]
         fn no_granule_is_given_twice(
             steps in prop::collection::vec((0u8..5, any::<Option<prop::sample::Index>>(), any::<bool>()), 0..200)

@@ -123,11 +123,12 @@ word!(AtomicU64 in loom::sync::atomic);
 
 /// The version of the file's layout, which owner and readers must share.
 pub(super) const VERSION: u64 = u64::from_le_bytes(*b"sm-heap\x01");
-/// Indices of words in the first line: of the version, and of the number of bytes in use.
+/// The index of the word that holds the version.
 pub(super) const AT_VERSION: usize = 0;
+/// The index of the word that holds the number of bytes in use.
 pub(super) const AT_LEN: usize = 1;
 
-/// Slot 0 is the header, so that no key is 0.
+/// The number of slots. Slot 0 is the header, so that no key is 0.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
 /// The number of words in a cache line. Each key has a line of its own, so that processors that access different keys

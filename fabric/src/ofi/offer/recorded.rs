@@ -19,8 +19,9 @@ pub fn of(provider: &str) -> Option<Offer> {
     all().into_iter().find(|offer| offer.provider == provider)
 }
 
-/// `verbs;ofi_rxm`, from prov/verbs/src/verbs_info.c and prov/rxm/src/rxm_init.c. rxm passes on the orders and modes of
-/// registration of verbs, and the smaller of the two values of `cq_data_size`. rxm injects by a copy to its own buffer.
+/// Returns the offer of `verbs;ofi_rxm`, from prov/verbs/src/verbs_info.c and prov/rxm/src/rxm_init.c. rxm passes on
+/// the orders and modes of registration of verbs, and the smaller of the two values of `cq_data_size`. rxm injects by a
+/// copy to its own buffer.
 #[must_use]
 pub fn verbs_rxm() -> Offer {
     Offer {
@@ -41,7 +42,7 @@ pub fn verbs_rxm() -> Offer {
     }
 }
 
-/// `cxi`, the first of its offers: prov/cxi/src/cxip_info.c and prov/cxi/include/cxip.h.
+/// Returns the first offer of `cxi`, from prov/cxi/src/cxip_info.c and prov/cxi/include/cxip.h.
 #[must_use]
 pub fn cxi() -> Offer {
     Offer {
@@ -63,8 +64,8 @@ pub fn cxi() -> Offer {
     }
 }
 
-/// `efa` with an endpoint of type RDM: prov/efa/src/efa_prov_info.c. An injected message must fit in one of the
-/// device's packets of 8 KiB, together with the headers.
+/// Returns the offer of `efa` for an endpoint of type RDM, from prov/efa/src/efa_prov_info.c. An injected message must
+/// fit in one of the device's packets of 8 KiB, together with the headers.
 #[must_use]
 pub fn efa() -> Offer {
     Offer {
@@ -85,8 +86,8 @@ pub fn efa() -> Offer {
     }
 }
 
-/// `psm3`, from prov/psm3/src/psmx3_attr.c and psmx3.h. psm3 makes several offers. This is the one that has immediates
-/// and messages.
+/// Returns an offer of `psm3`, from prov/psm3/src/psmx3_attr.c and psmx3.h. psm3 makes several offers. This one has
+/// immediates and messages.
 #[must_use]
 pub fn psm3() -> Offer {
     Offer {
@@ -107,8 +108,8 @@ pub fn psm3() -> Offer {
     }
 }
 
-/// `opx`, which does not promise the order of messages, and demands that lists of buffers stay in place:
-/// prov/opx/include/rdma/opx/fi_opx.h and prov/opx/src/fi_opx_ep.c, the same at v2.5.1.
+/// Returns the offer of `opx`, which does not promise the order of messages, and demands that lists of buffers stay in
+/// place. It is from prov/opx/include/rdma/opx/fi_opx.h and prov/opx/src/fi_opx_ep.c, the same at v2.5.1.
 #[must_use]
 pub fn opx() -> Offer {
     Offer {
