@@ -12,10 +12,11 @@ use super::WorldRank;
 /// An ordered set of ranks of the job. A member's *index* is its place in the group, counted from 0; its *rank* is its
 /// number in the job.
 ///
-/// Ranks in arithmetic progression take no memory beyond this value and are translated in constant time, independent of
-/// their number. Any other group is kept as a sequence of progressions: a range with some holes is small. A translation
-/// to a rank takes the logarithm of the number of progressions; so does a translation to an index, for each different
-/// distance between neighbours. The representation is unique, so equal groups compare equal, however they were made.
+/// A group whose ranks are in arithmetic progression needs no memory beyond this value, and translates an index or a
+/// rank in constant time. Any other group is kept as a sequence of progressions, so a range with some holes is small.
+/// The time of a translation to a rank grows with the logarithm of the number of progressions. A translation to an
+/// index takes as much time for every absolute value that the steps have. The representation is unique, so equal groups
+/// compare equal, however they were made.
 ///
 /// The operations follow MPI 4.1, section 7.3. Set operations take time that depends on the number of progressions in
 /// the arguments and the result, and not on the number of ranks.
@@ -32,7 +33,8 @@ pub struct Group(Shape);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Shape {
-    /// `first`, `first + step`, and so on. Without members, `first` is 0. With no member or one member, `step` is 1.
+    /// The ranks are `first`, `first + step`, and so on. If there are no members, `first` is 0. If there are no members
+    /// or one, `step` is 1.
     Progression {
         first: u32,
         step: i64,
@@ -41,24 +43,27 @@ enum Shape {
     Runs(Arc<Runs>),
 }
 
-/// Two or more progressions, as a [`Builder`] divides the ranks. So each group has one representation.
+/// Two or more progressions. A [`Builder`] decides how the ranks are divided into progressions, so each group has one
+/// representation.
 #[derive(PartialEq, Eq, Hash)]
 struct Runs {
-    /// In the order of the group.
+    /// The progressions, in the order of the group.
     runs: Box<[Run]>,
-    /// The indices into `runs`, sorted by [`Run::key`].
+    /// The indices into `runs`, sorted by the absolute value of the run's step, and then by [`Runs::key`].
     sorted: Box<[u32]>,
-    /// The different distances between neighbours, in ascending order. Each has the end of its runs in `sorted`.
+    /// The absolute values of the steps of all runs, each value once, in ascending order. The second number of a pair
+    /// is the end, in `sorted`, of the runs with that step.
     distances: Box<[(u32, u32)]>,
     len: u32,
 }
 
-/// A progression with one rank, or with a step of 1, or with three or more ranks. Its length is the distance to the
-/// index of the next run.
+/// A progression with one rank, or with a step of 1, or with three or more ranks. Its length is the difference between
+/// its index and the index of the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Run {
     first: u32,
-    /// Half of the distance between two ranks fits.
+    /// The distance from a rank to the next one. If it is not 1, there are three or more ranks, so it is at most half
+    /// of the distance between two ranks, and fits.
     step: i32,
     /// The index of the run's first member in the group.
     index: u32,
@@ -80,7 +85,7 @@ pub enum NoGroup {
 pub struct Indices {
     /// The first index.
     pub first: u32,
-    /// The distance from an index to the next one. Not 0.
+    /// The distance from an index to the next one. It must not be 0, unless there are no indices.
     pub step: i64,
     /// The number of indices.
     pub len: u32,
@@ -89,11 +94,11 @@ pub struct Indices {
 /// The result of [`Group::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The same ranks in the same order.
+    /// The groups have the same ranks in the same order.
     Identical,
-    /// The same ranks in another order.
+    /// The groups have the same ranks in different orders.
     Similar,
-    /// Different ranks.
+    /// The groups have different ranks.
     Unequal,
 }
 
@@ -313,8 +318,9 @@ impl Group {
         self.difference(&Self::new(excluded).expect("each rank of the group is there once"))
     }
 
-    /// Returns the members with these indices, in their order. Takes time that depends on the number of progressions,
-    /// not of indices. Returns `None` if an index is not below the number of members, or occurs twice.
+    /// Returns the members with these indices, in the order of the indices. The call takes time that depends on the
+    /// number of progressions, and not on the number of indices. Returns `None` if an index is not below the number of
+    /// members, or occurs twice.
     #[must_use]
     pub fn pick(&self, indices: impl IntoIterator<Item = Indices>) -> Option<Self> {
         let mut picked = Builder::default();
@@ -424,8 +430,9 @@ impl Runs {
         self.runs.partition_point(|run| run.index <= index) - 1
     }
 
-    /// Returns the key by which runs with the same distance between neighbours are sorted: the remainder of each rank
-    /// that is divided by that distance, and the smallest rank. Runs with the same remainder do not overlap.
+    /// Returns the key by which runs whose steps have the same absolute value are sorted. It consists of the remainder
+    /// that every rank of the run leaves when it is divided by the step, and the smallest rank. Runs with the same step
+    /// and the same remainder do not overlap.
     fn key(&self, at: u32) -> (u32, u32) {
         let part = self.part(at as usize);
         let low = part.low();

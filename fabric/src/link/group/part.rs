@@ -1,10 +1,10 @@
 //! Arithmetic progressions of ranks, and the division of a sequence of ranks into them.
 
-/// Ranks in arithmetic progression: at least one.
+/// One or more ranks in arithmetic progression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) first: u32,
-    /// The distance between neighbours. Not 0; 1 if there is one rank.
+    /// The distance from a rank to the next one. It is never 0. It is 1 if there is only one rank.
     pub(super) step: i64,
     pub(super) len: u32,
 }
@@ -35,20 +35,21 @@ impl Part {
         self.first.max(self.last())
     }
 
-    /// Returns the index of a rank.
+    /// Returns the index of a rank, or `None` if the part does not contain the rank.
     pub(super) fn index(&self, rank: u32) -> Option<u32> {
         let distance = i64::from(rank) - i64::from(self.first);
         let index = (distance % self.step == 0).then(|| distance / self.step)?;
         u32::try_from(index).ok().filter(|index| *index < self.len)
     }
 
-    /// Returns the part of this one that begins at index `from`, and contains every `step`th rank from there on, `len`
-    /// in all.
+    /// Returns the part that contains the rank at index `from` of this one, and every `step`th rank from there on,
+    /// `len` ranks in all.
     pub(super) fn slice(&self, from: u32, step: i64, len: u32) -> Self {
         Self { first: self.rank(from), step: if len == 1 { 1 } else { self.step * step }, len }
     }
 
-    /// Returns the indices in this part of the ranks that `other` contains too, as a part with a positive step.
+    /// Returns the indices in this part of the ranks that `other` contains too, as a part with a positive step. Returns
+    /// `None` if there are no such ranks.
     pub(super) fn common(&self, other: &Self) -> Option<Self> {
         let (step, modulus) = (self.step.abs(), other.step.abs());
         let divisor = gcd(step, modulus);
@@ -61,14 +62,15 @@ impl Part {
         let inverse = inverse((self.step / divisor).rem_euclid(period), period);
         let residue = i128::from(distance / divisor) * i128::from(inverse);
         let residue = residue.rem_euclid(period.into()) as i64;
-        // The indices between the other part's smallest and largest rank.
+        // `first` and `last` become the first and the last index in this part at which a rank lies between the other
+        // part's smallest and largest rank.
         let [low, high] = [other.low(), other.high()].map(|rank| i64::from(rank) - i64::from(self.first));
         let (near, far) = if self.step > 0 { (low, high) } else { (-high, -low) };
         let first = near.div_euclid(step) + i64::from(near.rem_euclid(step) != 0);
         let first = first.max(0);
         let last = far.div_euclid(step).min(i64::from(self.len) - 1);
         let first = first + (residue - first).rem_euclid(period);
-        // Both are indices in this part.
+        // `first` and `last` are indices in this part, so their difference fits in 32 bits.
         let len = (first <= last).then(|| ((last - first) / period + 1) as u32)?;
         Some(Self { first: first as u32, step: if len == 1 { 1 } else { period }, len })
     }
@@ -92,9 +94,10 @@ fn inverse(number: i64, modulus: i64) -> i64 {
 
 /// Divides a sequence of ranks into parts.
 ///
-/// A part of the result has a step of 1 and two or more ranks, or another step and three or more, or it is one rank.
-/// Each part is as long as possible, the first one first. So the result depends only on the sequence of ranks, and not
-/// on the parts in which they were added. Two ranks alone are one part with any step.
+/// A part of the result has a step of 1 and two or more ranks, or another step and three or more ranks, or it is one
+/// rank. The first part is made as long as possible, then the second, and so on. So the result depends only on the
+/// sequence of ranks, and not on the parts in which they were added. There is one exception to the number of ranks: a
+/// sequence of only two ranks is one part, with any step.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     parts: Vec<Part>,
@@ -126,7 +129,7 @@ impl Builder {
         });
     }
 
-    /// Adds the ranks of a part. Takes constant time.
+    /// Adds the ranks of a part. The call takes constant time.
     pub(super) fn extend(&mut self, part: Part) {
         for index in 0..part.len {
             self.push(part.rank(index));
@@ -161,7 +164,7 @@ impl Builder {
     }
 }
 
-/// Returns a rank that occurs twice in parts of `len` ranks, or `None` if there is none.
+/// Returns a rank that occurs twice in the parts, or `None` if there is none. The parts have `len` ranks in all.
 pub(super) fn duplicate(parts: &[Part], len: u64) -> Option<u32> {
     let mut sorted = parts.to_vec();
     sorted.sort_unstable_by_key(Part::low);

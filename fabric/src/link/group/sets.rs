@@ -1,9 +1,10 @@
 //! Intersections and differences of groups, by their parts.
 //!
-//! The indices in a part of the ranks that another part contains are in arithmetic progression ([`Part::common`]). So
-//! the ranks of a part that a group contains are at the indices in some progressions, of which no two have an index in
-//! common. These are merged in ascending order here. Where several have the same step and together form one progression
-//! with a smaller step, that one is taken, so that the work and the result depend on the number of parts and not on the
+//! Some ranks of a part may also be in another part. Their indices in the first part form an arithmetic progression
+//! ([`Part::common`]). A group consists of parts without common ranks. So the ranks of a part that are also in a group
+//! have indices that form some progressions, of which no two have an index in common. This module merges these
+//! progressions in ascending order. If several of them have the same step and together form one progression with a
+//! smaller step, that one replaces them, so that the work and the result depend on the number of parts and not on the
 //! number of ranks.
 
 use std::cmp::Reverse;
@@ -21,7 +22,7 @@ pub(super) fn select(part: Part, other: &Group, wanted: bool, result: &mut Build
     let mut common: Vec<Part> = other.parts().filter_map(|other| part.common(&other)).collect();
     common.sort_unstable_by_key(|common| common.first);
     let overlap = common.windows(2).any(|pair| pair[0].last() > pair[1].first);
-    // Each stage looks at all progressions that overlap there.
+    // Each stage visits all progressions that overlap in it, so the work grows with the square of their number.
     let work = if overlap { (common.len() as u64).pow(2) } else { 0 };
     if work > part.len.into() {
         return select_each(part, other, wanted, result);
@@ -43,7 +44,7 @@ pub(super) fn select(part: Part, other: &Group, wanted: bool, result: &mut Build
     }
 }
 
-/// Does the same as [`select`], by one search for each rank of `part`.
+/// Does the same as [`select`], with one search for each rank of `part`.
 fn select_each(part: Part, other: &Group, wanted: bool, result: &mut Builder) {
     let ranks = (0..part.len).map(|index| part.rank(index));
     for rank in ranks.filter(|&rank| other.contains(super::WorldRank(rank)) == wanted) {
@@ -51,9 +52,9 @@ fn select_each(part: Part, other: &Group, wanted: bool, result: &mut Builder) {
     }
 }
 
-/// Passes to `emit`, in ascending order, the indices from `at` on and before `end` that are in `active`, if `wanted` is
-/// true, or those that are not. The progressions in `active` begin before `at` plus their step, and none ends before
-/// `end`.
+/// Passes to `emit`, in ascending order, the indices from `at` to `end - 1` that are in a progression of `active`, if
+/// `wanted` is true, or those that are in none, if it is false. Each progression of `active` begins at `at` or less
+/// than its step behind `at`, and its last index is at least `end - 1`.
 fn stage(active: &[Part], at: u32, end: u32, wanted: bool, mut emit: impl FnMut(Part)) {
     let chosen: Vec<Part> = active.iter().filter(|active| active.first < end).copied().collect();
     if wanted {
@@ -81,7 +82,9 @@ fn stage(active: &[Part], at: u32, end: u32, wanted: bool, mut emit: impl FnMut(
     upto(free, 1, end).into_iter().for_each(emit);
 }
 
-/// Passes indices to `emit` in ascending order, in as few progressions as possible.
+/// Passes the indices before `end` in the parts to `emit`, in ascending order. No part may end before `end`. If the
+/// parts together form one progression, `emit` gets that one. Otherwise it gets as long a piece of one part as possible
+/// each time.
 fn merge(mut parts: Vec<Part>, end: u32, mut emit: impl FnMut(Part)) {
     parts.sort_unstable_by_key(|part| part.first);
     if let Some(all) = even(&parts, end) {
@@ -99,8 +102,8 @@ fn merge(mut parts: Vec<Part>, end: u32, mut emit: impl FnMut(Part)) {
     }
 }
 
-/// Returns the progression that the given ones form together, if all have the same step and follow each other at equal
-/// distances.
+/// Returns the progression of the indices before `end` that the given ones form together, if all have the same step and
+/// begin at equal distances from each other.
 fn even(parts: &[Part], end: u32) -> Option<Part> {
     let (first, step) = parts.first().map(|part| (part.first, part.step))?;
     let distance = step / parts.len() as i64;
@@ -110,14 +113,14 @@ fn even(parts: &[Part], end: u32) -> Option<Part> {
     if are_even && distance * parts.len() as i64 == step { upto(first, distance, end) } else { None }
 }
 
-/// Returns the part of a progression of indices from `end` on.
+/// Returns the indices of `part` from `end` on, or `None` if there are none.
 fn rest_from(part: Part, end: u32) -> Option<Part> {
     let passed = upto(part.first, part.step, end).map_or(0, |passed| passed.len);
     let len = part.len.checked_sub(passed).filter(|len| *len > 0)?;
     Some(Part { first: part.rank(passed), len, ..part })
 }
 
-/// Returns the progression from `first` on and before `end`.
+/// Returns the progression of the indices `first`, `first + step`, and so on before `end`, or `None` if it is empty.
 fn upto(first: u32, step: i64, end: u32) -> Option<Part> {
     let room = i64::from(end.checked_sub(first)?);
     let len = room / step + i64::from(room % step != 0);

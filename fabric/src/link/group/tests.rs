@@ -41,7 +41,8 @@ fn ranks() -> impl Strategy<Value = Vec<u32>> {
                 distinct(parts.into_iter().flat_map(part).collect())
             }
         ),
-        // All ranks of some remainders, one remainder behind the other.
+        // The ranks that leave some remainders when divided by `period`, all ranks of one remainder before those of the
+        // next.
         (2u32..6, prop::collection::vec(0u32..6, 1..6), 10u32..60).prop_map(move |(period, offsets, end)| {
             let of = |offset: u32| (offset % period..end).step_by(period as usize);
             distinct(offsets.into_iter().flat_map(of).collect())
@@ -144,7 +145,7 @@ fn what_is_regular_takes_no_memory() {
     assert!(size_of::<Group>() <= 24);
 }
 
-/// The number of ranks of a group does not matter, only that of its progressions.
+/// The time of a set operation depends on the number of progressions of the groups, and not on the number of ranks.
 #[test]
 fn set_operations_do_not_list_ranks() {
     let all = Group::range(WorldRank(0), u32::MAX);
@@ -205,7 +206,8 @@ fn words_that_name_a_rank_twice_are_refused_without_a_list() {
     }
 }
 
-/// Groups of several hundred progressions that overlap are not sorted out pair by pair.
+/// If many progressions of a group overlap, its ranks are compared one by one. To compare the progressions pair by pair
+/// would take longer.
 #[test]
 fn many_progressions_that_overlap_are_still_a_group() {
     let grid: Vec<WorldRank> =
