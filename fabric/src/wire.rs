@@ -1,4 +1,4 @@
-//! The header that every packet begins with, version 4.
+//! The header that every packet begins with, version 5.
 //!
 //! ```text
 //!  byte 0        1         2      3       4…7      8…11          12…15      16…19 20…23   24…25      26…27 28…31
@@ -18,7 +18,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version of this code.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// The common header, as it lies on the wire.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -294,7 +294,7 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_4_is_laid_out_like_this() {
+    fn version_5_is_laid_out_like_this() {
         let header = Header {
             version: VERSION,
             protocol: Protocol::P2p as u8,
@@ -309,7 +309,7 @@ mod tests {
             to: 0x5b5a.into(),
             context: 0x5f5e_5d5c.into(),
         };
-        let mut expected = [4, 1, 0x33, 8].to_vec();
+        let mut expected = [5, 1, 0x33, 8].to_vec();
         expected.extend(0x44..=0x57);
         expected.extend([0, 0]);
         expected.extend(0x5a..=0x5f);

@@ -4,7 +4,7 @@
 //! of these ranks, whose root is the first of them:
 //!
 //! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
-//!    on the choices and the largest name.
+//!    on the choices and the largest name. Regular choices of any number of ranks are a few words (see `choices`).
 //! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. It cannot if
 //!    another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in
 //!    use there (see [`names`](crate::names)).
@@ -40,6 +40,8 @@
 //! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
 //! control context of a communicator, and the tag names the agreement.
 
+mod choices;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -49,6 +51,7 @@ use samite_fabric::link::{
 use samite_fabric::{Memory, Port, SplitMix64};
 use samite_matching::{Pattern, Source};
 
+use self::choices::{Choices, NO_COLOUR, Pair};
 use crate::Engine;
 use crate::contexts::FIRST;
 
@@ -219,6 +222,9 @@ struct Agreement {
     step: Step,
     /// The answers that have arrived in this round, merged.
     answer: Answer,
+    /// The choices of the ranks whose answers have arrived, if each rank chooses a colour: this rank and those behind it
+    /// in the tree, or all ranks once its parent has sent them.
+    choices: Choices,
     /// The message that is being received.
     incoming: Option<RequestId>,
     /// The reason why this rank has given up, if it has.
@@ -259,9 +265,8 @@ struct Answer {
     vote: Vote,
     /// The largest of the names that the ranks would use next.
     next: u64,
-    /// Three numbers for each choice: the index of the rank, its colour and its key. For an intercommunicator, a group
-    /// as words ([`Group::to_words`]).
-    choices: Vec<u64>,
+    /// The colours and keys of ranks ([`Choices::to_words`]). For an intercommunicator, a group ([`Group::to_words`]).
+    words: Vec<u64>,
 }
 
 /// A rank's vote in a round. Of several votes the largest prevails, in the order of this list.
@@ -333,7 +338,8 @@ impl<P: Port> Engine<P> {
             deadline,
             round: Round::Choosing,
             step: Step::Child(0),
-            answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
+            answer: Answer { vote: Vote::Yes, next: 0, words: Vec::new() },
+            choices: Choices::default(),
             incoming: None,
             gave_up: None,
             first: None,
@@ -580,14 +586,9 @@ impl Agreement {
     fn propose(&mut self, next: Option<u64>) {
         let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
-        let choices = match self.choice {
-            Choice::Group(_) | Choice::Groups { .. } | Choice::Remote { .. } => Vec::new(),
-            Choice::Colour(colour, key) => {
-                vec![u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64]
-            }
-        };
+        self.choices = self.mine().map_or_else(Choices::default, Choices::of);
         (self.round, self.step) = (Round::Choosing, Step::Child(0));
-        self.answer = Answer { vote, next, choices };
+        self.answer = Answer { vote, next, words: Vec::new() };
     }
 
     /// Takes the awaited messages one after the other, until one has not arrived or the agreement has ended.
@@ -597,10 +598,13 @@ impl Agreement {
                 (Step::Child(number), Some(child)) => {
                     match self.hear(engine, child, now, events) {
                         None => return,
-                        Some(Ok(answer)) if self.is_valid(&answer, self.below(number)) => {
-                            self.answer.merge(answer)
-                        }
-                        Some(Ok(_)) => self.answer.merge(Answer::gave_up(child)),
+                        Some(Ok(answer)) => match self.choices_in(&answer, self.below(number)) {
+                            Some(choices) => {
+                                self.answer.merge(&answer);
+                                self.choices.append(choices);
+                            }
+                            None => self.answer.merge(&Answer::gave_up(child)),
+                        },
                         Some(Err(error)) => {
                             self.answer.vote = self.answer.vote.max(self.vote_of(&error));
                             self.note(error);
@@ -609,6 +613,9 @@ impl Agreement {
                     self.step = Step::Child(number + 1);
                 }
                 (Step::Child(_), None) => {
+                    if self.round == Round::Choosing && self.answer.vote == Vote::Yes {
+                        self.answer.words = self.choices.to_words();
+                    }
                     if let Some(parent) = self.parent() {
                         self.send(engine, parent, now);
                         self.step = Step::Parent;
@@ -616,7 +623,7 @@ impl Agreement {
                     let leader = self.leader();
                     if let Some(leader) = leader {
                         if self.round == Round::Choosing {
-                            self.answer.choices = self.ranks.to_words();
+                            self.answer.words = self.ranks.to_words();
                         }
                         self.send(engine, leader.rank, now);
                         self.step = Step::Leader(leader);
@@ -647,13 +654,13 @@ impl Agreement {
                     let parent = parent.expect("a rank that awaits its parent has one");
                     match self.hear(engine, parent, now, events) {
                         None => return,
-                        Some(Ok(decision)) if self.is_valid(&decision, 0..self.ranks.len()) => {
-                            self.answer = decision
-                        }
-                        Some(Ok(_)) => self.answer = Answer::gave_up(parent),
+                        Some(Ok(decision)) => match self.choices_in(&decision, 0..self.ranks.len()) {
+                            Some(choices) => (self.answer, self.choices) = (decision, choices),
+                            None => self.answer = Answer::gave_up(parent),
+                        },
                         Some(Err(error)) => {
                             let vote = self.vote_of(&error);
-                            self.answer = Answer { vote, next: 0, choices: Vec::new() };
+                            self.answer = Answer { vote, next: 0, words: Vec::new() };
                             self.note(error);
                             // The parent may be alive, and wait for this rank's vote in step 3. So it is informed.
                             self.send(engine, parent, now);
@@ -672,23 +679,33 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns true if `answer` is a possible answer of the ranks in `of`. Then it contains one choice for each of
-    /// these ranks, in their order in the tree. If this rank is one of them, its entry is the choice that it made.
-    fn is_valid(&self, answer: &Answer, of: Range<u32>) -> bool {
-        if self.round == Round::Opening || answer.vote != Vote::Yes {
-            return answer.vote != Vote::Again || self.round == Round::Opening;
-        }
-        let (colour, key) = match self.choice {
-            Choice::Colour(colour, key) => (colour, key),
-            Choice::Remote { .. } if of.start == 0 => return !answer.choices.is_empty(),
-            _ => return answer.choices.is_empty(),
+    /// Returns the choices in an answer of the ranks in `of`: none if the ranks choose no colours, or if there will be
+    /// no communicator. Returns `None` if these ranks cannot have sent the answer, or if it contains another choice of
+    /// this rank than the one that it made.
+    fn choices_in(&self, answer: &Answer, of: Range<u32>) -> Option<Choices> {
+        let is_possible = match (self.round, answer.vote) {
+            (Round::Choosing, Vote::Yes) => {
+                if let Some(mine) = self.mine() {
+                    let choices = Choices::from_words(&answer.words, of.len() as u32)?;
+                    let index = self.index.checked_sub(of.start).filter(|_| of.contains(&self.index));
+                    let is_kept = index.is_none_or(|index| choices.get(index) == Some(mine));
+                    return is_kept.then_some(choices);
+                }
+                let has_group = matches!(self.choice, Choice::Remote { .. }) && of.start == 0;
+                answer.words.is_empty() != has_group
+            }
+            (Round::Choosing, vote) => vote != Vote::Again,
+            (Round::Opening, _) => true,
         };
-        let mine = [u64::from(self.index), colour.unwrap_or(u64::MAX), key as u64];
-        let are_of = answer.choices.chunks(3).map(|choice| choice[0]).eq(of.clone().map(u64::from));
-        let is_whole = answer.choices.len() == 3 * of.len();
-        is_whole
-            && are_of
-            && (!of.contains(&self.index) || answer.choices.chunks(3).any(|choice| choice == mine))
+        is_possible.then(Choices::default)
+    }
+
+    /// Returns this rank's colour and key, if the ranks choose colours.
+    fn mine(&self) -> Option<Pair> {
+        match self.choice {
+            Choice::Colour(colour, key) => Some(Pair { colour: colour.unwrap_or(NO_COLOUR), key }),
+            Choice::Group(_) | Choice::Groups { .. } | Choice::Remote { .. } => None,
+        }
     }
 
     /// Merges the answer of the other group with the answer of this group.
@@ -698,23 +715,25 @@ impl Agreement {
             _ => theirs,
         };
         let choosing = self.round == Round::Choosing && theirs.vote == Vote::Yes;
-        self.answer.choices.clear();
+        self.answer.words.clear();
         if choosing {
             let size = engine.job_size();
-            let common =
-                Group::from_words(&theirs.choices, size).map(|group| group.intersection(&self.ranks));
+            let common = Group::from_words(&theirs.words, size).map(|group| group.intersection(&self.ranks));
             match common.map(|common| common.bounds()) {
                 Some(None) => {}
                 Some(Some((rank, _))) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
                 None => self.answer.vote = self.answer.vote.max(Vote::GaveUp(self.awaited())),
             }
         }
-        self.answer.merge(theirs);
+        self.answer.merge(&theirs);
+        self.answer.words = theirs.words;
     }
 
     /// Passes the decision of a round down, and acts on it.
     fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
-        for child in (0..).map_while(|number| self.child(number)) {
+        // The child with the largest subtree comes first: then the last rank is reached after as many sends, one after
+        // the other, as the tree has levels.
+        for child in (0..self.children()).rev().filter_map(|number| self.child(number)) {
             self.send(engine, child, now);
         }
         let vote = self.answer.vote;
@@ -722,8 +741,9 @@ impl Agreement {
             (Some(error), ..) => Err(error),
             (None, Round::Choosing, Vote::Yes) => match self.open(engine, now) {
                 Ok(vote) => {
+                    self.choices = Choices::default();
                     (self.round, self.step) = (Round::Opening, Step::Child(0));
-                    self.answer = Answer { vote, next: 0, choices: Vec::new() };
+                    self.answer = Answer { vote, next: 0, words: Vec::new() };
                     return;
                 }
                 Err(error) => Err(error),
@@ -792,10 +812,10 @@ impl Agreement {
         }
         let (members, remote) = match &self.choice {
             Choice::Group(group) => (Some(group.clone()), None),
-            Choice::Colour(colour, _) => (colour.and_then(|colour| self.members_of(colour)), None),
+            Choice::Colour(colour, _) => (colour.map(|colour| self.members_of(colour)), None),
             Choice::Groups { own, remote } => (Some(own.clone()), Some(remote.clone())),
             Choice::Remote { .. } => {
-                let remote = Group::from_words(&self.answer.choices, engine.job_size());
+                let remote = Group::from_words(&self.answer.words, engine.job_size());
                 let is_apart = |remote: &Group| remote.intersection(&self.ranks).is_empty();
                 let Some(remote) = remote.filter(is_apart) else {
                     return Err(engine.error_of(Vote::GaveUp(self.awaited())));
@@ -813,14 +833,8 @@ impl Agreement {
     }
 
     /// Returns the members of a colour.
-    fn members_of(&self, colour: u64) -> Option<Group> {
-        let of_colour = self.answer.choices.chunks_exact(3).filter(|choice| choice[1] == colour);
-        let mut members: Vec<(i64, u64)> = of_colour.map(|choice| (choice[2] as i64, choice[0])).collect();
-        members.sort_unstable();
-        self.ranks
-            .include(members.into_iter().filter_map(|(_, index)| u32::try_from(index).ok()))
-            .ok()
-            .flatten()
+    fn members_of(&self, colour: u64) -> Group {
+        self.ranks.pick(self.choices.indices_of(colour)).expect("each rank has one choice")
     }
 
     /// Receives the answer of a rank. Returns `None` if it has not arrived yet.
@@ -897,11 +911,12 @@ impl Agreement {
             self.number = status.tag;
             engine.agreements.numbers.insert(self.control, status.tag + 1);
         }
-        let choices = match self.choice {
+        let ranks = match self.choice {
+            // A group has at most two words for each rank.
             Choice::Remote { .. } => engine.job_size(),
             _ => self.ranks.len(),
         };
-        let longest = (HEAD + 3 * choices as usize) * size_of::<u64>();
+        let longest = (HEAD + Choices::words_max(ranks)) * size_of::<u64>();
         if status.bytes > longest {
             engine.discard(now, claimed);
             return Err(left(from, Cause::LeftContext));
@@ -1005,6 +1020,11 @@ impl Agreement {
         child.map(|child| self.world_rank(child))
     }
 
+    /// Returns the number of children.
+    fn children(&self) -> u32 {
+        (0..).find(|number| self.child(*number).is_none()).expect("a rank has at most 32 children")
+    }
+
     fn world_rank(&self, index: u32) -> WorldRank {
         let behind = self.ranks.len() - self.root;
         let index = if index < behind { index + self.root } else { index - behind };
@@ -1037,27 +1057,26 @@ fn left(rank: WorldRank, cause: Cause) -> Error {
     Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None }
 }
 
-/// The number of words of an answer without choices.
+/// The number of words of an answer before [`Answer::words`].
 const HEAD: usize = 2;
 
 impl Answer {
-    fn merge(&mut self, theirs: Self) {
+    fn merge(&mut self, theirs: &Self) {
         self.vote = self.vote.max(theirs.vote);
         self.next = self.next.max(theirs.next);
-        self.choices.extend(theirs.choices);
     }
 
     fn gave_up(rank: WorldRank) -> Self {
-        Self { vote: Vote::GaveUp(rank), next: 0, choices: Vec::new() }
+        Self { vote: Vote::GaveUp(rank), next: 0, words: Vec::new() }
     }
 
     fn to_words(&self) -> Vec<u64> {
-        [self.vote.to_word(), self.next].into_iter().chain(self.choices.iter().copied()).collect()
+        [self.vote.to_word(), self.next].into_iter().chain(self.words.iter().copied()).collect()
     }
 
     fn of(words: &[u64]) -> Option<Self> {
-        let (&[vote, next], choices) = words.split_first_chunk::<HEAD>()?;
-        Some(Self { vote: Vote::from_word(vote), next, choices: choices.to_vec() })
+        let (&[vote, next], words) = words.split_first_chunk::<HEAD>()?;
+        Some(Self { vote: Vote::from_word(vote), next, words: words.to_vec() })
     }
 }
 
@@ -1096,107 +1115,4 @@ impl Vote {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn agreement(ranks: Group, index: u32) -> Agreement {
-        Agreement {
-            ranks,
-            root: 0,
-            index,
-            control: 0,
-            tag: None,
-            number: 0,
-            choice: Choice::Group(Group::EMPTY),
-            begun_at: 0,
-            begun: Time::ZERO,
-            deadline: Time::NEVER,
-            round: Round::Choosing,
-            step: Step::Child(0),
-            answer: Answer { vote: Vote::Yes, next: 0, choices: Vec::new() },
-            incoming: None,
-            gave_up: None,
-            first: None,
-            repetitions: 0,
-            opened: None,
-            result: None,
-            is_dropped: false,
-        }
-    }
-
-    /// Each rank except the first is among the children of its parent, and the depth of the tree is the logarithm of
-    /// its size.
-    #[test]
-    fn the_tree_of_a_million_ranks_has_twenty_levels() {
-        for (n, deepest) in [(1, 0), (2, 1), (3, 1), (1000, 9), (1 << 20, 20)] {
-            let ranks = Group::range(WorldRank(5), n);
-            let mut depths = vec![0; n as usize];
-            let mut children = 0;
-            for index in 0..n {
-                let of = agreement(ranks.clone(), index);
-                let mine = of.world_rank(index);
-                if let Some(parent) = of.parent() {
-                    let parent = ranks.index(parent).unwrap();
-                    assert!(parent < index);
-                    depths[index as usize] = depths[parent as usize] + 1;
-                    let siblings = agreement(ranks.clone(), parent);
-                    assert!((0..=20).any(|number| siblings.child(number) == Some(mine)));
-                }
-                children += (0..).map_while(|number| of.child(number)).count() as u32;
-            }
-            assert_eq!(children, n - 1, "each rank has one parent");
-            assert_eq!(depths.into_iter().max(), Some(deepest));
-        }
-    }
-
-    /// The state of an agreement does not grow with the number of ranks in a range that take part.
-    #[test]
-    fn an_agreement_of_a_million_ranks_is_small() {
-        assert!(size_of::<Agreement>() < 1024, "{} bytes", size_of::<Agreement>());
-    }
-
-    #[test]
-    fn answers_are_read_as_they_were_written() {
-        for vote in [Vote::Yes, Vote::Again, Vote::GaveUp(WorldRank(7)), Vote::Exhausted] {
-            let words = Answer { vote, next: 8, choices: vec![1, 2, 3] }.to_words();
-            let read = Answer::of(&words).unwrap();
-            assert_eq!((read.vote, read.next, read.choices), (vote, 8, vec![1, 2, 3]));
-        }
-        assert!(Answer::of(&[1]).is_none());
-        assert!(Vote::Yes < Vote::Again && Vote::Again < Vote::GaveUp(WorldRank(0)));
-        assert!(Vote::GaveUp(WorldRank(9)) < Vote::Failed(WorldRank(0)));
-    }
-
-    #[test]
-    fn choices_are_those_of_the_ranks_that_answer() {
-        let mut root = agreement(Group::range(WorldRank(0), 7), 0);
-        root.choice = Choice::Colour(Some(5), -1);
-        assert_eq!([0, 1, 2].map(|number| root.below(number)), [1..2, 2..4, 4..7]);
-        let answer = |vote, choices: &[u64]| Answer { vote, next: 2, choices: choices.to_vec() };
-        let own = [0, 5, -1_i64 as u64];
-        for (choices, of, is_valid) in [
-            (&[1, 9, 9][..], 1..2, true),
-            (&[2, 9, 9, 3, u64::MAX, 0], 2..4, true),
-            (&[], 1..2, false),
-            (&[1, 9], 1..2, false),
-            (&[1, 9, 9, 1, 9, 9], 1..2, false),
-            (&[0, 5, own[2]], 1..2, false),
-            (&[2, 9, 9, 4, 9, 9], 2..4, false),
-            (&[u64::MAX, 9, 9], 1..2, false),
-            (&[own[0], own[1], own[2], 1, 9, 9], 0..2, true),
-            (&[own[0], u64::MAX, own[2], 1, 9, 9], 0..2, false),
-        ] {
-            assert_eq!(root.is_valid(&answer(Vote::Yes, choices), of), is_valid, "{choices:?}");
-        }
-        // When a rank gives up, no rank gets a communicator, so an answer without choices is valid.
-        assert!(root.is_valid(&answer(Vote::GaveUp(WorldRank(1)), &[]), 1..2));
-        assert!(!root.is_valid(&answer(Vote::Again, &[]), 1..2));
-        root.round = Round::Opening;
-        assert!(root.is_valid(&answer(Vote::Again, &[]), 1..2));
-        let mut same = agreement(Group::range(WorldRank(0), 2), 0);
-        assert!(same.is_valid(&answer(Vote::Yes, &[]), 1..2));
-        assert!(!same.is_valid(&answer(Vote::Yes, &[1, 2, 3]), 1..2));
-        same.choice = Choice::Colour(None, 0);
-        assert!(same.is_valid(&answer(Vote::Yes, &[0, u64::MAX, 0, 1, 1, 1]), 0..2));
-    }
-}
+mod tests;

@@ -3,10 +3,9 @@
 use super::*;
 use crate::agreement::{AgreementId, Choice, Progress, Proposal};
 
-/// The values that encode votes, and the absence of a colour, in the messages of an agreement.
+/// The values that encode votes in the messages of an agreement.
 const YES: u64 = 0;
 const AGAIN: u64 = 1 << 32;
-const COLOURLESS: u64 = u64::MAX;
 
 /// Begins a creation at rank 0. Its messages are in context 0, and its number is 0.
 fn begin(engine: &mut Engine<Loopback>, choice: Choice, deadline: Time) -> AgreementId {
@@ -56,15 +55,20 @@ fn a_member_that_always_wants_another_context_delays_no_deadline() {
 
 #[test]
 fn forged_choices_end_a_split_with_an_error() {
-    let mine = [0, 5, 0];
+    let rows = |rows: u64, lines: u64| rows << 32 | lines;
     for forged in [
         &[][..],
-        &[1, 5],
-        &[0, COLOURLESS, 0],
-        &[9, 5, 0],
-        &[1, 5, 0, 0, COLOURLESS, 0],
-        &[u64::MAX, 5, 0],
-        &[mine[0], mine[1], mine[2], 1, 5, 0],
+        &[rows(1, 1)],
+        &[rows(1, 1), 1, 5],
+        // The choices of another number of ranks.
+        &[rows(1, 1), 2, 5, 0, 0, 0],
+        &[rows(1, 2), 1, 5, 0, 1, 5, 0],
+        &[rows(1, 1), 0, 5, 0],
+        &[rows(0, 1), 1, 5, 0],
+        &[rows(1, 0), rows(1, 1), 1, 5, 0],
+        &[rows(u32::MAX.into(), 1), 0, 0, u32::MAX.into(), 5, 0, 0, 0],
+        &[rows(1, u32::MAX.into()), 1, 5, 0],
+        &[rows(1, 1), u64::MAX, 5, 0, 0, 0],
     ] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
@@ -82,7 +86,7 @@ fn forged_choices_end_a_split_with_an_error() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let id = begin(&mut engines[0], Choice::Group(Group::range(WorldRank(0), 2)), NEVER);
-    answer(&mut engines[1], &[YES, 2, 1, 5, 0]);
+    answer(&mut engines[1], &[YES, 2, rows(1, 1), 1, 5, 0]);
     settle(&mut engines);
     assert!(matches!(end_of(&mut engines[0], id), Some(Error::PeerFailed { .. })));
 }
