@@ -1,4 +1,4 @@
-//! A case, and its view of its job.
+//! A case, and the job in which a rank runs it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Case {
 
 /// A case's view of its job.
 pub(crate) struct Job {
-    /// All ranks of the case. Operations on it have a time-out.
+    /// The communicator of all ranks of the case. Its operations have a time-out.
     pub(crate) comm: Comm,
     /// The number of bytes in a long message.
     pub(crate) long: usize,

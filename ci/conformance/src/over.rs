@@ -277,7 +277,7 @@ impl Drop for Alarm {
 }
 
 /// Starts a thread that prints the name of a run and ends the process if the run lasts longer than [`AGE_MAX`].
-#[expect(clippy::disallowed_methods, reason = "the others wait for messages")]
+#[expect(clippy::disallowed_methods, reason = "the other threads wait for messages")]
 pub(crate) fn watch() {
     thread::spawn(|| {
         loop {

@@ -313,6 +313,6 @@ fn content(from: usize, number: usize, len: usize) -> &'static [u8] {
     &ALL[(from * 101 + number * 37) % 256..][..len]
 }
 
-/// Lengths of messages of one packet and of several.
+/// Lengths of messages that need one packet, and of messages that need several packets.
 const LENGTHS: [usize; 6] = [0, 8, 400, 800, 1500, LENGTH_MAX];
 const LENGTH_MAX: usize = 4000;

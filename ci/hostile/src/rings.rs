@@ -155,11 +155,11 @@ fn value(input: &mut Input<'_>) -> u64 {
         0 => input.u64(),
         1 => 0,
         2 => input.byte().into(),
-        // A packet of some length, as its line announces it.
+        // The word that announces a packet of some length.
         3 => u64::from(input.byte()) << 4 | 1,
-        // A long packet, a notice, a switch to another ring.
+        // A word that announces a long packet, a notice, or a switch to another ring.
         4 => 0xfffc + u64::from(input.byte() % 6),
-        // Lengths of a head and of a body.
+        // The lengths of a head and of a body, in one word.
         5 => u64::from(input.byte() % 64) << 32 | u64::from(input.u32() & 0x3fff),
         6 => 1 << (input.byte() % 64),
         _ => u64::MAX - u64::from(input.byte()),

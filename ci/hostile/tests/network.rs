@@ -109,7 +109,8 @@ fn port(seed: u32) -> OfiPort {
     OfiPort::open(&config).expect("libfabric works here")
 }
 
-/// Returns the address at which a port of this kind listens: 8 bytes that tell the kind, and a `sockaddr_in`.
+/// Returns the address at which a port over tcp listens. The address of such a port consists of 8 bytes that identify
+/// its kind, and a `sockaddr_in`.
 fn socket_address(address: &Address) -> SocketAddr {
     let &[_, _, high, low, a, b, c, d, ..] = &address.0[8..] else { panic!("{address:?}") };
     (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low])).into()

@@ -15,8 +15,8 @@ pub enum Bind {
     None,
     /// Each rank is bound to a core that no other rank has. Ranks with consecutive numbers get neighbouring cores.
     Core,
-    /// Each rank is bound to all cores of one NUMA node. Each node gets the same number of ranks, with consecutive
-    /// numbers.
+    /// Each rank is bound to all cores of one NUMA node. A node gets as many ranks as its share of the host's cores
+    /// demands, with consecutive numbers.
     Numa,
 }
 

@@ -263,7 +263,7 @@ mod tests {
                 }
             }
             assert!(channel.has_more());
-            // The messages read so far have been returned.
+            // All messages that were read so far have been returned.
             assert!(!channel.inbound.contains(&b'\n'), "{flood:?}");
         }
     }

@@ -82,7 +82,7 @@ pub enum Notice {
         at_end: bool,
     },
     /// The other ranks have given up this rank: they treat it as failed, or soon will, and its process is about to be
-    /// killed. This process must write no more results on which the others rely.
+    /// killed. This process must write no more results on which other ranks rely.
     Condemned {
         /// The reason, as a sentence.
         why: String,

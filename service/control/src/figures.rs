@@ -60,7 +60,7 @@ pub struct Awaits {
     /// For a receive whose message has not arrived: the number of unexpected messages from the peer with other tags.
     #[serde(default)]
     pub other_tags: usize,
-    /// The tag of the first of those messages.
+    /// The tag of the first unexpected message that `other_tags` counts.
     #[serde(default)]
     pub other_tag: Option<u64>,
 }

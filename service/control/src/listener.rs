@@ -101,7 +101,7 @@ impl<C> Listener<C> {
                 // fails even if no connection waits.
                 Err(_) if !self.has_waiting() => break,
                 // The system cannot accept a connection, for example because the process has no descriptor left.
-                // Closing a connection gives one back.
+                // Closing a connection gives a descriptor back.
                 Err(_) if !self.connections.is_empty() => identified.extend(self.make_room()),
                 // Accept nothing for a while: nothing reports when a descriptor is free again, and until then the
                 // socket stays readable, which would keep this process busy.
@@ -223,7 +223,7 @@ mod tests {
         identified.into_iter().map(|Identified { hello, .. }| hello).collect()
     }
 
-    /// Takes turns until this many connections have been accepted and not closed.
+    /// Takes turns until the listener has `count` connections that have been accepted and not closed.
     fn turn_until(listener: &mut Listener<()>, count: usize) {
         let now = Instant::now();
         while listener.connections.len() != count {

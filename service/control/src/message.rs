@@ -21,7 +21,7 @@ use crate::figures::{Figures, PeerStats};
 /// The comments are addressed to the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each message tells of its fields")]
+#[expect(missing_docs, reason = "the comment of each variant describes its fields")]
 pub enum ToAgent {
     /// The first message: start the ranks of this plan.
     Start(Plan),
@@ -66,7 +66,7 @@ impl ToAgent {
 /// A message from a host's agent to the coordinator.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each message tells of its fields")]
+#[expect(missing_docs, reason = "the comment of each variant describes its fields")]
 pub enum FromAgent {
     /// This rank could not be started; no rank of this agent is left running.
     NotStarted { rank: u32, errno: i32 },
@@ -214,7 +214,7 @@ pub const WHY_BYTES_MAX: usize = 1024;
 /// A message from a rank to its agent, or to its rendezvous. In the comments, "I" is the rank.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each message tells of its fields")]
+#[expect(missing_docs, reason = "the comment of each variant describes its fields")]
 pub enum FromRank {
     /// My port has this address.
     Publish { address: Vec<u8> },
@@ -239,7 +239,7 @@ pub enum FromRank {
 /// A message from an agent, or from a rendezvous, to a rank. The comments are addressed to the rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each message tells of its fields")]
+#[expect(missing_docs, reason = "the comment of each variant describes its fields")]
 pub enum ToRank {
     /// The answer to [`FromRank::Request`], or the address of a restarted rank.
     Address(Whereabouts),

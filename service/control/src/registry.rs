@@ -154,7 +154,7 @@ impl Registry {
         }
     }
 
-    /// Returns the incarnation of a rank of this agent that runs, or that ran last.
+    /// Returns the running incarnation of a rank of this agent, or the last incarnation if none runs.
     pub fn incarnation(&self, rank: u32) -> u32 {
         self.members[rank as usize].incarnation
     }
@@ -389,8 +389,8 @@ impl Registry {
     }
 }
 
-/// The largest number of restarts of a rank of another host of which a rank of this agent may know while the agent does
-/// not.
+/// The largest number of restarts of one rank of another host of which this agent is not informed yet, although its own
+/// ranks may know of them.
 const INCARNATIONS_AHEAD: u32 = 8;
 
 /// True if the unreported ends must be reported without delay.

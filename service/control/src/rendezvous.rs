@@ -59,7 +59,7 @@ pub struct Server {
     size: u32,
     secret: Secret,
     detection: Duration,
-    /// The longest time that each rank waits for the others.
+    /// The longest time for which a rank waits for the other ranks.
     patience: Duration,
     listener: Listener<()>,
     members: BTreeMap<u32, Member>,
@@ -360,7 +360,8 @@ fn now() -> Instant {
 /// Number of missing ranks that the error names.
 const MISSING_NAMED_MAX: usize = 16;
 
-/// The pause after a report of ends, for each message of the report. A report that is not urgent waits for its end.
+/// The pause after a report of ends, for each message of the report. A later report that is not urgent waits until the
+/// pause is over.
 const PAUSE_EACH: Duration = Duration::from_micros(100);
 
 #[cfg(test)]

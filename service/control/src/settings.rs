@@ -24,7 +24,7 @@ pub struct Settings {
     pub transport: Option<String>,
     /// The selected interface for libfabric, if any.
     pub interface: Option<String>,
-    /// The choice, if any, whether a message from the network wakes a sleeping rank.
+    /// True if a message from the network wakes a sleeping rank. `None` leaves that choice to the library.
     pub network_wakes: Option<bool>,
     /// The number of lanes of each rank.
     pub lanes: usize,
@@ -33,7 +33,7 @@ pub struct Settings {
     remote_shell: String,
     /// The time within which a dead host must be detected.
     pub detection: Duration,
-    /// The time for which a rank waits for the others when it joins.
+    /// The time for which a joining rank waits for the other ranks.
     pub join_timeout: Duration,
     origins: HashMap<&'static str, Origin>,
 }
@@ -478,8 +478,8 @@ pub const LANES_MAX: usize = 64;
 /// The default remote shell.
 pub const REMOTE_SHELL_DEFAULT: &str = "ssh -o BatchMode=yes";
 
-/// The default time for which a rank waits for the others. It is longer than the last host of a job needs to fetch a
-/// container.
+/// The default time for which a joining rank waits for the other ranks. The last host of a job can fetch a container in
+/// this time.
 const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// The value by which a user leaves a choice to the library.

@@ -51,8 +51,8 @@ pub struct Place {
     pub host: u32,
     /// The number of hosts of the job.
     pub hosts: u32,
-    /// The number of ranks that share the processors of this rank: all ranks on its host, unless they are bound to
-    /// cores.
+    /// The number of ranks that share the processors of this rank, itself included: all ranks on its host, or if ranks
+    /// are bound, the ranks that are bound to the same processors.
     pub neighbours: u32,
     /// The address of this host on the connection to the launcher, if the launcher is on another host.
     pub address: Option<IpAddr>,

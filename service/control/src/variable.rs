@@ -8,10 +8,11 @@ pub const RANK: &str = "SAMITE_RANK";
 pub const SIZE: &str = "SAMITE_SIZE";
 /// The job's name.
 pub const JOB: &str = "SAMITE_JOB";
-/// The transport that the user selected. Of the variables that `samite run` sets, a user may set only this one.
+/// The transport that the user selected. A user may set this variable too, unlike all other variables that `samite run`
+/// sets.
 pub const TRANSPORT: &str = "SAMITE_TRANSPORT";
 
-/// The launcher to join, if detection finds several or none.
+/// The launcher to join, if the environment contains the variables of several launchers or of none.
 pub const LAUNCHER: &str = "SAMITE_LAUNCHER";
 
 /// Host and port of the rendezvous, for ranks without a launcher.

@@ -1,4 +1,5 @@
-//! The agent of a host: starts its ranks, knows their addresses, and reports the end of each to the others.
+//! The agent of a host: starts the host's ranks, knows their addresses, and reports the end of a rank to the other
+//! ranks.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -68,7 +69,7 @@ struct Agent {
     registry: Registry,
     plan: Plan,
     place: Place,
-    /// The cores of each rank, if ranks are bound.
+    /// The slot of each rank, if ranks are bound.
     slots: Vec<Slot>,
     /// The streams of the output forwarders. A forwarder closes its stream when it has forwarded all output, and the
     /// stream is then removed here.
@@ -370,7 +371,7 @@ impl Agent {
         let slot = self.slots.get((number - self.first) as usize);
         match Rank::start(&self.plan, number, incarnation, &self.place, slot) {
             Ok((rank, stdout, stderr)) => {
-                // The other ranks must learn of the end of the failed incarnation before they learn of the next one.
+                // The end of the failed incarnation must be reported before the next incarnation.
                 self.registry.report();
                 self.registry.restart(number);
                 *self.rank(number) = Rank { restarts, ..rank };

@@ -38,7 +38,7 @@ pub(super) struct AgentHandle {
 pub(super) enum AgentConnection {
     /// The agent has not connected yet.
     Awaited,
-    /// The agent is connected. `beat` is used over a network: the interval of heartbeats, and the time of the next.
+    /// The agent is connected. Over a network, `beat` is the interval of heartbeats and the time of the next heartbeat.
     Up { channel: Channel, beat: Option<(Duration, Instant)> },
     /// The agent has reported that it has finished.
     Done,

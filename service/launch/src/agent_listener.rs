@@ -131,7 +131,7 @@ pub(super) fn routes(remote: &Remote, options: &Options) -> Result<Vec<Route>, L
     Ok(placed.map(|(host, ranks)| (host.clone(), ranks, addresses(&host.name))).collect())
 }
 
-/// Listens on all addresses, unless one is given.
+/// Listens at `address`, or at all addresses of this host if it is `None`.
 fn listen(address: Option<IpAddr>) -> io::Result<Listener<Nonce>> {
     let listener = match address {
         Some(address) => TcpListener::bind((address, 0)),

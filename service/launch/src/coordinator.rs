@@ -114,7 +114,7 @@ struct Coordinator {
     /// failure.
     ends_at: Option<Instant>,
     is_ending: bool,
-    /// The exit code of the first failure, once it is decided.
+    /// The exit code of the first failure, or of another event that counts as one; `None` before such an event.
     code: Option<u8>,
     /// The exit code of a job that a time-out or a second interrupt has ended.
     forced: Option<u8>,
@@ -347,7 +347,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Reports the ends of ranks to all agents except the one at `index`.
+    /// Reports the ends of ranks to all agents except the agent at `index`.
     fn spread(&mut self, index: usize, exits: Vec<RankExit>) -> Result<(), LaunchError> {
         for RankExit { rank, incarnation, ending, .. } in &exits {
             let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
@@ -361,7 +361,7 @@ impl Coordinator {
         self.tell_others(index, &ToAgent::Ended(exits))
     }
 
-    /// Sends a message to all agents except the one at `index`.
+    /// Sends a message to all agents except the agent at `index`.
     fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
         let mut others = self.agents.iter_mut().enumerate().filter(|(other, _)| *other != index);
         others.try_for_each(|(_, agent)| agent.send(message))

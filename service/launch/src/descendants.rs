@@ -1,4 +1,4 @@
-//! Kills every process below this one.
+//! Kills all descendants of this process.
 
 use std::{fs, io};
 

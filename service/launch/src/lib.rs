@@ -111,7 +111,7 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Start each line of output with the rank that wrote it.
     pub prefix: bool,
-    /// The destination of statistics at the end, if wanted.
+    /// The destination of statistics at the end of the job; `None` for no statistics.
     pub stats: Option<Stats>,
     /// The consequence of a rank's failure for the other ranks.
     pub on_failure: OnFailure,

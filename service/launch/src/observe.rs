@@ -315,7 +315,8 @@ impl StatusServer {
         self.visitors.len() + over > before
     }
 
-    /// Returns the time since which the first of the waiting observers waits for an answer.
+    /// Returns the time at which the observer connected that has waited longest for an answer; `None` if no observer
+    /// waits.
     pub(super) fn waiting_since(&self) -> Option<Instant> {
         self.visitors.iter().filter(|visitor| !visitor.is_answered).map(|visitor| visitor.came).min()
     }

@@ -43,7 +43,7 @@ impl Place {
     ///
     /// # Errors
     /// The errors of mkdir(2), if the directory does not exist and cannot be created. Otherwise the errors of
-    /// [`open`](Self::open), as the source of the returned error.
+    /// [`open`](Self::open), as the source of the returned error, or `NotFound` if the directory was removed meanwhile.
     pub(super) fn make(path: &Path) -> io::Result<Place> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),

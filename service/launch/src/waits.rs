@@ -37,7 +37,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     if cycles.len() > CYCLES_MAX {
         let _ = write!(text, "\n  and {} more cycles", cycles.len() - CYCLES_MAX);
     }
-    // Ranks in cycles first, then the others, the longest wait first.
+    // List the ranks in cycles first. The other ranks follow, the longest wait first.
     let mut order: Vec<u32> = cycles.into_iter().flatten().collect();
     let mut others: Vec<u32> = waiting.keys().copied().filter(|rank| !order.contains(rank)).collect();
     others.sort_by_key(|rank| std::cmp::Reverse(waiting[rank].age_ns));

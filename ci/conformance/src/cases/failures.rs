@@ -1,4 +1,4 @@
-//! Ranks that end: every operation of the other ranks with them ends too.
+//! Ranks that end: every operation that another rank has with them ends too.
 
 use samite::{Error, Rank, Source, Tag};
 

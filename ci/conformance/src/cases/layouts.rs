@@ -108,13 +108,13 @@ pub(crate) fn add(cases: &mut Cases) {
     packing(cases);
 }
 
-/// Returns an array in which each element contains the number of its place.
+/// Returns an array in which each element is its own index.
 fn numbered() -> Vec<u16> {
     (0..ARRAY as u16).collect()
 }
 
-/// Returns the array after a receive into a layout: the selected elements contain the numbers of their places, and the
-/// other elements are untouched.
+/// Returns the array after a receive into a layout: each selected element is its own index, and the other elements are
+/// untouched.
 fn received(way: Way) -> Vec<u16> {
     let mut array = vec![UNTOUCHED; ARRAY];
     way.selects.iter().for_each(|&place| array[usize::from(place)] = place);

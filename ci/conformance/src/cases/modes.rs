@@ -5,7 +5,7 @@ use samite::{BUFFERED_OVERHEAD, CancelToken, Comm, Error, Failed, Mode, Rank, So
 use crate::case::{Cases, Job, SHORT, bytes, expect, expect_error, until};
 use crate::cases::transfers::{SENDS, SIZES, SendBy};
 
-/// The tag of messages by which a rank tells the other about the state of a case.
+/// The tag of messages by which a rank informs the other rank about the state of a case.
 const GO: u64 = 1;
 
 pub(crate) fn add(cases: &mut Cases) {

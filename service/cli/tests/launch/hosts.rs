@@ -20,8 +20,8 @@ fn job(scratch: &Scratch, arguments: &str, script: &str) -> Job {
     job
 }
 
-/// Sorts the job's processes whose command line has `word` in second place by id, and returns the one at index
-/// `number`.
+/// Finds the job's processes whose second word on the command line is `word`, sorts their ids, and returns the id at
+/// index `number`.
 fn process(job: &Running, word: &str, number: usize) -> Pid {
     let mut found: Vec<Pid> = job.pids().into_iter().filter(|&pid| command_line(pid)[1] == word).collect();
     found.sort_by_key(|pid| pid.as_raw_nonzero());

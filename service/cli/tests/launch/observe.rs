@@ -71,7 +71,7 @@ fn a_profile_tells_what_was_exchanged() {
         Rank(1) => {
             world.recv(&mut vec![0_u8; LONG], Rank(0), 2).unwrap();
             world.recv(&mut [0_u8; 0], Rank(0), 3).unwrap();
-            // The short messages have arrived before the long one, and were not expected.
+            // The short messages have arrived before the long message, so they are unexpected.
             for _ in 0..3 {
                 world.recv(&mut [0_u8; 100], Rank(0), 1).unwrap();
             }

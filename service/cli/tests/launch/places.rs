@@ -42,7 +42,7 @@ fn pretend(place: &Path, answer: impl Fn(UnixStream) + Send + 'static) -> Sender
 
 const NAME: &str = "00000000000000ab";
 
-/// Returns the answer of a job whose every text contains control sequences for terminals.
+/// Returns the answer of a job in which every text contains control sequences for terminals.
 fn answer() -> String {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J\u{202e}\r\nsamite: a line of another";
     let figures = json!({
@@ -131,7 +131,7 @@ fn a_directory_that_others_may_use_is_not_looked_in() {
 fn a_directory_of_another_user_is_not_looked_in_and_nothing_there_is_removed() {
     let scratch = Scratch::new("owner");
     let place = place(&scratch);
-    // A stale socket. If it were this user's, it would be removed.
+    // This socket is stale. In a directory that is trusted, it would be removed.
     let stale = place.join("00000000000000cd.sock");
     drop(UnixListener::bind(&stale).unwrap());
     let _job = answering(&place);

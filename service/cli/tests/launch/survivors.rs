@@ -61,7 +61,7 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     comm.send(&[1_u8], Rank(2), 8).unwrap();
-    // The first message is long, since a short one would be sent before rank 2 dies, and its send would succeed.
+    // The first message is long, since a short message would be sent before rank 2 dies, and its send would succeed.
     for (round, length) in [1 << 20, 8, 20_000, 1 << 20].into_iter().enumerate() {
         let begin = now();
         let error = around(comm, length, 9).unwrap_err();

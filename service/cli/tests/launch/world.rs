@@ -261,7 +261,7 @@ fn who_ends_before_it_joins_is_heard_of_too() {
     println!("\nheard of it");
 }
 
-/// Returns the error of joining the job of this test.
+/// Returns the error with which this process is refused as a rank of the test's job.
 fn refusal() -> BootstrapError {
     match samite::init() {
         Err(InitError::Bootstrap(error)) => error,

@@ -69,7 +69,7 @@ fn the_table_has_all_public_calls() {
             let rest = &line[at + "fn samite::".len() + owner.len()..];
             let Some((generics, method)) = rest.split_once("::") else { continue };
             let method: String = method.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            // The methods of these traits are not in the table.
+            // Methods of traits are not in the table. They have these names.
             if (generics.is_empty() || generics.starts_with('<'))
                 && !["drop", "fmt", "clone", "default", "poll", "deref", "deref_mut"]
                     .contains(&method.as_str())
@@ -148,7 +148,7 @@ fn in_threads(comm: &Comm, situation: Situation, event: impl FnOnce()) {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    // Dropping the scope would wait for the threads.
+                    // End the process, because a return from here would wait for the threads.
                     println!("\n{situation:?}: these do not end: {waiting:?}");
                     std::process::exit(1);
                 }

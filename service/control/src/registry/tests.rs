@@ -60,7 +60,7 @@ fn a_job_costs_each_rank_the_same_few_messages() {
     for rank in 1..64 {
         say(&mut registry, rank, FromRank::Request { rank: 0 });
     }
-    // Half of them leave before the first report, the others before the second.
+    // Half of the ranks leave before the first report, and the other half before the second report.
     for half in [32..64, 0..32] {
         half.for_each(|rank| say(&mut registry, rank, FromRank::Leave));
         registry.report();
@@ -132,7 +132,7 @@ fn a_failure_counts_after_a_leaving_that_was_not_announced() {
     assert_eq!(reported(&mut registry), news(&failed));
     assert!(registry.has_left(1) && !registry.has_left(0));
 
-    // Rank 0 is not restarted after all; the registry reports this once.
+    // The restart of rank 0 is cancelled twice. The registry reports that once.
     registry.cancel_restart(0);
     registry.cancel_restart(0);
     assert_eq!(reported(&mut registry), news(&exit(0, KILLED)));

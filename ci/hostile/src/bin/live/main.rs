@@ -293,7 +293,7 @@ impl<'a> Stage<'a> {
 struct Attacker(Child);
 
 impl Attacker {
-    /// Kills the attacker, which must not have exited by itself.
+    /// Kills the attacker. Returns an error if it has exited by itself.
     fn end(mut self, what: &str) -> Outcome {
         if let Some(status) = self.0.try_wait()? {
             return Err(format!("the attacker {what} has ended: {status}").into());

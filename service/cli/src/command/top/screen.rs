@@ -14,7 +14,7 @@ pub(super) struct Screen {
     pub(super) view: View,
     /// Indices into the view's rows, in display order.
     pub(super) order: Vec<usize>,
-    /// The index of the sort column. The index after that of the last column stands for the state.
+    /// The index of the sort column. The number of columns, which is no column's index, stands for the state.
     pub(super) column: usize,
     /// True if the largest value comes first.
     pub(super) descends: bool,
