@@ -67,7 +67,7 @@ impl Seen {
 
 /// Returns a packet of `rank` with the right incarnation and `sequence`, and with the errors that `input` selects.
 /// `rank` is also the number by which the receiver knows that peer. The packet never claims another rank's identity and
-/// incarnation: a member that knows the secret and does so cannot be distinguished from that rank.
+/// incarnation: a member that knows the secret and claims both cannot be distinguished from that rank.
 pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u32) -> Vec<u8> {
     let choice = input.byte();
     let (protocol, kind, body) = match choice % 16 {

@@ -42,8 +42,9 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or 128
-    /// + signal. A panic has Rust's code 101, even if the process has not exited, and a lost rank has 255.
+    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or the
+    /// signal's number and 128. A panic has Rust's code 101, even if the process has not exited. A rank that is gone or
+    /// lost has 255.
     pub fn exit_code(&self) -> u8 {
         match *self {
             Ending::Left => 0,

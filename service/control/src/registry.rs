@@ -161,7 +161,7 @@ impl Registry {
 
     /// Notes that a rank of this agent has ended. `returns` is true if it is restarted. Only the first end of an
     /// incarnation counts, with two exceptions: a failure also counts if the rank was reported as left without having
-    /// announced that it leaves; and the same failure counts again if it cancels the restart.
+    /// announced that it leaves; and the same failure counts again if it is reported again without a restart.
     pub fn end(&mut self, rank: u32, ending: Ending, returns: bool) {
         let member = &self.members[rank as usize];
         if !member.has_left {

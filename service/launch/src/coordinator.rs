@@ -39,7 +39,7 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 /// that failed (128 + signal if it was killed), or 0 if no rank failed. [`ExitCodeOf::Rank0`] selects the exit code of
 /// rank 0.
 ///
-/// Other events have a code of their own. With the default, the first of such an event and a failure counts:
+/// Other events have a code of their own. If such an event comes before the first failure, its code counts instead:
 /// - 1 if the output of the ranks could not be written;
 /// - 128 + signal if a signal ended the job before all agents had connected, or after they had ended.
 ///
@@ -424,7 +424,7 @@ impl Coordinator {
         }
     }
 
-    /// Reports to the user that a rank has given up another rank. Reports nothing if the job ends, or if the given up
+    /// Reports to the user that a rank has given up another rank. Reports nothing if the job ends, or if the given-up
     /// incarnation has ended, because that end is the cause, and is reported anyway. Only counts the verdict if many
     /// have been reported.
     fn report_verdict(&mut self, given_up: &GivenUp) {
@@ -656,8 +656,8 @@ impl Coordinator {
     }
 }
 
-/// Opens the socket for observers. Returns `None` if no directory can be used for it. If the reason is that other users
-/// can access the last of the possible directories, prints a message, since another user may have caused that.
+/// Opens the socket for observers. Returns `None` if no directory can be used for it. Prints a message if the last of
+/// the possible directories is not trusted, since another user may have caused that.
 fn open_status_server(job: JobId) -> Option<StatusServer> {
     let error = match StatusServer::open(job) {
         Ok(status_server) => return Some(status_server),

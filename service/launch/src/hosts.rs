@@ -12,7 +12,7 @@ pub struct Host {
     pub name: String,
     /// The largest number of ranks on this host. If no host of the job has such a limit, the ranks are distributed
     /// evenly, and the numbers of two hosts differ by at most one. If some hosts have a limit, a host without a limit
-    /// takes one rank.
+    /// takes at most one rank.
     pub slots: Option<u32>,
 }
 

@@ -304,8 +304,8 @@ impl StatusServer {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // For example, the process has no descriptor left. The system does not report when one is free again,
-                // and until then the socket stays readable, which would keep this process busy.
+                // For example, the process has no descriptor left. The system does not report when a descriptor is free
+                // again, and until then the socket stays readable, which would keep this process busy.
                 Err(_) => self.shut_until = Some(now + SHUT_FOR),
             }
         }

@@ -116,7 +116,7 @@ impl Rank {
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(process) = self.process {
             // The process has not been waited for, so the id of its group has not been reused. If the program runs as
-            // another user, the system may refuse the signal. The other ranks get it all the same.
+            // another user, the system may refuse the signal. The other ranks get the signal all the same.
             let _ = kill_process_group(process, signal);
         }
     }

@@ -11,9 +11,9 @@ use samite_control::printable::printable;
 /// Prints a message, with control characters for terminals escaped, and with one write so that no other output
 /// comes between its words. Returns after [`SAY_MAX`] at the latest.
 ///
-/// A thread writes it: standard error may be a pipe or a terminal whose reader has stopped, and a launcher that waits
-/// for that reader would neither notice failures nor obey signals. A message that is not read in time is printed when
-/// it is read. If [`UNFINISHED_MAX`] messages are not read, later messages are dropped.
+/// A thread writes the message: standard error may be a pipe or a terminal whose reader has stopped, and a launcher
+/// that waits for that reader would neither notice failures nor obey signals. A message that is not read in time is
+/// printed when it is read. If [`UNFINISHED_MAX`] messages are not read, later messages are dropped.
 ///
 /// The caller must have blocked the signals that it reads from a descriptor. The thread inherits the blocked signals,
 /// and so takes none of them away from the descriptor.
