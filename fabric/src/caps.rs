@@ -14,18 +14,20 @@ pub struct Caps {
     /// copy at the same time, it is less than `packet_max`: the room between the two holds several such packets, so
     /// that the sender can be ahead of the receiver. From 512 to `packet_max`.
     pub fragment_max: usize,
-    /// The longest packet for [`Port::send_zcopy`](crate::Port::send_zcopy), bytes of head and body; 0 where
-    /// there is none.
+    /// The largest number of bytes, of head and body, in a packet for [`Port::send_zcopy`](crate::Port::send_zcopy). It
+    /// is 0 if the port lacks this call.
     pub zcopy_max: usize,
-    /// The longest one-sided operation, bytes; 0 where there is none.
+    /// The largest number of bytes of a one-sided operation. It is 0 if the port has no such operations.
     pub rma_max: usize,
-    /// The longest [`Port::put_bytes`](crate::Port::put_bytes), bytes; 0 where there is none.
+    /// The largest number of bytes for [`Port::put_bytes`](crate::Port::put_bytes). It is 0 if the port lacks this
+    /// call.
     pub put_bytes_max: usize,
-    /// The longest [`Port::get_bytes`](crate::Port::get_bytes), bytes; 0 where there is none.
+    /// The largest number of bytes for [`Port::get_bytes`](crate::Port::get_bytes). It is 0 if the port lacks this
+    /// call.
     pub get_bytes_max: usize,
-    /// The most parts of one [`Port::put_v`](crate::Port::put_v); 0 where there is none.
+    /// The largest number of parts for [`Port::put_v`](crate::Port::put_v). It is 0 if the port lacks this call.
     pub iov_max: usize,
-    /// Largest number of one-sided operations outstanding at once, over all peers.
+    /// The largest number of one-sided operations that may be outstanding at once, over all peers.
     pub rma_depth: usize,
     /// The memory that [`Port::put`](crate::Port::put) writes.
     pub put: Reach,
@@ -35,7 +37,8 @@ pub struct Caps {
     pub change: Reach,
     /// True if one-sided operations proceed while their target does not poll.
     pub passive: bool,
-    /// Bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries; 0 where there is none.
+    /// The number of bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries. It is 0 if the port
+    /// lacks this call.
     pub immediate_bits: u32,
     /// The orderings that hold, per pair of peers.
     pub order: Order,

@@ -234,7 +234,8 @@ mod tests {
         }
     }
 
-    /// A copy must preserve the vector registers of its caller. Only an optimized build keeps values there.
+    /// A copy must preserve the vector registers of its caller. Only an optimized build keeps values in these
+    /// registers, so only there can this test fail.
     #[test]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn a_caller_keeps_its_vectors() {

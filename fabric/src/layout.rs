@@ -36,7 +36,7 @@ pub struct Form {
 #[derive(Clone, Debug)]
 enum Disjoint {
     Yes,
-    /// Not known yet when the form is made. The answer is computed from all blocks when it is first needed.
+    /// The answer is not known when the form is made. It is computed from all blocks when it is first needed.
     Asked(OnceLock<bool>),
 }
 
@@ -352,7 +352,7 @@ impl<'a> Writable<'a> {
     /// Returns the bytes if they are contiguous.
     ///
     /// # Errors
-    /// Returns itself if they are not.
+    /// Returns this value if they are not contiguous.
     #[inline(always)]
     pub fn into_slice(self) -> Result<&'a mut [u8], Self> {
         if self.form.is_none() { Ok(self.bytes) } else { Err(self) }

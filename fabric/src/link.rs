@@ -662,8 +662,8 @@ impl Link {
         fence || self.quarantine.bytes() < self.config.quarantine_max
     }
 
-    /// Returns the number of regions, since the start, that a port still held when their operation was over. Also
-    /// returns the number of bytes that ports hold in this way now.
+    /// Returns the number of regions, since the start, that a port still held when their operation was over. The second
+    /// number is the number of bytes that ports hold in this way now.
     #[must_use]
     pub fn quarantined(&self) -> (u64, u64) {
         (self.quarantine.count, self.quarantine.bytes())
@@ -771,7 +771,7 @@ pub mod control {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Hello {
-    /// Known to the ranks of one job only.
+    /// The job's secret, which only the ranks of the job know.
     pub secret: [u8; 16],
     /// The incarnation that the sender means to reach, or 0 if the sender does not know it.
     pub to_incarnation: U32,

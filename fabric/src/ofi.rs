@@ -103,9 +103,9 @@ pub struct OfiConfig {
     pub receive_buffers: u32,
     /// Buffers for packets that are too long to be injected, until they have been sent; each is `packet_max` bytes.
     pub send_buffers: u32,
-    /// Largest number of one-sided operations in flight.
+    /// The largest number of one-sided operations in flight.
     pub operations_max: usize,
-    /// Largest number of peers resolved over the life of the port.
+    /// The largest number of peers resolved over the life of the port.
     pub peers_max: usize,
     /// True if the port should have a descriptor that wakes a sleeper. Some providers offer none. The descriptor makes
     /// every packet more expensive: with it, tcp at 1.17 uses epoll(7) instead of poll(2), and epoll takes a quarter of
@@ -588,10 +588,10 @@ impl Buffers {
     }
 }
 
-/// Limit for buffers or operations of one kind.
+/// The limit for buffers or operations of one kind.
 const SLOTS_MAX: u32 = 1 << 20;
 
-/// Limit for the bytes of buffers of one kind.
+/// The limit for the bytes of buffers of one kind.
 const BUFFERS_MAX: u64 = 4 << 30;
 
 /// The least value of [`OfiConfig::packet_max`]: every port must carry packets of this length.
@@ -616,9 +616,9 @@ pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(|(name, _)| samite_os::env::get(name).is_none())
 }
 
-/// Sets the variables of [`environment`] for this process. Does nothing if the program already has a second thread,
-/// because then the environment cannot be changed safely; ports also work without these variables. Call it before
-/// anything starts a thread.
+/// Sets the variables of [`environment`] for this process. The call does nothing if the program already has a second
+/// thread, because then the environment cannot be changed safely. Ports also work without these variables. Call it
+/// before anything starts a thread.
 pub fn settle_environment() {
     for (name, value) in environment() {
         let _ = samite_os::env::set_while_alone(name, value);

@@ -53,8 +53,8 @@ pub trait Port {
     /// Returns the address by which others reach this port. Only ports of the same kind can interpret it.
     fn address(&self) -> Address;
 
-    /// Returns the id of the peer that listens at `address`. Sends nothing and never waits: the path is built at first
-    /// use.
+    /// Returns the id of the peer that listens at `address`. The call sends nothing and never waits: the path is built
+    /// at first use.
     ///
     /// # Errors
     /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if
@@ -141,8 +141,8 @@ pub trait Port {
     /// The errors of [`Port::put`]; [`PortError::Unsupported`] if [`Caps::get`] is [`Reach::None`](crate::Reach::None).
     fn get(&mut self, to: PeerId, into: Local, from: Remote, op: OpId) -> Result<Post, PortError>;
 
-    /// Reads the peer's memory into any memory, within the call: returns [`Post::Over`] or [`Post::Again`]. At most
-    /// [`Caps::get_bytes_max`] bytes, on ports where the processor reaches the peer's memory.
+    /// Reads the peer's memory into any memory, within the call: returns [`Post::Over`] or [`Post::Again`]. Only ports
+    /// on which the processor reaches the peer's memory have this call. It reads at most [`Caps::get_bytes_max`] bytes.
     ///
     /// # Errors
     /// The errors of [`Port::get`]; [`PortError::Refused`] if the peer refuses key, right or bounds: then the contents
@@ -301,7 +301,7 @@ pub trait Sink {
     /// A peer's [`Port::put_imm`] is visible in local memory.
     fn notified(&mut self, immediate: u64);
 
-    /// The port will not reach this peer again. Not every port can detect this; none reports it falsely.
+    /// The port will not reach this peer again. Not every port can detect this, but no port reports it falsely.
     fn peer_lost(&mut self, peer: PeerId);
 }
 
@@ -325,7 +325,7 @@ pub trait Body {
     /// Copies all bytes. Call it only once, because a port may release the memory of bytes that were copied.
     ///
     /// # Panics
-    /// If `into` has another length.
+    /// If the length of `into` is not [`Body::len`].
     #[inline]
     fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len(), "a body is copied whole");
@@ -409,7 +409,7 @@ pub fn gather(head: &[u8], body: &(impl Body + ?Sized)) -> Vec<u8> {
 pub enum Post {
     /// Accepted. If the call carries an [`OpId`], its completion follows.
     Done,
-    /// No room now; nothing happened. Poll, then call again.
+    /// The port has no room now, and nothing has happened. Poll, then call again.
     Again,
     /// The operation succeeded within the call; no completion follows. One-sided operations end in this way on ports
     /// where the processor moves the bytes. If such an operation fails, the call returns [`Post::Done`], and the
@@ -547,7 +547,7 @@ impl Change {
 pub enum Changed {
     /// Accepted: [`Sink::changed`] follows, or [`Sink::completed`] with a failure.
     Done,
-    /// No room now; nothing happened. Poll, then call again.
+    /// The port has no room now, and nothing has happened. Poll, then call again.
     Again,
     /// The word was changed within the call. This is its former value.
     Over(u64),

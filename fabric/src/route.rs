@@ -401,7 +401,7 @@ impl Port for Route {
         Ok(events)
     }
 
-    /// Checks only shared memory, where that takes hardly any time.
+    /// Checks only shared memory, where the check takes hardly any time.
     #[inline(always)]
     fn has_packet(&self) -> bool {
         self.shm.as_ref().is_some_and(|shm| shm.port.has_packet())
@@ -431,7 +431,7 @@ impl Port for Route {
         all
     }
 
-    /// Arms all ports, or none of them if one of them cannot be left alone.
+    /// Arms all ports. If one of them cannot be left alone, no port stays armed.
     fn arm(&mut self) -> Sleep {
         let mut sleep = Sleep::UntilReadable;
         for path in Path::ALL {

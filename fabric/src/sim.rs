@@ -2,10 +2,10 @@
 //!
 //! [`Net`] is the network with its virtual clock, which stands still until [`Net::advance`] moves it to the next event.
 //! [`Net::start`] gives a rank its [`SimPort`]. Messages cost time by the LogGP model ([`Costs`]) plus a delay drawn
-//! from the seed. They overtake one another as far as the claimed [`Caps::order`](crate::Caps::order) allows: packets
-//! of one pair never, everything else freely unless an order is claimed. The memory of an operation is read and written
-//! at any time at which a provider might do so, also late. So a protocol that reuses memory too early sends or sees
-//! wrong bytes, and tests detect that.
+//! from the seed. They overtake one another as far as the claimed [`Caps::order`](crate::Caps::order) allows. Packets
+//! of one pair never overtake one another. Any other operations may, unless their order is claimed. The memory of an
+//! operation is read and written at any time at which a provider might do so, also late. So a protocol that reuses
+//! memory too early sends or sees wrong bytes, and tests detect that.
 //!
 //! The caller injects faults: it kills, pauses and restarts ranks, and cuts pairs of ranks off from each other. One
 //! seed with the same calls gives one run: [`Net::trace_hash`] shows if two runs were the same.
@@ -64,8 +64,8 @@ impl Net {
         lock(&self.0).address(rank)
     }
 
-    /// Starts an incarnation of `rank` and returns its port. Ends the previous incarnation, if there is one, whose
-    /// messages may still be under way.
+    /// Starts an incarnation of `rank` and returns its port. If there is a previous incarnation, this call ends it, but
+    /// messages from and to it may still be under way.
     #[must_use]
     pub fn start(&self, rank: u32) -> SimPort {
         let caps = lock(&self.0).config.caps.clone();

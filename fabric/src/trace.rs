@@ -1,4 +1,5 @@
-//! Events for `tracing`, with the feature of that name. Without it the events and their fields compile to nothing.
+//! Events for the crate `tracing`, if the feature `tracing` is on. Without the feature, the events and their fields
+//! compile to nothing.
 
 /// Emits an event of the target `samite`, of this level, if the calling crate has the feature `tracing`.
 #[doc(hidden)]

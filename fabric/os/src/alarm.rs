@@ -43,8 +43,8 @@ impl Alarm {
         Ok(AlarmName { fd: self.0.as_raw_fd() as u32, inode: self.0.metadata()?.ino() })
     }
 
-    /// Opens another process's alarm. Needs the right to read that process's state (PTRACE_MODE_READ in
-    /// ptrace(2)).
+    /// Opens another process's alarm. This process needs the right to read the other process's state (PTRACE_MODE_READ
+    /// in ptrace(2)).
     ///
     /// # Errors
     /// If this process does not have that right, or the other process has closed the alarm.
@@ -60,8 +60,8 @@ impl Alarm {
         let _ = (&self.0).write(&[0]);
     }
 
-    /// Makes the descriptor unreadable, unless the alarm is rung meanwhile. Reads at most the capacity of a pipe, so
-    /// that a process that rings without end does not keep the caller busy.
+    /// Makes the descriptor unreadable, unless the alarm is rung meanwhile. The call reads little more than a full pipe
+    /// contains, so that a process that rings without end does not keep the caller busy.
     pub fn silence(&self) {
         let mut rings = [0; 256];
         for _ in 0..=PIPE_BYTES / rings.len() {

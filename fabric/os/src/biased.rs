@@ -52,7 +52,8 @@ pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
     /// A thread holds this mutex while it is inside without the bias, and while it changes the bias.
     mutex: Mutex<()>,
-    /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this.
+    /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this
+    /// field.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     errand: Errand,
     /// The function that is called for an errand.
@@ -123,8 +124,8 @@ impl<T> BiasedMutex<T> {
         Ok(Self { hot, mutex, held, errand: Errand::default(), call })
     }
 
-    /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. Waits until no other thread holds the
-    /// lock.
+    /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. The call waits until no other thread holds
+    /// the lock.
     ///
     /// # Errors
     /// Returns the errors of [`lock`](Self::lock).
@@ -143,8 +144,8 @@ impl<T> BiasedMutex<T> {
 
     /// Requests a call of the errand's function with the value, without waiting. This thread makes the call if the lock
     /// is free, otherwise the holder makes it when it releases the lock. The call sees all writes of this thread before
-    /// the request. One call may serve several requests. Does nothing if the lock is closed or belongs to another
-    /// process.
+    /// the request. One call may serve several requests. The request has no effect if the lock is closed or belongs to
+    /// another process.
     ///
     /// # Panics
     /// If the lock was never [shared](Self::share).

@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, openat
 use super::process::Process;
 use crate::OsError;
 
-/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` returns true for that file. Needs the right
-/// to read the owner's state (PTRACE_MODE_READ in ptrace(2)): in general, both processes must have the same user, and
-/// `owner` must not run a setuid program.
+/// Opens the file that `owner` has open as descriptor `fd`, if `is_meant` returns true for that file. The calling
+/// process needs the right to read the owner's state (PTRACE_MODE_READ in ptrace(2)): in general, both processes must
+/// have the same user, and `owner` must not run a setuid program.
 ///
 /// The descriptor may refer to any file: a named pipe that would block open(2), a device on which an open has an
 /// effect, a file in a file system that never answers. So the file is examined before it is opened, and the open does

@@ -99,7 +99,8 @@ impl ForkMark {
         }
     }
 
-    /// Returns true in a child of the process that made the mark, and in the child's own children. Never blocks.
+    /// Returns true in a child of the process that made the mark, and in the child's own children. The call never
+    /// blocks.
     #[inline]
     pub fn is_in_child(&self) -> bool {
         self.0.load(Ordering::Relaxed) != this_process()
@@ -162,8 +163,8 @@ fn this_process() -> u64 {
     }
 }
 
-/// Gives this process a number. Uses no lock: in a child, a lock that a thread of the parent held at the fork would
-/// never be released.
+/// Gives this process a number. The function uses no lock: in a child, a lock that a thread of the parent held at the
+/// fork would never be released.
 #[cold]
 fn number_this_process() -> u64 {
     if NUMBER.load(Ordering::Acquire).is_null() {

@@ -21,7 +21,7 @@ impl Place {
     /// Returns the place in which this process runs.
     ///
     /// # Errors
-    /// If /proc is not mounted, or does not read as proc(5) says.
+    /// If /proc is not mounted, or the file there is not as proc(5) says.
     pub fn current() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let boot = parse_boot_id(&text)
@@ -110,7 +110,7 @@ pub fn is_crowded(ranks: u32) -> bool {
 /// but the kernel may take long to free its resources on a busy machine.
 ///
 /// # Errors
-/// If /proc is not mounted, or does not read as proc(5) says.
+/// If /proc is not mounted, or the file there is not as proc(5) says.
 pub fn is_exiting(pid: u32) -> io::Result<bool> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     parse_exiting(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat"))

@@ -52,7 +52,7 @@ impl SignalFd {
         Ok(SignalFd { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Returns the next signal that has arrived, or `None` if there is none now. Never blocks.
+    /// Returns the next signal that has arrived, or `None` if no signal waits. The call never blocks.
     pub fn read(&self) -> io::Result<Option<Signal>> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.fd, &mut info) {

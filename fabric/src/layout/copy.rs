@@ -26,8 +26,8 @@ pub(super) struct Scatter<'a, 'b> {
 }
 
 /// Calls `$loop` with the length of the blocks as a constant, if it is one of `$bytes`, and also with the distance as a
-/// constant, if it is twice the length. Then the compiler can use vector instructions. Evaluates `$other` for other
-/// lengths and for overlapping or descending blocks.
+/// constant, if it is twice the length. With these constants the compiler can use vector instructions. For other
+/// lengths, and for overlapping or descending blocks, evaluates `$other`.
 macro_rules! by_length {
     ($len:ident, $stride:ident, $($bytes:literal)*; $loop:ident($memory:expr, $message:expr); $other:block) => {
         match ($len, usize::try_from($stride)) {

@@ -3,19 +3,20 @@
 /// Limits of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Budget in bytes for data that arrives before its receive is posted. The data that is kept for later receives and
-    /// the credit that peers have not used count against this budget. When it is used up, peers get no more credit.
+    /// The budget, in bytes, for data that arrives before its receive is posted. The data that is kept for later
+    /// receives and the credit that peers have not used count against this budget. When it is used up, peers get no
+    /// more credit.
     pub credit_max: u64,
     /// Credit that a peer gets at first contact, bytes. It doubles each time the peer runs out of credit, up to
     /// `window_max`.
     pub window_min: u64,
-    /// Most credit that one peer may hold, bytes.
+    /// The most credit, in bytes, that one peer may hold.
     pub window_max: u64,
     /// The largest number of answers that may wait for room at the port, to be sent to one peer. A peer that causes
     /// more, because it keeps sending and does not receive, has failed.
     pub answers_max: usize,
-    /// Budget in bytes for memory of operations that have ended for the caller, but that a port may still access: see
-    /// [`Link::may_use_memory`].
+    /// The budget, in bytes, for memory of operations that have ended for the caller, but that a port may still access:
+    /// see [`Link::may_use_memory`].
     ///
     /// [`Link::may_use_memory`]: super::Link::may_use_memory
     pub quarantine_max: u64,

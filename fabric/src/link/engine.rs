@@ -1,4 +1,4 @@
-//! The engine: calls and polls come in, packets go out.
+//! The engine owns the port and the link. The caller's calls and polls go in, and packets for peers come out.
 
 use super::inbound::Inbound;
 use super::numbers::Incarnation;
@@ -55,8 +55,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         took
     }
 
-    /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong. See
-    /// [`Port::seems_idle`].
+    /// Returns true if [`Engine::poll`] would probably find nothing. The check is cheaper than a poll, and its result
+    /// may be wrong: see [`Port::seems_idle`].
     #[inline(always)]
     pub fn seems_idle(&self) -> bool {
         self.port.seems_idle() && !self.link.has_work()

@@ -63,7 +63,7 @@ struct Runs {
 struct Run {
     first: u32,
     /// The distance from a rank to the next one. If it is not 1, there are three or more ranks, so it is at most half
-    /// of the distance between two ranks, and fits.
+    /// of the largest distance between two ranks, and fits.
     step: i32,
     /// The index of the run's first member in the group.
     index: u32,

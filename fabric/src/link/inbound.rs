@@ -351,7 +351,7 @@ impl Link {
 
     /// Acknowledges an urgent packet that was handled. Each header acknowledges all packets that have arrived before it
     /// is sent. So if a packet to the peer already waits, it is enough; otherwise a packet without a body is queued. A
-    /// peer that has left gets an acknowledgement too, because it waits for that of its goodbye.
+    /// peer that has left gets an acknowledgement too, because it waits for the acknowledgement of its goodbye.
     #[cold]
     fn acknowledge(&mut self, peer: Peer) {
         let state = &self.peers[peer];

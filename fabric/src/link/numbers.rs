@@ -37,7 +37,7 @@ pub struct Time(u64);
 impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than any other time. It is the deadline of an operation that has no time limit.
+    /// The time that is later than any other. It is the deadline of an operation that has no time limit.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time at which the clock shows `ns` nanoseconds.

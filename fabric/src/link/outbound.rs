@@ -102,7 +102,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Sends the packets that are queued for a peer, in order, as far as the port's room and the peer's credit allow.
-    /// Does not send the bytes of long messages: [`Engine::push`] does.
+    /// It does not send the bytes of long messages: [`Engine::push`] sends them.
     pub fn flush(&mut self, peer: Peer) {
         loop {
             let link = &mut self.link;

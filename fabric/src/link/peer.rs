@@ -51,11 +51,11 @@ pub struct PeerState {
     /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
     /// peer finds its state for this side.
     pub(super) number: u32,
-    /// Number of the next packet to the peer.
+    /// The number of the next packet to the peer.
     pub(super) sequence: Sequence,
-    /// Number of the packet that the peer expects next, according to the latest packet from the peer.
+    /// The number of the packet that the peer expects next, according to the latest packet from the peer.
     pub(super) acked: Sequence,
-    /// Number of the goodbye to the peer, once that is sent.
+    /// The number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
     /// Hellos sent to the peer.
     pub(super) greetings: u32,
@@ -73,7 +73,7 @@ pub struct PeerState {
     /// True if the peer is in the link's list of peers with something to send.
     pub(super) listed: bool,
 
-    /// Number of the next packet from the peer.
+    /// The number of the next packet from the peer.
     pub(super) expected: Sequence,
     /// True if the peer's hello has arrived.
     pub(super) heard: bool,

@@ -292,8 +292,8 @@ impl PartitionsMut {
             .then(|| unsafe { std::slice::from_raw_parts(self.shared.at(span.start).cast(), elements) })
     }
 
-    /// Makes partitions readable, and gives up the right to write them. Has no effect on partitions that are already
-    /// marked.
+    /// Makes partitions readable, and gives up the right to write them. The call has no effect on partitions that are
+    /// already marked.
     ///
     /// # Panics
     /// If one of the partitions does not belong to this value.

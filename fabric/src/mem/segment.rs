@@ -93,7 +93,7 @@ impl Segment {
         true
     }
 
-    /// Revokes a key. Does nothing in a child of fork(2), because the grants belong to the parent.
+    /// Revokes a key. In a child of fork(2) it does nothing, because the grants belong to the parent.
     pub(crate) fn revoke(&self, key: u64) {
         if self.mark.is_in_child() {
             return;

@@ -72,7 +72,7 @@ impl OfiPort {
             | sys::FI_ENETUNREACH
             | sys::FI_ENETDOWN
             | sys::FI_ETIMEDOUT
-            // sockets reports a closed connection in this way.
+            // The provider `sockets` reports a closed connection in this way.
             | sys::FI_EIO => Failure::PeerLost,
             sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED | sys::FI_ENOKEY | sys::FI_EFAULT => {
                 Failure::Refused

@@ -257,8 +257,8 @@ impl Registrations {
         }
     }
 
-    /// Leaks all registrations and their memory. Called if the endpoint could not be closed, because the provider may
-    /// then still access the memory.
+    /// Leaks all registrations and their memory. The port calls this if the endpoint could not be closed, because the
+    /// provider may then still access the memory.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
         std::mem::forget(std::mem::take(&mut self.kept));
@@ -277,7 +277,8 @@ impl Registered {
         Ok(Span { start, len, descriptor })
     }
 
-    /// Leaks the memory. Called if the endpoint could not be closed, because the provider may then still access it.
+    /// Leaks the memory. The owner calls this if the endpoint could not be closed, because the provider may then still
+    /// access the memory.
     pub(super) fn leak(&self) {
         std::mem::forget(self.region.clone());
     }

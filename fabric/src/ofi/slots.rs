@@ -137,8 +137,8 @@ impl Slots {
         Some(if index < self.receives { Slot::Receive(index) } else { Slot::Flight(index) })
     }
 
-    /// Leaks the contexts. Called if the endpoint could not be closed, because the provider may then still write to
-    /// them.
+    /// Leaks the contexts. The port calls this if the endpoint could not be closed, because the provider may then still
+    /// write to them.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.contexts));
     }

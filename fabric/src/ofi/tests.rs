@@ -587,7 +587,7 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    // The third post, if not an earlier one, exceeds a limit: that of the configuration, or the provider's own.
+    // The third post, or an earlier one, exceeds a limit of the configuration or of the provider.
     let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
     assert_eq!(posts[2], Post::Again);
     let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);

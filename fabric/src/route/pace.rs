@@ -4,11 +4,11 @@
 /// then every second one, then every fourth one, and so on.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Number of calls of [`Pace::is_due`] until the next poll of the port.
+    /// The number of calls of [`Pace::is_due`] until the next poll of the port.
     countdown: u32,
     interval: u32,
     interval_max: u32,
-    /// Number of polls of the port since it last had traffic, up to [`PATIENCE`].
+    /// The number of polls of the port since it last had traffic, up to [`PATIENCE`].
     idle: u32,
 }
 

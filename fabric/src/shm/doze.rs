@@ -51,7 +51,7 @@ pub(super) struct Waker {
 }
 
 impl Waker {
-    /// Returns true if the alarm must be set off. Called after a slot was marked.
+    /// Returns true if the alarm must be set off. Call it after a slot was marked.
     pub(super) fn must_ring(&self, word: &impl Word) -> bool {
         barrier::light();
         let nap = word.load(Ordering::Relaxed);

@@ -218,8 +218,8 @@ impl Inbox {
     }
 
     /// Handles the mark of a slot: takes in the ring of a new sender, makes the ring active, answers a request for the
-    /// extra ring, and frees the slot if the sender has closed it. If `doubting`, also checks if the sender is alive,
-    /// and frees the slot if it is not.
+    /// extra ring, and frees the slot if the sender has closed it. If `doubting` is true, also checks if the sender is
+    /// alive, and frees the slot if the sender is dead.
     fn visit(&mut self, slot: usize, doubting: bool) -> Result<(), PortError> {
         let fields = &self.mailbox.slots()[slot];
         let Some((phase, owner)) = Phase::parse(fields.owner.load(Ordering::Acquire)) else { return Ok(()) };

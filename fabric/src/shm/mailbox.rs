@@ -474,7 +474,7 @@ impl Layout {
         (size_of::<Header>() + self.slots * size_of::<Slot>()).next_multiple_of(PAGE)
     }
 
-    /// Returns the range of one ring of a slot.
+    /// Returns the range of bytes of one ring of a slot.
     fn ring(self, slot: usize, ring: usize) -> Range<usize> {
         let [small, large, extra] = self.lines.map(|lines| lines * size_of::<Line>());
         let slot = self.table_len() + slot * (small + large + extra).next_multiple_of(PAGE);
@@ -482,7 +482,7 @@ impl Layout {
         start..start + [small, large, extra][ring]
     }
 
-    /// Returns the range of the rings that exist from the start.
+    /// Returns the range of bytes of the rings that exist from the start.
     fn first_rings(self, slot: usize) -> Range<usize> {
         self.ring(slot, SMALL).start..self.ring(slot, LARGE).end
     }

@@ -15,7 +15,7 @@ pub(super) struct Operation {
     pub(super) kind: Kind,
     /// True while the origin waits for the end of the operation.
     pub(super) awaited: bool,
-    /// The origin's memory. Empty when the origin does not wait any more.
+    /// The origin's memory. The list is empty when the origin does not wait any more.
     pub(super) local: Vec<Part>,
     pub(super) len: usize,
     /// The bytes, once they are read.

@@ -31,7 +31,7 @@ pub struct Mark {
     pub len: usize,
     /// A checksum of the first bytes.
     pub check: u64,
-    /// Protocol, kind and sequence number, if it has a [header](crate::wire::Header).
+    /// The packet's protocol, kind and sequence number, if the packet has a [header](crate::wire::Header).
     pub header: Option<(Protocol, u8, u32)>,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct Node {
     /// The time from which the rank can send again.
     pub(super) sending_until: u64,
     pub(super) storm_until: u64,
-    /// Number of puts and gets under way.
+    /// The number of puts and gets under way.
     pub(super) outstanding: usize,
 }
 
@@ -104,13 +104,13 @@ pub(super) enum Standing {
 /// The packets and operations under way from one rank to another.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
-    /// Packets, by the sender's incarnation and serial number.
+    /// Packets, each with the sender's incarnation and the packet's serial number.
     pub(super) packets: BTreeSet<(u32, u64)>,
-    /// Number of packets that have arrived and wait to be polled.
+    /// The number of packets that have arrived and wait to be polled.
     pub(super) unpolled: usize,
-    /// Puts whose bytes have not landed, by the same two numbers.
+    /// Puts whose bytes have not landed, each with the origin's incarnation and the put's serial number.
     pub(super) puts: BTreeSet<(u32, u64)>,
-    /// Changes that have not taken place, by the same two numbers.
+    /// Changes that have not taken place, each with the origin's incarnation and the change's serial number.
     pub(super) changes: BTreeSet<(u32, u64)>,
     /// Events that must not happen before earlier packets or operations of the pair have ended.
     pub(super) parked: Vec<Event>,

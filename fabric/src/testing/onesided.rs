@@ -8,7 +8,7 @@ use crate::{
     Region, Registration, Remote,
 };
 
-/// Number of polls after which an operation counts as lost.
+/// The number of polls after which an operation counts as lost.
 const POLLS_MAX: usize = 3_000_000;
 
 /// The largest number of polls after the end of a peer. Before each of these polls a test posts to the peer, until a
@@ -25,7 +25,7 @@ pub(crate) struct Ends<P> {
     b: Option<P>,
     heard: VecDeque<Heard>,
     notes: Vec<u64>,
-    /// Number of packets that have reached the target.
+    /// The number of packets that have reached the target.
     packets: usize,
     next: u64,
     step: Box<dyn FnMut()>,

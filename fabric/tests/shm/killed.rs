@@ -191,7 +191,8 @@ impl Parent {
         }
     }
 
-    /// Notes that a process was killed, or has closed its port. With `sending`, sends to it until that fails.
+    /// Notes that a process was killed, or has closed its port. If `sending` is true, sends to the process until a send
+    /// fails.
     fn fail_process(&mut self, process: u32, sending: bool) {
         let keys: Vec<_> = self.ports.keys().copied().filter(|key| key.0 == process).collect();
         for RemotePort { peer, .. } in keys.iter().filter_map(|key| self.ports.remove(key)) {

@@ -80,8 +80,8 @@ fn slot_of(key: u64) -> usize {
 
 /// A word of the table. It is a trait, so that the words of a model checker (loom) can be used instead.
 pub(super) trait Word {
-    /// Loads with relaxed order: for memory that is mapped for reading only, the standard library guarantees that these
-    /// loads work, and no others (std::sync::atomic).
+    /// Loads the word with relaxed order. In memory that is mapped for reading only, relaxed loads are the only atomic
+    /// accesses that the standard library guarantees to work (std::sync::atomic).
     fn load(&self) -> u64;
     fn store_zero(&self);
     /// Stores `key` if the word is 0, with release order. Returns true if it was 0.

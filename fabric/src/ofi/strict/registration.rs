@@ -106,7 +106,7 @@ unsafe extern "C" fn register(
     }
 }
 
-/// Registers with the provider below.
+/// Registers the memory with the provider below.
 ///
 /// # Safety
 /// `mr` is open and not enabled.

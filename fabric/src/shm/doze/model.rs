@@ -88,8 +88,8 @@ fn receive(model: &Model, packets: u64) {
     }
 }
 
-/// Runs senders, each of which publishes the given number of packets, and an owner that receives all of them. Tries
-/// only interleavings with at most `preemption_bound` preemptions, because there are too many others.
+/// Runs senders, each of which publishes the given number of packets, and an owner that receives all of them. The model
+/// tries only interleavings with at most `preemption_bound` preemptions, because there are too many with more.
 fn run(packets: [u64; SENDERS], preemption_bound: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemption_bound);
