@@ -4,8 +4,8 @@
 #   ci/sim.sh --faults N [SEEDS [FIRST]]   runs seeds from FIRST until N faults have happened; ignores SEEDS
 #   ci/sim.sh --names BITS ...     lets ranks create communicators, with names of contexts of BITS bits
 #   ci/sim.sh --replay SEED     runs one seed and prints each event
-# Except with --replay it first runs the seeds of ci/sim/seeds.txt, which failed once.
+# Except with --replay it first runs the seeds of ci/sim/seeds.txt, which have failed in the past.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# With overflow checks and debug assertions, as in the tests.
+# This profile has overflow checks and debug assertions, as the tests have.
 exec cargo run --quiet --profile checked -p samite-sim -- "$@"

@@ -195,7 +195,7 @@ impl Registry {
     /// Informs a rank that another rank has given it up. Returns true if the rank is informed. Does nothing, and
     /// returns false, if the rank is not of this agent, if the incarnation that was given up does not run any more, or
     /// if `by` is not another rank of the job.
-    pub fn tell_given_up(&mut self, given_up: GivenUp) -> bool {
+    pub fn inform_given_up(&mut self, given_up: GivenUp) -> bool {
         let GivenUp { by, rank, incarnation, .. } = given_up;
         let is_member = (by as usize) < self.members.len() && by != rank;
         let is_informed = is_member
@@ -211,12 +211,12 @@ impl Registry {
     /// Notes that a rank of this agent was stopped, or continued.
     pub fn stop(&mut self, rank: u32, is_stopped: bool) {
         let stop = Stop { rank, incarnation: self.incarnation(rank), is_stopped };
-        self.spread_stop(stop);
+        self.report_stop(stop);
         self.outbox.push(Post::Coordinator(FromAgent::Stopped(stop)));
     }
 
     /// Informs the other ranks of this agent that a rank was stopped, or continued.
-    pub fn spread_stop(&mut self, stop: Stop) {
+    pub fn report_stop(&mut self, stop: Stop) {
         let others = self.present_ranks().filter(|&to| to != stop.rank);
         let posts: Vec<_> = others.map(|to| Post::Rank(to, ToRank::Stopped(stop))).collect();
         self.outbox.extend(posts);
@@ -349,7 +349,7 @@ impl Registry {
         let given_up = GivenUp { by, by_incarnation, rank, incarnation, why };
         // The coordinator reports the verdict to the user. If the rank that was given up is on another host, the
         // coordinator also sends the verdict to the agent of that host.
-        if !self.here.contains(&rank) || self.tell_given_up(given_up.clone()) {
+        if !self.here.contains(&rank) || self.inform_given_up(given_up.clone()) {
             self.outbox.push(Post::Coordinator(FromAgent::GaveUp(given_up)));
         }
         Ok(())

@@ -423,9 +423,9 @@ impl Agent {
             ToAgent::Address(whereabouts) => self.registry.store_remote_address(whereabouts),
             ToAgent::Ended(exits) => self.registry.note_remote_exits(exits),
             ToAgent::Returned(whereabouts) => self.registry.note_remote_restart(whereabouts),
-            ToAgent::Stopped(stop) => self.registry.spread_stop(stop),
+            ToAgent::Stopped(stop) => self.registry.report_stop(stop),
             ToAgent::GaveUp(given_up) => {
-                self.registry.tell_given_up(given_up);
+                self.registry.inform_given_up(given_up);
             }
             ToAgent::Ask => self.ranks.iter_mut().for_each(Rank::ask),
         }

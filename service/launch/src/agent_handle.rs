@@ -164,7 +164,7 @@ impl AgentHandle {
     }
 
     /// Kills the remote shell, if the agent is on another host. The shell would wait for ever for an unreachable host.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn kill_remote_shell(&self) {
         if let (Some(_), Some(process)) = (&self.host, self.process) {
             // The process has not been waited for, so its id has not been reused.
             let _ = kill_process(process, Signal::KILL);

@@ -65,7 +65,7 @@ pub fn run(options: Options) -> Result<u8, LaunchError> {
     unblock(&ENDING_SIGNALS).map_err(LaunchError::system("unblocking signals"))?;
     let coordinator = started?;
     let code = code?;
-    coordinator.tell_of_the_end();
+    coordinator.print_totals();
     Ok(code)
 }
 
@@ -280,7 +280,7 @@ impl Coordinator {
                 Err(error) => break error.to_string(),
             }
         };
-        self.lose(index, how)
+        self.handle_lost_agent(index, how)
     }
 
     fn handle_message(&mut self, index: usize, message: FromAgent) -> Result<(), LaunchError> {
@@ -324,11 +324,13 @@ impl Coordinator {
                     asker.send(&ToAgent::Address(whereabouts))?;
                 }
             }
-            FromAgent::Ended(exits) => self.spread(index, exits)?,
-            FromAgent::Returned(whereabouts) => self.tell_others(index, &ToAgent::Returned(whereabouts))?,
+            FromAgent::Ended(exits) => self.report_exits(index, exits)?,
+            FromAgent::Returned(whereabouts) => {
+                self.send_to_others(index, &ToAgent::Returned(whereabouts))?
+            }
             FromAgent::Stopped(stop) => {
                 self.status.stop(stop.rank, stop.is_stopped);
-                self.tell_others(index, &ToAgent::Stopped(stop))?;
+                self.send_to_others(index, &ToAgent::Stopped(stop))?;
             }
             FromAgent::GaveUp(given_up) => {
                 self.report_verdict(&given_up);
@@ -348,7 +350,7 @@ impl Coordinator {
     }
 
     /// Reports the ends of ranks to all agents except the agent at `index`.
-    fn spread(&mut self, index: usize, exits: Vec<RankExit>) -> Result<(), LaunchError> {
+    fn report_exits(&mut self, index: usize, exits: Vec<RankExit>) -> Result<(), LaunchError> {
         for RankExit { rank, incarnation, ending, .. } in &exits {
             let is_latest = self.incarnations.get(*rank as usize) == Some(incarnation);
             if is_latest {
@@ -358,21 +360,21 @@ impl Coordinator {
                 *state = RankState::Gone;
             }
         }
-        self.tell_others(index, &ToAgent::Ended(exits))
+        self.send_to_others(index, &ToAgent::Ended(exits))
     }
 
     /// Sends a message to all agents except the agent at `index`.
-    fn tell_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
+    fn send_to_others(&mut self, index: usize, message: &ToAgent) -> Result<(), LaunchError> {
         let mut others = self.agents.iter_mut().enumerate().filter(|(other, _)| *other != index);
         others.try_for_each(|(_, agent)| agent.send(message))
     }
 
     /// Handles a broken connection to an agent: the ranks of that agent count as failed for the other ranks, even if
     /// they still run.
-    fn lose(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
+    fn handle_lost_agent(&mut self, index: usize, how: String) -> Result<(), LaunchError> {
         let agent = &mut self.agents[index];
         agent.connection = AgentConnection::Lost;
-        agent.hang_up();
+        agent.kill_remote_shell();
         // An agent on this host is a child of this process, and its exit status will give a more precise reason.
         let Some(host) = agent.host.clone() else { return Ok(()) };
         let ending = Ending::Lost { host, how };
@@ -385,7 +387,7 @@ impl Coordinator {
         }
         let lost: Vec<u32> =
             agent.ranks.clone().filter(|&rank| self.ranks[rank as usize] != RankState::Over).collect();
-        self.spread(index, exits)?;
+        self.report_exits(index, exits)?;
         for &rank in &lost {
             self.ranks[rank as usize] = RankState::Over;
         }
@@ -484,7 +486,7 @@ impl Coordinator {
     /// Accepts observers. Asks all ranks for their activity if there is a new observer.
     fn admit_observers(&mut self) -> Result<(), LaunchError> {
         if self.status_server.as_mut().is_some_and(|status_server| status_server.admit(Instant::now())) {
-            self.tell_all(&ToAgent::Ask)?;
+            self.send_to_all(&ToAgent::Ask)?;
         }
         Ok(())
     }
@@ -504,7 +506,7 @@ impl Coordinator {
 
     /// Prints the totals of the failures, and the ranks' activity if requested. These texts may be long, so the reader
     /// of the output may take as long as it needs, unless a signal or a time-out has ended the job.
-    fn tell_of_the_end(&self) {
+    fn print_totals(&self) {
         let tell = if self.was_signalled { say } else { say_to_the_end };
         for sum in self.failures.sum_of_verdicts().into_iter().chain(self.failures.sum()) {
             tell("run", &sum);
@@ -579,10 +581,10 @@ impl Coordinator {
     /// not ask again.
     fn inquire(&mut self, then: Then) -> Result<(), LaunchError> {
         if let (Some(_), Then::Signal(signal)) = (&self.inquiry, then) {
-            return self.tell_all(&ToAgent::Signal(signal.as_raw()));
+            return self.send_to_all(&ToAgent::Signal(signal.as_raw()));
         }
         self.inquiry = Some(Inquiry { asked: Instant::now(), then });
-        self.tell_all(&ToAgent::Ask)
+        self.send_to_all(&ToAgent::Ask)
     }
 
     /// Prints the waits of the ranks when all ranks have answered or the time for answers is over. Then ends the job or
@@ -597,7 +599,7 @@ impl Coordinator {
         }
         match then {
             Then::End => self.end(),
-            Then::Signal(signal) => self.tell_all(&ToAgent::Signal(signal.as_raw())),
+            Then::Signal(signal) => self.send_to_all(&ToAgent::Signal(signal.as_raw())),
         }
     }
 
@@ -621,7 +623,7 @@ impl Coordinator {
         self.serve_status(now);
         if self.asks_at.is_some_and(|at| at <= now) {
             self.asks_at = Some(now + ASK_EVERY);
-            self.tell_all(&ToAgent::Ask)?;
+            self.send_to_all(&ToAgent::Ask)?;
         }
         if let Some(listener) = self.listener.take_if(|listener| listener.closes_at <= now) {
             let awaited =
@@ -648,10 +650,10 @@ impl Coordinator {
         self.ends_at = None;
         self.is_ending = true;
         self.await_no_more();
-        self.tell_all(&ToAgent::End)
+        self.send_to_all(&ToAgent::End)
     }
 
-    fn tell_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
+    fn send_to_all(&mut self, message: &ToAgent) -> Result<(), LaunchError> {
         self.agents.iter_mut().try_for_each(|agent| agent.send(message))
     }
 }

@@ -38,12 +38,12 @@ pub(crate) fn top(what: &Top) -> Result<u8, String> {
     if !what.once && !what.json && io::stdout().is_terminal() {
         return live::watch(job, what.interval);
     }
-    tell(&job, what)
+    print_updates(&job, what)
 }
 
 /// Prints one table or line of JSON for each update.
 #[expect(clippy::disallowed_methods, reason = "rates are over time")]
-fn tell(job: &RunningJob, what: &Top) -> Result<u8, String> {
+fn print_updates(job: &RunningJob, what: &Top) -> Result<u8, String> {
     let look = || job.look().map_err(|error| error.to_string());
     let mut former = look()?;
     while let Some(before) = former {

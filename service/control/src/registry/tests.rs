@@ -223,7 +223,7 @@ fn a_stop_is_reported_to_all_other_present_ranks() {
         [Post::Rank(1, ToRank::Stopped(stop)), Post::Coordinator(FromAgent::Stopped(stop))]
     );
     let elsewhere = Stop { rank: 3, is_stopped: false, ..stop };
-    registry.spread_stop(elsewhere);
+    registry.report_stop(elsewhere);
     assert_eq!(sent(&mut registry), [0, 1].map(|to| Post::Rank(to, ToRank::Stopped(elsewhere))));
 }
 
@@ -255,7 +255,7 @@ fn only_a_rank_that_is_given_up_is_informed() {
     assert_eq!(sent(&mut registry), posts_of(verdict(2, 0)));
     give_up(&mut registry, 0, 3, 0).unwrap();
     assert_eq!(sent(&mut registry), [Post::Coordinator(FromAgent::GaveUp(verdict(0, 3)))]);
-    registry.tell_given_up(verdict(3, 1));
+    registry.inform_given_up(verdict(3, 1));
     assert_eq!(sent(&mut registry), [Post::Rank(1, ToRank::GaveUp(verdict(3, 1)))]);
     assert!(registry.unreported().is_none() && (0..4).all(|rank| !registry.has_ended(rank)));
 }
@@ -267,7 +267,7 @@ fn only_the_incarnation_that_is_given_up_is_informed() {
     reported(&mut registry);
     give_up(&mut registry, 0, 1, 0).unwrap();
     registry.restart(1);
-    registry.tell_given_up(verdict(3, 1));
+    registry.inform_given_up(verdict(3, 1));
     assert_eq!(sent(&mut registry), []);
     give_up(&mut registry, 0, 1, 1).unwrap();
     let second =
@@ -309,7 +309,7 @@ fn a_rank_cannot_flood_others_with_verdicts() {
     assert!(accepted < 1000 && sent(&mut registry).len() <= INCARNATIONS_AHEAD as usize + 1);
     // Wrong messages of an agent are ignored.
     for (by, rank) in [(4, 1), (1, 1), (0, 3)] {
-        registry.tell_given_up(GivenUp { by, by_incarnation: 0, ..verdict(0, rank) });
+        registry.inform_given_up(GivenUp { by, by_incarnation: 0, ..verdict(0, rank) });
     }
     assert_eq!(sent(&mut registry), []);
 }

@@ -35,15 +35,15 @@ impl Coordinator {
                     self.is_ending = true;
                     self.await_no_more();
                     self.give_up_in(GRACE);
-                    self.tell_all(&ToAgent::Kill)?;
+                    self.send_to_all(&ToAgent::Kill)?;
                 }
-                _ if ENDING_SIGNALS.contains(&signal) && !self.is_up() => self.break_off(signal)?,
+                _ if ENDING_SIGNALS.contains(&signal) && !self.is_up() => self.end_partial_job(signal)?,
                 Signal::INT => {
                     self.was_interrupted = true;
                     self.inquire(Then::Signal(signal))?;
                 }
                 _ => {
-                    self.tell_all(&ToAgent::Signal(signal.as_raw()))?;
+                    self.send_to_all(&ToAgent::Signal(signal.as_raw()))?;
                     if signal == Signal::TSTP {
                         // The terminal stops only the process group of the coordinator. The ranks have their own
                         // process groups and were stopped by the forwarded signal; now stop this process too.
@@ -69,7 +69,7 @@ impl Coordinator {
 
     /// Ends a job that has not started on all hosts, or of which only remote shells are left. In such a job a forwarded
     /// signal would reach only a part of the ranks, or none.
-    fn break_off(&mut self, signal: Signal) -> Result<(), LaunchError> {
+    fn end_partial_job(&mut self, signal: Signal) -> Result<(), LaunchError> {
         let awaited = self.agents.iter().filter(|agent| matches!(agent.connection, AgentConnection::Awaited));
         let hosts: Vec<_> = awaited.filter_map(|agent| agent.host.as_deref()).collect();
         if !hosts.is_empty() && !self.is_ending {
@@ -81,7 +81,7 @@ impl Coordinator {
         // An agent ends its ranks within one grace period, and its output within another.
         self.give_up_in(3 * GRACE);
         let without_agent = self.agents.iter().filter(|agent| agent.channel().is_none());
-        without_agent.for_each(AgentHandle::hang_up);
+        without_agent.for_each(AgentHandle::kill_remote_shell);
         self.end()
     }
 
@@ -95,6 +95,6 @@ impl Coordinator {
     pub(super) fn await_no_more(&mut self) {
         self.listener = None;
         let awaited = self.agents.iter().filter(|agent| matches!(agent.connection, AgentConnection::Awaited));
-        awaited.for_each(AgentHandle::hang_up);
+        awaited.for_each(AgentHandle::kill_remote_shell);
     }
 }

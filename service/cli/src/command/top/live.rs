@@ -45,9 +45,9 @@ pub(super) fn watch(job: RunningJob, interval: Duration) -> Result<u8, String> {
     let (sender, events) = channel();
     // `try_init` also installs a panic hook that restores the terminal.
     let outcome = ratatui::try_init().map_err(of_terminal).and_then(|mut terminal| {
-        tell_of_job(sender.clone(), job, interval);
-        tell_of_keys(sender.clone());
-        tell_of_signals(sender, signals);
+        send_job_updates(sender.clone(), job, interval);
+        send_keys(sender.clone());
+        send_signals(sender, signals);
         show(&mut terminal, &mut screen, &events)
     });
     // Restoring fails only if there is no terminal any more.
@@ -87,7 +87,7 @@ fn show(
 
 /// Sends updates of the job as events. A thread of its own waits for each update, since an answer can take a while and
 /// keys must be handled meanwhile.
-fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
+fn send_job_updates(to: Sender<Event>, job: RunningJob, interval: Duration) {
     spawn(move || {
         loop {
             #[expect(clippy::disallowed_methods, reason = "rates are over time")]
@@ -101,7 +101,7 @@ fn tell_of_job(to: Sender<Event>, job: RunningJob, interval: Duration) {
     });
 }
 
-fn tell_of_keys(to: Sender<Event>) {
+fn send_keys(to: Sender<Event>) {
     spawn(move || {
         loop {
             let typed = event::read();
@@ -115,7 +115,7 @@ fn tell_of_keys(to: Sender<Event>) {
 
 /// Sends signals as events. If the process does not end soon after a signal, this thread ends it: the thread that draws
 /// may be blocked by a terminal that accepts nothing, because its user has stopped it or its connection hangs.
-fn tell_of_signals(to: Sender<Event>, signals: SignalFd) {
+fn send_signals(to: Sender<Event>, signals: SignalFd) {
     spawn(move || {
         loop {
             // The read below reports any error.
