@@ -41,6 +41,7 @@ const DESCRIPTORS: (u64, u64) = (32, 3);
 ///
 /// Other events have a code of their own. If such an event comes before the first failure, its code counts instead:
 /// - 1 if the output of the ranks could not be written;
+/// - the agent's own code, or 128 + signal, if the agent of this host has failed;
 /// - 128 + signal if a signal ended the job before all agents had connected, or after they had ended.
 ///
 /// A timeout (124) and a second interrupt (130) count more than all other codes.
