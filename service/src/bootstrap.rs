@@ -1,19 +1,19 @@
 //! Joining a job: this process's rank, the number of ranks, and their addresses.
 //!
 //! [`Launch::detect`] reads the environment and decides; [`init`](crate::init) joins. The launcher determines how the
-//! death of a rank is reported, and what happens to the job:
+//! death of a rank is reported, and the consequence for the job:
 //!
 //! | started by | reports a death | further consequence |
 //! | --- | --- | --- |
-//! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | the one that `--on-failure` selects |
-//! | a rendezvous: torchrun, Kubernetes, srun | the rendezvous, as the kernel of its host notices them: within the same times, but without the cause | none. If the rendezvous is served by rank 0 (and not by `samite rendezvous`), deaths after the end of rank 0 are reported as under PMI |
+//! | `samite run` | the agents, within milliseconds for any process, and within the detection time for a host | the consequence that `--on-failure` selects |
+//! | a rendezvous: torchrun, Kubernetes, srun | the rendezvous, when the kernel of its host reports the rank's connection as closed or lost: within the same times, but without the cause | none. If the rendezvous is served by rank 0 (and not by `samite rendezvous`), deaths after the end of rank 0 are reported as under PMI |
 //! | PMIx: Open MPI's `mpiexec`, `prterun`, `srun --mpi=pmix` | as under PMI | the launcher ends the job, unless configured otherwise (`prterun --runtime-options continuous`) |
-//! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | for ranks of the same host that this rank has sent to, the kernel; for others the transport, if it notices; otherwise an operation ends only at its deadline | the launcher ends the job |
+//! | PMI: `mpiexec` of MPICH and Intel MPI, `srun --mpi=pmi2`, `flux run` | for ranks of the same host that this rank has sent to, the kernel; for other ranks the transport, if it notices the death; otherwise an operation ends only at its deadline | the launcher ends the job |
 //!
-//! Only `samite run` knows how a process ended. Under it a rank has left in good order if it reported so
+//! Only `samite run` knows how a process ended. Under `samite run` a rank has left in good order if it reported so
 //! ([`World::leave`](crate::World::leave)), or if its process exits with code 0 after the world was dropped; any other
-//! end is a failure, even after the goodbye. Elsewhere a rank that drops its world without a panic has left in good
-//! order, whatever its exit code is.
+//! end is a failure, even after the goodbye. Under the other launchers a rank that drops its world without a panic has
+//! left in good order, regardless of its exit code.
 //!
 //! If a rank gives up a living peer, its agent or the rendezvous informs that peer, so the peer's operations end
 //! too. Under PMI and PMIx no connection leads to the peer, and it is not informed.
@@ -65,7 +65,8 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// Decides from the variables that `env` returns, as [`init`](crate::init) does. Changes and opens nothing.
+    /// Decides from the variables that `env` returns, as [`init`](crate::init) does. This function changes no state,
+    /// and opens no file or connection.
     ///
     /// The variables of `samite run` have precedence, since it may run inside a job of another launcher. Next come the
     /// launcher that `SAMITE_LAUNCHER` names, `SAMITE_RENDEZVOUS`, and the launcher whose own variables are set.

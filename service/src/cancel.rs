@@ -64,8 +64,8 @@ impl CancelToken {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Registers `watch`, whose sleeping thread is woken when this cancel is used.
-    pub(crate) fn wakes(&self, watch: &Arc<Watch>) {
+    /// Registers a watch. When this cancel is used, the thread that sleeps on the watch is woken.
+    pub(crate) fn register(&self, watch: &Arc<Watch>) {
         let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);
         if !sleepers.iter().any(|sleeper| sleeper.as_ptr() == Arc::as_ptr(watch)) {

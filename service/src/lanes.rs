@@ -1,8 +1,8 @@
 //! Lanes: the runtimes of one rank, each with a port, a lock and an order of messages of its own.
 //!
 //! All lanes are opened when the rank joins its job. A rank publishes one address, which holds the addresses of its
-//! ports ([`Addresses`]), so the control protocol is the same for any number of lanes. The lanes share the connection to
-//! the launcher ([`directory`]).
+//! ports ([`Addresses`]), so the control protocol is the same for any number of lanes. The lanes share the connection
+//! to the launcher ([`directory`]).
 
 mod directory;
 
@@ -40,7 +40,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Makes the runtimes of a rank known to each other.
+    /// Returns the lanes of a rank, and makes its runtimes known to each other.
     pub(crate) fn new(runtimes: Vec<Arc<Runtime<Transport>>>) -> Arc<Self> {
         let lanes = Arc::new(Self { runtimes });
         for runtime in &lanes.runtimes {
@@ -48,7 +48,7 @@ impl Lanes {
         }
         if lanes.runtimes.len() > 1 {
             // The first lane's lock is held while the methods of [`Others`] take the locks of other lanes. This cannot
-            // deadlock: no thread takes the first lane's lock while it holds another lane's.
+            // deadlock: no thread takes the first lane's lock while it holds the lock of another lane.
             let others = Box::new(Others(Arc::downgrade(&lanes)));
             lanes.first().act(|engine, _| engine.set_others(others));
         }
@@ -61,7 +61,8 @@ impl Lanes {
     }
 
     /// Ends the rank's part in the job: says goodbye in all lanes, then waits until the peers have taken the messages
-    /// sent to them. `tell` reports the end to the launcher, which receives it when the last lane reports.
+    /// sent to them. `tell` reports the end to the launcher. It is called for each lane, and the launcher receives the
+    /// report at the last call.
     ///
     /// # Errors
     /// The first error of a lane.
@@ -104,7 +105,7 @@ impl Runtime<Transport> {
 
     /// Closes the contexts of a communicator in all lanes.
     pub(crate) fn close_contexts(&self, context: u32) {
-        // `None` if the rank has left the job. Then its contexts have ended already.
+        // This is `None` if the rank has left the job. In that case its contexts have ended already.
         let lanes = self.lanes();
         lanes
             .iter()
@@ -117,7 +118,7 @@ impl Runtime<Transport> {
     }
 }
 
-/// All lanes except the first. They open and close the same contexts as the first.
+/// All lanes except the first lane. They open and close the same contexts as the first lane.
 #[derive(Debug)]
 struct Others(Weak<Lanes>);
 
@@ -166,13 +167,14 @@ pub(crate) fn engine_config(config: &Config, lanes: usize) -> Config {
     config
 }
 
-/// The addresses of a rank's ports, by lane, as one address: the number of lanes in a byte, then each address after its
-/// length in two bytes, little-endian.
+/// The addresses of a rank's ports, by lane, encoded in one address: the number of lanes in a byte, then each address
+/// after its length in two bytes, little-endian.
 pub(crate) struct Addresses;
 
 impl Addresses {
     /// Returns the address that a rank publishes. There are at most [`LANES_MAX`](samite_control::LANES_MAX) lanes, and
-    /// the address of a port has less than 64 KiB, so the numbers fit.
+    /// the address of a port has less than 64 KiB, so the number of lanes fits into one byte, and each length into two
+    /// bytes.
     pub(crate) fn encode(addresses: impl ExactSizeIterator<Item = Address>) -> Address {
         let mut bytes = vec![addresses.len() as u8];
         for Address(address) in addresses {

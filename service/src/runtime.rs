@@ -2,8 +2,8 @@
 //!
 //! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]). A
 //! waiting caller polls in bursts, releases the lock in between, and gives up its core in steps ([`Patience`]): it
-//! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one sleeps on the
-//! descriptors; the others wait until that thread wakes them.
+//! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one thread sleeps on
+//! the descriptors. The other threads wait until that thread wakes them.
 
 mod clock;
 mod closing;
@@ -58,27 +58,28 @@ pub(crate) struct Runtime<P> {
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
     identity: Identity,
-    /// The time for which to wait at the end until the peers have taken all messages.
+    /// The maximum time for which a leaving rank waits until its peers have taken all messages.
     linger: Duration,
-    /// True if this host has fewer cores than ranks.
+    /// True if this host has fewer cores than its ranks have lanes.
     crowded: bool,
     /// The number of this lane among the lanes of all ranks, by which lanes are distributed over the cores. `None` if
-    /// the host has enough cores.
+    /// the host has enough cores, or if the job has several hosts.
     deal: Option<usize>,
     /// The descriptors to sleep on. `None` if the process could not open them, because it has too many open files.
     watch: Option<Arc<Watch>>,
     /// The event for which threads wait while another thread sleeps on the descriptors.
     woken: Event,
-    /// The buffer of buffered sends whose handle has none. Each lane has one, because a call makes progress in its own
-    /// lane only: a full buffer that all lanes share could wait for messages of a lane that no thread uses.
+    /// The buffer of buffered sends whose handle has no buffer of its own. Each lane has such a buffer, because a call
+    /// makes progress in its own lane only: if all lanes shared a buffer, it could be full of messages of a lane that
+    /// no thread uses.
     pub(crate) buffer: Arc<SendBuffer>,
-    /// The checks of the program.
+    /// The rules of MPI that this rank checks although the checks take time.
     pub(crate) checks: Checks,
     /// The name and the attributes that the program attaches to the world's communicator.
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
-    /// The result of [`Runtime::stats`] once it is closed.
+    /// The result of [`Runtime::stats`] after the runtime was closed.
     last: OnceLock<Stats>,
 }
 
@@ -111,7 +112,8 @@ impl Bounds {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Returns the runtime of a lane of a rank. `place` tells how many ranks share the processors of the host.
+    /// Returns the runtime of a lane of a rank. `place` contains the number of ranks that share the processors of the
+    /// host.
     ///
     /// # Errors
     /// [`PortError::Provider`] if the system does not support memory that children of fork(2) get as zeros.
@@ -219,7 +221,8 @@ impl<P: Port> Runtime<P> {
         self.end_send(core, sent, data, bounds)
     }
 
-    /// Waits for the end of a send that was started.
+    /// Returns the result of a send that was started: at once if it has ended or was refused, otherwise after a wait
+    /// for its end.
     fn end_send(
         &self,
         mut core: BiasedGuard<'_, Core<P>>,
@@ -229,8 +232,8 @@ impl<P: Port> Runtime<P> {
     ) -> Result<(), Error> {
         match sent {
             Err(error) => {
-                // Send messages of the buffer here: a full buffer gets room only by that, and the program may make no
-                // other call than this send, again and again.
+                // Send messages that wait in the buffer. A program that only repeats this send would otherwise never
+                // find room in a full buffer.
                 self.hand_over(&mut core);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
@@ -278,26 +281,26 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Starts a call, which holds the lock until it is dropped. `None` if the runtime was closed, or belongs to another
-    /// process: then [`refused`](Self::refused) returns the error. (An `Option` is returned because a `Result` with the
-    /// error would be copied in several pieces.)
+    /// Takes the lock for a call. The returned guard holds the lock until it is dropped. Returns `None` if the runtime
+    /// was closed, or belongs to another process: in that case [`refused`](Self::refused) returns the error. (An
+    /// `Option` is returned because a `Result` with the error would be copied in several pieces.)
     #[inline(always)]
-    pub(crate) fn enter(&self, bounds: &Bounds) -> Option<Call<'_, P>> {
+    pub(crate) fn enter(&self, bounds: &Bounds) -> Option<CallGuard<'_, P>> {
         let mut core = self.core.enter()?;
         let deadline = self.deadline(&mut core, bounds);
-        Some(Call { runtime: self, core, deadline })
+        Some(CallGuard { runtime: self, core, deadline })
     }
 
-    /// Returns the error of a call that was [refused](Self::enter).
+    /// Returns the error of a call for which [`enter`](Self::enter) has returned `None`.
     #[cold]
     #[inline(never)]
     pub(crate) fn refused(&self) -> Error {
         error_of(self.core.refused(), Fate::NotDelivered)
     }
 
-    /// Starts a call as [`enter`](Self::enter) does, at the present time.
+    /// Takes the lock for a call as [`enter`](Self::enter) does, and reads the clock.
     #[cold]
-    pub(crate) fn enter_now(&self, bounds: &Bounds) -> Option<Call<'_, P>> {
+    pub(crate) fn enter_now(&self, bounds: &Bounds) -> Option<CallGuard<'_, P>> {
         let mut call = self.enter(bounds)?;
         call.core.now = self.clock.now();
         Some(call)
@@ -310,7 +313,7 @@ impl<P: Port> Runtime<P> {
         core.forget(id);
     }
 
-    /// Lets threads mark partitions from now on: see [`harvest`](Self::harvest).
+    /// Prepares the lock for threads that mark partitions and call [`harvest`](Self::harvest).
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
@@ -318,8 +321,8 @@ impl<P: Port> Runtime<P> {
         self.core.share().map_err(|refused| error_of(refused, Fate::NotDelivered))
     }
 
-    /// Has the marked partitions sent, without waiting for the lock: if another thread holds the lock, that thread
-    /// sends the partitions when it releases the lock.
+    /// Sends the marked partitions without waiting for the lock: if another thread holds the lock, that thread sends
+    /// the partitions when it releases the lock.
     pub(crate) fn harvest(&self) {
         self.core.ask();
     }
@@ -332,7 +335,7 @@ impl<P: Port> Runtime<P> {
         self.act(|engine, now| engine.free_partitioned(now, id));
     }
 
-    /// Tells a new runtime about all runtimes of its rank.
+    /// Stores all runtimes of the rank in a new runtime.
     pub(crate) fn join_lanes(&self, lanes: Weak<Lanes>) {
         let is_first = self.lanes.set(lanes).is_ok();
         debug_assert!(is_first, "a runtime is a lane of one rank");
@@ -350,11 +353,12 @@ impl<P: Port> Runtime<P> {
         incarnations: &[(WorldRank, u32)],
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
-        // If no thread has used this lane since a rank was restarted, the report of the end of its earlier incarnation
-        // may still be unread. Read the report now. If it were read after this call, it would end the membership of the
-        // present incarnation.
+        // If no thread has used this lane since a rank was restarted, the report of the end of the rank's earlier
+        // incarnation may still be unread. Read the report now. If it were read after this call, it would end the
+        // membership of the present incarnation.
         core.ask = Time::ZERO;
-        // An error of `attend` is dropped here: it lasts, so the next call that makes progress in this lane returns it.
+        // An error of `attend` is dropped here. The error lasts, so the next call that makes progress in this lane
+        // returns it.
         if !matches!(core.attend(self.clock.now()), Ok(false)) {
             self.rouse(&mut core);
         }
@@ -364,8 +368,8 @@ impl<P: Port> Runtime<P> {
         core.engine.open_between(name, group.clone(), remote).map_err(Public::public)
     }
 
-    /// Calls `act` with the engine and the time. Does nothing if this rank was given up, because it must not send any
-    /// more.
+    /// Calls `act` with the engine and the time. Does nothing if the runtime was closed, or if the other ranks have
+    /// given up this rank, because it must not send any more.
     pub(crate) fn act(&self, act: impl FnOnce(&mut Engine<P>, Time)) {
         let Ok(mut core) = self.lock() else { return };
         if core.condemned.is_none() {
@@ -427,7 +431,7 @@ impl<P: Port> Runtime<P> {
     /// Registers this runtime to be woken when `cancel` is used, so that the cancel can end a wait.
     pub(crate) fn heeds(&self, cancel: &CancelToken) {
         if let Some(watch) = &self.watch {
-            cancel.wakes(watch);
+            cancel.register(watch);
         }
     }
 
@@ -447,18 +451,18 @@ impl<P: Port> Runtime<P> {
         Ok(())
     }
 
-    /// Begins to keep the ends of the requests of a new watcher: see [`Engine::add_watcher`].
+    /// Adds a watcher, for which the engine keeps the ends of the watched requests: see [`Engine::add_watcher`].
     pub(crate) fn add_watcher(&self) -> u32 {
-        // If the World is closed, all requests have ended and no watcher is needed.
+        // If the runtime is closed, all requests have ended and no watcher is needed.
         self.lock().map_or(0, |mut core| core.engine.add_watcher())
     }
 
-    /// Forgets a watcher.
+    /// Removes a watcher.
     pub(crate) fn remove_watcher(&self, watcher: u32) {
         let _ = self.lock().map(|mut core| core.engine.remove_watcher(watcher));
     }
 
-    /// Reports the end of a request to a watcher, with a key: see [`Engine::watch`].
+    /// Makes the engine report the end of a request to a watcher, under a key: see [`Engine::watch`].
     pub(crate) fn watch(&self, id: RequestId, watcher: u32, key: u32) {
         let _ = self.lock().map(|mut core| core.engine.watch(id, watcher, key));
     }
@@ -469,8 +473,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Takes a request of a watcher that has ended, or that must report a failure: see [`Engine::take_end`]. Returns
-    /// the request's key, and the result that [`finish`](Self::finish) would have returned. Does not wait, except to
-    /// [`explain`](Self::explain) a failure within `explained`, if given.
+    /// the request's key, and the result that [`finish`](Self::finish) would have returned. If `explained` is given,
+    /// this function waits within these bounds to [`explain`](Self::explain) a failure. Otherwise it does not wait.
     pub(crate) fn take_end<L: Lent>(
         &self,
         watcher: u32,
@@ -479,7 +483,7 @@ impl<P: Port> Runtime<P> {
     ) -> Option<(u32, Option<Completion>)> {
         let mut core = self.core.lock().ok()?;
         let (id, key) = core.engine.take_end(watcher)?;
-        // Do not poll before this: a poll could give a message to a receive that is to report a failure.
+        // No poll may precede the next statement: it could give a message to a receive that must report a failure.
         let mut end = match core.engine.outcome(id) {
             Outcome::FailurePending => core.end_by_failure(id, lent),
             _ => core.engine.collect(id, lent).map(Completion::from),
@@ -545,7 +549,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Returns the incarnation of a rank that takes part, counted from 1.
+    /// Returns the incarnation of a rank, counted from 1, or `None` if no incarnation of it takes part.
     pub(crate) fn incarnation(&self, rank: WorldRank) -> Result<Option<u32>, Error> {
         self.look(|engine| Ok(self.counted_incarnation(engine, rank)))
     }
@@ -570,7 +574,7 @@ impl<P: Port> Runtime<P> {
         })
     }
 
-    /// Returns the incarnation of a rank, counted from 1.
+    /// Returns the incarnation of a rank that takes part, as [`incarnation`](Self::incarnation) does.
     fn counted_incarnation(&self, engine: &mut Engine<P>, rank: WorldRank) -> Option<u32> {
         let incarnation = match rank == self.rank {
             true => self.identity.incarnation,
@@ -599,14 +603,15 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// A call that holds the lock. If the call leaves work to do, dropping it hands this work over to a waiting thread.
-pub(crate) struct Call<'a, P: Port> {
+/// The guard of a call, which holds the lock. If the call leaves work to do, dropping the guard hands this work over to
+/// a waiting thread.
+pub(crate) struct CallGuard<'a, P: Port> {
     runtime: &'a Runtime<P>,
     core: BiasedGuard<'a, Core<P>>,
     deadline: Time,
 }
 
-impl<P: Port> Call<'_, P> {
+impl<P: Port> CallGuard<'_, P> {
     /// Starts an operation: `start` gets the engine, the time and the deadline.
     #[inline(always)]
     pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, Time, Time) -> R) -> R {
@@ -618,7 +623,7 @@ impl<P: Port> Call<'_, P> {
     }
 }
 
-impl<P: Port> Drop for Call<'_, P> {
+impl<P: Port> Drop for CallGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         self.runtime.hand_over(&mut self.core);
@@ -634,7 +639,7 @@ fn error_of(refused: Refused, fate: Fate) -> Error {
     }
 }
 
-/// Returns the result of a request whose real result cannot be learned any more.
+/// Returns the result of a request whose real result can no longer be learned.
 #[cold]
 fn unfinished(refused: Refused) -> Completion {
     Completion { result: Err(error_of(refused, Fate::Unknown)), memory: None }

@@ -13,7 +13,7 @@ use crate::error::Public;
 /// let mut settings = samite::Settings::from_environment()?;
 /// settings.set_eager_max(4 << 10)?;
 /// settings.set_linger(Duration::from_secs(1))?;
-/// // By its name, for values that come from a file or a command line.
+/// // A parameter can be set by its name, for values that come from a file or a command line.
 /// settings.set("eager_max", "4K")?;
 /// let world = settings.init()?;
 /// # Ok::<(), samite::InitError>(())
@@ -51,7 +51,7 @@ impl Settings {
     }
 }
 
-/// Declares the setters of all parameters that a rank reads. They check their values as [`Settings::set`] does.
+/// Declares the setters of all parameters that a rank reads. A setter checks its value as [`Settings::set`] does.
 macro_rules! setters {
     ($($(#[doc = $doc:literal])+ $setter:ident($value:ident: $type:ty) = $name:literal, $text:expr;)*) => {
         impl Settings {
@@ -81,7 +81,8 @@ setters! {
     set_interface(name: &str) = "interface", name;
     /// Sets whether a message from the network wakes a rank that sleeps.
     set_network_wakes(wakes: bool) = "network_wakes", if wakes { "yes" } else { "no" };
-    /// Sets the number of lanes of a rank: see [`Comm::lane`](crate::Comm::lane). All ranks of a job need the same number.
+    /// Sets the number of lanes of a rank: see [`Comm::lane`](crate::Comm::lane). All ranks of a job need the same
+    /// number.
     set_lanes(lanes: usize) = "lanes", lanes.to_string();
     /// Selects the checks of the program: see [`Check`].
     set_check(checks: &[Check]) = "check", names(checks);
@@ -89,7 +90,8 @@ setters! {
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
     set_shm_ring_bytes(bytes: usize) = "shm_ring_bytes", bytes.to_string();
-    /// Sets the size of the larger shared memory that a sender gets if its first one is often full: a power of two.
+    /// Sets the size of the larger shared memory that a sender gets if its shared memory of the size `shm_ring_bytes`
+    /// is often full: a power of two.
     set_shm_ring_bytes_max(bytes: usize) = "shm_ring_bytes_max", bytes.to_string();
     /// Sets the size of the small shared memory that a sender uses while this rank keeps up with it: a power of two.
     set_shm_ring_bytes_min(bytes: usize) = "shm_ring_bytes_min", bytes.to_string();
@@ -113,7 +115,7 @@ setters! {
     set_envelopes_max(bytes: usize) = "envelopes_max", bytes.to_string();
     /// Sets the credit that a peer gets at first contact.
     set_window_min(bytes: usize) = "window_min", bytes.to_string();
-    /// Sets the most credit that one peer may hold.
+    /// Sets the maximum credit that one peer may hold.
     set_window_max(bytes: usize) = "window_max", bytes.to_string();
     /// Sets the length of the longest piece that one get fetches.
     set_pull_chunk(bytes: usize) = "pull_chunk", bytes.to_string();
@@ -123,7 +125,7 @@ setters! {
     set_push_window(bytes: usize) = "push_window", bytes.to_string();
     /// Sets the budget for memory of ended operations that a port may still access.
     set_quarantine_max(bytes: usize) = "quarantine_max", bytes.to_string();
-    /// Sets the number of communicators that this rank may have at a time, beside that of the job.
+    /// Sets the number of communicators that this rank may have at a time, beside the communicator of the job.
     set_communicators_max(communicators: usize) = "communicators_max", communicators.to_string();
     /// Sets the time for which a leaving rank waits for its peers to take the messages sent to them.
     set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
@@ -143,12 +145,12 @@ pub enum Check {
     /// A ready send ends with [`Error::NotPosted`](crate::Error::NotPosted) if no receive was posted for its message:
     /// see [`Mode::Ready`](crate::Mode::Ready).
     Modes,
-    /// A receive of a message that is shorter than its buffer ends with [`Error::NotExact`](crate::Error::NotExact) on a
-    /// communicator with the hint [`exact_length`](crate::Hints::exact_length).
+    /// A receive of a message that is shorter than its buffer ends with [`Error::NotExact`](crate::Error::NotExact) on
+    /// a communicator with the hint [`exact_length`](crate::Hints::exact_length).
     Hints,
 }
 
-/// Returns the value of the parameter `check`.
+/// Returns the value of the parameter `check` that selects `checks`.
 fn names(checks: &[Check]) -> String {
     let name = |check: &Check| match check {
         Check::Modes => "modes",

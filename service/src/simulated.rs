@@ -30,8 +30,8 @@ pub struct Simulated<R> {
     pub trace_hash: u64,
 }
 
-/// Runs `body` as `n` ranks in a network whose limits, claims and faults follow from `seed`, as far as a port's contract
-/// allows them.
+/// Runs `body` as `n` ranks in a network whose limits, capabilities and faults follow from `seed`, within the contract
+/// of a port.
 pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) -> Simulated<R> {
     let mut rng = SplitMix64::new(seed);
     let net_config = NetConfig::adverse(&mut rng);
@@ -41,8 +41,8 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
-    // `ALONE` says that no other rank is on this host. With more ranks than cores, a waiting rank would yield its core
-    // at once, which is useless here: only one rank's thread can run at a time.
+    // `ALONE` means that no other rank is on this host. Otherwise, with more ranks than cores, a waiting rank would
+    // yield its core at once. That is useless here, because only one rank's thread can run at a time.
     let results = run(vec![ports], &settings, &Place::ALONE, |world: World| {
         let _turn = Turn::await_first(&stage, world.comm().rank().0);
         body(world)
@@ -50,18 +50,18 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     Simulated { results, trace_hash: net.trace_hash() }
 }
 
-/// Ends the calling rank's port as SIGKILL does: its last messages may be lost. The rank panics next. Returns false in
-/// a thread that is not a simulated rank.
+/// Ends the calling rank's port as SIGKILL does: its last messages may be lost. The caller must then end the rank by a
+/// panic. Returns false in a thread that is not a simulated rank.
 pub fn kill() -> bool {
     with_turn(|turn| turn.stage.kill(turn.rank)).is_some()
 }
 
-/// Returns the virtual time for a simulated rank.
+/// Returns the virtual time, or `None` in a thread that is not a simulated rank.
 pub(crate) fn now_ns() -> Option<u64> {
     with_turn(|turn| turn.stage.now_ns())
 }
 
-/// Lets a simulated rank sleep. Returns false in other threads.
+/// Lets a simulated rank sleep in virtual time. Returns false, without a sleep, in other threads.
 pub(crate) fn sleep(time: Duration) -> bool {
     with_turn(|turn| turn.stage.sleep(turn.rank, time.as_nanos() as u64)).is_some()
 }

@@ -98,7 +98,7 @@ fn pmi(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result
     let fd = number(PMI_FD, "the number of a descriptor")?;
     let (rank, size) = (number(PMI_RANK, "a rank")?, number(PMI_SIZE, "the number of ranks")?);
     in_range(rank, size, PMI_RANK, PMI_SIZE)?;
-    // Hydra speaks both versions of PMI, and Slurm's plugin is more complete in PMI-2. SLURM_STEP_ID does not tell
+    // Hydra speaks both versions of PMI, and Slurm's plugin is more complete in PMI-2. SLURM_STEP_ID does not show
     // which of the two started this process, since srun may have started Hydra; PMI-2 works with both.
     let wire = if env("SLURM_STEP_ID").is_some() { Wire::Two } else { Wire::One };
     Ok(PmiJob { fd, rank, size, wire })
@@ -139,7 +139,7 @@ fn rendezvous(env: &impl Fn(&str) -> Option<OsString>, present: &'static str) ->
             let expected = "a port below 65535";
             let port: u16 =
                 parse(env, MASTER_PORT, expected, BY_USER)?.ok_or_else(|| missing(MASTER_PORT))?;
-            // torch may use the port itself in the same processes, so the rendezvous uses the next one.
+            // torch may use this port itself in the same processes, so the rendezvous uses the next port.
             let Some(port) = port.checked_add(1) else {
                 let (variable, value) = (MASTER_PORT, port.to_string());
                 return Err(Refusal::Malformed { variable, value, expected, fix: BY_USER });
@@ -219,13 +219,14 @@ const PMIX_RANK: &str = "PMIX_RANK";
 const MASTER_ADDR: &str = "MASTER_ADDR";
 const MASTER_PORT: &str = "MASTER_PORT";
 
-/// The variables that may hold the rank of a process with a rendezvous, in order of precedence: ours, torchrun's, that
-/// of Kubernetes' indexed jobs, and srun's.
+/// The variables that may hold the rank of a process with a rendezvous, in order of precedence: the variables of
+/// Samite, of torchrun, of Kubernetes' indexed jobs, and of srun.
 const RANKS: [&str; 4] = [RANK, "RANK", "JOB_COMPLETION_INDEX", "SLURM_PROCID"];
-/// The same for the number of ranks, which Kubernetes does not set.
+/// The variables that may hold the number of ranks, in the same order. Kubernetes sets none.
 const SIZES: [&str; 3] = [SIZE, "WORLD_SIZE", "SLURM_NTASKS"];
 
-/// The fixes for a wrong or missing variable, by the program or person that sets it.
+/// The fix for a wrong or missing variable that `samite run` sets. The next constants are the fixes for variables that
+/// other programs or the user set.
 const BY_SAMITE_RUN: &str = "`samite run -n N -- program` sets them all; to run the program alone, unset every SAMITE_ \
                              variable";
 const BY_ITS_LAUNCHER: &str = "the launcher sets them all, so pass them on unchanged through wrappers and containers; to \
@@ -247,7 +248,7 @@ struct Foreign {
 enum Sign {
     /// The variable is set, to any value.
     Set,
-    /// The variable is set to another value than 1, and this other variable is set to any value.
+    /// The variable is set to another value than 1, and the variable with this name is set to any value.
     SeveralWith(&'static str),
 }
 
@@ -273,8 +274,8 @@ const SRUN: &str = "start the program with `srun --mpi=pmix` or `--mpi=pmi2`, or
 const MEET: &str = "set SAMITE_RENDEZVOUS to a port of rank 0's host, as in `node1:7000`, and SAMITE_SIZE to the number \
                     of ranks";
 
-/// The variables are from each launcher's documentation. A variable that only one launcher sets comes before those that
-/// several launchers set, so that the specific launcher is found first.
+/// The variables are from each launcher's documentation. A variable that only one launcher sets comes before the
+/// variables that several launchers set, so that the specific launcher is found first.
 const FOREIGN_LAUNCHERS: &[Foreign] = &[
     Foreign::new("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec without PMIx", Sign::Set, SAMITE_RUN),
     Foreign::new("MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun_rsh", Sign::Set, SAMITE_RUN),

@@ -14,9 +14,9 @@ pub(crate) struct Entry {
     pub(crate) size: u32,
     /// The job's secret, which rank 0 makes.
     pub(crate) secret: Option<Secret>,
-    /// The rank's process. Ranks that see the same processes use it to notice the rank's end.
+    /// The rank's process. Ranks on the same host and in the same pid namespace use it to notice the rank's end.
     pub(crate) process: Option<(Place, Process)>,
-    /// The address of its port.
+    /// The address of the rank's ports.
     pub(crate) address: Vec<u8>,
 }
 

@@ -18,11 +18,12 @@ pub struct BootstrapError(#[from] Refusal);
 pub enum BootstrapErrorKind {
     /// Variables of a launcher are missing, malformed, or of two jobs.
     Environment,
-    /// The launcher is not supported, or the one that started the process cannot be determined.
+    /// The launcher is not supported, or the variables of several launchers are set, so that it cannot be determined
+    /// which of them started the process.
     UnsupportedLauncher,
-    /// This process, or another one of the same rank, has joined the job before.
+    /// This process, or another process of the same rank, has joined the job before.
     AlreadyJoined,
-    /// The launcher or the rendezvous cannot be reached, refuses this process, or broke off.
+    /// The launcher or the rendezvous cannot be reached, refuses this process, or closed the connection.
     Launcher,
     /// The launcher or another rank uses another version of Samite.
     Version,
@@ -66,7 +67,7 @@ pub(crate) enum Refusal {
     Incomplete {
         /// A variable that is set.
         present: &'static str,
-        /// The first one that is missing.
+        /// The first variable that is missing.
         missing: &'static str,
         /// The fix.
         fix: &'static str,
@@ -104,7 +105,7 @@ pub(crate) enum Refusal {
          (to run one process alone, set SAMITE_LAUNCHER=none)"
     )]
     ForeignLauncher {
-        /// The variable that revealed it.
+        /// The variable by which the launcher was recognized.
         variable: &'static str,
         /// The launcher.
         launcher: &'static str,
@@ -176,7 +177,7 @@ pub(crate) enum Refusal {
         /// The number in `PMI_FD`.
         fd: u32,
     },
-    /// The PMI launcher did not tell this process its rank, the number of ranks or their hosts.
+    /// The PMI launcher did not answer the questions for this process's rank, the number of ranks or their hosts.
     #[error("joining the job over PMI failed: {0} (or start it with `samite run -n N -- program`)")]
     Pmi(#[source] Source),
     /// The ranks cannot exchange their addresses.
@@ -189,7 +190,7 @@ pub(crate) enum Refusal {
         /// The error.
         source: Source,
     },
-    /// A rank has published malformed text.
+    /// The entry that a rank has published is malformed.
     #[error(
         "the entry that rank {rank} has published over {launcher} is not of this release of samite: build every program of the job \
          with the same one"
@@ -200,7 +201,7 @@ pub(crate) enum Refusal {
         /// The rank.
         rank: u32,
     },
-    /// Two ranks have different numbers of ranks.
+    /// This process and rank 0 expect different numbers of ranks.
     #[error(
         "this process expects {ours} ranks, but rank 0 has published {theirs} over {launcher}: \
          variables of two jobs are mixed; leave them as the launcher sets them"
@@ -223,7 +224,7 @@ pub(crate) enum Refusal {
         /// The number in SAMITE_CONTROL.
         fd: i32,
     },
-    /// Another process, or an earlier call in this one, has joined as this rank.
+    /// Another process, or an earlier call in this process, has joined as this rank.
     #[error(
         "rank {rank} of this job has joined already: one process joins as a rank, once; start more ranks with \
          `samite run -n N`, and let wrappers start the program a single time"

@@ -8,12 +8,13 @@ use samite_os::spawn::{end_with_simple_parent, inherited_fd};
 use super::{Invitation, Refusal};
 
 impl Invitation {
-    /// Joins the job: returns this process's place in it, and its connection to the launcher's agent. From now on the
-    /// process dies when the launcher does.
+    /// Joins the job. Returns this process's ticket, and its connection to the launcher's agent. Also requests that the
+    /// kernel kill this process when its parent dies: see [`end_with_simple_parent`].
     ///
     /// # Errors
-    /// [`Refusal`] if the launcher's connection is missing, if another process has taken it, or if the launcher and the
-    /// environment name different ranks, sizes or jobs.
+    /// [`Refusal`] if the launcher's connection is missing, if another process has taken it, if the launcher speaks
+    /// another version of the control protocol, if the launcher and the environment name different ranks, sizes or
+    /// jobs, or if a system call fails.
     pub(crate) fn accept(self) -> Result<(Ticket, Connection), Refusal> {
         let no_connection = || Refusal::NoConnection { fd: self.fd };
         let inherited = inherited_fd(self.fd).map_err(|_| no_connection())?;

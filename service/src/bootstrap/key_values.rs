@@ -1,7 +1,8 @@
-//! Joining through a launcher's key-value space alone: PMI and PMIx.
+//! Joining a job under a launcher that offers only a key-value space: PMI and PMIx.
 //!
-//! Each rank publishes one [`Entry`], all ranks complete one fence, and later a rank's entry is fetched before the
-//! first message to it. So a start-up costs each rank the same few messages to its launcher, for any number of ranks.
+//! Each rank publishes one [`Entry`]. Then all ranks wait for each other once, in the launcher's fence. Later a rank's
+//! entry is fetched before the first message to that rank. So a start-up costs each rank the same few messages to its
+//! launcher, for any number of ranks.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -43,7 +44,7 @@ pub(crate) trait KeyValues: Send {
 
 pub(crate) type KeyValuesError = Box<dyn Error + Send + Sync>;
 
-/// A process that knows its rank from its launcher.
+/// A process that knows its rank from its launcher, and has not joined yet.
 pub(crate) struct Candidate {
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -56,7 +57,7 @@ impl Candidate {
     /// secret, and the directory of the other ranks.
     ///
     /// # Errors
-    /// [`Refusal::Exchange`], [`Refusal::Stranger`] and [`Refusal::Sizes`].
+    /// [`Refusal::Exchange`], [`Refusal::Stranger`], [`Refusal::Sizes`] and [`Refusal::System`].
     pub(crate) fn join(mut self, address: &Address) -> Result<(Secret, KeyValuesDirectory), Refusal> {
         let launcher = self.values.launcher();
         let failed = |source| Refusal::Exchange { launcher, source };
@@ -89,7 +90,7 @@ impl Candidate {
 pub(crate) struct KeyValuesDirectory {
     /// `None` when this rank has left, or the launcher is gone.
     clerk: Option<Clerk>,
-    /// The connection to the launcher, if it is known.
+    /// A copy of the descriptor of the connection to the launcher. `None` if the connection is not known, or has ended.
     line: Option<OwnedFd>,
     secret: Secret,
     here: Option<process::Place>,
@@ -128,8 +129,8 @@ impl KeyValuesDirectory {
         }
     }
 
-    /// Watches a rank's process, if this process sees it and the kernel supports that. Returns true if it has ended
-    /// already.
+    /// Watches a rank's process, if it is on this host and in the same pid namespace, and the kernel supports that.
+    /// Returns true if the process has ended already.
     fn watch_over(&mut self, rank: u32, entry: &Entry) -> bool {
         let Some((place, process)) = entry.process else { return false };
         if self.here != Some(place) || self.processes.iter().any(|&(watched, _)| watched == rank) {
@@ -215,8 +216,8 @@ impl Directory for KeyValuesDirectory {
     }
 }
 
-/// The thread that asks the launcher for entries and waits for the answers. An answer may take long, and an operation
-/// that needs it must still end at its deadline.
+/// A thread that asks the launcher for entries and waits for the answers. An answer may take long, and an operation
+/// that needs the answer must still end at its deadline.
 struct Clerk {
     questions: mpsc::Sender<u32>,
     answers: mpsc::Receiver<(u32, Result<Entry, String>)>,
@@ -247,18 +248,20 @@ impl Clerk {
         Ok(Self { questions, answers, bell, thread })
     }
 
-    /// Asks for the entry of a rank. Returns false if that is not possible any more.
+    /// Asks for the entry of a rank. Returns false if the thread has ended.
     fn ask(&self, rank: u32) -> bool {
         self.questions.send(rank).is_ok()
     }
 
     fn answers(&self) -> impl Iterator<Item = (u32, Result<Entry, String>)> {
-        // The bell is reset before the answers are taken, so that an answer which arrives in between rings it again.
+        // The bell is reset before the answers are taken, so that an answer that arrives between the two rings it
+        // again.
         self.bell.silence();
         self.answers.try_iter()
     }
 
-    /// Waits for the last answer, and returns the launcher.
+    /// Ends the thread after it has answered all questions, and returns the launcher. Returns `None` if the thread has
+    /// panicked.
     fn end(self) -> Option<Box<dyn KeyValues>> {
         drop(self.questions);
         self.thread.join().ok()
@@ -267,4 +270,5 @@ impl Clerk {
 
 /// The epoll number of the connection to the launcher. No rank has this number.
 const LAUNCHER: u64 = u64::MAX;
+/// The epoll number of the clerk's alarm. No rank has this number.
 const CLERK: u64 = u64::MAX - 1;

@@ -34,7 +34,7 @@ pub(crate) struct PmiJob {
 }
 
 impl PmiJob {
-    /// Greets the launcher, and asks for this rank's place. The launcher has `patience` for each answer.
+    /// Greets the launcher, and asks for this rank's [`Place`]. The launcher has the time `patience` for each answer.
     ///
     /// # Errors
     /// [`Refusal::NoPmi`] and [`Refusal::Pmi`].
@@ -133,7 +133,7 @@ struct Pmi {
     stream: UnixStream,
     inbound: Vec<u8>,
     /// The command that was not answered in time. No further command is sent: an answer does not name its command, so a
-    /// late answer would be taken for that of the next command.
+    /// late answer would be taken for the answer to the next command.
     unanswered: Option<&'static str>,
     wire: Wire,
     /// The name of the job's key-value space, for PMI-1.
@@ -143,7 +143,7 @@ struct Pmi {
 }
 
 impl Pmi {
-    /// Returns the mapping of ranks to hosts, if the launcher has it.
+    /// Begins a connection of PMI-1. Returns the mapping of ranks to hosts, if the launcher has it.
     fn begin_1(&mut self) -> Result<Option<String>, PmiError> {
         self.ask("init", &[("pmi_version", "1"), ("pmi_subversion", "1")], "response_to_init")?;
         let maxes = self.ask("get_maxes", &[], "maxes")?;
@@ -155,6 +155,7 @@ impl Pmi {
         self.get(MAPPING)
     }
 
+    /// Begins a connection of PMI-2. Returns the mapping of ranks to hosts, if the launcher has it.
     fn begin_2(&mut self, rank: u32, size: u32) -> Result<Option<String>, PmiError> {
         // Both versions begin with a command in the notation of PMI-1, which selects the version.
         self.wire = Wire::One;
@@ -307,7 +308,7 @@ fn unexpected(command: &'static str, got: &Words) -> PmiError {
     PmiError::Unexpected { command, got: got.command().to_owned() }
 }
 
-/// The attribute with the ranks of each host.
+/// The key of the text with the ranks of each host.
 const MAPPING: &str = "PMI_process_mapping";
 
 /// The longest value with its terminator, for launchers that have no command to ask for the limit (Slurm's

@@ -21,13 +21,13 @@ pub(crate) struct PmixJob {
 }
 
 impl PmixJob {
-    /// Connects to the server, and asks for this rank's place. The server has `patience` for each answer.
+    /// Connects to the server, and asks for this rank's [`Place`]. The server has the time `patience` for each answer.
     ///
     /// # Errors
     /// [`Refusal::JoinedBefore`], [`Refusal::Pmix`] and [`Refusal::PmixRank`].
     pub(crate) fn join(self, patience: Duration) -> Result<Candidate, Refusal> {
-        /// True once this process has joined. A process has only one connection to its server, so a second rank in it
-        /// would share the first one's.
+        /// True once this process has joined. A process has only one connection to its server, so a second rank in this
+        /// process would share the connection of the first rank.
         static JOINED: AtomicBool = AtomicBool::new(false);
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(Refusal::JoinedBefore);

@@ -2,7 +2,7 @@
 //! launchers that provide no more than that (torchrun, Kubernetes' indexed jobs, plain srun).
 //!
 //! `samite rendezvous` serves it, or else a thread of rank 0. Rank 0 cannot know which: it opens a server, connects to
-//! the address like every other rank, and closes its own server if it reached another one.
+//! the address like every other rank, and closes its own server if it reached another server.
 
 mod guest;
 
@@ -42,10 +42,11 @@ pub(crate) struct Met {
 }
 
 impl Rendezvous {
-    /// Joins: waits until all ranks have come, at most `patience`.
+    /// Joins the job: connects to the rendezvous, and waits at most the time `patience` until all ranks have connected.
     ///
     /// # Errors
-    /// [`Refusal::NoRendezvous`], [`Refusal::RefusedByRendezvous`].
+    /// [`Refusal::NoRendezvous`], [`Refusal::RefusedByRendezvous`], [`Refusal::Protocol`], [`Refusal::Control`],
+    /// [`Refusal::System`].
     pub(crate) fn join(self, detection: Duration, patience: Duration) -> Result<Met, Refusal> {
         let deadline = now() + patience;
         // Rank 0 opens a server. If that fails, perhaps because `samite rendezvous` already listens at the port, rank 0
@@ -110,7 +111,7 @@ impl Rendezvous {
         Host::start(server)
     }
 
-    /// Connects as soon as a process listens. Returns the last error at the deadline.
+    /// Connects as soon as a process listens. At the deadline, returns the error of the most recent attempt.
     fn reach(&self, deadline: Instant) -> Result<TcpStream, String> {
         loop {
             let mut why = "it has no address".to_owned();
@@ -137,7 +138,7 @@ impl Rendezvous {
     }
 }
 
-/// Waits for the answer. Returns the reason if there is none.
+/// Waits for the answer of the rendezvous. Returns the reason if there is no valid answer until the deadline.
 fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String> {
     loop {
         match channel.receive() {
@@ -159,7 +160,7 @@ fn answer(channel: &mut Channel, deadline: Instant) -> Result<Reception, String>
 pub(crate) struct Host {
     job: JobId,
     thread: JoinHandle<()>,
-    /// Dropping it ends the thread, unless ranks have joined there.
+    /// One end of a pair of sockets. Dropping it ends the thread, unless ranks have joined at this server.
     _leash: UnixStream,
 }
 
@@ -198,17 +199,18 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Pauses before the next try: nothing signals that a process of another host begins to listen.
+/// Pauses before the next attempt to connect: nothing signals that a process of another host begins to listen.
 fn pause(deadline: Instant) {
     nap(TRY_EVERY.min(deadline.saturating_duration_since(now())));
 }
 
+/// The pause between two attempts to connect.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// Time-out of one try to connect.
+/// The maximum time-out of one attempt to connect.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// The least time-out of a try, however near the deadline is.
+/// The minimum time-out of one attempt to connect, also if the deadline is nearer.
 const CONNECT_AT_LEAST: Duration = Duration::from_millis(50);
 
 /// How much longer than the join time-out a rank waits for the server's answer.

@@ -43,7 +43,7 @@ pub(crate) fn share(directory: Box<dyn Directory>, lanes: usize) -> io::Result<V
 /// The directory of one lane.
 struct OfLane {
     lane: usize,
-    /// Readable when the launcher has a notice, or another lane has taken one for this lane.
+    /// Readable when the launcher has a notice, or another lane has put a notice into this lane's queue.
     watch: OwnedFd,
     tells_ends: bool,
     shared: Arc<Mutex<Shared>>,
@@ -59,7 +59,7 @@ struct Shared {
     present: usize,
 }
 
-/// The notices that one lane has not taken yet, and its last figures.
+/// The state of one lane: the notices that it has not taken yet, and the figures that it reported most recently.
 struct Share {
     news: VecDeque<Notice>,
     alarm: Alarm,
@@ -81,8 +81,8 @@ impl Share {
     }
 
     fn post(&mut self, notice: Notice) {
-        // The launcher asks for figures repeatedly. A lane that no thread uses does not answer, so it keeps one
-        // question and drops the others.
+        // The launcher asks for figures repeatedly. A lane that no thread uses does not answer, so its queue keeps one
+        // question, and further questions are dropped.
         if matches!(notice, Notice::Asked { at_end: false })
             && self.news.iter().any(|news| matches!(news, Notice::Asked { at_end: false }))
         {
@@ -91,8 +91,8 @@ impl Share {
         if self.news.is_empty() {
             self.alarm.ring();
         }
-        // Only the latest notice that a process was stopped or continued is kept, because there may be any number of
-        // them.
+        // For each process only the latest notice that it was stopped or continued is kept, because there may be any
+        // number of such notices.
         if let Notice::Stopped { rank, incarnation, .. } = notice {
             self.news.retain(|news| {
                 !matches!(news, Notice::Stopped { rank: r, incarnation: i, .. } if (*r, *i) == (rank, incarnation))
@@ -123,7 +123,7 @@ impl Shared {
             }
             for share in &mut self.shares {
                 // If the rank made the first contact with a lane, that lane has never requested the rank's address. The
-                // lane needs the address of the next incarnation too, so the request is noted here.
+                // lane needs the address of the next incarnation too, so the rank is added to the lane's requests here.
                 if let Notice::Failed { rank, returns: true, .. } = notice {
                     share.requested.insert(rank);
                 }
@@ -132,7 +132,8 @@ impl Shared {
         }
     }
 
-    /// Notes that a lane has left. Returns true if no lane is left.
+    /// Records that a lane has left the job. Returns true if all lanes have left. If so, and if a lane has reported
+    /// figures by peer, first reports the sums over all lanes to the launcher.
     fn leave(&mut self) -> bool {
         self.present = self.present.saturating_sub(1);
         if self.present == 0 && self.shares.iter().any(|share| !share.peers.is_empty()) {
@@ -158,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Adds the figures of a lane. The oldest operation of the rank is the oldest one of its lanes.
+/// Adds the figures of a lane to `all`. Of the oldest operations of both, the older is kept.
 fn add_figures(all: &mut Figures, lane: &Figures) {
     let Figures {
         age_ns,
@@ -217,7 +218,8 @@ impl OfLane {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports the end of the rank's part in the job, once all lanes have left.
+    /// Records that this lane has left the job. If all lanes have left, calls `report`, which reports the end of the
+    /// rank's part in the job.
     fn end(&mut self, report: impl FnOnce(&mut dyn Directory)) {
         let mut shared = self.shared();
         if shared.leave() {
@@ -255,7 +257,9 @@ impl Directory for OfLane {
         Some(self.watch.as_fd())
     }
 
-    /// Reports the sums over all lanes. For a lane that no thread uses at the moment, the last reported figures count.
+    /// Stores the figures of this lane. If `peers` is empty, reports the sums over all lanes to the launcher. A lane
+    /// that no thread uses at the moment contributes the figures that it stored most recently. If `peers` is not empty,
+    /// this is the report at the end of the rank, and [`Shared::leave`] reports the sums when the last lane leaves.
     fn tell(&mut self, figures: Figures, peers: &[PeerStats]) {
         let mut shared = self.shared();
         let share = &mut shared.shares[self.lane];

@@ -1,4 +1,4 @@
-//! Addresses, and lanes of ranks that are threads.
+//! Tests of the encoding of addresses, and of lanes in ranks that are threads.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -49,7 +49,7 @@ fn messages_of_lanes_are_apart_and_each_lane_has_its_order() {
                 }
             });
         } else {
-            // The messages of the last lane are received first.
+            // The messages of the lane with the highest number are received first.
             for (number, lane) in (0..3_u32).zip(&lanes).rev() {
                 for round in 0..100 {
                     let mut got = [0; 2];
@@ -194,7 +194,7 @@ fn a_world_ends_when_messages_of_all_its_lanes_are_taken() {
     });
 }
 
-/// The launcher asks at intervals. A lane that no thread uses keeps one question only.
+/// Checks that a lane that no thread uses keeps only one of the questions that the launcher asks at intervals.
 #[test]
 fn questions_do_not_pile_up_in_a_lane_that_is_not_used() {
     struct Asks(usize);
@@ -252,7 +252,7 @@ fn a_lane_that_is_not_used_keeps_the_last_stop_and_learns_of_a_restart() {
     }
 }
 
-/// A call drives its own lane, so it could not send the messages of another one.
+/// A call drives its own lane, so it could not send the messages of another lane.
 #[test]
 fn a_flush_waits_for_the_messages_of_its_lane_alone() {
     let ends = with_lanes(2, 2, |world| {

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use samite_p2p::Time;
 
-/// Monotonic time.
+/// A clock that counts from its start.
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others are told the time by")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock from which the engine gets the time")]
     pub(super) fn start() -> Self {
         Self(Instant::now())
     }

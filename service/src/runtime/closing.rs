@@ -16,11 +16,12 @@ use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
-    /// Says goodbye to the peers. From now on every other call, waiting calls included, ends with an error.
+    /// Closes the runtime and says goodbye to the peers. From then on every other call, waiting calls included, ends
+    /// with an error.
     ///
     /// # Errors
-    /// [`Error::Closed`] if it was closed before; [`Error::Forked`] in a child of the rank's process;
-    /// [`Error::Condemned`].
+    /// [`Error::Closed`] if the runtime was closed before; [`Error::Forked`] in a child of the rank's process;
+    /// [`Error::Condemned`] if the other ranks have given up this rank.
     pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start = self.clock.now();
@@ -36,7 +37,7 @@ impl<P: Port> Runtime<P> {
     /// launcher.
     ///
     /// # Errors
-    /// [`Error::TimedOut`].
+    /// [`Error::TimedOut`] if a peer has not taken the messages in time; the errors of polls.
     pub(crate) fn end_goodbyes(
         mut goodbyes: Vec<Goodbye<'_, P>>,
         tell: impl Fn(&mut dyn Directory),
@@ -56,7 +57,8 @@ impl<P: Port> Runtime<P> {
         core.directory.panicked();
     }
 
-    /// Takes the engine out of the lock, and wakes the waiting threads. The flag is true if none of them slept.
+    /// Takes the engine out of the lock, and wakes the waiting threads. The returned flag is true if no thread slept on
+    /// the descriptors.
     fn shut(&self) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
             // Abandon the lent requests before the wake-up: a woken caller returns, and its borrowed buffer can then be
@@ -80,8 +82,9 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// Drives the lanes of a rank until their peers have taken all messages. All lanes are driven until the last of them
-/// has finished, because a peer may make its first contact in any lane, and must then receive the goodbye.
+/// Drives the lanes of a rank until their peers have taken all messages, at most for the time [`Runtime::linger`]. All
+/// lanes are driven until the last lane has finished, because a peer may make its first contact in any lane, and must
+/// then receive the goodbye.
 fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     let Some(first) = goodbyes.first() else { return Ok(()) };
     let mut patience = Patience::new(first.runtime.crowded);
@@ -120,7 +123,8 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the first peer that has not taken all messages, and its lane.
+/// Returns the first lane in which a peer has not taken all messages, and that peer. Returns `None` if there is no such
+/// lane.
 fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)> {
     let lanes = goodbyes.iter().enumerate();
     lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.not_closed()?)))
@@ -130,7 +134,7 @@ fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)
 pub(crate) struct Goodbye<'a, P> {
     runtime: &'a Runtime<P>,
     core: Core<P>,
-    /// True if no thread slept in this runtime when it said goodbye.
+    /// True if no thread slept on the descriptors when the runtime was closed.
     was_alone: bool,
     start: Time,
     is_said: bool,
@@ -148,13 +152,13 @@ impl<P: Port> Goodbye<'_, P> {
         }
     }
 
-    /// Returns a peer that has not taken all messages.
+    /// Returns a peer that has not taken all messages, or that must get a message before the goodbye.
     fn not_closed(&self) -> Option<WorldRank> {
         if self.is_said { self.core.engine.not_closed() } else { self.awaits }
     }
 }
 
-/// Returns the error for a rank that has not taken the messages sent to it before this one left.
+/// Returns the error for a rank that has not taken the messages that this rank sent to it before it left.
 fn not_taken(rank: WorldRank, age: Duration) -> Error {
     let report = Report {
         operation: Operation::Send,

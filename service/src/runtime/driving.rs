@@ -42,9 +42,9 @@ use crate::watch::Bell;
 #[derive(Default)]
 pub(super) struct Drivers {
     state: State,
-    /// The number of the last thread that was started.
+    /// The number of the thread that was started most recently. The first thread has number 1.
     last: u64,
-    /// The thread that was parked last.
+    /// The driver thread that was parked most recently, until it is unparked.
     parked: Option<Thread>,
     program: Option<Program>,
 }
@@ -53,14 +53,14 @@ pub(super) struct Drivers {
 enum State {
     #[default]
     Absent,
-    /// The thread with this number.
+    /// The driver is the thread with this number.
     Thread(u64),
-    /// The thread with this number, which is parked because no future waits. It ends after [`STAYS`] unless it is
-    /// unparked before.
+    /// The driver is the thread with this number, which is parked because no future waits. It ends after [`STAYS`]
+    /// unless it is unparked before.
     Parked(u64),
-    /// The program. Its descriptor is readable, or it drives.
+    /// The driver is the program. Its descriptor is readable, or it drives now.
     Called,
-    /// The program. Its descriptor becomes readable when there is something to do.
+    /// The driver is the program. Its descriptor becomes readable when there is something to do.
     Armed,
 }
 
@@ -71,8 +71,8 @@ struct Program {
 }
 
 impl Drivers {
-    /// Returns the number of the thread that must be started for a future that waits, if any. The state then says that
-    /// this thread is the driver.
+    /// Makes sure that there is a driver for a future that waits. Returns the number of the thread that the caller must
+    /// start for that, which then is the driver, or `None` if no thread must be started.
     fn thread_to_start(&mut self) -> Option<u64> {
         match self.state {
             State::Absent => {
@@ -129,7 +129,7 @@ impl<P: Port + 'static> Runtime<P>
 where
     Self: Send + Sync,
 {
-    /// Starts the driver, unless there is one. Called for a future that is about to wait.
+    /// Starts a driver thread, unless there is a driver. This is called for a future that is about to wait.
     pub(super) fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
         match core.tasks.drivers.thread_to_start() {
             None => Ok(()),
@@ -151,8 +151,8 @@ where
         Ok(())
     }
 
-    /// Runs a driver thread until no future has waited for [`STAYS`], the program is the driver, or the runtime is
-    /// closed. In the last case nothing is left to do, because `close` calls all wakers.
+    /// Runs a driver thread until no future has waited for [`STAYS`], the program is the driver, a step fails, or the
+    /// runtime is closed. In the last case nothing is left to do, because `close` calls all wakers.
     fn drive_tasks(&self, number: u64) {
         // The driver never spins: the threads of the executor need the processor.
         let mut patience = Patience::new(true);
@@ -229,10 +229,12 @@ where
         Ok(bell)
     }
 
-    /// Drives for the program until nothing is left to do, and arms the descriptor.
+    /// Drives for the program until nothing remains to be done, and arms the descriptor. After [`STEPS_MAX`] steps it
+    /// returns with a readable descriptor instead, so that the program calls it again.
     ///
     /// # Errors
-    /// The error of a step, after which the futures that wait were woken, and the descriptor becomes readable soon.
+    /// The error of a step. In that case all waiting futures were woken, and the descriptor becomes readable after
+    /// [`AFTER_ERROR`]. [`Error::Closed`], [`Error::Forked`].
     pub(crate) fn drive_for_program(&self, bell: &Bell) -> Result<(), Error> {
         let mut ready = Vec::new();
         let mut core = self.core.lock().map_err(|refused| error_of(refused, Fate::Unknown))?;
@@ -290,7 +292,7 @@ where
 
 impl<P: Port> Core<P> {
     /// Arms the descriptor of the program's driver after a step. `came` is true if the step had events. Returns false
-    /// if there is more to do.
+    /// if there is more to do, and true if the descriptor is armed or the program is no longer the driver.
     fn arm_program(&mut self, bell: &Bell, now: Time, until: Time, came: bool) -> bool {
         let Some(program) = &mut self.tasks.drivers.program else { return true };
         let nap = program.patience.nap(now, came);
@@ -315,11 +317,11 @@ impl<P: Port> Core<P> {
 /// task, but a callback may call the library.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The time for which the driver stays after the last future. If several exchanges follow each other, starting a thread
-/// for each would take longer than the exchanges.
+/// The time for which a driver thread stays after the last future. If several exchanges follow each other, starting a
+/// thread for each would take longer than the exchanges.
 const STAYS: Duration = Duration::from_millis(20);
 
-/// The number of steps after which the program's driver returns, so that the executor's other tasks get their turn.
+/// The number of steps after which the program's driver returns, so that the executor can run other tasks.
 const STEPS_MAX: u32 = 32;
 
 /// The time after which the program drives again after an error.

@@ -1,6 +1,6 @@
-//! A model of the futures and their driver, under every interleaving: the code of the runtime, with the lock and the
-//! threads of loom ([`sync`](self::sync)). Time stands still, and no sleep ends by time. So a lost wake-up is a deadlock,
-//! or a thread that looks at its descriptor without end; loom reports both.
+//! A model of the futures and their driver, which loom runs through every interleaving. It is the code of the runtime,
+//! with the lock and the threads of loom ([`sync`](self::sync)). Time stands still, and no time-out ends a sleep. So a
+//! lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
 
 pub(super) mod sync;
 
@@ -31,11 +31,11 @@ impl Directory for Silent {
     fn panicked(&mut self) {}
 }
 
-/// The only rank of a job.
+/// The only rank of a job: its runtime, and the threads that use it.
 #[derive(Clone)]
 struct Rank0(Arc<Runtime<Loopback>>, Arc<std::sync::Mutex<Vec<JoinHandle<()>>>>);
 
-/// Tells a thread that a future can continue.
+/// A waker that records that it was called, for the thread that polls the future.
 #[derive(Debug)]
 struct Told(Mutex<bool>);
 
@@ -90,7 +90,7 @@ impl Rank0 {
         })
     }
 
-    /// Sends to this rank, and drives no further than the call does.
+    /// Sends a message from this rank to itself, without a further poll.
     fn send(&self, tag: u64) {
         self.0.enter(&Bounds::default()).unwrap().start(|engine, now, deadline| {
             assert_eq!(engine.send(now, WorldRank(0), 1, tag, &[1; 8], deadline), Ok(Sent::Now));
@@ -170,7 +170,7 @@ fn a_future_is_woken_by_a_message_that_comes_at_any_time() {
     });
 }
 
-/// The other future may have the key that the dropped future had.
+/// The second future may get the key that the dropped future had.
 #[test]
 fn a_future_that_is_dropped_takes_no_wake_up_from_another() {
     check(2, |rank| {
@@ -216,7 +216,7 @@ fn a_future_is_woken_by_the_end_of_its_world() {
     });
 }
 
-/// The driver of the first future may be about to end when the second one waits.
+/// The driver of the first future may be about to end when the second future waits.
 #[test]
 fn a_future_that_comes_while_the_driver_ends_is_woken() {
     check(2, |rank| {

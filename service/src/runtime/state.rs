@@ -27,8 +27,8 @@ pub(super) struct Core<P> {
     pub(super) directory: Box<dyn Directory>,
     /// The lane of this engine.
     pub(super) lane: Lane,
-    /// The time as last read: precise enough for the age of a message, and for deadlines, since waiting callers
-    /// read the clock between bursts.
+    /// The time of the most recent reading of the clock. It is precise enough for the age of a message, and for
+    /// deadlines, since waiting callers read the clock between bursts.
     pub(super) now: Time,
     /// The time of the next poll of the directory.
     pub(super) ask: Time,
@@ -38,12 +38,12 @@ pub(super) struct Core<P> {
     pub(super) tells_at_end: bool,
     /// Time spent waiting, over all threads.
     pub(super) waited_ns: u64,
-    /// The message that a thread waits for without a request, in a probe for example.
+    /// A report of the wait of a thread that waits without a request, for example in a probe.
     pub(super) sought: Option<Report>,
-    /// The reason why the other ranks gave up this rank, if they did. Then this rank takes no further action.
+    /// The reason why the other ranks have given up this rank, if they have. In that case this rank sends nothing more.
     pub(super) condemned: Option<String>,
     pub(super) burst: Burst,
-    /// Number of times that the core was yielded.
+    /// The number of times that a waiting thread has yielded its processor core.
     pub(super) waits: u32,
     /// The thread that sleeps on the descriptors, or the program's driver that waits for them.
     pub(super) sleeper: Option<Sleeper>,
@@ -71,9 +71,9 @@ impl<P: Port> Core<P> {
     /// Polls the engine.
     ///
     /// # Errors
-    /// Returns those of [`Engine::poll`]. The error is boxed, so that the result fits in registers. An unboxed result
-    /// would be copied in pieces of 16 bytes, and each copy would wait for the stores of its smaller parts (a fifth of
-    /// the time of an idle poll).
+    /// Returns the errors of [`Engine::poll`]. The error is boxed, so that the result fits in registers. An unboxed
+    /// result would be copied in pieces of 16 bytes, and each copy would wait for the stores of its smaller parts (a
+    /// fifth of the time of an idle poll).
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let polled = self.engine.poll(self.now, lent).map_err(Box::new);
         // The peer is informed now, because the caller may make no further call.
@@ -83,8 +83,8 @@ impl<P: Port> Core<P> {
         polled
     }
 
-    /// Wakes the sleeping thread, which wakes the others and the program's driver. If no thread sleeps, wakes the
-    /// program's driver.
+    /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
+    /// wakes the program's driver.
     #[cold]
     pub(super) fn wake(&mut self) {
         let Some(sleeper) = &mut self.sleeper else { return };
@@ -115,7 +115,7 @@ impl<P: Port> Core<P> {
         self.ask = Time::ZERO;
     }
 
-    /// Wakes the sleeper if work is due before the sleeper would wake without this.
+    /// Wakes the sleeper if work is due before the end of its sleep, or if a future can continue.
     #[cold]
     pub(super) fn wake_if_due(&mut self) {
         let are_ready = self.tasks.are_ready(&self.engine);
@@ -124,8 +124,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Sends partitions that were marked. The thread that releases the lock calls this on behalf of the marking
-    /// threads, so this also wakes the threads whose requests have ended thereby.
+    /// Sends the marked partitions. The thread that releases the lock calls this on behalf of the marking threads. So
+    /// this also wakes the threads whose requests end by it.
     #[cold]
     pub(super) fn harvest(&mut self) {
         if self.condemned.is_some() {
@@ -133,7 +133,7 @@ impl<P: Port> Core<P> {
         }
         let Harvest { must_poll, has_ends } = self.engine.harvest();
         // A packet may have arrived while no thread was in a call, so this function must poll for it. An error of the
-        // port is ignored, because the next poll by a call that can return the error meets it again.
+        // port is ignored, because the next poll in a call that can return the error finds the same error.
         let has_events = must_poll && matches!(self.poll(&mut ()), Ok(1..));
         match has_ends || has_events {
             true => self.wake(),
@@ -141,9 +141,9 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Abandons a request. If the others have given up this rank, nothing is sent to them: for them the rank is dead,
-    /// and a message from it would mislead them. But the buffers of this rank are concealed, because no other rank may
-    /// read a buffer that the caller gets back.
+    /// Abandons a request. If the other ranks have given up this rank, nothing is sent to them: for them this rank is
+    /// dead. But the buffers of this rank are concealed, because no other rank may read a buffer that the caller gets
+    /// back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
             None => self.engine.forget(id),
@@ -155,8 +155,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Returns the state of a request. If the request is pending and the [`CancelToken`] in `bounds` was used, cancels it
-    /// first.
+    /// Returns the state of a request. If the request is pending and the [`CancelToken`] in `bounds` was used, cancels
+    /// it first.
     pub(super) fn outcome_within(&mut self, id: RequestId, bounds: &Bounds) -> Outcome {
         let outcome = self.engine.outcome(id);
         if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
@@ -166,8 +166,8 @@ impl<P: Port> Core<P> {
         self.engine.outcome(id)
     }
 
-    /// Ends a receive that must report a failure, with the failure as its result. A blocking call returns then, so it
-    /// cannot leave the receive posted. Returns `None` if there is no failure to report.
+    /// Ends a receive that must report a failure, with the failure as its result. A blocking call returns with this
+    /// result, so it cannot leave the receive posted. Returns `None` if there is no failure to report.
     #[cold]
     pub(super) fn end_by_failure<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let error = self.engine.failure_pending(id)?;
@@ -177,7 +177,7 @@ impl<P: Port> Core<P> {
         Some(Completion { result: Err(error.public()), memory })
     }
 
-    /// Describes the search for a message, or the wait for room.
+    /// Returns a report of a wait without a request: for a message, for room, or for an address.
     pub(super) fn report_of(
         &mut self,
         pattern: &Pattern,
@@ -207,22 +207,23 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Drives once, at the current time. Returns the number of events, notices included.
+    /// Drives once, at the time `now`. Returns the number of events. The notices together count as one event.
     pub(super) fn step<L: Lent>(&mut self, now: Time, lent: &mut L) -> Result<usize, Box<Error>> {
         let news = self.attend(now)?;
         Ok(self.poll(lent)? + usize::from(news))
     }
 
-    /// Returns the longest time to sleep before work is due, or `nap_time` if nothing would wake the thread.
+    /// Returns the maximum time to sleep: the time until work is due, limited by [`SLEEP_MAX`], or `nap_time` if work
+    /// is due already.
     pub(super) fn time_to_sleep(&self, nap_time: Duration, until: Time) -> Duration {
         let due = self.engine.due().min(until);
         let until_due = Duration::from_nanos(due.since(self.now)).min(SLEEP_MAX);
-        // Work is due, but the port has refused it for lack of room, and does not signal when it has room again. So the
-        // work is tried again after a nap.
+        // If work is due already, the port has refused it for lack of room, and does not signal when it has room again.
+        // So the work is tried again after a nap.
         if until_due.is_zero() { nap_time } else { until_due }
     }
 
-    /// Arms the port before a sleep. Returns the longest sleep, `None` if there is work.
+    /// Arms the port before a sleep. Returns the maximum time to sleep, or `None` if there is work.
     pub(super) fn arm(&mut self, nap_time: Duration, time: Duration) -> Option<Duration> {
         // The port is still armed if this thread takes the place of the program's driver. Then the port may have an
         // alarm to reset.
@@ -239,7 +240,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Sets the time, and polls the directory if that is due. Returns true if there were notices.
+    /// Sets the time, requests the addresses that the engine needs, and polls the directory if that is due. Returns
+    /// true if there were notices.
     pub(super) fn attend(&mut self, now: Time) -> Result<bool, Box<Error>> {
         self.now = now;
         let wanted: Vec<WorldRank> = self.engine.wanted().collect();
@@ -303,8 +305,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Informs peers that this rank has given them up. Otherwise they would wait for it, since the path to them is cut
-    /// off.
+    /// Informs peers that this rank has given them up. Otherwise they would wait for this rank, since the path between
+    /// them is cut off.
     #[cold]
     fn tell_given_up(&mut self) {
         for GivenUp { rank, incarnation, cause } in self.engine.given_up() {
@@ -312,7 +314,7 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Sends the last report of this rank, if the launcher wants it.
+    /// Sends the final report of this rank, if the launcher wants it.
     pub(super) fn tell_at_end(&mut self) {
         if self.tells_at_end {
             let (figures, peers) = self.figures();
@@ -336,6 +338,6 @@ impl<P: Port> Core<P> {
 /// a rank should be known.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
-/// The longest sleep without an event: for notices that the launcher's connection could not accept, and for
-/// providers that fail to wake.
+/// The longest sleep without an event. After it a rank tries again to send messages that the connection to the launcher
+/// could not accept, and finds the events of a provider that has failed to wake it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);

@@ -1,9 +1,9 @@
 //! Tasks: the futures that wait.
 //!
-//! A future that has no result yet leaves its [`Waker`] here. The *driver* ([`driving`](super::driving)) takes the wakers
-//! of the futures that can continue, and calls them without the lock, because they run the executor's code. A thread
-//! that makes progress for itself wakes the driver ([`Runtime::rouse`]). So only the driver looks for such futures, and
-//! other threads do no work for them.
+//! A future that has no result yet leaves its [`Waker`] here. The *driver* ([`driving`](super::driving)) takes the
+//! wakers of the futures that can continue, and calls them without the lock, because they run the executor's code. A
+//! thread that makes progress for itself wakes the driver ([`Runtime::rouse`]). So only the driver looks for such
+//! futures, and other threads do no work for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Tasks {
     pub(super) drivers: Drivers,
 }
 
-/// A waiting future. The waker is taken out of it to be called.
+/// A waiting future. The waker is taken out before it is called, and is `None` from then on.
 struct Task {
     waker: Option<Waker>,
     cancel: Option<CancelToken>,
@@ -56,7 +56,7 @@ pub(crate) enum Entry {
     Search(usize),
 }
 
-/// A future's search for a message that matches.
+/// A future that searches for a message that matches a pattern.
 #[derive(Debug)]
 pub(crate) struct Sought {
     pub(crate) pattern: Pattern,
@@ -117,8 +117,8 @@ impl Tasks {
         requests.chain(searches).collect()
     }
 
-    /// Takes the wakers of the futures that can continue. Returns the earliest deadline of the searches that still
-    /// wait.
+    /// Moves the wakers of the futures that can continue to `ready`. Returns the earliest deadline of the searches that
+    /// still wait.
     pub(super) fn take_ready<P: Port>(
         &mut self,
         engine: &mut Engine<P>,
@@ -178,7 +178,7 @@ where
         if let Ok((_, None)) = end {
             let cancel = bounds.cancel.as_ref();
             if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-                cancel.wakes(watch);
+                cancel.register(watch);
             }
             let is_cancelled = cancel.is_some_and(CancelToken::is_cancelled);
             if is_cancelled {
@@ -259,7 +259,7 @@ where
         let Sought { pattern, begun, ref mut entry } = *sought;
         let cancel = bounds.cancel.as_ref();
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            cancel.wakes(watch);
+            cancel.register(watch);
         }
         let now = self.clock.now();
         match core.step(now, &mut ()) {
@@ -304,7 +304,7 @@ where
         drop(old);
     }
 
-    /// Wakes the sleeping threads after a step that had events, and after one that failed.
+    /// Wakes the sleeping threads after a step that had events or failed.
     fn rouse_after<T>(&self, core: &mut Core<P>, step: &Result<(usize, T), Box<samite_p2p::Error>>) {
         if !matches!(step, Ok((0, _))) {
             self.rouse(core);
@@ -313,7 +313,8 @@ where
 }
 
 impl<P: Port> Core<P> {
-    /// Returns the result of a request that has ended or must report a failure, and `None` if it continues.
+    /// Returns the result of a request that has ended or must report a failure, and `None` if the request continues.
+    /// The inner `Option` is that of [`finish`](Runtime::finish).
     #[inline]
     fn take_ended(&mut self, id: RequestId) -> Option<Option<Completion>> {
         match self.engine.outcome(id) {
@@ -324,7 +325,7 @@ impl<P: Port> Core<P> {
     }
 }
 
-/// Calls wakers, without the lock. If one of them panics, the others are called all the same.
+/// Calls wakers, without the lock. If a waker panics, the other wakers are still called.
 pub(super) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         contain(|| waker.wake());

@@ -1,4 +1,4 @@
-//! Runtimes with notices of the launcher, and the threads that a poll wakes.
+//! Tests of runtimes that get notices of the launcher, and of the threads that a poll wakes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,7 +42,7 @@ fn runtime<D: Directory + 'static>(size: u32, hub: &Hub, notices: D) -> Runtime<
     Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY, Checks::default()).unwrap()
 }
 
-/// A message may still arrive for a receive that has ended with the verdict.
+/// A message may still arrive for a receive that has ended because the other ranks have given up this rank.
 #[test]
 fn a_rank_that_was_given_up_reports_each_end_once() {
     let notices = Notices::default();
@@ -124,7 +124,7 @@ fn a_restarted_rank_is_a_member_in_lanes_that_know_only_its_end() {
     assert!(matches!(found, Ok(None)), "{found:?}");
 }
 
-/// Calls the channel when it is woken.
+/// A waker that sends to a channel.
 struct Told(std::sync::mpsc::SyncSender<()>);
 
 impl std::task::Wake for Told {
@@ -151,13 +151,13 @@ fn the_driver_ends_with_an_error_that_lasts() {
     while Arc::strong_count(&runtime) > 1 {
         std::thread::yield_now();
     }
-    // Later polls return the error, at most after the next look at the notices.
+    // A poll returns the error after the next look at the notices, which is not made in every poll.
     let end = std::iter::from_fn(|| Some(runtime.poll_end(awaited, &mut entry, &bounds, Waker::noop())));
     let end = end.into_iter().find(Poll::is_ready);
     assert!(matches!(end, Some(Poll::Ready(Some(Completion { result: Err(Error::Condemned { .. }), .. })))));
 }
 
-/// Gives notices as the launcher does, through a descriptor.
+/// A directory with a descriptor that is readable while the alarm rings, like the connection to a launcher.
 struct Rung(Notices, Arc<Alarm>);
 
 impl Directory for Rung {
@@ -212,7 +212,7 @@ fn an_error_wakes_the_futures_and_then_the_program() {
     let bell = runtime.lend_driver().unwrap();
     notices.0.lock().unwrap().push_back(Notice::Condemned { why: "its host was lost".to_owned() });
     assert!(matches!(runtime.drive_for_program(&bell), Err(Error::Condemned { .. })));
-    // The timer makes it readable.
+    // A timer makes the descriptor readable.
     while !is_readable(&bell) {
         std::thread::yield_now();
     }

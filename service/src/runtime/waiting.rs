@@ -18,6 +18,7 @@ use crate::request::Awaiting;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
+    /// Waits until a request has ended, and returns its result as [`finish`](Self::finish) does.
     pub(super) fn wait<'a, L: Awaiting>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -85,7 +86,7 @@ impl<P: Port> Runtime<P> {
             }
             match core.attend(now) {
                 Ok(false) => {}
-                // A notice arrived. It may have ended the wait of this thread or of another one.
+                // A notice arrived. It may have ended the wait of this thread or of another thread.
                 Ok(true) => {
                     self.rouse(&mut core);
                     continue;
@@ -122,8 +123,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
-    /// result. To continue, `turn` returns the time until which this thread may rest. The caller explains an error when
-    /// the lock is free.
+    /// result. To continue, `turn` returns the time until which this thread may rest. A caller that wants to
+    /// [`explain`](Self::explain) an error does so after this function has released the lock.
     ///
     /// [`wait`](Self::wait) has a loop of its own: it polls in bursts without reading the clock, and lends a buffer.
     fn drive_until<'a, R>(
@@ -149,7 +150,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Waits until `look` returns a value.
+    /// Drives the engine until `look` returns a value or an error, or until the bounds end the wait. `pattern` and
+    /// `awaited` describe the wait in reports.
     pub(crate) fn until<R>(
         &self,
         bounds: &Bounds,
@@ -168,7 +170,7 @@ impl<P: Port> Runtime<P> {
                 return Ok(Some(found));
             }
             let report = core.report_of(pattern, start, now, awaited);
-            // While polls have events, the awaited message may be among the next ones.
+            // While polls have events, the awaited message may be among the next events.
             let slack = if events > 0 { LOOKED_FOR } else { Duration::ZERO };
             if bounds.timeout.is_some_and(|timeout| age >= timeout.saturating_add(slack)) {
                 let report = Report { other_tags: core.engine.other_tags(pattern), ..report };
@@ -195,9 +197,9 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Completes the cause of a failure. A lost connection or a goodbye becomes known before the launcher reports how
-    /// the process ended, and that report is more useful. This waits a moment for the report, within the bounds of the
-    /// operation.
+    /// Returns the error with the best known cause, if it is a failure. A lost connection or a goodbye becomes known
+    /// before the launcher reports how the process ended, and that report is more useful. So this waits a moment for
+    /// the report, within the bounds of the operation.
     #[cold]
     pub(crate) fn explain(&self, mut error: Error, bounds: &Bounds) -> Error {
         let age = match &error {
@@ -225,13 +227,13 @@ impl<P: Port> Runtime<P> {
     /// Polls the directory, if that is due.
     fn hear(&self) {
         let Ok(mut core) = self.core.lock() else { return };
-        // The next waiting call returns the error again.
+        // An error is ignored: the next waiting call returns it.
         if let Ok(1..) = core.step(self.clock.now(), &mut ()) {
             self.rouse(&mut core);
         }
     }
 
-    /// Waits for the launcher's report of a rank's end, if one is to come. Returns the latest known cause.
+    /// Waits for the launcher's report of a rank's end, if the engine expects a report. Returns the latest known cause.
     fn await_word(&self, rank: WorldRank, within: Duration, bounds: &Bounds) -> Option<Cause> {
         let core = self.core.lock().ok()?;
         let deadline = deadline_after(self.clock.now(), bounds.timeout.unwrap_or(Duration::MAX));
@@ -263,7 +265,8 @@ impl<P: Port> Runtime<P> {
         self.core.lock()
     }
 
-    /// Yields the core several times in a row, or until a cheap check finds work.
+    /// Yields the processor core several times in a row, or until a cheap check finds work. At call number
+    /// [`DEAL_AFTER`] the thread first moves to the core of its lane.
     pub(super) fn take_turns<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -296,8 +299,8 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         let time = core.time_to_sleep(nap_time, until);
         if let (Some(cancel), Some(watch)) = (cancel, &self.watch) {
-            // A cancel wakes the thread that sleeps on the watch, and that thread wakes the others.
-            cancel.wakes(watch);
+            // A cancel wakes the thread that sleeps on the watch, and that thread wakes the other waiting threads.
+            cancel.register(watch);
         }
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Ok(core);
@@ -339,8 +342,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Ends a call that did not wait: moves the messages in the outbox, and wakes the sleeping thread if the call has left
-    /// work for which it would wake too late.
+    /// Ends a call that did not wait: drives the engine if messages wait in the outbox, and wakes the sleeping thread
+    /// if the call has left work that is due before the end of its sleep.
     #[inline]
     pub(super) fn hand_over(&self, core: &mut Core<P>) {
         if core.engine.keeps_messages() {
@@ -351,40 +354,42 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Drives once for the messages in the outbox: the receiver's address or credit may have arrived. A program whose calls
-    /// all end at once would not poll otherwise.
+    /// Drives once for the messages in the outbox, because the address or the credit of a receiver may have arrived. A
+    /// program whose calls all end at once would not poll otherwise.
     #[cold]
     fn move_kept(&self, core: &mut Core<P>) {
-        // An error of the port also ends the next call that waits.
+        // An error is ignored: it also ends the next call that waits.
         if !matches!(core.step(self.clock.now(), &mut ()), Ok(0)) {
             self.rouse(core);
         }
     }
 }
 
-/// Returns a later time; [`Time::NEVER`] beyond the range.
+/// Returns the time `time` after `begun`, or [`Time::NEVER`] if it is out of range.
 pub(super) fn deadline_after(begun: Time, time: Duration) -> Time {
     begun.after(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// How long after the loss of a connection the launcher's report of the rank's end is awaited. A dying process closes
-/// its connections before its status is available.
+/// The time, from the loss of a connection, for which the launcher's report of the rank's end is awaited. A dying
+/// process closes its connections before its status is available.
 const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 
-/// How long after a goodbye the launcher's report is awaited. The process closes its ports before it exits, which takes
-/// some 100 ms over tcp. If the process continues to run, the agent reports after a second that the rank has left.
+/// The time, from a goodbye, for which the launcher's report is awaited. The process closes its ports before it exits,
+/// which takes some 100 ms over tcp. If the process continues to run, the agent reports after a second that the rank
+/// has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a search continues after its deadline while polls have events. A poll takes a limited number of packets, so
-/// the awaited message may be behind them.
+/// The time for which a search continues after its deadline while polls have events. A poll takes a limited number of
+/// packets, so the awaited message may be behind them.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
-/// Number of yields before the next poll. A rank that shares its core polls twice before it reads the clock and polls
-/// the directory, because those two take as long as a message. So a deadline or the end of a rank may be noticed only
-/// after this many turns of the other ranks.
+/// The number of yields before the next poll. A rank that shares its core polls twice before it reads the clock and
+/// polls the directory, because the clock and the directory take as long as a message. So a deadline or the end of a
+/// rank may be noticed only after this many yields to other ranks.
 const TURNS: u32 = 4;
 
-/// Number of yields before a rank moves to its core. So many yields take some 10 ms, in which all ranks have started. A
-/// rank moves only once, because the system may have a reason to move it again: beside a process that kept one of two
-/// cores busy, ranks that always went back took 2.7 times as long, and ranks bound to their cores 165 times.
+/// The number of calls of `take_turns` before a rank moves to its core. They take some 10 ms, in which all ranks have
+/// started. A rank moves only once, because the system may have a reason to move it again: beside a process that kept
+/// one of two cores busy, ranks that always moved back took 2.7 times as long, and ranks bound to their cores 165 times
+/// as long.
 const DEAL_AFTER: u32 = 512;

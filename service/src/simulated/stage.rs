@@ -7,9 +7,9 @@ use std::thread::{self, Thread};
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::Net;
 
-/// Gives the turn to one rank at a time. A rank that polls may lose its turn. The next rank is a random one of those
-/// that have something to do. If all ranks wait, the clock advances to the next event of the network or the end of a
-/// sleep.
+/// Gives the turn to one rank at a time. A rank that polls may lose its turn. The next rank is chosen at random from
+/// the ranks that have something to do. If all ranks wait, the clock advances to the next event of the network or the
+/// end of a sleep.
 pub(crate) struct Stage {
     net: Net,
     /// The rank whose turn it is.
@@ -19,7 +19,7 @@ pub(crate) struct Stage {
 
 struct State {
     rng: SplitMix64,
-    /// A poll with events passes the turn on with this probability.
+    /// The probability, per million, that a poll with events passes the turn on.
     switches_per_million: u32,
     actors: Vec<Actor>,
 }
@@ -31,13 +31,13 @@ struct Actor {
 
 #[derive(Clone, Copy)]
 enum Does {
-    /// Has something to do.
+    /// The rank has something to do.
     Run,
-    /// Waits until its port has events, at most until a time.
+    /// The rank waits until its port has events, at most until this time.
     Doze(u64),
-    /// Waits until a time, which simulates a rank that computes.
+    /// The rank waits until this time, which simulates a computation.
     Compute(u64),
-    /// Has ended.
+    /// The rank has ended.
     Nothing,
 }
 
@@ -56,7 +56,7 @@ impl Stage {
         self.await_turn(rank);
     }
 
-    /// Ends the part of a rank, whose turn it is.
+    /// Ends the part of a rank in the simulation. It must be the turn of this rank.
     pub(super) fn leave(&self, rank: u32) {
         self.pass(self.state(), rank, Does::Nothing);
     }
@@ -75,8 +75,8 @@ impl Stage {
         self.await_turn(rank);
     }
 
-    /// Advances the virtual time by a poll, and may pass the turn on. A poll without events takes until the next event,
-    /// up to a limit, and stands for the many polls that a real wait would make in that time.
+    /// Advances the virtual time by the duration of a poll, and may pass the turn on. A poll without events lasts until
+    /// the next event, up to a limit, in place of the many polls that a real wait would make in that time.
     pub(super) fn polled(&self, rank: u32, came: bool) {
         let mut state = self.state();
         let now_ns = self.now_ns() + POLL_NS;
@@ -99,7 +99,7 @@ impl Stage {
         self.await_turn(rank);
     }
 
-    /// Gives the turn of `rank` to another, or to itself again.
+    /// Passes the turn of `rank` on to a rank that has something to do, which may be `rank` again.
     fn pass(&self, mut state: MutexGuard<'_, State>, rank: u32, does: Does) {
         state.actors[rank as usize].does = does;
         let next = loop {
@@ -148,10 +148,11 @@ impl Stage {
     }
 }
 
-/// Duration of a poll.
+/// The duration of a poll.
 const POLL_NS: u64 = 100;
-/// The longest poll without events. Well below the time after which a waiter sleeps.
+/// The longest duration of a poll without events. It is well below the time after which a waiting rank sleeps.
 const IDLE_NS_MAX: u64 = 1_000_000;
 /// How often, in a million polls, a rank computes for a while, so that messages to it wait.
 const COMPUTES_PER_MILLION: u32 = 10_000;
+/// The longest time for which a rank computes.
 const COMPUTE_NS_MAX: u64 = 5_000_000;

@@ -1,4 +1,4 @@
-//! The port under every communicator, if ranks may be simulated.
+//! The port of every rank in a build with the feature `simulated`: a real or a simulated port.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ pub(crate) enum Either {
     Staged(Staged),
 }
 
-/// A simulated port, whose polls pass the turn on.
+/// A simulated port, whose polls may pass the turn to another rank.
 pub(crate) struct Staged {
     port: SimPort,
     stage: Arc<Stage>,

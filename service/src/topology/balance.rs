@@ -37,8 +37,8 @@ pub fn balanced(ranks: u32, sizes: &[Option<u32>]) -> Result<Vec<u32>, TopologyE
     Ok(sizes.iter().map(|size| size.or_else(|| chosen.next()).unwrap_or(1)).collect())
 }
 
-/// Returns `count` factors of a number that is not 0, as equal as possible. Factors
-/// that are missing at the end are 1.
+/// Returns `count` factors of a number that is not 0, as equal as possible, but at most 32 factors. Further factors are
+/// 1.
 fn factors(number: u32, count: usize) -> Vec<u32> {
     // Of 32 factors of a number below 2^32 at least one is 1. As the factors do not increase, all further factors are 1
     // too.
@@ -51,9 +51,9 @@ fn factors(number: u32, count: usize) -> Vec<u32> {
     for &largest in divisors.iter().filter(|&&largest| at_least(largest, count, number)) {
         let rest = number / largest;
         let difference = best.as_ref().map(|best| best[0] - best[best.len() - 1]);
-        // The smallest factor is at most the root of `rest`. So the largest divisor up to that root gives the smallest
-        // difference for this `largest`. The difference grows with `largest`, so the search ends when the difference is
-        // not smaller than the best one.
+        // The smallest factor is at most the root of `rest` with the exponent `count - 1`. So the largest divisor up to
+        // that root gives the smallest difference for this `largest`. The difference grows with `largest`, so the
+        // search ends when the difference is not smaller than the best difference so far.
         let smallest = divisors.iter().rev().filter(|&&smallest| at_most(smallest, count - 1, rest));
         let mut smallest =
             smallest.take_while(|&&smallest| difference.is_none_or(|best| largest - smallest < best));
@@ -92,7 +92,8 @@ impl<'a> Window<'a> {
         self.extend(number, count, self.factors.len(), &mut chosen).then_some(chosen)
     }
 
-    /// Appends factors from the first `permitted` ones. Calls itself at most 31 times in succession.
+    /// Appends `count` factors of `number` to `chosen`, each from the first `permitted` of the permitted factors.
+    /// Returns false if there are no such factors. Calls itself at most 31 times in succession.
     fn extend(&mut self, number: u32, count: u32, permitted: usize, chosen: &mut Vec<u32>) -> bool {
         if count == 0 {
             return number == 1;
@@ -102,7 +103,7 @@ impl<'a> Window<'a> {
         if !fits || self.failed.contains(&(number, count, permitted)) {
             return false;
         }
-        // The factors do not increase, so the next one is at least the root of the number.
+        // The factors do not increase, so the next factor is at least the root of `number` with the exponent `count`.
         let from = factors.partition_point(|&factor| !at_least(factor, count, number));
         for (index, factor) in (0..permitted).zip(factors.iter().copied()).skip(from) {
             if number.is_multiple_of(factor) {
@@ -118,12 +119,12 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Returns true if the power is at least the number.
+/// Returns true if `base` to the power of `exponent` is at least the number.
 fn at_least(base: u32, exponent: u32, number: u32) -> bool {
     u64::from(base).checked_pow(exponent).is_none_or(|power| power >= u64::from(number))
 }
 
-/// Returns true if the power is at most the number.
+/// Returns true if `base` to the power of `exponent` is at most the number.
 fn at_most(base: u32, exponent: u32, number: u32) -> bool {
     u64::from(base).checked_pow(exponent).is_some_and(|power| power <= u64::from(number))
 }
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn numbers_with_many_divisors_and_many_dimensions_end() {
         // The number below 2^32 with the most divisors, the product of the first nine primes, a power of two, a large
-        // prime.
+        // prime, and the largest number.
         for number in [3_491_888_400, 223_092_870, 1 << 31, 4_294_967_291, u32::MAX] {
             for count in 1..40 {
                 let sizes = balanced(number, &vec![None; count]).unwrap();

@@ -17,7 +17,7 @@ use crate::select::Rank;
 /// assert_eq!(grid.coordinates(Rank(5))?, [1, 2]);
 /// assert_eq!(grid.rank(&[1, 3])?, Rank(3));
 ///
-/// // The source and the destination of a shift to the right, and of one down.
+/// // The source and the destination of a shift to the right, and of a shift down.
 /// let right = grid.shift(Rank(5), 1, 1)?;
 /// assert_eq!((right.source, right.destination), (Some(Rank(4)), Some(Rank(3))));
 /// let down = grid.shift(Rank(5), 0, 1)?;
@@ -35,16 +35,16 @@ pub struct Cartesian {
 pub struct Dimension {
     /// The number of coordinates, which count from 0.
     pub size: u32,
-    /// The last coordinate and the first one are neighbours.
+    /// True if the last and the first coordinate are neighbours.
     pub periodic: bool,
 }
 
 /// The partners of a rank in a shift along one dimension. `None` stands for the space beyond the edge of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// The rank whose data comes to this one.
+    /// The rank whose data comes to this rank.
     pub source: Option<Rank>,
-    /// The rank to which the data of this one goes.
+    /// The rank to which the data of this rank goes.
     pub destination: Option<Rank>,
 }
 
@@ -61,7 +61,7 @@ impl Dimension {
         Self { size, periodic: true }
     }
 
-    /// Returns the coordinate within the dimension; `None` beyond an edge.
+    /// Returns the coordinate, modulo the size if the dimension is periodic. Returns `None` beyond an edge.
     fn wrap(self, coordinate: i128) -> Option<u32> {
         let coordinate = match self.periodic {
             true => coordinate.rem_euclid(i128::from(self.size)),
@@ -157,8 +157,8 @@ impl Cartesian {
     }
 
     /// Returns the neighbours of a rank in the order of MPI's neighbourhood collectives (MPI 4.1, section 8.6): for
-    /// each dimension, the one before and the one behind. `None` stands for the space beyond an edge. A rank occurs
-    /// more than once in a periodic dimension of size 1 or 2.
+    /// each dimension, the neighbour at the smaller coordinate and the neighbour at the larger coordinate. `None`
+    /// stands for the space beyond an edge. A rank occurs more than once in a periodic dimension of size 1 or 2.
     ///
     /// ```
     /// # use samite::{Cartesian, Dimension, Rank};
@@ -219,7 +219,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Grids of up to four dimensions.
+    /// Generates grids of up to four dimensions.
     pub(in super::super) fn grids() -> impl Strategy<Value = Cartesian> {
         let dimension = (1u32..6, any::<bool>()).prop_map(|(size, periodic)| Dimension { size, periodic });
         prop::collection::vec(dimension, 0..5).prop_map(|dimensions| Cartesian::new(&dimensions).unwrap())

@@ -10,7 +10,7 @@ use crate::select::Rank;
 /// ```
 /// use samite::{Edge, Graph, Neighbour, Rank};
 ///
-/// // A ring of four: what rank 0 says of itself, and what follows from the edges of all.
+/// // A ring of four ranks: the graph that rank 0 makes of its own neighbours equals the graph from the edges of all ranks.
 /// let own = Graph::new(4, [Neighbour::from(Rank(3))], [Neighbour::from(Rank(1))])?;
 /// let ring: Vec<Edge> = (0..4).map(|rank| Edge::new(Rank(rank), Rank((rank + 1) % 4))).collect();
 /// assert_eq!(Graph::from_edges(4, Rank(0), ring)?, own);
@@ -38,7 +38,7 @@ pub struct Edge {
     pub source: Rank,
     /// The rank that receives.
     pub destination: Rank,
-    /// The weight, as a measure of its traffic. It has no unit.
+    /// The weight of the edge, as a measure of its traffic. It has no unit.
     pub weight: u32,
 }
 
@@ -105,7 +105,7 @@ impl Edge {
     }
 }
 
-/// A neighbour by an edge of weight 1.
+/// Returns a neighbour by an edge of weight 1.
 impl From<Rank> for Neighbour {
     fn from(rank: Rank) -> Self {
         Self { rank, weight: 1 }

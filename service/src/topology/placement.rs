@@ -1,4 +1,4 @@
-//! The order of ranks in a grid that puts neighbours on one host.
+//! An order of ranks in a grid that puts more neighbours on the same host.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +13,7 @@ impl Cartesian {
     ///
     /// The grid is cut into blocks that have as many places as a host has ranks, if sizes permit, and successive blocks
     /// are given to each host. The result never has more [edges between hosts](Cartesian::edges_between_hosts) than the
-    /// order `0..size`, which is returned if no better one is found. All ranks that pass the same hosts get the same
+    /// order `0..size`, which is returned if no better order is found. All ranks that pass the same hosts get the same
     /// order.
     ///
     /// ```
@@ -29,7 +29,8 @@ impl Cartesian {
     /// assert_eq!((grid.edges_between_hosts(&hosts)?, grid.edges_between_hosts(&placed)?), (12, 8));
     /// # Ok::<(), samite::TopologyError>(())
     /// ```
-    /// [`Comm::create_from_group`](crate::Comm::create_from_group) makes the communicator in which the ranks are the places:
+    /// [`Comm::create_from_group`](crate::Comm::create_from_group) makes the communicator in which the ranks are the
+    /// places:
     ///
     /// ```
     /// # use samite::{Cartesian, Dimension, Rank};
@@ -77,7 +78,7 @@ impl Cartesian {
         let mut edges = 0;
         for (dimension, stride) in self.dimensions().iter().zip(self.strides()) {
             let (size, stride) = (dimension.size as usize, stride as usize);
-            // Each chunk holds all places that differ only in this coordinate and in those behind it.
+            // Each chunk holds all places that differ only in this coordinate and in the coordinates behind it.
             for chunk in hosts.chunks_exact(size * stride) {
                 edges += (stride..chunk.len()).filter(|&at| chunk[at] != chunk[at - stride]).count() as u64;
                 if dimension.periodic {
@@ -94,9 +95,9 @@ impl Cartesian {
         hosts.get(..self.size() as usize).ok_or(too_few)
     }
 
-    /// Returns blocks into which the grid can be cut: the largest ones of at most `ranks` places first. Of equally
-    /// large blocks, the one with the fewest neighbours in other blocks comes first. The number of blocks is limited,
-    /// since each is tried on the whole grid.
+    /// Returns the sizes of blocks of at most `ranks` places into which the grid can be cut, the largest blocks first.
+    /// Of equally large blocks, the block with the fewest neighbours in other blocks comes first. The number of blocks
+    /// is limited, since each is tried on the whole grid.
     fn blocks(&self, ranks: u64) -> Vec<Vec<u32>> {
         let mut blocks = vec![Vec::new()];
         for dimension in self.dimensions() {
@@ -132,7 +133,7 @@ impl Cartesian {
         edges.sum()
     }
 
-    /// Iterates over all places, block by block. Blocks come in row-major order, and so do the places of each.
+    /// Iterates over all places, block by block. Blocks come in row-major order, and so do the places of each block.
     fn places_in_blocks(&self, block: &[u32]) -> impl Iterator<Item = u32> {
         // Places are visited in steps, which are counted by a number of mixed radix with two groups of digits: the
         // coordinates of the block, and the coordinates within the block. Each axis has the radix of its digit, and the
@@ -153,11 +154,13 @@ impl Cartesian {
     }
 }
 
-/// Limits of the search: the number of blocks that are listed, the number of blocks that are tried, and the number of
-/// places that all trials together visit.
+/// The maximum number of blocks that are listed.
 const LISTED_MAX: usize = 4096;
+/// The number of blocks that are tried, even if that exceeds [`STEPS_MAX`].
 const TRIED_MIN: usize = 4;
+/// The maximum number of blocks that are tried.
 const TRIED_MAX: usize = 64;
+/// The maximum number of places that all trials together visit, if more than [`TRIED_MIN`] blocks are tried.
 const STEPS_MAX: usize = 1 << 22;
 
 /// Returns the ranks of each host in ascending order. The largest host comes first. Hosts of one size are in the order
@@ -184,7 +187,8 @@ mod tests {
     use super::*;
     use crate::Dimension;
 
-    /// Counts the edges that leave each place in the positive direction.
+    /// Returns the number of edges between hosts. It counts, for each place, the edges in the positive direction of
+    /// each dimension.
     fn edges(grid: &Cartesian, hosts: &[u32]) -> u64 {
         let ranks = (0..grid.size()).map(Rank);
         let differs = |rank: Rank, dimension| {
@@ -262,11 +266,12 @@ mod tests {
     #[test]
     fn hosts_may_have_different_sizes() {
         let grid = open(&[4, 4]);
-        // Hosts of 8, 4 and 4, dealt in turn. They get blocks of 2 by 4 and 2 by 2.
+        // Hosts of 8, 4 and 4 ranks, which are dealt to the hosts in turn. The hosts get blocks of 2 by 4 and 2 by 2
+        // places.
         let hosts: Vec<u32> = (0..16).map(|rank| [0, 1, 0, 2][rank % 4]).collect();
         assert_eq!((edges(&grid, &hosts), edges(&grid, &placed(&grid, &hosts))), (12, 6));
-        // No order has fewer edges between hosts than the initial one, in which one host has a column and the other has
-        // the rest.
+        // No order has fewer edges between hosts than the initial order, in which one host has a column and the other
+        // host has the rest.
         let column: Vec<u32> = (0..16).map(|rank| [0, 1, 1, 1][rank % 4]).collect();
         assert_eq!(grid.place_on_hosts(&column), Ok((0..16).map(Rank).collect()));
     }

@@ -13,7 +13,7 @@ pub struct SubGrids {
 }
 
 impl Cartesian {
-    /// Cuts the grid into equal ones that have the dimensions for which `keep` is true (`MPI_Cart_sub`).
+    /// Cuts the grid into equal grids that have the dimensions for which `keep` is true (`MPI_Cart_sub`).
     ///
     /// ```
     /// use samite::{Cartesian, Dimension, Rank};
@@ -27,7 +27,8 @@ impl Cartesian {
     /// assert_eq!(rows.members(Rank(5))?.collect::<Vec<_>>(), [Rank(3), Rank(4), Rank(5)]);
     /// # Ok::<(), samite::TopologyError>(())
     /// ```
-    /// [`Comm::split`](crate::Comm::split) takes a colour and a key, and gives each rank the communicator of its part:
+    /// [`Comm::split`](crate::Comm::split) takes a colour and a key, and gives each rank the communicator of its
+    /// sub-grid:
     ///
     /// ```
     /// # use samite::{Cartesian, Dimension};
@@ -56,20 +57,20 @@ impl Cartesian {
 }
 
 impl SubGrids {
-    /// Returns the shape of each grid.
+    /// Returns the shape of each sub-grid.
     #[must_use]
     pub fn grid(&self) -> &Cartesian {
         &self.grid
     }
 
-    /// Returns the number of grids.
+    /// Returns the number of sub-grids.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.whole.size() / self.grid.size()
     }
 
-    /// Returns the number of the part that contains a rank of the whole grid. Parts are counted in row-major order of
-    /// the dimensions that are cut.
+    /// Returns the number of the sub-grid that contains a rank of the whole grid. Sub-grids are counted in row-major
+    /// order of the dimensions that are cut.
     ///
     /// # Errors
     /// [`TopologyError::InvalidRank`].
@@ -77,7 +78,7 @@ impl SubGrids {
         self.number(rank, false)
     }
 
-    /// Returns the rank that a rank of the whole grid has in its part.
+    /// Returns the rank that a rank of the whole grid has in its sub-grid.
     ///
     /// # Errors
     /// [`TopologyError::InvalidRank`].
@@ -85,8 +86,8 @@ impl SubGrids {
         self.number(rank, true).map(i64::from)
     }
 
-    /// Iterates over the ranks, in the whole grid, of the part that contains the given rank. They come in the order of
-    /// their ranks in that part.
+    /// Iterates over the members of the sub-grid that contains the given rank, by their ranks in the whole grid. They
+    /// come in the order of their ranks in the sub-grid.
     ///
     /// # Errors
     /// [`TopologyError::InvalidRank`].
@@ -96,7 +97,8 @@ impl SubGrids {
         Ok((0..self.grid.size()).map(move |key| Rank(first + self.offset(key))))
     }
 
-    /// Returns the row-major number of a rank's coordinates in the kept dimensions, or in the others.
+    /// Returns the row-major number of a rank's coordinates in the kept dimensions or, if `kept` is false, in the other
+    /// dimensions.
     fn number(&self, rank: Rank, kept: bool) -> Result<u32, TopologyError> {
         let place = self.whole.place(rank)?;
         let dimensions = self.whole.dimensions().iter().zip(self.whole.strides()).zip(&self.keep);
@@ -108,7 +110,7 @@ impl SubGrids {
         }))
     }
 
-    /// Returns the distance in the whole grid from a part's rank 0 to its rank `key`.
+    /// Returns the distance, in ranks of the whole grid, from rank 0 of a sub-grid to its rank `key`.
     fn offset(&self, key: u32) -> u32 {
         let strides =
             self.whole.strides().zip(&self.keep).filter(|(_, keep)| **keep).map(|(stride, _)| stride);
@@ -133,7 +135,7 @@ mod tests {
             let choose = |place: &[i64], kept: bool| -> Vec<i64> {
                 place.iter().zip(keep).filter(|(_, keep)| **keep == kept).map(|(at, _)| *at).collect()
             };
-            // In row-major order, parts appear in ascending order of the coordinates that are cut.
+            // In row-major order, sub-grids appear in ascending order of the coordinates that are cut.
             let mut colours: Vec<Vec<i64>> = places.iter().map(|place| choose(place, false)).collect();
             colours.sort();
             colours.dedup();

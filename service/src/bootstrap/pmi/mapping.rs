@@ -6,7 +6,7 @@
 
 use samite_control::Place;
 
-/// Returns the place of `rank` of `size`, if the text contains it.
+/// Returns the [`Place`] of rank `rank` in a job of `size` ranks, or `None` if the text is malformed.
 pub(super) fn place(mapping: &str, rank: u32, size: u32) -> Option<Place> {
     let blocks = parse(mapping)?;
     let hosts: Vec<u32> = blocks
@@ -33,7 +33,7 @@ struct Block {
     ranks: u32,
 }
 
-/// Returns `None` if the text is malformed, or would not give every rank a host.
+/// Returns the blocks of a mapping, or `None` if the text is malformed, or would not give every rank a host.
 fn parse(mapping: &str) -> Option<Vec<Block>> {
     let blocks = mapping.strip_prefix("(vector,(")?.strip_suffix("))")?;
     let block = |text: &str| {

@@ -109,7 +109,7 @@ impl Launcher {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `body` as each rank of a job, a thread each. Returns the commands that the launcher got.
+/// Runs `body` as each rank of a job. Each rank is a thread. Returns the number of each command that the launcher got.
 fn job(
     wire: Wire,
     size: u32,
@@ -132,7 +132,8 @@ fn job(
     Arc::into_inner(launcher).unwrap().commands.into_inner().unwrap()
 }
 
-/// Runs `body` as the only rank of a job, beside its launcher and the launcher's end of the connection.
+/// Runs `body` as the only rank of a job. `body` gets the launcher, the launcher's end of the connection, the job's
+/// secret, and the directory.
 fn alone(body: impl FnOnce(&Launcher, &UnixStream, Secret, KeyValuesDirectory)) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher::new(Wire::One, 1);
@@ -244,7 +245,7 @@ fn the_end_of_a_process_of_this_host_is_reported() {
     });
 }
 
-/// No call waits for a slow launcher.
+/// Checks that no call waits for a slow launcher.
 #[test]
 fn a_slow_launcher_holds_nothing_up() {
     alone(|launcher, _, secret, mut directory| {

@@ -1,4 +1,4 @@
-//! A rank that has joined at a rendezvous, which reports on the others.
+//! The directory of a rank that has joined at a rendezvous.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,9 @@ use crate::runtime::{Directory, Notice};
 /// A directory that gets the addresses and ends of the other ranks from the rendezvous.
 ///
 /// If the rendezvous closes the connection, the process of the rendezvous has ended. The job continues, and from then
-/// on the end of a rank shows only if the transport notices it. If the host of the rendezvous becomes unreachable, the
-/// rendezvous may have told the other ranks that this rank has failed. So this rank acts as if it had been given up.
+/// on only the transport may notice the end of a rank. If the host of the rendezvous becomes unreachable, the
+/// rendezvous may have reported to the other ranks that this rank has failed. So this rank acts as if it had been given
+/// up.
 pub(crate) struct Guest {
     /// `None` when this rank has left, or the rendezvous is gone.
     connection: Option<Connection>,
@@ -32,7 +33,7 @@ impl Guest {
 
     /// Publishes this rank's address.
     pub(crate) fn publish(&mut self, address: &Address) -> Result<(), ControlError> {
-        // If the rendezvous is gone already, the next notice reports that.
+        // If the rendezvous is gone already, the next poll reports that.
         self.connection.as_mut().map_or(Ok(()), |connection| connection.publish(&address.0))
     }
 
@@ -45,7 +46,7 @@ impl Guest {
 impl Directory for Guest {
     fn request_address(&mut self, rank: u32) {
         match &mut self.connection {
-            // If it fails, the next poll reports that.
+            // If the request fails, the next poll reports the error.
             Some(connection) => drop(connection.request_address(rank)),
             None => {
                 let notice =

@@ -46,7 +46,7 @@ fn where_is(guest: &mut Guest, wanted: u32) -> Address {
                 assert_eq!(rank, wanted);
                 return address;
             }
-            // The rank has all expected notices.
+            // A rank leaves when it has all the notices that it waits for.
             Notice::Left { .. } => {}
             other => panic!("{other:?}"),
         }
@@ -129,7 +129,7 @@ fn ranks_that_end_without_a_goodbye_have_failed() {
     });
 }
 
-/// Starts a server that sends this text to the first client, and closes the connection.
+/// Starts a server that sends `text` to its first client, and closes the connection. Returns the server's address.
 fn place_that_says(text: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -176,7 +176,8 @@ fn the_job_goes_on_without_its_place() {
     }
 }
 
-/// The address drops connections, because the queue of its listener is full and no process accepts from it.
+/// Checks that an attempt to join ends at its time limit if the address drops connections: the queue of its listener is
+/// full, and no process accepts from it.
 #[test]
 fn who_is_not_let_in_does_not_wait_longer_than_asked_for() {
     let family = rustix::net::AddressFamily::INET;

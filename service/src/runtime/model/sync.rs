@@ -10,7 +10,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{Builder, JoinHandle};
 use samite_os::Refused;
 
-/// The lock without its bias towards one thread. The bias has a model of its own.
+/// The lock of the runtime, without its bias towards one thread. The bias has a model of its own.
 pub(crate) struct BiasedMutex<T> {
     value: Mutex<Option<T>>,
     call: fn(&mut T),
@@ -18,7 +18,7 @@ pub(crate) struct BiasedMutex<T> {
 
 pub(crate) struct BiasedGuard<'a, T> {
     lock: &'a BiasedMutex<T>,
-    /// Present until it is dropped.
+    /// `None` only during the drop of the guard.
     value: Option<MutexGuard<'a, Option<T>>>,
 }
 
@@ -79,7 +79,7 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
     }
 }
 
-/// The holder may have made descriptors readable.
+/// Announces a change when the lock is released, because the thread that held it may have made descriptors readable.
 impl<T> Drop for BiasedGuard<'_, T> {
     fn drop(&mut self) {
         drop(self.value.take());
@@ -141,8 +141,8 @@ pub(crate) fn tell_change() {
     change(|| ());
 }
 
-/// Rings or resets an alarm, under a lock. The kernel orders the two in the same way: a thread that reads a ring sees
-/// all that precedes the ring.
+/// Rings or resets an alarm, under a lock, and announces the change. The lock gives the same order as the kernel: a
+/// thread that sees the ring also sees all writes that precede it.
 pub(crate) fn change(alarm: impl FnOnce()) {
     let Some(change) = CHANGE.with_borrow(Clone::clone) else { return alarm() };
     let count = change.count.lock().unwrap();
@@ -161,7 +161,7 @@ pub(in super::super) fn start(run: impl FnOnce() + Send + 'static) -> JoinHandle
     Builder::new().stack_size(STACK_WORDS).spawn(run).unwrap()
 }
 
-/// The time passes while other threads run, or at once.
+/// Yields. In the model the time-out may end at once, or after other threads have run.
 pub(crate) fn park_timeout(_: Duration) {
     loom::thread::yield_now();
 }
@@ -170,5 +170,5 @@ pub(crate) fn yield_now() {
     loom::thread::yield_now();
 }
 
-/// 256 KiB.
+/// The stack of a thread in words: 256 KiB.
 const STACK_WORDS: usize = 1 << 15;
