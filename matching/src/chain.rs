@@ -1,5 +1,4 @@
-//! Parts that the published structures share: linked lists with 64-bit pointers, and contexts that are searched
-//! linearly.
+//! Linked lists with 64-bit pointers, which the published structures share.
 
 use alloc::vec::Vec;
 use core::mem;

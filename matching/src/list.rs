@@ -1,4 +1,4 @@
-//! The plain linked list: the structure of MPICH and its derivatives, and the baseline for the others.
+//! The plain linked list: the structure of MPICH and its derivatives, with which the other structures are compared.
 
 use alloc::vec::Vec;
 

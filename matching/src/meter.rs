@@ -23,9 +23,9 @@ pub trait Meter: Debug + Default {
 /// The wildcards of a receive that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wildcards {
-    /// The receive accepts any source.
+    /// True if the receive accepts any source.
     pub source: bool,
-    /// The receive has a mask that ignores tag bits, or accepts any tag.
+    /// True if the receive ignores some or all bits of the tag.
     pub tag: bool,
 }
 

@@ -189,7 +189,7 @@ fn host_name() -> String {
         (Ok(process::Place { boot, pid_namespace }), Ok(network)) => {
             format!("{:032x}.{pid_namespace:x}.{network:x}", u128::from_be_bytes(boot))
         }
-        // A random name equals that of no other process, so the process counts as alone on its host.
+        // No other process has this random name, so the process counts as alone on its host.
         _ => format!("{:016x}", SplitMix64::from_entropy().next_u64()),
     }
 }

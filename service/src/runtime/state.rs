@@ -274,7 +274,7 @@ impl<P: Port> Core<P> {
                     }
                 }
                 Notice::Failed { rank, incarnation, how, returns } => {
-                    // The process that takes the place of the dead one may have sent a packet already.
+                    // The process that takes the place of the dead process may have sent a packet already.
                     self.engine.announce_failure(WorldRank(rank), incarnation, Cause::Died(how.clone()));
                     self.receive_all()?;
                     self.engine.peer_failed(WorldRank(rank), Some(incarnation), Cause::Died(how))?;
