@@ -66,7 +66,7 @@ impl<C> Listener<C> {
         &self.socket
     }
 
-    /// Accepts connections and reads hellos: at most [`ACCEPTED_MAX`] connections, and from each as much as its channel
+    /// Accepts connections and reads hellos: at most `ACCEPTED_MAX` connections, and from each as much as its channel
     /// reads in a turn. Returns the connections that have sent a hello. `prepare` configures a new connection; if it
     /// returns `None`, the connection is closed.
     pub fn turn<M: DeserializeOwned>(
