@@ -30,9 +30,9 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 const RELATIONS: &[Relation] = &[
     // In the split communicator, one addition or table access translates the receiver's rank.
     Relation { name: "comm_send_8_split", over: "comm_send_8_world", limit: Limit::More(15.0) },
-    // In the split communicator, two ranks are translated. The sources of the receive and of the message are both
-    // checked to be members.
-    Relation { name: "comm_receive_8_split", over: "comm_receive_8_world", limit: Limit::More(36.0) },
+    // In the split communicator, the source is translated. The sources of the receive and of the message are both
+    // checked to be members: the peer's state has the context in which it is known as one.
+    Relation { name: "comm_receive_8_split", over: "comm_receive_8_world", limit: Limit::More(20.0) },
     // An await stores the waker of the future, and polls the future once more often than a wait tests the request.
     Relation { name: "comm_await_8", over: "comm_wait_8", limit: Limit::More(400.0) },
     // A persistent pair checks its arguments once, not at each start.

@@ -513,6 +513,11 @@ impl Link {
         self.peers.iter()
     }
 
+    /// Iterates over the states of the peers met so far, for changes.
+    pub fn peers_mut(&mut self) -> impl Iterator<Item = &mut PeerState> {
+        self.peers.iter_mut()
+    }
+
     /// Notes that a protocol has work for [`Stack::drive`]. The next drive of the engine then calls it.
     #[inline]
     pub fn defer(&mut self) {

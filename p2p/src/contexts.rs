@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use samite_fabric::link::{Cause, Group, Link, WorldRank};
+use samite_fabric::link::{Cause, Group, Link, Peer, PeerState, WorldRank};
 use samite_fabric::wire::WireError;
 
 use crate::names::Closed;
@@ -29,7 +29,7 @@ pub(crate) struct Contexts {
     max: usize,
     /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
     /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
-    /// ends.
+    /// ends. The state of each peer caches one context in front of it: see [`is_known`].
     alive: [u64; ALIVE],
     /// The first name that this rank has never used. Every later name is unused too.
     next: u64,
@@ -121,22 +121,25 @@ impl Contexts {
 
     /// Closes contexts. Their numbers stay in use until all members have confirmed that they send nothing there any
     /// more. Returns the even number of the pair, or `None` if the pair is not open.
-    pub(crate) fn close(&mut self, context: u32, link: &Link) -> Option<u32> {
-        let Pair { name, members, .. } = self.remove(context)?;
+    pub(crate) fn close(&mut self, context: u32, link: &mut Link) -> Option<u32> {
+        let Pair { name, members, .. } = self.remove(context, link)?;
         self.closed.insert(name, members, link.identity().size);
         Some(context & !1)
     }
 
     /// Closes contexts in which no member has sent a message, because the communicator was not created. Their numbers
     /// are free at once.
-    pub(crate) fn withdraw(&mut self, context: u32) -> Option<u32> {
-        self.remove(context).map(|_| context & !1)
+    pub(crate) fn withdraw(&mut self, context: u32, link: &mut Link) -> Option<u32> {
+        self.remove(context, link).map(|_| context & !1)
     }
 
-    fn remove(&mut self, context: u32) -> Option<Pair> {
+    fn remove(&mut self, context: u32, link: &mut Link) -> Option<Pair> {
         let pair = self.all.remove(context / 2)?;
         self.deserted -= usize::from(pair.is_deserted());
         self.alive = [0; ALIVE];
+        link.peers_mut()
+            .filter(|peer| peer.known_in() / 2 == context / 2)
+            .for_each(|peer| peer.set_known_in(0));
         Some(pair)
     }
 
@@ -184,51 +187,48 @@ impl Contexts {
         ended.map(|(rank, cause)| (*rank, cause.clone()))
     }
 
-    /// Returns true if the cache contains this rank as a living member of the context. If false,
-    /// [`member`](Self::member) gives the answer.
-    #[inline(always)]
-    pub(crate) fn is_alive(&self, context: u32, rank: WorldRank) -> bool {
-        let (at, key) = alive_at(context, rank);
-        self.alive[at] == key
-    }
-
     /// Returns true if a peer's message in a context must be received, and false if it must be dropped.
     ///
     /// # Errors
     /// [`WireError::Value`] if the context is unknown or the peer is not a member: the peer violates the protocol.
-    #[inline(always)]
-    pub(crate) fn admit(&mut self, context: u32, source: WorldRank) -> Result<bool, WireError> {
-        if self.is_alive(context, source) { Ok(true) } else { self.admit_rare(context, source) }
-    }
-
     #[cold]
-    fn admit_rare(&mut self, context: u32, source: WorldRank) -> Result<bool, WireError> {
-        let Some(pair) = self.get(context) else {
-            // This rank has closed the context, or has never opened it.
-            let was_used = u64::from(context) < self.next || self.closed.contains(context & !1);
-            return if was_used { Ok(false) } else { Err(WireError::Value { field: "context" }) };
-        };
-        match pair.partner(context, source) {
-            Some(None) => {
-                self.note_alive(context, source);
-                Ok(true)
+    pub(crate) fn admit(&mut self, link: &mut Link, context: u32, source: Peer) -> Result<bool, WireError> {
+        match self.member(link, context, source) {
+            Some(None) => Ok(true),
+            // This rank has closed the context.
+            None if self.get(context).is_none()
+                && (u64::from(context) < self.next || self.closed.contains(context & !1)) =>
+            {
+                Ok(false)
             }
             _ => Err(WireError::Value { field: "context" }),
         }
     }
 
     /// Returns `Some(Some(cause))` if a member of an open context has ended, `Some(None)` if it has not ended, and
-    /// `None` if the rank is not a member or the context is not open.
+    /// `None` if the peer is not a member or the context is not open.
     #[cold]
-    pub(crate) fn member(&mut self, context: u32, rank: WorldRank) -> Option<Option<Cause>> {
+    pub(crate) fn member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Option<Option<Cause>> {
         if context < FIRST {
             return Some(None);
         }
-        let ended = self.get(context)?.partner(context, rank)?.cloned();
-        if ended.is_none() {
-            self.note_alive(context, rank);
+        let rank = link.peer(peer).rank();
+        if !self.is_alive(context, rank) {
+            if let Some(cause) = self.get(context)?.partner(context, rank)? {
+                return Some(Some(cause.clone()));
+            }
+            let (at, key) = alive_at(context, rank);
+            self.alive[at] = key;
         }
-        Some(ended)
+        link.peer_mut(peer).set_known_in(context);
+        Some(None)
+    }
+
+    /// Returns true if the cache contains this rank as a living member of the context.
+    #[inline(always)]
+    fn is_alive(&self, context: u32, rank: WorldRank) -> bool {
+        let (at, key) = alive_at(context, rank);
+        self.alive[at] == key
     }
 
     /// Returns true if a rank is a member of a context. All ranks are members of the contexts of the job.
@@ -248,10 +248,12 @@ impl Contexts {
         self.get(context).is_some_and(Pair::is_deserted)
     }
 
-    /// Notes that a rank has ended.
-    pub(crate) fn rank_ended(&mut self, rank: WorldRank) {
+    /// Notes that a peer has ended.
+    pub(crate) fn rank_ended(&mut self, link: &mut Link, peer: Peer) {
+        let rank = link.peer(peer).rank();
         self.ends += 1;
         self.alive = [0; ALIVE];
+        link.peer_mut(peer).set_known_in(0);
         for pair in self.all.values_mut() {
             let was_deserted = pair.is_deserted();
             pair.end(rank, Cause::Restarted);
@@ -267,14 +269,20 @@ impl Contexts {
     /// # Errors
     /// [`WireError::Value`] if the contexts cannot be left: the peer violates the protocol.
     #[cold]
-    pub(crate) fn member_left(&mut self, name: u64, rank: WorldRank) -> Result<Option<u32>, WireError> {
+    pub(crate) fn member_left(
+        &mut self,
+        link: &mut Link,
+        name: u64,
+        peer: Peer,
+    ) -> Result<Option<u32>, WireError> {
         if name < FIRST.into() || !name.is_multiple_of(2) {
             return Err(WireError::Value { field: "context" });
         }
-        let number = self.closed.number(name);
+        let (number, rank) = (self.closed.number(name), link.peer(peer).rank());
         if let Some(pair) = self.all.get_mut(number / 2).filter(|pair| pair.name == name) {
             self.ends += 1;
             self.alive = [0; ALIVE];
+            link.peer_mut(peer).set_known_in(0);
             let was_deserted = pair.is_deserted();
             let has_changed = pair.end(rank, Cause::LeftContext);
             self.deserted += usize::from(!was_deserted && pair.is_deserted());
@@ -294,7 +302,7 @@ impl Contexts {
     }
 
     /// Asserts the invariants.
-    pub(crate) fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self, link: &Link) {
         assert!(self.all.len() <= self.max, "the budget holds");
         let mut deserted = 0;
         for (half, pair) in self.all.iter() {
@@ -305,8 +313,9 @@ impl Contexts {
             assert_eq!(self.closed.number(pair.name), 2 * half, "a number is that of its name");
         }
         assert_eq!(self.deserted, deserted);
-        for known in self.alive.into_iter().filter(|known| *known != 0) {
-            let (context, rank) = ((known >> 32) as u32, WorldRank(known as u32));
+        let cached = self.alive.into_iter().map(|known| ((known >> 32) as u32, WorldRank(known as u32)));
+        let of_peers = link.peers().map(|(_, peer)| (peer.known_in(), peer.rank()));
+        for (context, rank) in cached.chain(of_peers).filter(|(context, _)| *context != 0) {
             let member = self.get(context).and_then(|pair| pair.partner(context, rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
         }
@@ -319,11 +328,13 @@ impl Contexts {
     fn get(&self, context: u32) -> Option<&Pair> {
         self.all.get(context / 2)
     }
+}
 
-    fn note_alive(&mut self, context: u32, rank: WorldRank) {
-        let (at, key) = alive_at(context, rank);
-        self.alive[at] = key;
-    }
+/// Returns true if a peer is known to be a living member of a context: the contexts of the job have all ranks as
+/// members, and the peer's state has the last other context. If false, [`Contexts::member`] gives the answer.
+#[inline(always)]
+pub(crate) fn is_known(peer: &PeerState, context: u32) -> bool {
+    context < FIRST || peer.known_in() == context
 }
 
 /// Returns the halves of the numbers of all even names from `from` on and before `until`: two ranges if the numbers come

@@ -281,7 +281,7 @@ impl<P: Port> Engine<P> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let peer = out.link.live_peer(to)?;
-        tagged.check_member(out.link, context, to)?;
+        tagged.check_member(out.link, context, peer)?;
         Ok(peer)
     }
 
@@ -541,7 +541,6 @@ impl<P: Port> Engine<P> {
     ) -> Result<Received, Error> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
-        self.check_source(&pattern)?;
         self.inner.link_mut().set_now(now);
         if self.inner.stack().may_take(self.inner.link())
             && self.inner.port().has_packet()
@@ -578,9 +577,6 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
-        if let Err(error) = self.check_source(&pattern) {
-            return Err((error, memory));
-        }
         event!(
             TRACE,
             peer = pattern.source.as_rank(),
@@ -1062,6 +1058,7 @@ impl<P: Port> Engine<P> {
         let id = tagged.requests.next_id();
         match tagged.matcher.post(pattern, id) {
             Posting::Queued(posted) => {
+                // The source is checked only now: a message that has matched was sent by a member.
                 if let Some(failure) = tagged.source_failure(out.link, &pattern) {
                     tagged.matcher.cancel(posted);
                     return Err(failure);

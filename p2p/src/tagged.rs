@@ -28,7 +28,7 @@ pub use self::partitioned::PartitionedId;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
-use crate::contexts::{Contexts, FIRST};
+use crate::contexts::{Contexts, is_known};
 use crate::failures::Failures;
 #[cfg(metered)]
 use crate::metered::MessageQueues;
@@ -217,24 +217,32 @@ impl Tagged {
         Some((path, self.queues.get(peer.index())?.limits?))
     }
 
-    /// Returns an error if the pattern names one source and no message can come from that rank any more.
+    /// Returns an error if the pattern names one source and no message can come from that rank: it is not a member, or
+    /// it has ended.
     #[inline(always)]
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = WorldRank(pattern.source.as_rank()?);
-        let peer = link.find(rank)?;
-        let is_known = pattern.context < FIRST || self.contexts.is_alive(pattern.context, rank);
-        if is_known && link.peer(peer).is_alive() {
-            return None;
+        if let Some(peer) = link.find(rank) {
+            let peer = link.peer(peer);
+            if peer.is_alive() && is_known(peer, pattern.context) {
+                return None;
+            }
         }
-        self.failure_of(link, peer, pattern.context)
+        self.failure_of(link, pattern.context, rank)
     }
 
-    /// Returns an error if a peer no longer takes part in the job, or in this context.
+    /// Returns an error if a rank is not a member of a context, or no longer takes part in the job or in the context.
     #[cold]
-    fn failure_of(&mut self, link: &Link, peer: Peer, context: u32) -> Option<Error> {
-        let peer = link.peer(peer);
-        let rank = peer.rank();
-        let cause = if peer.is_alive() { self.contexts.member(context, rank)?? } else { peer.failure()? };
+    fn failure_of(&mut self, link: &mut Link, context: u32, rank: WorldRank) -> Option<Error> {
+        if rank.0 >= link.identity().size || !self.contexts.is_member(context, rank) {
+            return Some(link.invalid_rank(rank));
+        }
+        let peer = link.find(rank)?;
+        let state = link.peer(peer);
+        let cause = match state.is_alive() {
+            true => self.contexts.member(link, context, peer)??,
+            false => state.failure()?,
+        };
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
@@ -320,18 +328,19 @@ impl Tagged {
         [sends, open].into_iter().flatten().min().unwrap_or(until)
     }
 
-    /// Checks that a rank can be sent to in a context.
+    /// Checks that a peer can be sent to in a context.
     #[inline(always)]
-    pub(crate) fn check_member(&mut self, link: &Link, context: u32, rank: WorldRank) -> Result<(), Error> {
-        match context < FIRST || self.contexts.is_alive(context, rank) {
+    pub(crate) fn check_member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Result<(), Error> {
+        match is_known(link.peer(peer), context) {
             true => Ok(()),
-            false => self.check_opened_member(link, context, rank),
+            false => self.check_opened_member(link, context, peer),
         }
     }
 
     #[cold]
-    fn check_opened_member(&mut self, link: &Link, context: u32, rank: WorldRank) -> Result<(), Error> {
-        match self.contexts.member(context, rank) {
+    fn check_opened_member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Result<(), Error> {
+        let rank = link.peer(peer).rank();
+        match self.contexts.member(link, context, peer) {
             Some(None) => Ok(()),
             Some(Some(cause)) => {
                 Err(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
@@ -585,7 +594,7 @@ impl Tagged {
                 "an envelope waits under its sender"
             );
         }
-        self.contexts.check_invariants();
+        self.contexts.check_invariants(link);
         let mut kept = vec![0; self.queues.len()];
         let mut outbox = 0;
         for (id, request) in self.requests.iter().filter(|(_, request)| request.copied.is_kept()) {

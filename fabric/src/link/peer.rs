@@ -47,6 +47,9 @@ pub struct PeerState {
     /// The maximum length of a tagged message that a send passes to the port within its call, in one packet. The
     /// protocol of tagged messages sets it once the path to the peer is known.
     pub(super) immediate_max: usize,
+    /// The context in which a protocol has last found the peer to be a living member: see
+    /// [`PeerState::set_known_in`].
+    pub(super) known_in: u32,
 
     /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
     /// peer finds its state for this side.
@@ -197,6 +200,7 @@ impl PeerState {
             path: None,
             sought: false,
             immediate_max: 0,
+            known_in: 0,
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
@@ -298,6 +302,13 @@ impl PeerState {
         self.immediate_max
     }
 
+    /// Returns the context of the last call of [`set_known_in`](Self::set_known_in), or 0.
+    #[inline(always)]
+    #[must_use]
+    pub fn known_in(&self) -> u32 {
+        self.known_in
+    }
+
     /// Returns true if no packets are queued for the peer. Bytes of long messages may still wait to be sent to it.
     #[inline]
     #[must_use]
@@ -356,6 +367,12 @@ impl PeerState {
     /// Sets the maximum length of a tagged message that a send passes to the port within its call, in one packet.
     pub fn set_immediate_max(&mut self, bytes: usize) {
         self.immediate_max = bytes;
+    }
+
+    /// Notes that the peer is a living member of a context, for a protocol that would otherwise search for it at each
+    /// message. The protocol notes 0 when that is not certain any more. The next incarnation of the peer begins with 0.
+    pub fn set_known_in(&mut self, context: u32) {
+        self.known_in = context;
     }
 
     /// Notes that a packet has asked the peer for credit.
@@ -444,6 +461,10 @@ impl Peers {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
         (0..).map(Peer).zip(&self.all)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PeerState> {
+        self.all.iter_mut()
     }
 
     pub(super) fn len(&self) -> usize {

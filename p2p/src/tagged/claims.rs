@@ -147,7 +147,7 @@ impl Tagged {
     /// Closes contexts that were opened for a communicator, because no rank has created the communicator.
     #[cold]
     pub(crate) fn withdraw_contexts(&mut self, link: &mut Link, context: u32) {
-        if let Some(first) = self.contexts.withdraw(context) {
+        if let Some(first) = self.contexts.withdraw(context, link) {
             (first..=first + 1).for_each(|context| self.purge_context(link, context));
         }
     }

@@ -216,7 +216,7 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         match ending {
             Ending::Left => {
-                self.contexts.rank_ended(rank);
+                self.contexts.rank_ended(link, peer);
                 self.contexts.closed.rank_ended(rank);
                 self.ask_next_members(link);
                 self.clear_queues(peer);
@@ -227,7 +227,7 @@ impl Tagged {
                 self.end_streams(link, peer);
             }
             Ending::Failed(cause) => {
-                self.contexts.rank_ended(rank);
+                self.contexts.rank_ended(link, peer);
                 self.contexts.closed.rank_ended(rank);
                 self.ask_next_members(link);
                 self.clear_queues(peer);
@@ -389,7 +389,7 @@ impl Tagged {
     #[cold]
     pub(super) fn leave(&mut self, link: &mut Link, peer: Peer, leave: &Leave) -> Result<(), WireError> {
         let rank = link.peer(peer).rank();
-        let Some(first) = self.contexts.member_left(leave.name.get(), rank)? else { return Ok(()) };
+        let Some(first) = self.contexts.member_left(link, leave.name.get(), peer)? else { return Ok(()) };
         for context in [first, first + 1] {
             self.fail_requests(link, rank, Some(context), &Cause::LeftContext);
             self.fail_halves(link, peer, Some(context), &Cause::LeftContext);

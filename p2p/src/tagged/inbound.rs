@@ -11,7 +11,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
-use crate::contexts::FIRST;
+use crate::contexts::is_known;
 use crate::request::{Buffer, Push, Staged, State, no_buffer};
 use crate::store::Bytes;
 use crate::trace::event;
@@ -45,7 +45,7 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: eager.tag.get() };
-        if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
+        if !is_known(sender, envelope.context) && !self.contexts.admit(link, envelope.context, peer)? {
             return Ok(());
         }
         // Not in metered builds: there every message must be searched for in the matcher, so that it is counted.
@@ -95,7 +95,7 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: sync.tag.get() };
-        if envelope.context >= FIRST && !self.contexts.admit(envelope.context, source)? {
+        if !self.contexts.admit(link, envelope.context, peer)? {
             self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
             return Ok(());
         }
@@ -228,8 +228,7 @@ impl Tagged {
         }
         let traffic = link.peer_mut(peer).traffic_mut();
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
-        let is_wanted =
-            envelope.context < FIRST || self.contexts.admit(envelope.context, WorldRank(envelope.source))?;
+        let is_wanted = self.contexts.admit(link, envelope.context, peer)?;
         if !is_wanted && !is_stream {
             self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Delivered));
             return Ok(());

@@ -35,7 +35,6 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::{Queues, Tagged};
 use crate::config::OVERHEAD;
-use crate::contexts::FIRST;
 use crate::request::{Buffer, Partner, Request, State};
 use crate::wire::{PartAccept, PartData, PartEnd, PartInit, PartStart, kind};
 
@@ -518,7 +517,7 @@ impl Tagged {
         if self.partitioned.senders.contains_key(&(peer, send)) {
             return Err(invalid("send"));
         }
-        if context >= FIRST && !self.contexts.admit(context, source)? {
+        if !self.contexts.admit(link, context, peer)? {
             self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
             return Ok(());
         }

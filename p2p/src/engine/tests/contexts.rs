@@ -131,6 +131,8 @@ fn calls_that_name_no_member_are_refused() {
         );
         let pattern = Pattern::exact(OPENED, 1, 5);
         assert_eq!(engine.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap_err().0, refused);
+        let received = engine.recv(Time::ZERO, pattern, &mut [0], 0, NEVER, &mut ());
+        assert_eq!(received, Err(refused.clone()));
         assert_eq!(engine.probe(&pattern), Err(refused.clone()));
     }
     for reserved in [0, 1, OPENED.into(), u64::from(OPENED) + 3] {
@@ -239,6 +241,30 @@ fn a_member_that_leaves_ends_what_waits_for_it_there() {
         engines[0].check_invariants();
         engines[1].check_invariants();
     }
+}
+
+/// A rank that was known as a member, because messages were exchanged with it, is not a member after it has left.
+#[test]
+fn operations_with_a_member_that_has_left_after_an_exchange_are_refused() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
+    let pattern = Pattern::exact(OPENED, 0, 5);
+    let recv = engines[1].irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let sent = engines[from].send(Time::ZERO, WorldRank(to), OPENED, 5, &[1], NEVER);
+        assert_eq!(sent, Ok(Sent::Now));
+    }
+    settle(&mut engines);
+    assert!(engines[1].collect(recv, &mut ()).expect("it has ended").result.is_ok());
+    engines[0].leave_contexts(Time::ZERO, OPENED);
+    settle(&mut engines);
+    let has_left = |error: Error| {
+        matches!(error, Error::PeerFailed { rank: WorldRank(0), cause: Cause::LeftContext, .. })
+    };
+    assert!(has_left(engines[1].send(Time::ZERO, WorldRank(0), OPENED, 5, &[1], NEVER).unwrap_err()));
+    assert!(has_left(engines[1].irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap_err().0));
+    engines[1].check_invariants();
 }
 
 #[test]
