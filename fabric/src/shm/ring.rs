@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::word::Word;
 use crate::copy::LINE;
-use crate::layout::BLOCK;
+use crate::layout::{BLOCK, with_block};
 use crate::prefetch;
 
 /// The unit of transfer between processors.
@@ -374,12 +374,13 @@ impl<P: Place> Producer<P> {
         if let Some(body) = body.as_slice() {
             return fill(start, body);
         }
-        let mut block = [0; BLOCK];
-        for at in (0..body.len()).step_by(BLOCK) {
-            let block = &mut block[..BLOCK.min(body.len() - at)];
-            body.copy_part(at, block);
-            fill((start + at / LINE) % lines.len(), block);
-        }
+        with_block(|block| {
+            for at in (0..body.len()).step_by(BLOCK) {
+                let block = &mut block[..BLOCK.min(body.len() - at)];
+                body.copy_part(at, block);
+                fill((start + at / LINE) % lines.len(), block);
+            }
+        });
     }
 
     #[cold]
