@@ -3,9 +3,10 @@
  * Usage: peer BENCH --impl NAME --transport NAME --json --bytes N [--depth N] [--pin]
  *        peer layouts --shape SHAPE --bytes N
  *        peer threads --threads N --bytes N
+ *        peer partitioned --partitions N --bytes N --gap US --rounds N
  *
- * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs, ../src/layouts.rs
- * and ../src/record.rs. Change them together. */
+ * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs, ../src/layouts.rs,
+ * ../src/partitioned.rs and ../src/record.rs. Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum bench { LATENCY, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
 
@@ -244,9 +246,14 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void print(double *figures, int count) {
+/* Sorts the figures, and returns their median. */
+static double sort(double *figures, int count) {
     qsort(figures, count, sizeof *figures, ascending);
-    double median = (figures[(count - 1) / 2] + figures[count / 2]) / 2;
+    return (figures[(count - 1) / 2] + figures[count / 2]) / 2;
+}
+
+static void print(double *figures, int count) {
+    double median = sort(figures, count);
     printf("{\"bench\":\"%s\",\"impl\":\"%s\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%ld,\"depth\":",
            benches[bench].name, impl, transport, size, bytes);
     if (bench == DEPTH) printf("%d", depth);
@@ -369,6 +376,131 @@ static void measure_threads(int argc, char **argv) {
     MPI_Finalize();
 }
 
+/* Open MPI 5 has partitioned communication, although it implements version 3.1 as a whole. */
+#if MPI_VERSION >= 4 || (defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
+
+/* As in partitioned.rs. */
+enum kind { PARTITIONS, AT_ONCE, SEND, KINDS };
+enum { PARTS = 1, WHOLE, READY, ENDED };
+
+static int partitions = 16, rounds = 100;
+static long gap_us = 200;
+
+static void sleep_us(long time) {
+    struct timespec span = {time / 1000000, time % 1000000 * 1000};
+    nanosleep(&span, NULL);
+}
+
+struct marking {
+    MPI_Request send;
+    enum kind kind;
+    const int *order;
+    double begin_ns;
+};
+
+/* Marks the partitions of a round. */
+static void *mark(void *argument) {
+    struct marking *self = argument;
+    int early = self->kind == PARTITIONS ? partitions - 1 : 0;
+    for (int i = 0; i < early; i++) {
+        sleep_us(gap_us);
+        MPI_Pready(self->order[i], self->send);
+    }
+    sleep_us(gap_us * (self->kind == PARTITIONS ? 1 : partitions));
+    self->begin_ns = now_ns();
+    for (int i = early; i < partitions; i++) MPI_Pready(self->order[i], self->send);
+    return NULL;
+}
+
+/* Runs a round in which this rank sends, and returns the time at which the last partition became ready. */
+static double send_round(enum kind kind, MPI_Request *send, int *order) {
+    if (kind == SEND) {
+        sleep_us(gap_us * partitions);
+        double begin_ns = now_ns();
+        MPI_Send(out, bytes * partitions, MPI_BYTE, 1, WHOLE, data);
+        return begin_ns;
+    }
+    MPI_Start(send);
+    for (int i = partitions - 1; i > 0; i--) {
+        int other = rand() % (i + 1), former = order[i];
+        order[i] = order[other];
+        order[other] = former;
+    }
+    struct marking marking = {*send, kind, order, 0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, mark, &marking);
+    MPI_Wait(send, MPI_STATUS_IGNORE);
+    pthread_join(thread, NULL);
+    return marking.begin_ns;
+}
+
+/* Runs all rounds, and prints the median, least and greatest time of each kind in microseconds. */
+static void run_rounds(void) {
+    MPI_Request request;
+    int *order = allocate(sizeof *order * partitions);
+    double *times[KINDS];
+    out = allocate(bytes * partitions);
+    into = allocate(bytes * partitions);
+    for (int i = 0; i < partitions; i++) order[i] = i;
+    for (int kind = 0; kind < KINDS; kind++) times[kind] = allocate(sizeof *times[kind] * rounds);
+    if (rank == 0) MPI_Psend_init(out, partitions, bytes, MPI_BYTE, 1, PARTS, data, MPI_INFO_NULL, &request);
+    else MPI_Precv_init(into, partitions, bytes, MPI_BYTE, 0, PARTS, data, MPI_INFO_NULL, &request);
+    for (int round = 0; round < rounds; round++) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            double ended_ns;
+            if (rank == 0) {
+                MPI_Recv(NULL, 0, MPI_BYTE, 1, READY, data, MPI_STATUS_IGNORE);
+                double begin_ns = send_round(kind, &request, order);
+                MPI_Recv(&ended_ns, 1, MPI_DOUBLE, 1, ENDED, data, MPI_STATUS_IGNORE);
+                times[kind][round] = (ended_ns - begin_ns) / 1e3;
+                continue;
+            }
+            if (kind != SEND) MPI_Start(&request);
+            MPI_Send(NULL, 0, MPI_BYTE, 0, READY, data);
+            if (kind != SEND) MPI_Wait(&request, MPI_STATUS_IGNORE);
+            else MPI_Recv(into, bytes * partitions, MPI_BYTE, 0, WHOLE, data, MPI_STATUS_IGNORE);
+            ended_ns = now_ns();
+            MPI_Send(&ended_ns, 1, MPI_DOUBLE, 0, ENDED, data);
+        }
+    }
+    MPI_Request_free(&request);
+    for (int kind = 0; rank == 0 && kind < KINDS; kind++) {
+        double median = sort(times[kind], rounds);
+        printf("%g %g %g\n", median, times[kind][0], times[kind][rounds - 1]);
+    }
+}
+
+static void measure_partitioned(int argc, char **argv) {
+    int provided;
+    for (int i = 2; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--partitions")) partitions = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--bytes")) bytes = atol(argv[i + 1]);
+        else if (!strcmp(argv[i], "--gap")) gap_us = atol(argv[i + 1]);
+        else if (!strcmp(argv[i], "--rounds")) rounds = atoi(argv[i + 1]);
+        else die("no such option");
+    }
+    if (partitions < 1 || rounds < 1 || bytes < 1) die("too few partitions, rounds or bytes");
+    /* Ends this process if the library does not end a round. */
+    alarm(60);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    if (provided != MPI_THREAD_MULTIPLE) die("this library has no MPI_THREAD_MULTIPLE");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_dup(MPI_COMM_WORLD, &data);
+    run_rounds();
+    MPI_Finalize();
+}
+
+#else
+
+static void measure_partitioned(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) puts("absent");
+    MPI_Finalize();
+}
+
+#endif
+
 /* Binds this process to one of its allowed cores: rank 0 to the first, and so on, cyclically. */
 static void pin(void) {
     cpu_set_t allowed, one;
@@ -383,6 +515,10 @@ static void pin(void) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "threads")) {
         measure_threads(argc, argv);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "partitioned")) {
+        measure_partitioned(argc, argv);
         return 0;
     }
     MPI_Init(&argc, &argv);

@@ -3,10 +3,10 @@
 //!
 //! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. Meanwhile
 //! the main thread waits for the end of the round. Both ranks run on one machine, so their times are from the same
-//! clock and can be subtracted.
+//! clock and can be subtracted. `../peers/peer.c` has the same loop over MPI. Change both together.
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use samite::bootstrap::Launch;
@@ -15,6 +15,7 @@ use samite_fabric::SplitMix64;
 use samite_launch::{self as launch, Options};
 
 use crate::failure::now_ns;
+use crate::peers::{self, Peer, Settings};
 use crate::spread::Spread;
 
 /// The options of the measurement.
@@ -35,6 +36,9 @@ pub(crate) struct PartitionedArgs {
     /// Rounds, each of all kinds
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Leave out the MPI libraries of this machine
+    #[arg(long)]
+    without_peers: bool,
 }
 
 /// The tags of the messages.
@@ -61,12 +65,23 @@ impl PartitionedArgs {
             }
             return Ok(ExitCode::SUCCESS);
         }
+        let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
+        peers.iter().try_for_each(Peer::build)?;
         let Self { partitions, bytes, gap, rounds, .. } = self;
         say!(
             "{partitions} partitions of {bytes} bytes, {gap} us apart: us from the last one to the end of the receive, \
              {rounds} rounds"
         );
-        say!("{:<14} {:<12} {:>10} {:>10} {:>10} {:>8}", "transport", "", "median", "min", "max", "ratio");
+        say!(
+            "{:<14} {:<18} {:<12} {:>10} {:>10} {:>10} {:>8}",
+            "transport",
+            "",
+            "",
+            "median",
+            "min",
+            "max",
+            "ratio"
+        );
         for transport in &self.transport {
             let code = launch::run(Options {
                 transport: Some(transport.clone()),
@@ -76,8 +91,33 @@ impl PartitionedArgs {
             if code != 0 {
                 return Ok(code.into());
             }
+            for peer in &peers {
+                if let Some(settings) = peer.settings(transport) {
+                    self.measure_peer(peer, &settings)?;
+                }
+            }
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Runs a job of an MPI library.
+    fn measure_peer(&self, peer: &Peer, settings: &Settings) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let Self { partitions, bytes, gap, rounds, .. } = self;
+        let mut command = peer.command(settings, 2);
+        command.arg("partitioned").stdin(Stdio::null());
+        command.args(["--partitions", &partitions.to_string(), "--bytes", &bytes.to_string()]);
+        command.args(["--gap", &gap.to_string(), "--rounds", &rounds.to_string()]);
+        let output = command.output()?;
+        let (transport, name) = (settings.transport, &peer.name);
+        let said = String::from_utf8_lossy(&output.stdout);
+        match spreads(&said) {
+            Some(spreads) => print(transport, name, &spreads),
+            None if said.trim() == "absent" => {
+                say!("{transport:<14} {name:<18} has no partitioned communication");
+            }
+            None => say!("{transport:<14} {name:<18} has failed: {}", output.status),
+        }
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -126,10 +166,7 @@ impl PartitionedArgs {
         }
         let transport = comm.transport(peer).unwrap_or_default();
         let spreads = times.map(|times| Spread::of(times).expect("there is a round"));
-        for (kind, Spread { median, min, max }) in KINDS.iter().zip(&spreads) {
-            let ratio = median / spreads[1].median;
-            say!("{transport:<14} {kind:<12} {median:>10.1} {min:>10.1} {max:>10.1} {ratio:>8.2}");
-        }
+        print(&transport, "samite", &spreads);
         Ok(())
     }
 
@@ -151,5 +188,36 @@ impl PartitionedArgs {
             }
         }
         Ok(())
+    }
+}
+
+/// Prints the times of each kind, in microseconds, with their ratios to the time of partitions that become ready
+/// together.
+fn print(transport: &str, name: &str, spreads: &[Spread; KINDS.len()]) {
+    for (kind, Spread { median, min, max }) in KINDS.iter().zip(spreads) {
+        let ratio = median / spreads[1].median;
+        say!("{transport:<14} {name:<18} {kind:<12} {median:>10.1} {min:>10.1} {max:>10.1} {ratio:>8.2}");
+    }
+}
+
+/// Parses the output of a peer: a line for each kind with its median, least and greatest time.
+fn spreads(said: &str) -> Option<[Spread; KINDS.len()]> {
+    let spread = |line: &str| {
+        let times: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [median, min, max] = times.try_into().ok()?;
+        Some(Spread { median, min, max })
+    };
+    said.lines().map(spread).collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_prints_a_line_for_each_kind() {
+        let medians = spreads("2.5 1 9\n3 2 4e2\n4 4 4\n").map(|spreads| spreads.map(|spread| spread.median));
+        assert_eq!(medians, Some([2.5, 3.0, 4.0]));
+        assert!(spreads("2.5 1 9\n3 2 4\n").is_none() && spreads("absent\n").is_none());
     }
 }
