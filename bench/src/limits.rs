@@ -2,7 +2,7 @@
 //!
 //! Two processes make the objects. The memory of an object is the growth of a rank's resident memory, divided by the
 //! number of objects; the larger figure of the two ranks counts. The memory contains the handles that the program
-//! holds. The objects must work: received messages are compared with the sent ones.
+//! holds. The objects must work: received messages are compared with the sent messages.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -282,7 +282,7 @@ impl FourD {
 }
 
 impl Span {
-    /// Returns the span by equation 4.2; it is 4 for 1 to 256 ranks.
+    /// Returns the span by equation 4.2. For up to 256 ranks it is 4.
     const fn of(ranks: u32) -> Self {
         let ranks_log2 = u32::BITS - ranks.saturating_sub(1).leading_zeros();
         let bits = ranks_log2.div_ceil(4);

@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one pass. Returns the keys that belong to this rank when all are sorted by the digit at `shift`; keys of equal
-/// digit keep their order.
+/// Runs one pass. Returns the keys that belong to this rank when all keys are sorted by the digit at `shift`. Keys of
+/// equal digit keep their order.
 fn pass(world: &Comm, keys: &[u64], total: usize, shift: u32) -> Result<Vec<u64>, samite::Error> {
     let (rank, size) = (world.rank().index(), world.size());
     let counts = count(keys, shift);

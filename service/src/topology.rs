@@ -13,7 +13,7 @@ pub use sub_grids::SubGrids;
 
 use crate::select::Rank;
 
-/// The reason why there is no such topology, or no such place in it.
+/// The reason why a topology cannot be made, or does not have the requested rank, coordinate or dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {

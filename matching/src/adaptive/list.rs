@@ -16,7 +16,7 @@ pub struct AdaptiveLinks {
 }
 
 impl AdaptiveLinks {
-    /// Returns true if the entry at `slot` is the only one of its list. `self` are the links of this entry.
+    /// Returns true if the entry at `slot` is the only entry of its list. `self` are the links of this entry.
     pub(super) fn is_alone(&self, slot: Slot) -> bool {
         self.prev == Some(slot)
     }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use super::TopologyError;
 
 /// Chooses sizes for the dimensions of a grid with exactly `ranks` places (`MPI_Dims_create`). A size that is `Some` is
-/// kept. The others are chosen as equal as possible, and do not increase.
+/// kept. The other sizes are chosen as equal as possible, and do not increase.
 ///
 /// As equal as possible means: no other choice has a smaller difference between the largest and the smallest of the
-/// chosen sizes. Of choices with the same difference, the one with the smallest first size is taken, then the one with
-/// the smallest second size, and so on.
+/// chosen sizes. Of choices with the same difference, the choice with the smallest first size is taken, then the choice
+/// with the smallest second size, and so on.
 ///
 /// ```
 /// use samite::balanced;

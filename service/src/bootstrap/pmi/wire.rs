@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PMI-1   cmd=put kvsname=kvs_0 key=samite-1-0 value=…\n
-//! PMI-2   "    43" cmd=kvs-put;key=samite-1-0;value=…;       six digits of length, on either side of the number
+//! PMI-2   "    43" cmd=kvs-put;key=samite-1-0;value=…;       the length as six characters, with spaces before or after
 //! ```
 //! (Hydra's `src/pm/hydra/pm/pmiserv`, Slurm's `src/plugins/mpi/pmi2`.) The words of an answer are read by key, since
 //! launchers differ in the order of the words and in optional words.

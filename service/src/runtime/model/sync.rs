@@ -117,9 +117,9 @@ impl Event {
 }
 
 std::thread_local! {
-    /// The event that a descriptor may have become readable. Threads wait for this event, because a thread that looked
-    /// at descriptors in a loop would keep loom from running other threads. It is a thread-local variable, because all
-    /// threads of a model are coroutines of one thread.
+    /// An event that is signalled when a descriptor may have become readable. Threads wait for this event, because a
+    /// thread that looked at descriptors in a loop would keep loom from running other threads. It is a thread-local
+    /// variable, because all threads of a model are coroutines of one thread.
     static CHANGE: RefCell<Option<Arc<Event>>> = const { RefCell::new(None) };
 }
 
