@@ -717,9 +717,9 @@ impl Agreement {
         let choosing = self.round == Round::Choosing && theirs.vote == Vote::Yes;
         self.answer.words.clear();
         if choosing {
-            let size = engine.job_size();
-            let common = Group::from_words(&theirs.words, size).map(|group| group.intersection(&self.ranks));
-            match common.map(|common| common.bounds()) {
+            let remote =
+                Group::from_words(&theirs.words, engine.job_size()).filter(|remote| !remote.is_empty());
+            match remote.map(|remote| remote.intersection(&self.ranks).bounds()) {
                 Some(None) => {}
                 Some(Some((rank, _))) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
                 None => self.answer.vote = self.answer.vote.max(Vote::GaveUp(self.awaited())),

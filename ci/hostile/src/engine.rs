@@ -7,8 +7,9 @@ use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::mem::Partitioned;
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Cause, Config, Engine, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Received, RequestId,
-    SendBuffer, Sent, Source, Status, Time, WorldRank,
+    Agreed, AgreementId, Cause, Choice, Config, Engine, Error, Group, Identity, Leader, Lent, Mode, Outcome,
+    PartitionedId, Pattern, Progress, Proposal, Received, RequestId, SendBuffer, Sent, Source, Status, Time,
+    WorldRank,
 };
 
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -46,6 +47,7 @@ struct Run {
     buffer: Arc<SendBuffer>,
     requests: Vec<RequestId>,
     halves: Vec<Half>,
+    agreements: Vec<AgreementId>,
 }
 
 /// A partitioned send or receive.
@@ -105,6 +107,7 @@ impl Run {
             buffer: Arc::new(SendBuffer::new(5000)),
             requests: Vec::new(),
             halves: Vec::new(),
+            agreements: Vec::new(),
         }
     }
 
@@ -170,7 +173,59 @@ impl Run {
                 }
             }
             30 => self.partitioned(input, WorldRank(rank)),
+            _ if choice & 0xa0 == 0x20 => self.agree(input),
             _ => self.poll(u64::from(input.byte())),
+        }
+    }
+
+    /// Begins the creation of a communicator and answers for other ranks, or drops a creation. The engine's rank is the
+    /// root of the tree, a leaf, or between them.
+    fn agree(&mut self, input: &mut Input<'_>) {
+        let now = self.now;
+        if !self.agreements.is_empty() && input.below(4) == 0 {
+            let id = self.agreements.swap_remove(input.below(self.agreements.len().min(256)));
+            return self.engine.drop_agreement(now, id);
+        }
+        let ranks = [[3, 0, 1, 2], [0, 1, 2, 3], [0, 1, 3, 2]][input.below(3)].map(WorldRank);
+        let ranks = Group::new(ranks).expect("they differ");
+        let other = Some(Leader { rank: WorldRank(1), control: 0, tag: 0 });
+        let alone = Group::range(WorldRank(ME), 1);
+        let (ranks, choice) = match input.below(8) {
+            0 => (alone, Choice::Remote { leader: 0, other }),
+            1 => (ranks.clone(), Choice::Group(ranks)),
+            2 => (ranks, Choice::Colour(None, 0)),
+            key => (ranks, Choice::Colour(Some([0, 1, 3][input.below(3)]), key as i64 - 3)),
+        };
+        let tag = [None, None, Some(0)][input.below(3)];
+        let deadline = [NEVER, now.after(5000)][input.below(2)];
+        let proposal = Proposal { ranks, control: 0, tag, choice };
+        let id = self.engine.begin_agreement(now, proposal, deadline);
+        for _ in 0..input.below(8) {
+            match self.engine.agreement(id).expect("its result was not taken") {
+                Progress::Awaits { rank, tag } => {
+                    let rank = rank.0.min(ME - 1);
+                    if self.sequences[rank as usize] == 0 {
+                        self.sequences[rank as usize] = 1;
+                        self.engine.port_mut().events.push_back(Event::Packet(forge::greeting(rank)));
+                        // The engine grants credit.
+                        self.poll(1);
+                    }
+                    let next = &mut self.sequences[rank as usize];
+                    let packet = forge::answer(input, rank, *next, tag);
+
+                    *next = next.wrapping_add(1);
+                    self.engine.port_mut().events.push_back(Event::Packet(packet));
+                    self.poll(1);
+                }
+                Progress::Ended(end) => return self.close(end),
+            }
+        }
+        self.agreements.push(id);
+    }
+
+    fn close(&mut self, end: Result<Option<Agreed>, Error>) {
+        if let Ok(Some(made)) = end {
+            self.engine.close_contexts(self.now, made.context);
         }
     }
 
@@ -327,6 +382,12 @@ impl Run {
         for half in &mut self.halves {
             self.engine.free_partitioned(self.now, half.id);
             assert!(half.memory.as_mut_slice::<u8>().is_some(), "its memory is free");
+        }
+        for id in std::mem::take(&mut self.agreements) {
+            match self.engine.agreement(id) {
+                Some(Progress::Ended(end)) => self.close(end),
+                progress => panic!("{progress:?}: {:?}", self.engine),
+            }
         }
         for id in self.requests.clone() {
             assert_eq!(self.engine.outcome(id), Outcome::Ready, "{:?}", self.engine);

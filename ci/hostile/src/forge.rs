@@ -119,10 +119,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         },
         _ => (Protocol::Control, input.byte(), input.take(48).to_vec()),
     };
-    let mut header = Header::new(protocol, kind, Flags::empty());
-    (header.sender, header.incarnation, header.to) =
-        (rank.into(), INCARNATION.into(), (INCARNATION as u16).into());
-    header.sequence = sequence.into();
+    let mut header = header(protocol, kind, rank, sequence);
     if choice & 16 != 0 {
         header.grant = input.u32().into();
     }
@@ -197,6 +194,45 @@ fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
         items.extend_from_slice(body);
     }
     items
+}
+
+/// Returns a packet of `rank` with a message in the job's first context: an answer in the agreement with this tag, with
+/// plausible votes, names and choices (p2p/src/agreement.rs).
+pub(crate) fn answer(input: &mut Input<'_>, rank: u32, sequence: u32, tag: u64) -> Vec<u8> {
+    let vote = [0, 0, 0, 1 << 32, (input.below(8) as u64) << 32 | 1][input.below(5)];
+    let next = [6, 6, 8, 10, 1 << 32, u64::MAX][input.below(6)];
+    let mut body = words(&[tag, vote, next]);
+    let mut small = || input.below(5) as u64;
+    match small() {
+        // The choices of some ranks, or a group of two ranks at most.
+        0 => body.extend(words(&[1 << 32 | 1, 1, small(), small()])),
+        1 => body.extend(words(&[1 << 32 | 1, 2 + small() / 2, small(), small(), small(), small()])),
+        2 => body.extend(words(&[(1 + small() / 3) << 32 | small(), 1 + small() / 3])),
+        _ => {
+            for _ in 0..3 * small() {
+                let number = small();
+                let word = [number, 1 << 32 | number, 2 << 32 | number, number << 32 | 1, u64::MAX];
+                body.extend(words(&[word[small() as usize]]));
+            }
+        }
+    }
+    [header(Protocol::P2p, EAGER, rank, sequence).as_bytes(), &body].concat()
+}
+
+/// Returns a correct first packet of `rank`.
+pub(crate) fn greeting(rank: u32) -> Vec<u8> {
+    let address = b"nowhere";
+    let body = [&SECRET[..], &INCARNATION.to_le_bytes(), &[0; 4], &[address.len() as u8, 0, 0, 0], address];
+    [header(Protocol::Control, HELLO, rank, 0).as_bytes(), &body.concat()].concat()
+}
+
+/// Returns the header of a packet of `rank` with the right incarnation.
+fn header(protocol: Protocol, kind: u8, rank: u32, sequence: u32) -> Header {
+    let mut header = Header::new(protocol, kind, Flags::empty());
+    (header.sender, header.incarnation, header.to) =
+        (rank.into(), INCARNATION.into(), (INCARNATION as u16).into());
+    header.sequence = sequence.into();
+    header
 }
 
 /// Returns a hello, correct or with a small error.

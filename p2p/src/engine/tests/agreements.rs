@@ -1,7 +1,7 @@
 //! Agreements in which a member sends values that no correct rank sends.
 
 use super::*;
-use crate::agreement::{AgreementId, Choice, Progress, Proposal};
+use crate::agreement::{AgreementId, Choice, Leader, Progress, Proposal};
 
 /// The values that encode votes in the messages of an agreement.
 const YES: u64 = 0;
@@ -89,6 +89,28 @@ fn forged_choices_end_a_split_with_an_error() {
     answer(&mut engines[1], &[YES, 2, rows(1, 1), 1, 5, 0]);
     settle(&mut engines);
     assert!(matches!(end_of(&mut engines[0], id), Some(Error::PeerFailed { .. })));
+}
+
+#[test]
+fn a_leader_without_a_group_ends_an_intercommunicator_with_an_error() {
+    for (group, is_valid) in [(&[][..], false), (&[1, 1], false), (&[1 << 32 | 1, 1], true)] {
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        let ranks = Group::range(WorldRank(0), 1);
+        let other = Some(Leader { rank: WorldRank(1), control: 0, tag: 5 });
+        let choice = Choice::Remote { leader: 0, other };
+        let proposal = Proposal { ranks, control: 0, tag: None, choice };
+        let id = engines[0].begin_agreement(Time::ZERO, proposal, NEVER);
+        for words in [&[&[YES, 2], group].concat()[..], &[YES, 0]] {
+            let tag = 3 << 62 | 5;
+            engines[1].isend(Time::ZERO, WorldRank(0), 0, tag, Memory::new(words.to_vec()), NEVER).unwrap();
+        }
+        settle(&mut engines);
+        let Some(Progress::Ended(end)) = engines[0].agreement(id) else {
+            panic!("{group:?}: it has not ended")
+        };
+        assert_eq!(end.is_ok(), is_valid, "{group:?}: {end:?}");
+    }
 }
 
 /// Begins two creations at both ranks, in opposite orders, and polls until both have ended. Returns the numbers of
