@@ -78,6 +78,19 @@ pub enum Choice {
     /// A colour and a key. The ranks of each colour become the members of one communicator, ordered by key. A rank
     /// without a colour becomes a member of none. `u64::MAX` is not valid as a colour.
     Colour(Option<u64>, i64),
+    /// A colour and a key as in [`Colour`](Self::Colour), of all ranks of two groups. The ranks of each colour become two
+    /// groups that communicate with each other. If one of the groups has no rank of a colour, the ranks of this colour
+    /// become members of none.
+    ColourBetween {
+        /// This rank's colour.
+        colour: Option<u64>,
+        /// This rank's key.
+        key: i64,
+        /// This rank's group.
+        own: Group,
+        /// The other group.
+        remote: Group,
+    },
     /// The ranks that take part become one of two groups that communicate with each other.
     Remote {
         /// This group's leader, which communicates with the other group: its index among the ranks that take part.
@@ -579,7 +592,7 @@ impl Agreement {
 
     /// Returns true if this rank opens the contexts: if it becomes a member of the new communicator.
     fn opens(&self) -> bool {
-        !matches!(self.choice, Choice::Colour(None, _))
+        self.mine().is_none_or(|mine| mine.colour != NO_COLOUR)
     }
 
     /// Begins a round with the first name that is free at this rank, or none if it cannot open further contexts.
@@ -703,7 +716,9 @@ impl Agreement {
     /// Returns this rank's colour and key, if the ranks choose colours.
     fn mine(&self) -> Option<Pair> {
         match self.choice {
-            Choice::Colour(colour, key) => Some(Pair { colour: colour.unwrap_or(NO_COLOUR), key }),
+            Choice::Colour(colour, key) | Choice::ColourBetween { colour, key, .. } => {
+                Some(Pair { colour: colour.unwrap_or(NO_COLOUR), key })
+            }
             Choice::Group(_) | Choice::Groups { .. } | Choice::Remote { .. } => None,
         }
     }
@@ -813,6 +828,11 @@ impl Agreement {
         let (members, remote) = match &self.choice {
             Choice::Group(group) => (Some(group.clone()), None),
             Choice::Colour(colour, _) => (colour.map(|colour| self.members_of(colour)), None),
+            Choice::ColourBetween { colour, own, remote, .. } => {
+                let all = colour.map_or(Group::EMPTY, |colour| self.members_of(colour));
+                let (own, remote) = (all.intersection(own), all.intersection(remote));
+                if remote.is_empty() { (None, None) } else { (Some(own), Some(remote)) }
+            }
             Choice::Groups { own, remote } => (Some(own.clone()), Some(remote.clone())),
             Choice::Remote { .. } => {
                 let remote = Group::from_words(&self.answer.words, engine.job_size());

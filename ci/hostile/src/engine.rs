@@ -194,6 +194,10 @@ impl Run {
             0 => (alone, Choice::Remote { leader: 0, other }),
             1 => (ranks.clone(), Choice::Group(ranks)),
             2 => (ranks, Choice::Colour(None, 0)),
+            3 => {
+                let (own, remote) = (alone, Group::range(WorldRank(0), ME));
+                (ranks, Choice::ColourBetween { colour: Some(0), key: 0, own, remote })
+            }
             key => (ranks, Choice::Colour(Some([0, 1, 3][input.below(3)]), key as i64 - 3)),
         };
         let tag = [None, None, Some(0)][input.below(3)];

@@ -91,10 +91,16 @@ impl Comm {
     /// The members are ordered by key; members with equal keys keep their order in this communicator. A rank without a
     /// colour gets `None`.
     ///
-    /// All ranks of this communicator call it, under the rules of [`dup`](Self::dup).
+    /// All ranks of this communicator call it, under the rules of [`dup`](Self::dup). On an intercommunicator these are
+    /// the ranks of both groups, and the ranks of each colour get an intercommunicator of their two groups. If a colour
+    /// has no rank in one of the groups, its ranks in the other group get `None`.
+    ///
+    /// The ranks need memory and time for a list of all choices only if these are irregular. If the colours are for
+    /// example blocks, remainders or rows and columns of a grid, each rank receives some hundred bytes, for any number of
+    /// ranks.
     ///
     /// # Errors
-    /// Returns the errors of [`dup`](Self::dup); [`Error::NeedsOneGroup`].
+    /// Returns the errors of [`dup`](Self::dup).
     ///
     /// ```
     /// # samite::local(5, |world| {
@@ -114,16 +120,14 @@ impl Comm {
     /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
     ///
     /// # Errors
-    /// [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of
-    /// [`split`](Self::split).
+    /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of [`split`](Self::split).
     pub fn isplit(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
         self.handle_result("isplit", self.begin_split(colour, key))
     }
 
     pub(super) fn begin_split(&self, colour: Option<u32>, key: i64) -> Result<Creation<Option<Self>>, Error> {
-        self.check_one_group()?;
-        let choice = Choice::Colour(colour.map(u64::from), key);
-        self.begin_creation(self.members(), None, choice, |comm, derived| Ok(comm.derive(derived)))
+        let (ranks, choice) = self.colours(colour.map(u64::from), key);
+        self.begin_creation(ranks, None, choice, |comm, derived| Ok(comm.derive(derived)))
     }
 
     /// Creates the communicator of a group (`MPI_Comm_create_group`). Only the members of the group call it, all with

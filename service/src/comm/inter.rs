@@ -176,6 +176,16 @@ impl Comm {
         self.begin_creation(ranks, None, Choice::Colour(Some(0), i64::from(high)), member)
     }
 
+    /// Returns the ranks that take part in a split, and this rank's choice.
+    pub(super) fn colours(&self, colour: Option<u64>, key: i64) -> (samite_p2p::Group, Choice) {
+        match self.all_ranks() {
+            (ranks, Choice::Groups { own, remote }) => {
+                (ranks, Choice::ColourBetween { colour, key, own, remote })
+            }
+            (ranks, _) => (ranks, Choice::Colour(colour, key)),
+        }
+    }
+
     /// Returns the ranks that take part in a creation by all ranks, in an order that is the same at all of them, and
     /// the choice for a duplicate.
     pub(super) fn all_ranks(&self) -> (samite_p2p::Group, Choice) {

@@ -10,6 +10,7 @@ pub(crate) fn add(cases: &mut Cases) {
     creation(cases);
     messages(cases);
     derived(cases);
+    split(cases);
     merge(cases);
     misuse(cases);
     failures(cases);
@@ -222,6 +223,60 @@ fn derived(cases: &mut Cases) {
     });
 }
 
+fn split(cases: &mut Cases) {
+    cases.section("7.4.2");
+    cases.add("inter.split", 5, "the ranks of a colour in both groups, each group ordered by key", |job| {
+        let (mine, both) = halves(job)?;
+        let colour = mine.rank().0 % 2;
+        let part = both.split(Some(colour), -i64::from(mine.rank().0))?.expect("both groups have it");
+        let groups = match colour {
+            0 => [&[0][..], &[4, 2]],
+            _ => [&[1][..], &[3]],
+        };
+        let [low, high] =
+            groups.map(|ranks| Group::new(ranks.iter().copied().map(Rank)).expect("they differ"));
+        let (own, remote) = if is_low(job) { (low, high) } else { (high, low) };
+        assert_eq!((part.group(), part.remote_group()), (own, Some(remote)));
+        ring(&part)?;
+        ring(&both)
+    });
+    cases.add("inter.split.one-sided", 5, "a colour of one group alone gives no communicator", |job| {
+        let (mine, both) = halves(job)?;
+        let colour = if is_low(job) || mine.rank() == 1 { Some(0) } else { mine.rank().0.checked_sub(1) };
+        let part = both.split(colour, 0)?;
+        assert_eq!(part.is_some(), colour == Some(0));
+        if let Some(part) = part {
+            let sizes = if is_low(job) { (2, Some(1)) } else { (1, Some(2)) };
+            assert_eq!((part.size(), part.remote_size()), sizes);
+            ring(&part)?;
+        }
+        assert!(both.split(is_low(job).then_some(3), 0)?.is_none());
+        ring(&both)
+    });
+    cases.add("inter.split.again", 4, "a part can be split, duplicated and merged", |job| {
+        let (mine, both) = halves(job)?;
+        let twins = both.isplit(Some(mine.rank().0), 0)?.wait()?.expect("both groups have it");
+        ring(&twins.dup()?)?;
+        let alone = twins.split(Some(7), 0)?.expect("both groups have it");
+        assert_eq!((alone.size(), alone.remote_size()), (1, Some(1)));
+        let merged = alone.merge(is_low(job))?;
+        assert_eq!((merged.size(), merged.rank()), (2, Rank(u32::from(is_low(job)))));
+        barrier(&merged)
+    });
+    cases.add("inter.create", 5, "the communicator of a group that all ranks of a group give", |job| {
+        let (_, both) = halves(job)?;
+        let chosen = if is_low(job) { &[1][..] } else { &[4, 2] };
+        let chosen = Group::new(chosen.iter().copied().map(Rank)).expect("they differ");
+        let place = chosen.index(job.comm.rank());
+        let part = both.split(place.map(|_| 0), place.unwrap_or(0).into())?;
+        assert_eq!(part.as_ref().map(Comm::group), place.map(|_| chosen));
+        part.map_or(Ok(()), |part| {
+            assert_eq!(Some(part.rank().0), place);
+            ring(&part)
+        })
+    });
+}
+
 fn merge(cases: &mut Cases) {
     cases.section("7.6.2");
     for low_is_high in [false, true] {
@@ -289,7 +344,6 @@ fn misuse(cases: &mut Cases) {
     });
     cases.add("inter.one-group", 4, "calls for one group refuse an intercommunicator", |job| {
         let (_, both) = halves(job)?;
-        expect_error!(both.split(Some(0), 0), Error::NeedsOneGroup);
         expect_error!(both.split_by(Locality::Host, 0), Error::NeedsOneGroup);
         expect_error!(both.create_from_group(&both.group(), 0), Error::NeedsOneGroup);
         expect_error!(both.create_intercomm(Rank(0), &job.comm, Rank(0), 0), Error::NeedsOneGroup);
