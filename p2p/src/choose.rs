@@ -1,4 +1,9 @@
-//! The choice of a message's protocol: a pure function of the message's size, the path and the credit.
+//! The choice of how a message travels: as an eager message, or by one of the transfer modes stream, pull and push. The
+//! choice is a pure function of the message's size, its memory, the kind of its send, the path, and the credit. A
+//! message whose memory is exposed is read by its receiver, and needs no choice.
+//!
+//! The public names [`Protocols`] and [`protocols`] speak of protocols as other libraries do: a protocol there is a way
+//! in which a message travels, and not a state machine on the link.
 
 use samite_fabric::wire::Header;
 use samite_fabric::{Caps, Reach};
@@ -17,13 +22,13 @@ pub(crate) struct Limits {
     pub(crate) stream_max: usize,
     /// Shortest message that is exposed to its receiver, if the memory allows that.
     pub(crate) read_min: usize,
-    /// Bytes of a message in one DATA or STREAM packet.
+    /// The largest number of bytes of a message in one DATA or STREAM packet.
     pub(crate) data_max: usize,
-    /// Bytes of partitions in one PART_DATA packet.
+    /// The largest number of bytes of partitions in one PART_DATA packet.
     pub(crate) part_max: usize,
     /// True if the port has gets ([`Port::get`](samite_fabric::Port::get)).
     pub(crate) get: bool,
-    /// Longest get.
+    /// The largest number of bytes that one get fetches.
     pub(crate) get_max: usize,
     /// True if memory is safe to reuse once a peer is fenced.
     pub(crate) fence: bool,
@@ -50,12 +55,12 @@ impl Limits {
 /// Bytes of a cache line. Copies that start at a multiple of this length are fastest.
 const LINE: usize = 64;
 
-/// The protocol of a message.
+/// The way in which a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The bytes are in the packet of the envelope.
     Eager,
-    /// No protocol is chosen yet: the sender waits for credit.
+    /// Nothing is sent yet: the sender waits for credit.
     Wait,
     /// The envelope is sent first, and the bytes follow at once in further packets.
     Stream,
@@ -65,20 +70,21 @@ pub(crate) enum Choice {
     Push,
 }
 
-/// The protocols of the messages of a range of lengths on a path, as long as the receiver grants credit.
+/// The ways in which standard messages of a range of lengths travel on a path, as long as the receiver grants credit
+/// and does not read them in exposed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
     /// The length of the shortest of these messages in bytes.
     pub from: usize,
     /// The length of the longest of these messages in bytes; `None` if there is no limit.
     pub to: Option<usize>,
-    /// The protocol of a message whose buffer the engine owns.
+    /// How a message travels whose buffer the engine owns: `eager`, `stream`, `pull` or `push`.
     pub owned: &'static str,
-    /// The protocol of a message with a lent buffer.
+    /// How a message with a lent buffer travels: `eager`, `stream` or `push`.
     pub borrowed: &'static str,
 }
 
-/// Returns the protocols of messages over a path with these capabilities, by length.
+/// Returns how messages travel over a path with these capabilities, for each range of lengths.
 #[must_use]
 pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let limits = Limits::new(caps, config);
@@ -105,8 +111,8 @@ pub(crate) fn cost(len: usize) -> u32 {
     (len + OVERHEAD) as u32
 }
 
-/// Returns the protocol of a message. `exhausted` means that the receiver can grant no more credit for now; `owned`
-/// that the port may access the bytes until the receiver has them; `synchronous` that the send ends with the match.
+/// Returns how a message travels. `exhausted` means that the receiver can grant no more credit for now; `owned` that
+/// the port may access the bytes until the receiver has them; `synchronous` that the send ends with the match.
 pub(crate) fn choose(
     len: usize,
     limits: &Limits,
@@ -124,7 +130,7 @@ pub(crate) fn choose(
         match exhausted {
             _ if credit >= cost(len) => Choice::Eager,
             false => Choice::Wait,
-            // Not a pull: to register the memory of so short a message costs more than the packets of a push.
+            // Not a pull: registering the memory of so short a message costs more than the packets of a push.
             true => Choice::Push,
         }
     } else if owned && limits.get {

@@ -7,7 +7,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// The field's documentation.
     pub meaning: &'static str,
-    /// Its unit: `bytes`, `µs`, or empty for a number of things.
+    /// The field's unit: `bytes`, `µs`, or empty for a number of things.
     pub unit: &'static str,
     /// The least valid value.
     pub min: u64,
@@ -39,7 +39,7 @@ macro_rules! parameters {
         }
 
         impl Config {
-            /// Its parameters, in the order of the fields.
+            /// The parameters of a configuration, in the order of the fields.
             pub const PARAMETERS: &[Parameter] = &[$(Parameter {
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii_start(),
@@ -76,8 +76,8 @@ parameters! {
     /// limit peers get no more credit, and send envelopes instead of data.
     unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;
     /// Budget for envelopes without data that arrive before their receive. At the limit a message is refused, and its
-    /// send ends with `Error::Exhausted`. The same number of answers may wait for a peer to take them; a peer that asks
-    /// for more and takes none has failed.
+    /// send ends with `Error::Exhausted`. Up to three answers for each envelope of the budget, and at least 1024, may
+    /// wait for one peer; a peer that causes more and takes none has failed.
     envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
     /// Credit that a peer gets at first contact. It doubles each time the peer runs out of it, within `unexpected_max`.
     window_min: usize = 64 << 10, "bytes", 1 << 10, 1 << 30;
@@ -122,8 +122,8 @@ const ANSWERS_EACH: usize = 3;
 /// Number of answers that may wait for a peer, even if the budget for envelopes is small.
 const ANSWERS_MIN: usize = 1024;
 
-/// The assumed cost of one waiting message beyond its bytes, in the budgets above: the
-/// matching engine's entry and the buffer's own header.
+/// The assumed cost of one waiting message beyond its bytes, in the budgets above: the matching engine's entry and the
+/// buffer's own header.
 pub(crate) const OVERHEAD: usize = 96;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use samite_fabric::link::Rejected;
 
-/// Events since the engine began.
+/// Counts of events since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -10,19 +10,21 @@ pub struct Counters {
     pub eager: u64,
     /// Messages of which only the envelope was sent at first, because of their length or for lack of credit.
     pub rendezvous: u64,
-    /// Messages that arrived before their receive.
+    /// Messages that arrived before a receive that matches them.
     pub unexpected: u64,
     /// The largest number of messages that waited for a receive at the same time.
     pub unexpected_max: u64,
-    /// Envelopes refused for lack of budget.
+    /// Messages and initializations of partitioned sends that this engine refused, because its budget for envelopes or
+    /// its memory for matching was used up.
     pub refused: u64,
-    /// Messages in the outbox that were not delivered: their receiver failed, left, or gave up the receive.
+    /// Messages of the outbox that were not delivered: their receiver failed, left, or gave up the receive, or this
+    /// rank left before it had received its own messages to itself.
     pub lost: u64,
-    /// Refused packets.
+    /// Packets that the link has refused, by reason.
     pub rejected: Rejected,
     /// Packets about operations that had ended.
     pub stale: u64,
-    /// Posts for which the port had no room.
+    /// Packets and gets that the port did not accept, because it had no room for them.
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
@@ -31,7 +33,8 @@ pub struct Counters {
     pub quarantined: u64,
 }
 
-/// The engine's present state. All fields except `peers` and `credit_granted` are 0 when nothing is under way.
+/// The engine's present state. If no operation is under way, no message waits and no partitioned send or receive is
+/// initialized, all fields are 0 except `peers` and `credit_granted`, and `quarantined` after the failure of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -47,11 +50,12 @@ pub struct Usage {
     pub credit_granted: u64,
     /// Cost in bytes of the messages that were copied, and wait in this process after their sends have returned.
     pub outbox: u64,
-    /// Messages that wait for their receive.
+    /// Messages that wait for a receive.
     pub unexpected_messages: usize,
-    /// Cost in bytes of the data that waits for its receive.
+    /// Cost in bytes of the data that waits for a receive.
     pub unexpected: u64,
-    /// Cost in bytes of the envelopes and initializations that wait for their receive.
+    /// Cost in bytes of the envelopes without data, and of the initializations of partitioned sends, that wait for a
+    /// receive.
     pub envelopes: u64,
     /// Partitioned sends and receives that were initialized and not dropped.
     pub partitioned: usize,

@@ -1,4 +1,4 @@
-//! Tagged messages over any port: eager and rendezvous protocols, requests, flow control.
+//! Tagged messages over any port: eager messages and rendezvous, requests, flow control.
 //!
 //! An [`Engine`] is a state machine. Its inputs are calls, the events of its [`Port`](samite_fabric::Port) and
 //! the time, and it acts on the port; it owns no thread and reads no clock. The facade (crate `samite`) puts it

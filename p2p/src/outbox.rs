@@ -8,7 +8,7 @@ use samite_fabric::link::RequestId;
 
 use crate::config::Config;
 
-/// Tells if the bytes of a send were copied, and if the caller still waits for the send.
+/// The state of a send's bytes: if they were copied, and for a copy, if the caller still waits for the send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// The bytes were not copied: the request owns them, or the caller lends them.
@@ -20,13 +20,14 @@ pub(crate) enum Copied {
 }
 
 impl Copied {
-    /// Returns true if the send has returned.
+    /// Returns true for a copy in the outbox, whose send has returned.
     pub(crate) fn is_kept(self) -> bool {
         self == Self::Kept
     }
 }
 
-/// The copies whose sends have returned. They wait in the queues of their peers, as requests without an owner.
+/// The accounts of the copies whose sends have returned. Each copy is the buffer of a request that no caller waits for,
+/// until the message has been sent or is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// The cost in bytes of the copies of standard sends.
@@ -45,7 +46,7 @@ impl Outbox {
         self.standard + self.buffered
     }
 
-    /// Returns true if the copy of a standard send's message of `len` bytes is within the budget.
+    /// Returns true if the budget has room for a copy of a standard send's message of `len` bytes.
     pub(crate) fn has_room(&self, config: &Config, len: usize) -> bool {
         self.standard + cost(len) <= config.outbox_max as u64
     }
@@ -97,17 +98,17 @@ impl SendBuffer {
         Self { max: bytes as u64, used: AtomicU64::new(0) }
     }
 
-    /// Returns its size in bytes.
+    /// Returns the size of the buffer in bytes.
     pub fn max(&self) -> usize {
         self.max as usize
     }
 
-    /// Returns the cost in bytes of the messages in it.
+    /// Returns the cost in bytes of the messages in the buffer.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Reserves room for a message of `len` bytes. Returns false if there is too little.
+    /// Reserves room for a message of `len` bytes. Returns false if the buffer has too little room.
     pub(crate) fn keep(&self, len: usize) -> bool {
         let with = |used: u64| Some(used + cost(len)).filter(|used| *used <= self.max);
         self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).is_ok()
@@ -123,5 +124,5 @@ pub(crate) fn cost(len: usize) -> u64 {
     (len + KEPT_OVERHEAD) as u64
 }
 
-/// The memory of a copy beyond its bytes: its request, its place in the queue, and the allocation.
+/// The assumed memory of a copy beyond its bytes: its request, its entry in the queue, and the allocation.
 pub const KEPT_OVERHEAD: usize = 192;

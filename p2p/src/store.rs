@@ -3,7 +3,8 @@
 use samite_fabric::Body;
 use smallvec::SmallVec;
 
-/// The bytes of an eager message. Short ones lie in the matching engine's entry itself.
+/// The bytes of an unexpected message that has arrived whole. At most `INLINE` bytes are stored in this value itself,
+/// and so in the entry of the matching engine; more bytes are in an allocated buffer.
 pub(crate) type Bytes = SmallVec<[u8; INLINE]>;
 
 const INLINE: usize = 24;
@@ -31,7 +32,7 @@ impl Store {
         Bytes::from_vec(buffer)
     }
 
-    /// Takes back the buffer of a copy.
+    /// Drops a copy, and keeps its buffer for reuse if the buffer has one of the sizes and few of that size are free.
     pub(crate) fn release(&mut self, bytes: Bytes) {
         if !bytes.spilled() {
             return;
@@ -53,7 +54,7 @@ pub(crate) fn append(buffer: &mut Vec<u8>, bytes: &(impl Body + ?Sized)) {
     bytes.copy_to(&mut buffer[start..]);
 }
 
-/// Sizes of buffers, bytes.
+/// The sizes in bytes of the buffers that are reused.
 const CLASSES: [usize; 4] = [128, 512, 2048, 16 << 10];
 /// The largest number of free buffers that are kept of each size.
 const KEPT: usize = 64;
