@@ -19,6 +19,7 @@ pages! {
     Partitioned = "partitioned.md",
     Layouts = "layouts.md",
     Values = "values.md",
+    Checks = "checks.md",
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",

@@ -7,6 +7,7 @@
 
 mod copy;
 mod node;
+mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use self::node::Node;
+pub use self::signature::{Elements, Signature};
 use crate::Body;
 
 /// The places of a message's bytes, relative to the start of a slice, in the order of the message.

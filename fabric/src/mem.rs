@@ -30,7 +30,7 @@ pub use self::partitioned::{Marked, Partitioned, PartitionsMut};
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;
-use crate::layout::{Form, Readable, Writable};
+use crate::layout::{Elements, Form, Readable, Writable};
 use crate::{Access, Change, PortError};
 
 /// The kind of memory that holds some bytes. Each region tells its kind, so that no port has to assume that the CPU can
@@ -108,21 +108,26 @@ impl Memory {
     }
 
     /// Returns a block of the bytes that a form selects from `memory`. A message to or from this block consists of
-    /// whole units of `unit` bytes. `B` is the type of the buffer from which the caller made `memory`.
+    /// whole units of `unit` bytes, and of `elements`. `B` is the type of the buffer from which the caller made `memory`.
     /// [`is_scattered_of`](Self::is_scattered_of) compares this type later.
     ///
     /// # Errors
     /// Returns the memory if the form does not lie within it, or if the memory is scattered itself.
-    pub fn scattered<B: 'static>(memory: Self, form: Form, unit: usize) -> Result<Self, Self> {
+    pub fn scattered<B: 'static>(
+        memory: Self,
+        form: Form,
+        unit: usize,
+        elements: Elements,
+    ) -> Result<Self, Self> {
         if memory.is_scattered() || form.read(memory.as_bytes()).is_none() {
             return Err(memory);
         }
-        let elements = form.size();
-        let parts = Box::new(Scattered { memory, form, unit });
+        let size = form.size();
+        let parts = Box::new(Scattered { memory, form, unit, elements });
         Ok(Self {
             origin: NonNull::from(Box::leak(parts)).cast(),
-            elements,
-            capacity: elements,
+            elements: size,
+            capacity: size,
             vtable: const { &Vtable::scattered::<B>() },
         })
     }
@@ -235,6 +240,12 @@ impl Memory {
         self.parts().map_or(self.vtable.size, |parts| parts.unit)
     }
 
+    /// Returns the types of the elements of scattered memory; `None` if it is not scattered.
+    #[must_use]
+    pub fn elements(&self) -> Option<&Elements> {
+        self.parts().map(|parts| &parts.elements)
+    }
+
     /// Returns the vector from which this memory was made.
     ///
     /// # Errors
@@ -310,6 +321,8 @@ struct Scattered {
     form: Form,
     /// Bytes of a unit. A message consists of whole units.
     unit: usize,
+    /// The types of a message's elements.
+    elements: Elements,
 }
 
 impl Scattered {
@@ -772,28 +785,36 @@ mod tests {
     #[test]
     fn scattered_memory_comes_back_whole() {
         let form = Form::block(1).unwrap().strided(3, 2).unwrap();
-        let memory = Memory::scattered::<Vec<u16>>(Memory::new(vec![1u16, 2, 3]), form.clone(), 2).unwrap();
+        let memory =
+            Memory::scattered::<Vec<u16>>(Memory::new(vec![1u16, 2, 3]), form.clone(), 2, Elements::BYTES)
+                .unwrap();
         assert_eq!((memory.len(), memory.element_bytes(), memory.is_shared()), (3, 2, false));
         let memory = memory.into_vec::<u16>().unwrap_err().into_shared::<u16>().unwrap_err();
-        let mut memory =
-            Memory::scattered::<Vec<u16>>(memory, form.clone(), 2).expect_err("scattered itself");
+        let mut memory = Memory::scattered::<Vec<u16>>(memory, form.clone(), 2, Elements::BYTES)
+            .expect_err("scattered itself");
         memory.writable().put(1, [7, 8].as_slice());
         memory.whole_mut().unwrap()[3] = 9;
         assert_eq!(gather(&[], &memory.readable()), [1, 7, 8]);
         assert_eq!(memory.whole().unwrap().as_bytes(), [1, 0, 7, 9, 8, 0]);
         assert!(memory.is_scattered_of::<Vec<u16>>() && !memory.is_scattered_of::<Vec<i16>>());
         assert_eq!(memory.into_whole().unwrap().into_vec::<u16>().unwrap(), [1, 0x0907, 8]);
-        assert!(Memory::scattered::<Vec<u8>>(Memory::zeroed(4), form.clone(), 1).is_err(), "it has 5 bytes");
+        assert!(
+            Memory::scattered::<Vec<u8>>(Memory::zeroed(4), form.clone(), 1, Elements::BYTES).is_err(),
+            "it has 5 bytes"
+        );
         Memory::zeroed(4).into_whole().unwrap_err();
         let shared: Arc<[u8]> = Arc::from([0; 5]);
-        drop(Memory::scattered::<Arc<[u8]>>(Memory::shared(shared.clone()), form, 1).unwrap());
+        drop(
+            Memory::scattered::<Arc<[u8]>>(Memory::shared(shared.clone()), form, 1, Elements::BYTES).unwrap(),
+        );
         assert_eq!(Arc::strong_count(&shared), 1);
     }
 
     #[test]
     #[should_panic(expected = "scattered memory has no slice")]
     fn scattered_memory_gives_no_slice() {
-        let scattered = Memory::scattered::<Vec<u8>>(Memory::zeroed(1), Form::block(1).unwrap(), 1);
+        let scattered =
+            Memory::scattered::<Vec<u8>>(Memory::zeroed(1), Form::block(1).unwrap(), 1, Elements::BYTES);
         let _ = scattered.unwrap().as_bytes();
     }
 

@@ -4,7 +4,7 @@ mod observe;
 
 use std::sync::Arc;
 
-use samite_fabric::layout::{Data, Readable, Room, Writable};
+use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
 use samite_fabric::link::{
     self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
     Time, WorldRank, Writing,
@@ -19,6 +19,7 @@ use crate::agreement::Agreements;
 use crate::failures::Failure;
 use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Request, State, Watch};
+use crate::signatures::Typed;
 use crate::tagged::{Claimed, PartitionedId, Tagged, Way, send_at_once, send_memory_at_once, status_of};
 use crate::trace::event;
 use crate::wire::Unmatched;
@@ -43,9 +44,11 @@ pub enum Sent {
     Pending(RequestId),
 }
 
-/// The mode of a send that is not a standard send (MPI 4.1, section 3.4).
+/// The mode of a send (MPI 4.1, section 3.4).
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
+    /// The send ends when its data is free.
+    Standard,
     /// The send ends when its message has been matched.
     Synchronous,
     /// The send ends at once. If its message cannot be sent at once, it is copied to this buffer.
@@ -61,8 +64,23 @@ impl Mode<'_> {
         match self {
             Self::Synchronous => Some(Unmatched::Waits),
             Self::Ready => Some(Unmatched::Drop),
-            Self::Buffered(_) => None,
+            Self::Standard | Self::Buffered(_) => None,
         }
+    }
+}
+
+/// How a send is carried out that is not a plain standard send.
+#[derive(Clone, Copy, Debug)]
+pub struct How<'a> {
+    /// The mode.
+    pub mode: Mode<'a>,
+    /// The types of the message's elements, if the receiver is to check them.
+    pub typed: Option<Typed>,
+}
+
+impl<'a> From<Mode<'a>> for How<'a> {
+    fn from(mode: Mode<'a>) -> Self {
+        Self { mode, typed: None }
     }
 }
 
@@ -250,7 +268,7 @@ impl<P: Port> Engine<P> {
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
-        Ok(self.send_in_turn(peer, context, tag, data, deadline))
+        Ok(self.send_in_turn(peer, (context, tag), data, None, deadline))
     }
 
     /// Sends the bytes of `memory`, without a request, if that is possible at once. Returns false if nothing was sent:
@@ -290,17 +308,17 @@ impl<P: Port> Engine<P> {
     fn send_in_turn(
         &mut self,
         peer: Peer,
-        context: u32,
-        tag: u64,
+        envelope: (u32, u64),
         data: &(impl Data + ?Sized),
+        typed: Option<Typed>,
         deadline: Time,
     ) -> Sent {
         let (_, tagged) = self.inner.parts();
         if tagged.may_keep(data.len()) {
-            self.keep(peer, (context, tag), data, None);
+            self.keep(peer, envelope, data, Way { typed, ..Way::standard(Copied::Kept) });
             return Sent::Copied;
         }
-        self.send_pending(peer, (context, tag), data, None, deadline)
+        self.send_pending(peer, envelope, data, (None, typed), deadline)
     }
 
     /// Starts a send of borrowed `data` that is queued behind earlier messages. For `answered` see
@@ -310,7 +328,7 @@ impl<P: Port> Engine<P> {
         peer: Peer,
         envelope: (u32, u64),
         data: &(impl Data + ?Sized),
-        answered: Option<Unmatched>,
+        (answered, typed): (Option<Unmatched>, Option<Typed>),
         deadline: Time,
     ) -> Sent {
         let (mut out, tagged) = self.inner.parts();
@@ -322,7 +340,7 @@ impl<P: Port> Engine<P> {
             true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
         };
-        let way = Way { answered, ..Way::standard(copied) };
+        let way = Way { answered, typed, ..Way::standard(copied) };
         let id = self.send_later(peer, envelope, (buffer, way), exposure, deadline);
         self.stream_at_once(peer, id, &mut Reading::new(id, data));
         let requests = &mut self.inner.stack_mut().requests;
@@ -333,27 +351,20 @@ impl<P: Port> Engine<P> {
         Sent::Pending(id)
     }
 
-    /// Copies a message to the outbox, or to the buffer `kept_in`. The caller has checked that there is room.
-    fn keep(
-        &mut self,
-        peer: Peer,
-        envelope: (u32, u64),
-        data: &(impl Body + ?Sized),
-        kept_in: Option<Arc<SendBuffer>>,
-    ) {
+    /// Copies a message to the outbox, or to a buffer of buffered sends. The caller has checked that there is room.
+    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &(impl Body + ?Sized), way: Way) {
         let copy = Buffer::Owned(Memory::new(gather(&[], data)));
-        let way = Way { kept_in, ..Way::standard(Copied::Kept) };
         self.send_later(peer, envelope, (copy, way), None, Time::NEVER);
     }
 
-    /// Starts to send borrowed `data` in a mode.
+    /// Starts to send borrowed `data` in a mode, or with a signature.
     ///
     /// # Errors
     /// As [`Engine::send`]; [`Error::Exhausted`] if the buffer of a buffered send has no room.
     #[expect(clippy::too_many_arguments, reason = "those of a standard send, and the mode")]
-    pub fn send_with(
+    pub fn send_with<'a>(
         &mut self,
-        mode: Mode<'_>,
+        how: impl Into<How<'a>>,
         now: Time,
         to: WorldRank,
         context: u32,
@@ -362,10 +373,12 @@ impl<P: Port> Engine<P> {
         deadline: Time,
     ) -> Result<Sent, Error> {
         let peer = self.receiver(now, to, context)?;
+        let How { mode, typed } = how.into();
         match mode {
-            Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer),
+            Mode::Standard => Ok(self.send_in_turn(peer, (context, tag), data, typed, deadline)),
+            Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer, typed),
             Mode::Synchronous | Mode::Ready => {
-                Ok(self.send_pending(peer, (context, tag), data, mode.answered(), deadline))
+                Ok(self.send_pending(peer, (context, tag), data, (mode.answered(), typed), deadline))
             }
         }
     }
@@ -377,16 +390,18 @@ impl<P: Port> Engine<P> {
         (context, tag): (u32, u64),
         data: &(impl Data + ?Sized),
         buffer: &Arc<SendBuffer>,
+        typed: Option<Typed>,
     ) -> Result<Sent, Error> {
         let (mut out, _) = self.inner.parts();
-        if send_at_once(&mut out, peer, context, tag, data) {
+        if typed.is_none() && send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
         if !buffer.keep(data.len()) {
             let (what, hint) = ("room for buffered sends", "flush the buffer first, or make it larger");
             return Err(Error::Exhausted { what, hint: hint.into() });
         }
-        self.keep(peer, (context, tag), data, Some(Arc::clone(buffer)));
+        let way = Way { kept_in: Some(Arc::clone(buffer)), typed, ..Way::standard(Copied::Kept) };
+        self.keep(peer, (context, tag), data, way);
         Ok(Sent::Copied)
     }
 
@@ -428,24 +443,24 @@ impl<P: Port> Engine<P> {
         let (mut out, tagged) = self.inner.parts();
         let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
         if !is_sent && tagged.may_keep(memory.len()) {
-            self.keep(peer, (context, tag), &memory.readable(), None);
+            self.keep(peer, (context, tag), &memory.readable(), Way::standard(Copied::Kept));
             is_sent = true;
         }
         if is_sent {
             let status = Status { source: to, tag, bytes: memory.len() };
             return Ok(self.ended(now, context, status, memory));
         }
-        Ok(self.isend_pending(peer, (context, tag), memory, None, deadline))
+        Ok(self.isend_pending(peer, (context, tag), memory, (None, None), deadline))
     }
 
-    /// Starts to send `memory` as [`Engine::isend`] does, in a mode.
+    /// Starts to send `memory` as [`Engine::isend`] does, in a mode, or with a signature.
     ///
     /// # Errors
     /// As [`Engine::send_with`]; returns the memory.
     #[expect(clippy::too_many_arguments, reason = "those of a standard send, and the mode")]
-    pub fn isend_with(
+    pub fn isend_with<'a>(
         &mut self,
-        mode: Mode<'_>,
+        how: impl Into<How<'a>>,
         now: Time,
         to: WorldRank,
         context: u32,
@@ -457,13 +472,25 @@ impl<P: Port> Engine<P> {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
-        let Mode::Buffered(buffer) = mode else {
-            return Ok(self.isend_pending(peer, (context, tag), memory, mode.answered(), deadline));
+        let How { mode, typed } = how.into();
+        let kept = match mode {
+            Mode::Buffered(buffer) => {
+                self.buffer(peer, (context, tag), &memory.readable(), buffer, typed).map(|_| true)
+            }
+            Mode::Standard if self.inner.stack().may_keep(memory.len()) => {
+                let way = Way { typed, ..Way::standard(Copied::Kept) };
+                self.keep(peer, (context, tag), &memory.readable(), way);
+                Ok(true)
+            }
+            _ => Ok(false),
         };
-        match self.buffer(peer, (context, tag), &memory.readable(), buffer) {
-            Ok(_) => {
+        match kept {
+            Ok(true) => {
                 let status = Status { source: to, tag, bytes: memory.len() };
                 Ok(self.ended(now, context, status, memory))
+            }
+            Ok(false) => {
+                Ok(self.isend_pending(peer, (context, tag), memory, (mode.answered(), typed), deadline))
             }
             Err(error) => Err((error, memory)),
         }
@@ -475,12 +502,12 @@ impl<P: Port> Engine<P> {
         peer: Peer,
         envelope: (u32, u64),
         memory: Memory,
-        answered: Option<Unmatched>,
+        (answered, typed): (Option<Unmatched>, Option<Typed>),
         deadline: Time,
     ) -> RequestId {
         let (mut out, tagged) = self.inner.parts();
         let exposure = tagged.expose(&mut out, peer, &memory.readable());
-        let way = Way { answered, ..Way::standard(Copied::No) };
+        let way = Way { answered, typed, ..Way::standard(Copied::No) };
         let id = self.send_later(peer, envelope, (Buffer::Owned(memory), way), exposure, deadline);
         self.stream_at_once(peer, id, &mut ());
         id
@@ -553,6 +580,53 @@ impl<P: Port> Engine<P> {
                 Err(Error::Truncated { status, room: len })
             };
         }
+        self.post_lent(now, pattern, buffer, place, deadline)
+    }
+
+    /// Starts to receive as [`Engine::recv_into`] does, and checks the types of the message.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::recv`], and [`Error::TypesDiffer`].
+    pub fn recv_typed(
+        &mut self,
+        typed: Typed,
+        now: Time,
+        pattern: Pattern,
+        buffer: &mut (impl Room + ?Sized),
+        place: u32,
+        deadline: Time,
+    ) -> Result<Received, Error> {
+        self.check_source(&pattern)?;
+        self.post_typed(typed, |engine| engine.post_lent(now, pattern, buffer, place, deadline))
+    }
+
+    /// Calls `post`, which posts a receive, for a receive of elements of these types.
+    fn post_typed<R, E>(
+        &mut self,
+        typed: Typed,
+        post: impl FnOnce(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let tagged = self.inner.stack_mut();
+        let id = tagged.requests.next_id();
+        tagged.signatures.insert(id, typed, &tagged.requests);
+        let posted = post(self);
+        if posted.is_err() {
+            self.inner.stack_mut().signatures.remove(id);
+        }
+        posted
+    }
+
+    /// Posts a receive to a borrowed buffer.
+    #[inline(always)]
+    fn post_lent(
+        &mut self,
+        now: Time,
+        pattern: Pattern,
+        buffer: &mut (impl Room + ?Sized),
+        place: u32,
+        deadline: Time,
+    ) -> Result<Received, Error> {
+        let len = buffer.len();
         let lent = || Buffer::Lent { len, place, staged: None };
         let mut lender = Writing::of(self.inner.stack().requests.next_id(), buffer);
         let (request, outcome) = self.post(now, pattern, lent, deadline, &mut lender)?;
@@ -588,6 +662,21 @@ impl<P: Port> Engine<P> {
         let buffer = || memory.take().map_or(Buffer::Gone, Buffer::Owned);
         let posted = self.post(now, pattern, buffer, deadline, &mut ());
         posted.map(|(id, _)| id).map_err(|error| (error, memory.unwrap_or_else(|| Memory::zeroed(0))))
+    }
+
+    /// Starts to receive as [`Engine::irecv`] does, and checks the types of the message.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::irecv`]. The request ends with [`Error::TypesDiffer`] if they differ.
+    pub fn irecv_typed(
+        &mut self,
+        typed: Typed,
+        now: Time,
+        pattern: Pattern,
+        memory: Memory,
+        deadline: Time,
+    ) -> Result<RequestId, (Error, Memory)> {
+        self.post_typed(typed, |engine| engine.irecv(now, pattern, memory, deadline))
     }
 
     /// Returns the envelope of the first message that has arrived and that `pattern` matches. The message can still be
@@ -648,12 +737,27 @@ impl<P: Port> Engine<P> {
         into: Result<Memory, usize>,
         deadline: Time,
     ) -> RequestId {
+        self.recv_claimed_as(None, now, claimed, into, deadline)
+    }
+
+    /// Starts to receive a claimed message as [`Engine::recv_claimed`] does, and checks its types if some are given.
+    pub fn recv_claimed_as(
+        &mut self,
+        typed: Option<Typed>,
+        now: Time,
+        claimed: Claimed,
+        into: Result<Memory, usize>,
+        deadline: Time,
+    ) -> RequestId {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
         let Envelope { source, context, tag } = *claimed.envelope();
         let request = Request::new(State::Over, buffer, Partner::Rank(WorldRank(source)), context, tag, now);
         let id = tagged.requests.insert(request);
+        if let Some(typed) = typed {
+            tagged.signatures.insert(id, typed, &tagged.requests);
+        }
         tagged.set_deadline(out.link, id, deadline);
         tagged.accept_claimed(out.link, id, claimed);
         self.inner.drive(&mut ());
@@ -674,6 +778,7 @@ impl<P: Port> Engine<P> {
     ///
     /// # Panics
     /// If `bytes` cannot be divided into that many equal partitions.
+    #[expect(clippy::too_many_arguments, reason = "those of a send, and its partitions")]
     pub fn psend_init(
         &mut self,
         now: Time,
@@ -682,6 +787,7 @@ impl<P: Port> Engine<P> {
         tag: u64,
         bytes: usize,
         partitions: usize,
+        signature: Signature,
     ) -> Result<PartitionedId, Error> {
         assert!(
             partitions > 0 && bytes.is_multiple_of(partitions),
@@ -689,7 +795,7 @@ impl<P: Port> Engine<P> {
         );
         let peer = self.receiver(now, to, context)?;
         let (out, tagged) = self.inner.parts();
-        let id = tagged.psend_init(out.link, peer, (context, tag), bytes, partitions);
+        let id = tagged.psend_init(out.link, peer, (context, tag), bytes, (partitions, signature));
         if out.link.peer(peer).path().is_none() {
             out.link.seek(peer);
         } else {
@@ -699,7 +805,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Initializes a partitioned receive of `bytes` bytes, as [`Engine::psend_init`]. If the sender announces another
-    /// length, both halves end with [`Error::LengthsDiffer`].
+    /// length, both halves end with [`Error::LengthsDiffer`]. If it announces other types, this half ends with
+    /// [`Error::TypesDiffer`], and the sender's with [`Error::Abandoned`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
@@ -710,13 +817,14 @@ impl<P: Port> Engine<P> {
         context: u32,
         tag: u64,
         bytes: usize,
+        typed: Option<Typed>,
     ) -> Result<PartitionedId, Error> {
         let pattern = Pattern { context, source: samite_matching::Source::rank(from.0), tag, mask: !0 };
         self.check_source(&pattern)?;
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
         let peer = out.link.find_or_meet(from)?;
-        let id = tagged.precv_init(out.link, peer, (context, tag), bytes)?;
+        let id = tagged.precv_init(out.link, peer, (context, tag), bytes, typed)?;
         if out.link.has_work() {
             self.inner.drive(&mut ());
         }

@@ -37,6 +37,7 @@ mod names;
 mod outbox;
 mod pages;
 mod request;
+mod signatures;
 mod store;
 mod tagged;
 mod trace;
@@ -46,7 +47,7 @@ pub use agreement::{Agreed, AgreementId, Choice, Leader, Others, Progress, Propo
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use counters::{Counters, Usage};
-pub use engine::{Engine, Harvest, Mode, Received, Sent};
+pub use engine::{Engine, Harvest, How, Mode, Received, Sent};
 pub use outbox::{KEPT_OVERHEAD, SendBuffer};
 pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, NoGroup, Operation,
@@ -56,4 +57,5 @@ pub use samite_fabric::link::{
 #[cfg(metered)]
 pub use samite_matching::SearchStats;
 pub use samite_matching::{Pattern, Source};
+pub use signatures::Typed;
 pub use tagged::{Claimed, PartitionedId};

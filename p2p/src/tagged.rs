@@ -10,6 +10,7 @@ mod transfer;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use samite_fabric::layout::Signature;
 use samite_fabric::link::{
     Cause, Done, Ending, Error, Expiry, Fate, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Slots,
     Stack, Status, Time, Turn, WorldRank,
@@ -35,6 +36,7 @@ use crate::metered::MessageQueues;
 use crate::names::name_in;
 use crate::outbox::Outbox;
 use crate::request::{Buffer, Partner, Request, State, Watch};
+use crate::signatures::Signatures;
 use crate::store::{Bytes, Store};
 use crate::wire::{Confirm, EagerHead, Inquire, PartData, Synchronous, TransferMode, Unmatched, kind};
 
@@ -48,6 +50,7 @@ pub(crate) struct Tagged {
     pub(crate) config: Config,
     pub(crate) matcher: MessageQueues,
     pub(crate) requests: Slots<Request>,
+    pub(crate) signatures: Signatures,
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
     store: Store,
@@ -131,10 +134,19 @@ pub(crate) struct PostedGet {
 #[derive(Debug)]
 pub(crate) enum Unexpected {
     Eager(Bytes),
-    /// A message of a synchronous or ready send, with the sender's name for it. The sender waits for the match. Boxed,
-    /// so that the other variants stay small.
-    Synchronous(Box<(u64, Bytes)>),
+    /// A message that has arrived whole, and whose sender awaits the match or has sent a signature. Boxed, so that the
+    /// other variants stay small.
+    Whole(Box<Whole>),
     Rts(Rendezvous),
+}
+
+/// A message that has arrived in a SYNC packet, or as a stream with a signature.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// The sender's name for the message, if the sender awaits the match.
+    send: Option<u64>,
+    signature: Signature,
+    data: Bytes,
 }
 
 /// The contents of an RTS.
@@ -144,6 +156,7 @@ pub(crate) struct Rendezvous {
     bytes: usize,
     mode: TransferMode,
     unmatched: Unmatched,
+    signature: Signature,
 }
 
 /// The destination of the bytes of a stream.
@@ -161,7 +174,7 @@ impl Unexpected {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Eager(data) => data.len(),
-            Self::Synchronous(waiting) => waiting.1.len(),
+            Self::Whole(whole) => whole.data.len(),
             Self::Rts(rendezvous) => rendezvous.bytes,
         }
     }
@@ -174,6 +187,7 @@ impl Tagged {
             config,
             matcher: MessageQueues::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
+            signatures: Signatures::default(),
             failures: Failures::default(),
             store: Store::default(),
             gets: Slab::new(),
@@ -555,9 +569,9 @@ impl Tagged {
         for message in self.matcher.unexpected_payloads() {
             match message {
                 Unexpected::Eager(data) => held += u64::from(cost(data.len())),
-                Unexpected::Synchronous(waiting) => {
-                    held += u64::from(cost(waiting.1.len()));
-                    synchronous += 1;
+                Unexpected::Whole(whole) => {
+                    held += u64::from(cost(whole.data.len()));
+                    synchronous += usize::from(whole.send.is_some());
                 }
                 Unexpected::Rts(Rendezvous { mode: TransferMode::Stream, bytes, .. }) => {
                     held += u64::from(cost(*bytes));
@@ -577,8 +591,8 @@ impl Tagged {
         for (name, &unexpected) in &self.synchronous {
             let waiting = self.matcher.unexpected(unexpected);
             let is_its_own = |(envelope, message): (Envelope, &Unexpected)| match message {
-                Unexpected::Synchronous(waiting) => {
-                    (link.peer(name.0).rank(), name.1) == (WorldRank(envelope.source), waiting.0)
+                Unexpected::Whole(whole) => {
+                    (link.peer(name.0).rank(), Some(name.1)) == (WorldRank(envelope.source), whole.send)
                 }
                 _ => false,
             };

@@ -7,6 +7,8 @@
 //!  SYNC tag, bytes ───────────────────────▶ matched or kept                 against credit
 //!             ◀──────────────── FIN ─────── at the match                      synchronous and ready sends
 //!
+//!  SYNC(silent) tag, signature, bytes ────▶ matched or kept, no answer        standard sends with a signature
+//!
 //!  RTS tag, length ───────────────────────▶ matched or kept                 against credit
 //!  STREAM offset, bytes ──────────────────▶ … to the end of the message
 //!
@@ -35,10 +37,14 @@
 //! ```
 //! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
 //!
+//! SYNC, RTS and PART_INIT carry the signature of the message's types. It is [`Signature::BYTES`] unless the sender
+//! checks types.
+//!
 //! A packet that answers another packet names the operation by the number that the operation's owner has given to it.
 //! The number contains a generation, so a packet about an operation that has ended is recognized and ignored.
 
 use samite_fabric::Remote;
+use samite_fabric::layout::Signature;
 use samite_fabric::wire::{Header, Protocol, WireError};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -89,8 +95,8 @@ impl EagerHead {
     }
 }
 
-/// Begins a message whose bytes follow in the same packet, and whose send ends when it is matched (a synchronous or
-/// ready send).
+/// Begins a message whose bytes follow in the same packet: of a send that ends when it is matched (a synchronous or ready
+/// send), or of a standard send with a signature.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Synchronous {
@@ -98,12 +104,31 @@ pub(crate) struct Synchronous {
     /// The sender's name for the operation.
     pub(crate) send: U64,
     pub(crate) unmatched: u8,
-    pub(crate) reserved: [u8; 7],
+    /// 0: the sender awaits the match. 1: it awaits no answer.
+    pub(crate) is_silent: u8,
+    pub(crate) signature: [u8; 6],
 }
 
 impl Synchronous {
-    pub(crate) fn new(tag: u64, send: u64, unmatched: Unmatched) -> Self {
-        Self { tag: tag.into(), send: send.into(), unmatched: unmatched as u8, reserved: [0; 7] }
+    /// `answered` is the treatment of the message by the receiver if the sender awaits the match; `None` if the sender
+    /// awaits no answer.
+    pub(crate) fn new(tag: u64, send: u64, answered: Option<Unmatched>, signature: Signature) -> Self {
+        Self {
+            tag: tag.into(),
+            send: send.into(),
+            unmatched: answered.unwrap_or(Unmatched::Waits) as u8,
+            is_silent: answered.is_none().into(),
+            signature: signature.digest(),
+        }
+    }
+
+    /// Returns the sender's name for the operation if the sender awaits the match.
+    pub(crate) fn awaits_match(&self) -> Result<Option<u64>, WireError> {
+        match self.is_silent {
+            0 => Ok(Some(self.send.get())),
+            1 => Ok(None),
+            _ => Err(WireError::Value { field: "is_silent" }),
+        }
     }
 
     pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
@@ -111,6 +136,8 @@ impl Synchronous {
             // `Confirm` is for envelopes without data. This message was sent against credit, so the receiver has room
             // for it.
             Unmatched::Confirm => Err(WireError::Value { field: "unmatched" }),
+            // Only a sender that awaits an answer can learn that its message was dropped.
+            Unmatched::Drop if self.is_silent != 0 => Err(WireError::Value { field: "unmatched" }),
             unmatched => Ok(unmatched),
         }
     }
@@ -129,7 +156,7 @@ pub(crate) struct Rts {
     pub(crate) address: U64,
     pub(crate) mode: u8,
     pub(crate) unmatched: u8,
-    pub(crate) reserved: [u8; 6],
+    pub(crate) signature: [u8; 6],
 }
 
 /// The treatment of a message for which no receive is posted.
@@ -185,8 +212,13 @@ impl Rts {
             address: at.map_or(0, |remote| remote.address).into(),
             mode: number,
             unmatched: Unmatched::Waits as u8,
-            reserved: [0; 6],
+            signature: Signature::BYTES.digest(),
         }
+    }
+
+    /// Sets the signature.
+    pub(crate) fn of(self, signature: Signature) -> Self {
+        Self { signature: signature.digest(), ..self }
     }
 
     /// Sets the treatment of the envelope if no receive is posted.
@@ -326,6 +358,8 @@ pub(crate) struct PartInit {
     pub(crate) len: U64,
     /// The number of partitions, which divides the length.
     pub(crate) partitions: U64,
+    pub(crate) signature: [u8; 6],
+    pub(crate) reserved: [u8; 2],
 }
 
 /// Answers a [`PartInit`]: a partitioned receive that matches the send was initialized. The two are a pair if they have
@@ -427,12 +461,12 @@ mod tests {
         assert_eq!(verdicts.map(|verdict| Fin::new(0, verdict).verdict().unwrap()), verdicts);
 
         let up_to = |last: u8| (0..=last).collect::<Vec<u8>>();
-        let (key, address, reserved) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
+        let (key, address, signature) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
         let (tag, len, send) = (from(0), from(8), from(16));
         assert_eq!(Leave { name: from(0) }.as_bytes(), up_to(7));
         assert_eq!(Inquire { from: from(0), until: from(8) }.as_bytes(), up_to(15));
         assert_eq!(Confirm { from: from(0), until: from(8), used: from(16) }.as_bytes(), up_to(23));
-        let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, reserved };
+        let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, signature };
         assert_eq!(rts.as_bytes(), up_to(47));
         let at = Remote { key: 1, address: 2 };
         let modes =
@@ -449,12 +483,20 @@ mod tests {
             tag: from(0),
             send: from(8),
             unmatched: 16,
-            reserved: [17, 18, 19, 20, 21, 22, 23],
+            is_silent: 17,
+            signature: [18, 19, 20, 21, 22, 23],
         };
         assert_eq!(sync.as_bytes(), up_to(23));
+        assert!(sync.awaits_match().is_err());
+        let sync = |answered| Synchronous::new(0, 5, answered, Signature::BYTES);
         for (kind, is_valid) in kinds.into_iter().zip([true, false, true]) {
-            assert_eq!(Synchronous::new(0, 0, kind).unmatched().is_ok(), is_valid, "{kind:?}");
+            assert_eq!(sync(Some(kind)).unmatched().is_ok(), is_valid, "{kind:?}");
+            assert_eq!(sync(Some(kind)).awaits_match().unwrap(), Some(5));
         }
+        assert_eq!((sync(None).is_silent, sync(None).awaits_match().unwrap()), (1, None));
+        assert_eq!(sync(None).unmatched().unwrap(), Unmatched::Waits);
+        let dropped = Synchronous { unmatched: Unmatched::Drop as u8, ..sync(None) };
+        assert!(dropped.unmatched().is_err());
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));
@@ -463,8 +505,10 @@ mod tests {
 
         let kinds = [kind::PART_INIT, kind::PART_ACCEPT, kind::PART_START, kind::PART_DATA, kind::PART_END];
         assert_eq!(kinds, [9, 10, 11, 12, 13]);
-        let init = PartInit { tag: from(0), send: from(8), len: from(16), partitions: from(24) };
-        assert_eq!(init.as_bytes(), up_to(31));
+        let (tag, send, len, partitions) = (from(0), from(8), from(16), from(24));
+        let (signature, ends) = ([32, 33, 34, 35, 36, 37], [38, 39]);
+        let init = PartInit { tag, send, len, partitions, signature, reserved: ends };
+        assert_eq!(init.as_bytes(), up_to(39));
         assert_eq!(PartAccept { send: from(0), recv: from(8), len: from(16) }.as_bytes(), up_to(23));
         assert_eq!(PartStart { send: from(0), round: from(8) }.as_bytes(), up_to(15));
         assert_eq!(PartData { recv: from(0), round: from(8), offset: from(16) }.as_bytes(), up_to(23));

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use samite_fabric::Memory;
+use samite_fabric::layout::Signature;
 
+use crate::signature::{signature_at_run_time, signature_of};
 use crate::{Element, Error, Status};
 
 /// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of one in a layout
@@ -69,6 +71,8 @@ pub trait Held: Sized + Send + 'static {
     /// Makes the buffer from memory. Returns the memory unchanged if it was made from another type, or if its bytes are
     /// not valid values of the type.
     fn of_memory(memory: Memory) -> Result<Self, Memory>;
+    /// Returns the signature of the elements of memory that was made from such a buffer.
+    fn signature(memory: &Memory) -> Signature;
     /// Returns the error of an operation for whose memory `of_memory` has failed.
     #[cold]
     fn refusal(_memory: &Memory, _status: Status) -> Error {
@@ -87,6 +91,9 @@ impl<T: Element> Held for Vec<T> {
     fn of_memory(memory: Memory) -> Result<Self, Memory> {
         memory.into_vec()
     }
+    fn signature(_: &Memory) -> Signature {
+        signature_of::<T>()
+    }
 }
 
 /// A box becomes a vector without spare capacity, and such a vector becomes a box, without a copy.
@@ -101,6 +108,9 @@ impl<T: Element> Held for Box<[T]> {
     fn of_memory(memory: Memory) -> Result<Self, Memory> {
         memory.into_vec().map(Vec::into_boxed_slice)
     }
+    fn signature(_: &Memory) -> Signature {
+        signature_of::<T>()
+    }
 }
 
 impl<T: Element> Held for Arc<[T]> {
@@ -114,6 +124,9 @@ impl<T: Element> Held for Arc<[T]> {
     fn of_memory(memory: Memory) -> Result<Self, Memory> {
         memory.into_shared()
     }
+    fn signature(_: &Memory) -> Signature {
+        signature_of::<T>()
+    }
 }
 
 impl Held for AnyBuffer {
@@ -126,6 +139,9 @@ impl Held for AnyBuffer {
     }
     fn of_memory(memory: Memory) -> Result<Self, Memory> {
         Ok(Self(memory))
+    }
+    fn signature(memory: &Memory) -> Signature {
+        signature_at_run_time(memory)
     }
 }
 

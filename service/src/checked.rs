@@ -4,10 +4,12 @@ use std::any::type_name;
 use std::marker::PhantomData;
 
 use samite_fabric::Memory;
+use samite_fabric::layout::Signature;
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
 use crate::buffer::{Buffer, BufferMut, Held};
 use crate::select::{Source, Tag};
+use crate::signature::{Of, signature_of};
 use crate::{Comm, Error, Status};
 
 /// Types without padding that can be sent: every [`Element`](crate::Element), and types for which some bit patterns are
@@ -69,8 +71,8 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let mut bytes = vec![0; size_of_val(buffer)];
-        let size = size_of::<T>();
-        let status = self.recv_bytes("recv_checked", &mut bytes[..], size, from.into(), tag.into())?;
+        let elements = Of::<T>::new();
+        let status = self.recv_bytes("recv_checked", &mut bytes[..], elements, from.into(), tag.into())?;
         let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index));
         let values = self.handle_result("recv_checked", values)?;
         buffer[..values.len()].copy_from_slice(&values);
@@ -133,6 +135,9 @@ impl<T: CheckedElement> Held for CheckedVec<T> {
             Ok(_) => Error::NoSuchRequest,
             Err(index) => invalid::<T>(status, index),
         }
+    }
+    fn signature(_: &Memory) -> Signature {
+        signature_of::<T>()
     }
 }
 

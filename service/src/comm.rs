@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::Memory;
-use samite_fabric::layout::Room;
+use samite_fabric::layout::{Room, Signature};
 use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
@@ -25,6 +25,7 @@ pub(crate) use derived::Derived;
 pub(crate) use handler::Extras;
 pub use handler::{ErrorHandler, Raised};
 pub use hints::Hints;
+pub(crate) use mode::Sends;
 pub use mode::{BUFFERED_OVERHEAD, Mode};
 pub use place::Locality;
 
@@ -39,6 +40,7 @@ use crate::request::{Done, Exchange, ExchangeFailed, Failed, Request, RequestSet
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Accepted, Destination, Rank, Source, Tag};
+use crate::signature::{ElementType, Of, signature_of};
 use crate::stats::Stats;
 use crate::transport::Transport;
 use crate::world::CONTEXT;
@@ -73,8 +75,9 @@ pub struct Comm {
     /// The members and contexts of a communicator that was created by its members; `None` for the world's.
     pub(crate) derived: Option<Arc<Derived>>,
     pub(crate) context: u32,
-    /// The mode of sends.
-    pub(crate) mode: Mode,
+    pub(crate) sends: Sends,
+    /// True if receives check the lengths or the types of their messages.
+    pub(crate) checks_receives: bool,
     pub(crate) bounds: Bounds,
     /// The state that few handles have, in an allocation of its own.
     pub(crate) extras: Option<Arc<Extras>>,
@@ -83,8 +86,9 @@ pub struct Comm {
 impl Comm {
     /// Returns the communicator of all ranks.
     pub(crate) fn world(runtime: Arc<Runtime<Transport>>) -> Self {
-        let (mode, bounds) = (Mode::Standard, Bounds::default());
-        Self { runtime, derived: None, context: CONTEXT, mode, bounds, extras: None }
+        let (checks_receives, bounds) = (runtime.checks.types, Bounds::default());
+        let sends = Sends::new(Mode::Standard, runtime.checks);
+        Self { runtime, derived: None, context: CONTEXT, sends, checks_receives, bounds, extras: None }
     }
 
     /// Returns this rank.
@@ -313,7 +317,7 @@ impl Comm {
     ) -> Result<(), Error> {
         let Some(to) = to.into().0 else { return self.handle_result("send", self.absent(tag).map(drop)) };
         match self.world_rank(to) {
-            Ok(rank) => self.send_bytes("send", rank, tag, data.as_bytes()),
+            Ok(rank) => self.send_bytes("send", rank, tag, data.as_bytes(), signature_of::<T>),
             Err(error) => Err(self.handle_world_error("send", error)),
         }
     }
@@ -350,17 +354,45 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let size = size_of::<T>();
-        self.recv_bytes("recv", buffer.as_mut_bytes(), size, from.into(), tag.into())
+        self.recv_bytes("recv", buffer.as_mut_bytes(), Of::<T>::new(), from.into(), tag.into())
     }
 
-    /// Receives elements of `size` bytes into memory for them.
+    /// Receives elements into memory for them.
     #[inline(always)]
     pub(crate) fn recv_bytes(
         &self,
         call: &'static str,
         buffer: &mut (impl Room + ?Sized),
-        size: usize,
+        elements: impl ElementType,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Status, Error> {
+        match self.checks_receives {
+            false => self.recv_as::<false>(call, buffer, elements, from, tag),
+            true => self.recv_checking(call, buffer, elements, from, tag),
+        }
+    }
+
+    /// Receives as [`recv_bytes`](Self::recv_bytes) does, and checks the length and the types of the message.
+    #[cold]
+    #[inline(never)]
+    fn recv_checking(
+        &self,
+        call: &'static str,
+        buffer: &mut (impl Room + ?Sized),
+        elements: impl ElementType,
+        from: Source,
+        tag: Tag,
+    ) -> Result<Status, Error> {
+        self.recv_as::<true>(call, buffer, elements, from, tag)
+    }
+
+    #[inline(always)]
+    fn recv_as<const CHECKS: bool>(
+        &self,
+        call: &'static str,
+        buffer: &mut (impl Room + ?Sized),
+        elements: impl ElementType,
         from: Source,
         tag: Tag,
     ) -> Result<Status, Error> {
@@ -369,10 +401,16 @@ impl Comm {
             Ok(None) => return self.handle_result(call, self.absent(tag.tag)),
             Err(error) => return Err(self.handle_world_error(call, error)),
         };
-        match self.runtime.recv(pattern, buffer, &self.bounds) {
+        let typed = if CHECKS { self.typed(call, || elements.signature()) } else { None };
+        let received = match typed {
+            None => self.runtime.recv(pattern, buffer, &self.bounds),
+            Some(typed) => self.runtime.recv_typed(typed, pattern, buffer, &self.bounds),
+        };
+        match received {
             Ok(status) => {
                 let status = self.received(status, from);
-                let checked = self.exact(status, buffer.len()).and_then(|status| whole(status, size));
+                let exact = if CHECKS { self.exact(status, buffer.len()) } else { Ok(status) };
+                let checked = exact.and_then(|status| whole(status, elements.bytes()));
                 checked.map_err(|error| self.handle_error(call, error))
             }
             Err(error) => Err(self.handle_world_error(call, error)),
@@ -401,7 +439,9 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Done<Vec<T>>, Error> {
-        self.handle_result("recv_vec", self.find_and("recv_vec", from.into(), tag.into(), Message::receive))
+        let (call, receive) =
+            ("recv_vec", |message: &mut Message| message.receive("recv_vec", signature_of::<T>));
+        self.handle_result(call, self.find_and(call, from.into(), tag.into(), receive))
     }
 
     /// Claims a message and receives it, both within the bounds of this handle.
@@ -461,7 +501,7 @@ impl Comm {
         to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
         self.run_scope(self.quiet(), |scope| {
             let bytes = buffer.as_mut_bytes();
-            let receive = scope.begin_receive(call, bytes, size_of::<U>(), from, recv_tag)?;
+            let receive = scope.begin_receive(call, bytes, Of::<U>::new(), from, recv_tag)?;
             scope.isend(data, to, tag)?;
             scope.wait_rest()?;
             scope.wait(receive)
@@ -542,7 +582,7 @@ impl Comm {
             return Err(ExchangeFailed { error, data: Some(data), buffer: Some(buffer) });
         }
         let quiet = self.quiet();
-        match quiet.post(call, buffer, from, recv_tag) {
+        match quiet.post(call, buffer, R::signature, from, recv_tag) {
             Ok(receive) => Ok(Exchange::new(self.clone(), quiet.isend(data, to, tag), receive)),
             Err(Failed { error, buffer }) => Err(ExchangeFailed { error, data: Some(data), buffer }),
         }
@@ -610,7 +650,7 @@ impl Comm {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Request<B>, Failed<B>> {
-        self.start_send("isend", data, to.into(), tag)
+        self.start_send("isend", data, B::signature, to.into(), tag)
     }
 
     #[inline(always)]
@@ -618,6 +658,7 @@ impl Comm {
         &self,
         call: &'static str,
         data: B,
+        signature: SignatureOf,
         to: Destination,
         tag: u64,
     ) -> Result<Request<B>, Failed<B>> {
@@ -628,9 +669,9 @@ impl Comm {
             }
             None => return self.begin_absent(call, data, tag),
         };
-        self.begin(call, data, |engine, now, memory, deadline| match self.engine_mode() {
+        self.begin(call, data, |engine, now, memory, deadline| match self.how(call, || signature(&memory)) {
             None => engine.isend(now, rank, self.context, tag, memory, deadline),
-            Some(mode) => engine.isend_with(mode, now, rank, self.context, tag, memory, deadline),
+            Some(how) => engine.isend_with(how, now, rank, self.context, tag, memory, deadline),
         })
     }
 
@@ -656,7 +697,7 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Request<B>, Failed<B>> {
-        self.post("irecv", buffer, from.into(), tag.into())
+        self.post("irecv", buffer, B::signature, from.into(), tag.into())
     }
 
     #[inline(always)]
@@ -664,6 +705,7 @@ impl Comm {
         &self,
         call: &'static str,
         buffer: B,
+        signature: SignatureOf,
         from: Source,
         tag: Tag,
     ) -> Result<Request<B>, Failed<B>> {
@@ -674,7 +716,12 @@ impl Comm {
                 return Err(Failed { error: self.handle_world_error(call, error), buffer: Some(buffer) });
             }
         };
-        self.begin(call, buffer, |engine, now, memory, deadline| engine.irecv(now, pattern, memory, deadline))
+        self.begin(call, buffer, |engine, now, memory, deadline| {
+            match self.typed(call, || signature(&memory)) {
+                None => engine.irecv(now, pattern, memory, deadline),
+                Some(typed) => engine.irecv_typed(typed, now, pattern, memory, deadline),
+            }
+        })
     }
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
@@ -977,6 +1024,9 @@ impl Comm {
     }
 }
 
+/// Returns the signature of the elements of a buffer, which has become this memory.
+type SignatureOf = fn(&Memory) -> Signature;
+
 /// An exchange between two buffers of one type, or the reason why it did not start.
 type BegunExchange<B> = Result<Exchange<B, B>, ExchangeFailed<B, B>>;
 
@@ -1051,18 +1101,20 @@ impl Message {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn irecv<B: BufferMut>(self, buffer: B) -> Result<Request<B>, Failed<B>> {
-        self.start_recv("Message::irecv", buffer)
+        self.start_recv("Message::irecv", buffer, B::signature)
     }
 
     pub(crate) fn start_recv<B: BufferMut>(
         mut self,
         call: &'static str,
         buffer: B,
+        signature: SignatureOf,
     ) -> Result<Request<B>, Failed<B>> {
         match self.claimed.take() {
             None => self.comm.begin_absent(call, buffer, self.status.tag),
             Some(claimed) => self.comm.begin(call, buffer, |engine, now, memory, deadline| {
-                Ok(engine.recv_claimed(now, claimed, Ok(memory), deadline))
+                let typed = self.comm.typed(call, || signature(&memory));
+                Ok(engine.recv_claimed_as(typed, now, claimed, Ok(memory), deadline))
             }),
         }
     }
@@ -1074,11 +1126,15 @@ impl Message {
     /// memory for its length; the message is consumed then. [`Error::PeerFailed`], [`Error::Abandoned`],
     /// [`Error::TimedOut`].
     pub fn recv<T: Element>(mut self) -> Result<Done<Vec<T>>, Error> {
-        let received = self.receive();
+        let received = self.receive("Message::recv", signature_of::<T>);
         self.comm.handle_result("Message::recv", received)
     }
 
-    pub(crate) fn receive<T: Element>(&mut self) -> Result<Done<Vec<T>>, Error> {
+    pub(crate) fn receive<T: Element>(
+        &mut self,
+        call: &'static str,
+        signature: fn() -> Signature,
+    ) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
         // The length is only what the peer has announced. The memory is allocated as zero pages, so pages that no data
         // reaches take no memory.
@@ -1091,10 +1147,11 @@ impl Message {
             return self.comm.absent(status.tag).map(|status| Done { buffer, status });
         };
         let memory = Memory::new(buffer);
-        let runtime = &self.comm.runtime;
-        let Some(mut call) = runtime.enter(&self.comm.bounds) else { return Err(runtime.refused()) };
-        let id = call.start(|engine, now, deadline| engine.recv_claimed(now, claimed, Ok(memory), deadline));
-        drop(call);
+        let (runtime, typed) = (&self.comm.runtime, self.comm.typed(call, signature));
+        let Some(mut entered) = runtime.enter(&self.comm.bounds) else { return Err(runtime.refused()) };
+        let id = entered
+            .start(|engine, now, deadline| engine.recv_claimed_as(typed, now, claimed, Ok(memory), deadline));
+        drop(entered);
         let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
         let completion = completion.ok_or(Error::NoSuchRequest)?;
         self.comm.local(completion.result)?;

@@ -11,6 +11,7 @@ use samite_p2p::TagPattern;
 
 use crate::layout::LayoutError;
 use crate::select::Rank;
+use crate::signature::name_of;
 #[cfg(feature = "serde")]
 use crate::value::DecodeError;
 
@@ -61,6 +62,18 @@ pub enum Error {
         status: Status,
         /// Bytes of an element.
         element: usize,
+    },
+    /// Misuse: the message was sent as elements of other types than those that the call receives. The message is
+    /// consumed, and the buffer is unchanged. Only programs under the check `types` get this error: see
+    /// [`Check::Types`](crate::Check::Types).
+    #[error("the message from rank {} with tag {} has {} bytes of `{}`, and `{call}` receives `{}`: receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes, .types.sent, .types.expected)]
+    TypesDiffer {
+        /// The message.
+        status: Status,
+        /// The call that has started the receive.
+        call: &'static str,
+        /// The types.
+        types: Box<ElementTypes>,
     },
     /// Misuse: the bytes of an element are not a valid value of the receiving type. The message is consumed, and a
     /// borrowed buffer is unchanged.
@@ -326,6 +339,17 @@ pub enum Error {
     Transport(TransportError),
 }
 
+/// The types of a message's elements, at its two ends: see [`Error::TypesDiffer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElementTypes {
+    /// The type as which the message was sent. If this rank does not use the type, and so does not know its name: its
+    /// digest.
+    pub sent: String,
+    /// The type that the call receives.
+    pub expected: String,
+}
+
 /// The failure of a transport: of libfabric, of shared memory, or of the operating system below. Its text names the
 /// failed call and a fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -499,6 +523,9 @@ impl Error {
             Self::PartialElement { status: of, element } => {
                 Self::PartialElement { status: status(of), element }
             }
+            Self::TypesDiffer { status: of, call, types } => {
+                Self::TypesDiffer { status: status(of), call, types }
+            }
             Self::NotExact { status: of, room } => Self::NotExact { status: status(of), room },
             Self::InvalidValue { status: of, index, element } => {
                 Self::InvalidValue { status: status(of), index, element }
@@ -665,6 +692,11 @@ impl Public for samite_p2p::Error {
             E::PartialElement { status, element } => {
                 Error::PartialElement { status: status.public(), element }
             }
+            E::TypesDiffer { status, call, sent, expected } => {
+                let (sent, expected) = (name_of(sent), name_of(expected));
+                let types = Box::new(ElementTypes { sent, expected });
+                Error::TypesDiffer { status: status.public(), call, types }
+            }
             E::LengthsDiffer { rank, ours, theirs } => {
                 Error::LengthsDiffer { rank: Rank(rank.0), ours, theirs }
             }
@@ -766,6 +798,7 @@ impl Public for samite_p2p::Awaited {
 
 #[cfg(test)]
 mod tests {
+    use samite_fabric::layout::Signature;
     use samite_p2p::{self as engine, WorldRank};
 
     use super::*;
@@ -834,6 +867,12 @@ mod tests {
             engine::Error::InBothGroups { rank: WorldRank(4) },
             engine::Error::Truncated { status, room: 8 },
             engine::Error::PartialElement { status, element: 8 },
+            engine::Error::TypesDiffer {
+                status,
+                call: "recv",
+                sent: Signature::of_type("f32", 4),
+                expected: Signature::of_type("u32", 4),
+            },
             engine::Error::LengthsDiffer { rank: engine::WorldRank(3), ours: 8, theirs: 10 },
             engine::Error::NoSuchRequest,
             engine::Error::Cancelled { fate: engine::Fate::NotDelivered },

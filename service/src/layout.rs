@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 
-use samite_fabric::layout::{Form, FormError, Readable, Room, Writable};
+use samite_fabric::layout::{Elements, Form, FormError, Readable, Room, Signature, Writable};
 use samite_fabric::{Body, Memory};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::{Buffer, BufferMut, Held};
+use crate::signature::{signature_at_run_time, signature_of};
 use crate::{Element, Error, Failed};
 
 /// The places of a message's elements in a slice of `T`, in the order of the message (MPI's derived datatype; MPI 4.1,
@@ -63,12 +64,14 @@ pub struct Layout<T> {
     form: Form,
     /// Bytes of the units that a received message must consist of.
     unit: usize,
+    /// The types of the selected elements.
+    elements: Elements,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for Layout<T> {
     fn clone(&self) -> Self {
-        Self { form: self.form.clone(), ..*self }
+        Self { form: self.form.clone(), elements: self.elements.clone(), ..*self }
     }
 }
 
@@ -86,6 +89,7 @@ pub enum StorageOrder {
 pub struct Field {
     offset: usize,
     form: Form,
+    elements: Elements,
 }
 
 impl Field {
@@ -93,7 +97,7 @@ impl Field {
     /// of `layout`. Use [`offset_of!`](std::mem::offset_of) for the offset.
     #[must_use]
     pub fn new<U>(offset: usize, layout: &Layout<U>) -> Self {
-        Self { offset, form: layout.form.clone() }
+        Self { offset, form: layout.form.clone(), elements: layout.elements.clone() }
     }
 }
 
@@ -258,7 +262,9 @@ impl<T: Element> Layout<T> {
             fields.iter().map(|field| Some((isize::try_from(field.offset).ok()?, &field.form))).collect();
         let form = Form::list(items.ok_or(LayoutError::Overflow { call })?);
         let form = form.map_err(|error| LayoutError::of(call, error))?;
-        Ok(Self { unit: 1, ..Self::from_form(form.resized(0, size_of::<T>().cast_signed())) })
+        let parts = fields.into_iter().map(|field| (field.elements, field.form.size()));
+        let elements = Elements::Sequence(parts.collect());
+        Ok(Self { unit: 1, elements, ..Self::from_form(form.resized(0, size_of::<T>().cast_signed())) })
     }
 
     /// Returns the layout in which each element of this one is replaced by all that `inner` selects. Displacements and
@@ -286,6 +292,7 @@ impl<T: Element> Layout<T> {
         let form = self.form.nested(size_of::<T>().max(1), &inner.form);
         Ok(Layout {
             unit: inner.unit,
+            elements: inner.elements.clone(),
             ..Layout::from_form(form.map_err(|error| LayoutError::of(call, error))?)
         })
     }
@@ -307,7 +314,7 @@ impl<T: Element> Layout<T> {
     pub fn repeated(&self, count: usize) -> Result<Self, LayoutError> {
         let form = self.form.strided(count, self.form.extent());
         let form = form.map_err(|error| LayoutError::of("Layout::repeated", error))?;
-        Ok(Self { form, ..*self })
+        Ok(Self { form, elements: self.elements.clone(), ..*self })
     }
 
     /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). The two determine
@@ -320,7 +327,8 @@ impl<T: Element> Layout<T> {
         let call = "Layout::resized";
         let (lower, extent) = (bytes::<T>(call, lower_bound)?, bytes::<T>(call, extent)?);
         let upper = lower.checked_add(extent).ok_or(LayoutError::Overflow { call })?;
-        Ok(Self { form: self.form.resized(lower, upper), ..*self })
+        let form = self.form.resized(lower, upper);
+        Ok(Self { form, elements: self.elements.clone(), ..*self })
     }
 
     /// Returns the length of a message in bytes (MPI_Type_size).
@@ -361,7 +369,7 @@ impl<T: Element> Layout<T> {
     pub fn of<'a>(&'a self, data: &'a [T]) -> Result<View<'a>, LayoutError> {
         let bytes = data.as_bytes();
         match self.form.read(bytes) {
-            Some(bytes) => Ok(View { bytes }),
+            Some(bytes) => Ok(View { bytes, elements: &self.elements }),
             None => Err(self.beyond("Layout::of", bytes.len())),
         }
     }
@@ -379,7 +387,7 @@ impl<T: Element> Layout<T> {
         if !self.form.is_disjoint() {
             return Err(LayoutError::Overlap { call });
         }
-        Ok(ViewMut { bytes, unit: self.unit })
+        Ok(ViewMut { bytes, unit: self.unit, elements: &self.elements })
     }
 
     /// Binds the layout to a buffer that operations take over: a `Vec<T>`, a `Box<[T]>`, or an `Arc<[T]>`, which can
@@ -393,7 +401,7 @@ impl<T: Element> Layout<T> {
         let failed = |error: LayoutError, memory| Failed::new(Error::from(error), Some(memory));
         // Shared memory is never received into, so elements may overlap in it.
         let is_received = !memory.is_shared();
-        match Memory::scattered::<B>(memory, self.form.clone(), self.unit) {
+        match Memory::scattered::<B>(memory, self.form.clone(), self.unit, self.elements.clone()) {
             Err(memory) => Err(failed(self.beyond(call, len), memory)),
             Ok(memory) if is_received && !self.form.is_disjoint() => {
                 let whole = memory.into_whole().unwrap_or_else(|memory| memory);
@@ -414,7 +422,8 @@ impl<T: Element> Layout<T> {
     }
 
     fn from_form(form: Form) -> Self {
-        Self { form, unit: size_of::<T>(), element: PhantomData }
+        let elements = Elements::Type(signature_of::<T>);
+        Self { form, unit: size_of::<T>(), elements, element: PhantomData }
     }
 }
 
@@ -422,6 +431,7 @@ impl<T: Element> Layout<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(crate) bytes: Readable<'a>,
+    pub(crate) elements: &'a Elements,
 }
 
 impl View<'_> {
@@ -463,6 +473,7 @@ impl View<'_> {
 pub struct ViewMut<'a> {
     pub(crate) bytes: Writable<'a>,
     pub(crate) unit: usize,
+    pub(crate) elements: &'a Elements,
 }
 
 impl ViewMut<'_> {
@@ -475,13 +486,13 @@ impl ViewMut<'_> {
     /// Returns the same view for a shorter time, for a call that takes a view by value.
     #[must_use]
     pub fn reborrow(&mut self) -> ViewMut<'_> {
-        ViewMut { bytes: self.bytes.reborrow(), unit: self.unit }
+        ViewMut { bytes: self.bytes.reborrow(), ..*self }
     }
 
     /// Returns a view of its contents.
     #[must_use]
     pub fn as_view(&self) -> View<'_> {
-        View { bytes: self.bytes.as_readable() }
+        View { bytes: self.bytes.as_readable(), elements: self.elements }
     }
 
     /// Writes packed bytes to their places (MPI_Unpack).
@@ -552,7 +563,8 @@ impl<B: Buffer> OwnedView<B> {
     /// Returns a view of the elements that the layout selects.
     #[must_use]
     pub fn as_view(&self) -> View<'_> {
-        View { bytes: self.memory.readable() }
+        let elements = self.memory.elements().unwrap_or(&Elements::BYTES);
+        View { bytes: self.memory.readable(), elements }
     }
 
     /// Returns the buffer.
@@ -596,6 +608,9 @@ impl<B: Buffer> Held for OwnedView<B> {
             true => Ok(Self { memory, buffer: PhantomData }),
             false => Err(memory),
         }
+    }
+    fn signature(memory: &Memory) -> Signature {
+        signature_at_run_time(memory)
     }
 }
 

@@ -100,6 +100,7 @@ mod runtime;
 mod scope;
 mod select;
 mod settings;
+mod signature;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
 pub mod simulated;
@@ -120,7 +121,9 @@ pub use comm::{
 };
 pub use driver::Driver;
 pub use element::Element;
-pub use error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TransportError};
+pub use error::{
+    Awaited, Cause, ElementTypes, Error, Fate, Operation, OtherTags, Report, Status, TransportError,
+};
 pub use future::{ClaimFuture, ProbeFuture, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};

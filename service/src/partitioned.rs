@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::task::Poll;
 
+use samite_fabric::layout::Signature;
 use samite_fabric::mem::{Partitioned, PartitionsMut};
 use samite_p2p::{Engine, PartitionedId, RequestId, Time, WorldRank};
 
@@ -13,6 +14,7 @@ use crate::error::{Error, Public, Status};
 use crate::request::Failed;
 use crate::runtime::Runtime;
 use crate::select::Rank;
+use crate::signature::signature_of;
 use crate::transport::Transport;
 use crate::{Comm, Element};
 
@@ -141,7 +143,9 @@ impl Comm {
         tag: u64,
     ) -> Result<PartitionedSend<T>, Failed<Vec<T>>> {
         let half = self.half(buffer, partitions, to, |engine, now, rank, bytes| {
-            engine.psend_init(now, rank, self.context, tag, bytes, partitions)
+            let signature =
+                self.typed("psend_init", signature_of::<T>).map_or(Signature::BYTES, |typed| typed.signature);
+            engine.psend_init(now, rank, self.context, tag, bytes, partitions, signature)
         });
         self.handle_result("psend_init", half).map(PartitionedSend)
     }
@@ -162,7 +166,8 @@ impl Comm {
         tag: u64,
     ) -> Result<PartitionedRecv<T>, Failed<Vec<T>>> {
         let half = self.half(buffer, partitions, from, |engine, now, rank, bytes| {
-            engine.precv_init(now, rank, self.context, tag, bytes)
+            let typed = self.typed("precv_init", signature_of::<T>);
+            engine.precv_init(now, rank, self.context, tag, bytes, typed)
         });
         self.handle_result("precv_init", half).map(PartitionedRecv)
     }

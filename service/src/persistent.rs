@@ -307,8 +307,8 @@ impl<B: Buffer> Sealed for PersistentSend<B> {
             return round.refuse(memory, comm.runtime.refused());
         };
         let started = call.start(|engine, now, deadline| {
-            if let Some(mode) = comm.engine_mode() {
-                let sent = engine.isend_with(mode, now, rank, comm.context, *tag, memory, deadline);
+            if let Some(how) = comm.how("PersistentSend::start", || B::signature(&memory)) {
+                let sent = engine.isend_with(how, now, rank, comm.context, *tag, memory, deadline);
                 return sent.map(Round::UnderWay);
             }
             match engine.try_send(now, rank, comm.context, *tag, &memory) {
@@ -343,8 +343,13 @@ impl<B: BufferMut> Sealed for PersistentRecv<B> {
         let Some(mut call) = comm.runtime.enter(&comm.bounds) else {
             return round.refuse(memory, comm.runtime.refused());
         };
-        let started = call
-            .start(|engine, now, deadline| engine.irecv(now, pattern, memory, deadline).map(Round::UnderWay));
+        let started = call.start(|engine, now, deadline| {
+            let posted = match comm.typed("PersistentRecv::start", || B::signature(&memory)) {
+                None => engine.irecv(now, pattern, memory, deadline),
+                Some(typed) => engine.irecv_typed(typed, now, pattern, memory, deadline),
+            };
+            posted.map(Round::UnderWay)
+        });
         round.begin(comm, started)
     }
 

@@ -29,8 +29,8 @@ use samite_fabric::{Memory, Port, PortError};
 use samite_os::Refused;
 use samite_os::process::is_crowded;
 use samite_p2p::{
-    Awaited, Claimed, Engine, Group, Identity, Lent, Mode, Outcome, PartitionedId, Pattern, Reading,
-    Received, RequestId, SendBuffer, Sent, Source, Time, WorldRank, Writing,
+    Awaited, Claimed, Engine, Group, How, Identity, Lent, Outcome, PartitionedId, Pattern, Reading, Received,
+    RequestId, SendBuffer, Sent, Source, Time, Typed, WorldRank, Writing,
 };
 
 use crate::cancel::CancelToken;
@@ -204,10 +204,10 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Sends in a mode as [`send`](Self::send) does.
+    /// Sends in a mode, or with the types of the elements, as [`send`](Self::send) does.
     pub(crate) fn send_with(
         &self,
-        mode: Mode<'_>,
+        how: How<'_>,
         to: WorldRank,
         context: u32,
         tag: u64,
@@ -217,7 +217,7 @@ impl<P: Port> Runtime<P> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        let sent = core.engine.send_with(mode, now, to, context, tag, data, deadline);
+        let sent = core.engine.send_with(how, now, to, context, tag, data, deadline);
         self.end_send(core, sent, data, bounds)
     }
 
@@ -259,7 +259,36 @@ impl<P: Port> Runtime<P> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        match core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ()) {
+        let received = core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ());
+        self.end_recv(core, received, buffer, bounds)
+    }
+
+    /// Receives as [`recv`](Self::recv) does, and checks the types of the message.
+    #[cold]
+    pub(crate) fn recv_typed(
+        &self,
+        typed: Typed,
+        pattern: Pattern,
+        buffer: &mut (impl Room + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<Status, Error> {
+        let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
+        let deadline = self.deadline(&mut core, bounds);
+        let now = core.now;
+        let received = core.engine.recv_typed(typed, now, pattern, buffer, 0, deadline);
+        self.end_recv(core, received, buffer, bounds)
+    }
+
+    /// Waits for the end of a receive that was started.
+    #[inline(always)]
+    fn end_recv(
+        &self,
+        mut core: BiasedGuard<'_, Core<P>>,
+        received: Result<Received, samite_p2p::Error>,
+        buffer: &mut (impl Room + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<Status, Error> {
+        match received {
             Ok(Received::Now(status)) => {
                 self.hand_over(&mut core);
                 Ok(status.public())

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::task::Poll;
 
 use samite_fabric::Port;
-use samite_fabric::layout::{Data, Readable, Room, Writable};
+use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
 use samite_p2p::{Engine, Lent, Outcome, Received, RequestId, Sent};
 use slab::Slab;
 use zerocopy::IntoBytes;
@@ -17,6 +17,7 @@ use crate::layout::{View, ViewMut};
 use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Destination, Source, Tag};
+use crate::signature::{ElementType, InLayout, Of, signature_in, signature_of};
 use crate::{CheckedElement, Comm, Element, Error, Status};
 
 pub use set::PendingSet;
@@ -192,8 +193,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_send(data.as_bytes(), to.into(), tag);
-        self.comm.handle_result("Scope::isend", begun)
+        let call = "Scope::isend";
+        let begun = self.begin_send(call, data.as_bytes(), signature_of::<T>, to.into(), tag);
+        self.comm.handle_result(call, begun)
     }
 
     /// Starts to send a view of data in a [`Layout`](crate::Layout), as [`isend`](Self::isend) does.
@@ -222,22 +224,30 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: impl Into<Destination>,
         tag: u64,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_send(view.bytes, to.into(), tag);
-        self.comm.handle_result("Scope::isend_view", begun)
+        let call = "Scope::isend_view";
+        let begun = self.begin_send(call, view.bytes, || signature_in(view.elements), to.into(), tag);
+        self.comm.handle_result(call, begun)
     }
 
-    fn begin_send<D>(&mut self, data: D, to: Destination, tag: u64) -> Result<Pending<'scope>, Error>
+    fn begin_send<D>(
+        &mut self,
+        call: &'static str,
+        data: D,
+        signature: impl FnOnce() -> Signature,
+        to: Destination,
+        tag: u64,
+    ) -> Result<Pending<'scope>, Error>
     where
         D: Data + Into<Readable<'env>>,
     {
         let Self { comm, loans, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
-        let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
-        call.start(|engine, now, deadline| {
-            let sent = match comm.engine_mode() {
+        let Some(mut entered) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
+        entered.start(|engine, now, deadline| {
+            let sent = match comm.how(call, signature) {
                 None => engine.send_from(now, rank, context, tag, &data, deadline),
-                Some(mode) => engine.send_with(mode, now, rank, context, tag, &data, deadline),
+                Some(how) => engine.send_with(how, now, rank, context, tag, &data, deadline),
             };
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
@@ -263,14 +273,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_receive(
-            "Scope::irecv",
-            buffer.as_mut_bytes(),
-            size_of::<T>(),
-            from.into(),
-            tag.into(),
-        );
-        self.comm.handle_result("Scope::irecv", begun)
+        let (call, bytes) = ("Scope::irecv", buffer.as_mut_bytes());
+        let begun = self.begin_receive(call, bytes, Of::<T>::new(), from.into(), tag.into());
+        self.comm.handle_result(call, begun)
     }
 
     /// Starts to receive into a view of a buffer in a [`Layout`](crate::Layout), as [`irecv`](Self::irecv) does.
@@ -283,8 +288,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Pending<'scope>, Error> {
-        let begun = self.begin_receive("Scope::irecv_view", view.bytes, view.unit, from.into(), tag.into());
-        self.comm.handle_result("Scope::irecv_view", begun)
+        let (call, elements) = ("Scope::irecv_view", InLayout(view.unit, view.elements));
+        let begun = self.begin_receive(call, view.bytes, elements, from.into(), tag.into());
+        self.comm.handle_result(call, begun)
     }
 
     /// Starts a receive as [`irecv`](Self::irecv) does, without the error handler.
@@ -292,7 +298,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &mut self,
         call: &'static str,
         mut buffer: R,
-        element: usize,
+        elements: impl ElementType,
         from: Source,
         tag: Tag,
     ) -> Result<Pending<'scope>, Error>
@@ -303,10 +309,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let Some(pattern) = comm.pattern(call, from, tag)? else {
             return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
         };
-        let Some(mut call) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
-        call.start(|engine, now, deadline| {
+        let Some(mut entered) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
+        let element = elements.bytes();
+        entered.start(|engine, now, deadline| {
             let place = loans.next_place();
-            let received = engine.recv_into(now, pattern, &mut buffer, place, deadline, loans);
+            let received = match comm.typed(call, || elements.signature()) {
+                None => engine.recv_into(now, pattern, &mut buffer, place, deadline, loans),
+                Some(typed) => engine.recv_typed(typed, now, pattern, &mut buffer, place, deadline),
+            };
             let kind = match received.map_err(|error| comm.local_error(error.public()))? {
                 Received::Now(status) => {
                     let status = comm.local(Ok(status.public()))?;

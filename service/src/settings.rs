@@ -149,6 +149,18 @@ pub enum Check {
     /// A receive of a message that is shorter than its buffer ends with [`Error::NotExact`](crate::Error::NotExact) on
     /// a communicator with the hint [`exact_length`](crate::Hints::exact_length).
     Hints,
+    /// A receive of a message that was sent as elements of other types ends with
+    /// [`Error::TypesDiffer`](crate::Error::TypesDiffer) (MPI 4.1, section 3.3.1). Both ranks must have this check
+    /// enabled: a message of another rank has no types, and is received without the check.
+    ///
+    /// Types are compared, not lengths: four `f64` may be received into ten. An array has the type of its elements, and
+    /// numbers with the size of a pointer have the type of the numbers with this size. `u8` agrees with every type (as
+    /// `MPI_BYTE` and `MPI_PACKED`), and so do [`AnyBuffer`](crate::AnyBuffer) and a message without elements. A
+    /// [`Layout`](crate::Layout) has the types of the elements that it selects, in its order. A struct that is sent
+    /// without a layout has a type of its own, known by its name: it agrees neither with the sequence of its fields nor
+    /// with a struct of another name. All serialized values have one type. A rank that does not use a type itself may
+    /// not know the name of the type, and reports a digest.
+    Types,
 }
 
 /// Returns the value of the parameter `check` that selects `checks`.
@@ -156,6 +168,7 @@ fn names(checks: &[Check]) -> String {
     let name = |check: &Check| match check {
         Check::Modes => "modes",
         Check::Hints => "hints",
+        Check::Types => "types",
     };
     match checks {
         [] => "none".to_owned(),
@@ -220,10 +233,10 @@ mod tests {
         settings.set_linger(Duration::from_secs(2)).unwrap();
         settings.set_check(&[Check::Modes]).unwrap();
         assert!(settings.0.checks.modes && !settings.0.checks.hints);
-        settings.set_check(&[Check::Hints, Check::Modes]).unwrap();
-        assert!(settings.0.checks.modes && settings.0.checks.hints);
+        settings.set_check(&[Check::Hints, Check::Modes, Check::Types]).unwrap();
+        assert!(settings.0.checks.modes && settings.0.checks.hints && settings.0.checks.types);
         settings.set_check(&[]).unwrap();
-        assert!(!settings.0.checks.modes && !settings.0.checks.hints);
+        assert!(!settings.0.checks.modes && !settings.0.checks.hints && !settings.0.checks.types);
         let Settings(inner) = &settings;
         assert_eq!((settings.transport(), inner.network_wakes), (Some("samite-shm"), Some(true)));
         assert_eq!((inner.join_timeout, inner.engine.pull_depth), (Duration::from_millis(1500), 7));

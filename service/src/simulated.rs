@@ -37,7 +37,7 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     let net_config = NetConfig::adverse(&mut rng);
     let engine = engine_config(&mut rng, net_config.caps.packet_max);
     let mut settings = Settings::default();
-    (settings.engine, settings.checks) = (engine, Checks { modes: true, hints: true });
+    (settings.engine, settings.checks) = (engine, Checks { modes: true, hints: true, types: true });
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use samite_fabric::Memory;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zerocopy::FromZeros;
@@ -16,6 +17,7 @@ pub use decode::DecodeError;
 
 use crate::request::{Done, Failed};
 use crate::select::{Destination, Source, Tag};
+use crate::signature::signature_of_values;
 use crate::{Comm, Error, Message, Request, RequestFuture, Status};
 
 impl Comm {
@@ -63,7 +65,7 @@ impl Comm {
         let bytes = self.handle_result(call, encode(value))?;
         let Some(to) = to.into().0 else { return self.handle_result(call, self.absent(tag).map(drop)) };
         match self.world_rank(to) {
-            Ok(rank) => self.send_bytes(call, rank, tag, &bytes[..]),
+            Ok(rank) => self.send_bytes(call, rank, tag, &bytes[..], signature_of_values),
             Err(error) => Err(self.handle_world_error(call, error)),
         }
     }
@@ -91,7 +93,8 @@ impl Comm {
         tag: u64,
     ) -> Result<Request<Vec<u8>>, Error> {
         let bytes = self.handle_result("isend_value", encode(value))?;
-        self.start_send("isend_value", bytes, to.into(), tag).map_err(Error::from)
+        let signature = |_: &Memory| signature_of_values();
+        self.start_send("isend_value", bytes, signature, to.into(), tag).map_err(Error::from)
     }
 
     /// Receives the first message that matches, of any length up to `max_bytes`, as a value that
@@ -138,7 +141,7 @@ impl Comm {
         tag: impl Into<Tag>,
     ) -> Result<(T, Status), Error> {
         let call = "recv_value";
-        let receive = |message: &mut Message| value_of(message, max_bytes);
+        let receive = |message: &mut Message| value_of(message, call, max_bytes);
         self.handle_result(call, self.find_and(call, from.into(), tag.into(), receive))
     }
 
@@ -170,7 +173,8 @@ impl Comm {
     ) -> Result<ValueRequest<T>, Error> {
         let call = "irecv_value";
         let buffer = self.handle_result(call, zeroed(max_bytes))?;
-        let request = self.post(call, buffer, from.into(), tag.into())?;
+        let signature = |_: &Memory| signature_of_values();
+        let request = self.post(call, buffer, signature, from.into(), tag.into())?;
         Ok(ValueRequest { request, max_bytes, value: PhantomData })
     }
 }
@@ -192,7 +196,7 @@ impl Message {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn recv_value<T: DeserializeOwned>(mut self, max_bytes: usize) -> Result<(T, Status), Error> {
-        let received = value_of(&mut self, max_bytes);
+        let received = value_of(&mut self, "Message::recv_value", max_bytes);
         self.comm.handle_result("Message::recv_value", received)
     }
 
@@ -215,7 +219,7 @@ impl Message {
         let call = "Message::irecv_value";
         let buffer = limited(self.status(), max_bytes).and_then(|()| zeroed(self.status().bytes));
         let buffer = self.comm.handle_result(call, buffer)?;
-        let request = self.start_recv(call, buffer)?;
+        let request = self.start_recv(call, buffer, |_| signature_of_values())?;
         Ok(ValueRequest { request, max_bytes, value: PhantomData })
     }
 }
@@ -330,9 +334,13 @@ fn decode<T: DeserializeOwned>(bytes: &[u8], status: Status, max_bytes: usize) -
 }
 
 /// Receives a claimed message as a value. The errors are not reported yet.
-fn value_of<T: DeserializeOwned>(message: &mut Message, max_bytes: usize) -> Result<(T, Status), Error> {
+fn value_of<T: DeserializeOwned>(
+    message: &mut Message,
+    call: &'static str,
+    max_bytes: usize,
+) -> Result<(T, Status), Error> {
     limited(message.status(), max_bytes)?;
-    let Done { buffer, status } = message.receive::<u8>()?;
+    let Done { buffer, status } = message.receive::<u8>(call, signature_of_values)?;
     decode(&buffer, status, max_bytes)
 }
 

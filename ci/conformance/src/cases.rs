@@ -18,11 +18,13 @@ mod probes;
 mod repeated;
 mod topologies;
 mod transfers;
+mod types;
 
 use crate::case::Cases;
 
 pub(crate) fn add(cases: &mut Cases) {
     transfers::add(cases);
+    types::add(cases);
     modes::add(cases);
     order::add(cases);
     matching::add(cases);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use samite::{Comm, Rank, Settings, Source, World, simulated};
+use samite::{Check, Comm, Rank, Settings, Source, World, simulated};
 
 use crate::case::{Case, Death, Job, Needs, barrier};
 
@@ -67,7 +67,7 @@ pub(crate) fn loopback(cases: &[Case]) -> Failures {
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.set_lanes(LANES).expect("so many are possible");
-    settings.set_check(&[samite::Check::Modes, samite::Check::Hints]).expect("it is valid");
+    settings.set_check(&[Check::Modes, Check::Hints, Check::Types]).expect("it is valid");
     settings
 }
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use samite_fabric::layout::{Readable, Writable};
+use samite_fabric::layout::{Readable, Signature, Writable};
 use samite_fabric::mem::Partitioned;
 use samite_fabric::{Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
-    Agreed, AgreementId, Cause, Choice, Config, Engine, Error, Group, Identity, Leader, Lent, Mode, Outcome,
-    PartitionedId, Pattern, Progress, Proposal, Received, RequestId, SendBuffer, Sent, Source, Status, Time,
-    WorldRank,
+    Agreed, AgreementId, Cause, Choice, Config, Engine, Error, Group, How, Identity, Leader, Lent, Mode,
+    Outcome, PartitionedId, Pattern, Progress, Proposal, Received, RequestId, SendBuffer, Sent, Source,
+    Status, Time, Typed, WorldRank,
 };
 
 use crate::forge::{self, INCARNATION, SECRET, Seen};
@@ -240,9 +240,11 @@ impl Run {
             let (context, tag, sends) = (input.below(4) as u32, input.below(4) as u64, choice == 0);
             let memory =
                 Partitioned::new(vec![1_u8; 96], [1, 2, 3, 96][input.below(4)]).expect("equal parts");
+            let (partitions, typed) = (memory.partitions(), typed(tag));
+            let signature = typed.map_or(Signature::BYTES, |typed| typed.signature);
             let made = match sends {
-                true => self.engine.psend_init(now, rank, context, tag, 96, memory.partitions()),
-                false => self.engine.precv_init(now, rank, context, tag, 96),
+                true => self.engine.psend_init(now, rank, context, tag, 96, partitions, signature),
+                false => self.engine.precv_init(now, rank, context, tag, 96, typed),
             };
             self.halves.extend(made.map(|id| Half { id, memory, sends, round: None }));
             return;
@@ -293,11 +295,20 @@ impl Run {
     fn recv(&mut self, input: &mut Input<'_>, rank: WorldRank) {
         let (pattern, len) = (pattern(input, rank.0), LENGTHS[input.below(LENGTHS.len())]);
         let mut buffer = vec![0; len];
+        let (now, typed) = (self.now, typed(pattern.tag));
         let posted = if input.below(2) == 0 {
-            self.engine.irecv(self.now, pattern, Memory::new(buffer), NEVER).ok()
+            let memory = Memory::new(buffer);
+            match typed {
+                None => self.engine.irecv(now, pattern, memory, NEVER).ok(),
+                Some(typed) => self.engine.irecv_typed(typed, now, pattern, memory, NEVER).ok(),
+            }
         } else {
-            let deadline = self.now.after(5000);
-            match self.engine.recv(self.now, pattern, &mut buffer, 0, deadline, &mut self.buffers) {
+            let deadline = now.after(5000);
+            let received = match typed {
+                None => self.engine.recv(now, pattern, &mut buffer, 0, deadline, &mut self.buffers),
+                Some(typed) => self.engine.recv_typed(typed, now, pattern, &mut buffer[..], 0, deadline),
+            };
+            match received {
                 Ok(Received::Pending(id)) => {
                     self.buffers.all.insert(id, buffer);
                     Some(id)
@@ -316,18 +327,19 @@ impl Run {
             0 | 1 => Some(Mode::Synchronous),
             2 => Some(Mode::Buffered(&buffer)),
             3 => Some(Mode::Ready),
-            _ => None,
+            _ => typed(tag).map(|_| Mode::Standard),
         };
+        let how = mode.map(|mode| How { mode, typed: typed(tag) });
         let posted = if input.below(2) == 0 {
             let memory = Memory::new(data);
-            match mode {
+            match how {
                 None => self.engine.isend(now, rank, context, tag, memory, NEVER).ok(),
-                Some(mode) => self.engine.isend_with(mode, now, rank, context, tag, memory, NEVER).ok(),
+                Some(how) => self.engine.isend_with(how, now, rank, context, tag, memory, NEVER).ok(),
             }
         } else {
-            let sent = match mode {
+            let sent = match how {
                 None => self.engine.send(now, rank, context, tag, &data, deadline),
-                Some(mode) => self.engine.send_with(mode, now, rank, context, tag, data.as_slice(), deadline),
+                Some(how) => self.engine.send_with(how, now, rank, context, tag, data.as_slice(), deadline),
             };
             match sent {
                 Ok(Sent::Pending(id)) => {
@@ -416,6 +428,12 @@ pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now: Time) {
             engine.discard(now, claimed);
         }
     }
+}
+
+/// Returns the types of an operation with a tag. Operations with one of the four tags have none.
+fn typed(tag: u64) -> Option<Typed> {
+    let signature = |number| Signature::from_digest([number; 6]);
+    (tag > 0).then(|| Typed { signature: signature(tag.min(9) as u8), call: "the operation" })
 }
 
 fn pattern(input: &mut Input<'_>, rank: u32) -> Pattern {

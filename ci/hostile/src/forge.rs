@@ -77,7 +77,8 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         3 => {
             let (send, unmatched) = (seen.number(input), [0, 0, 0, 2, 1, 3][input.below(6)]);
             let len = [0, 1, 100, 400][input.below(4)];
-            (Protocol::P2p, SYNC, [&tag(input)[..], &words(&[send, unmatched]), &vec![0xbd; len]].concat())
+            let rest = words(&[send, unmatched | (typed(send) << 8)]);
+            (Protocol::P2p, SYNC, [&tag(input)[..], &rest, &vec![0xbd; len]].concat())
         }
         4 => {
             let len = [0, 1, 100, 400][input.below(4)];
@@ -86,7 +87,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         5 | 6 => {
             let [len, send, key, address] = [(); 4].map(|()| seen.number(input));
             let pull = [0, 1, 1, 2][input.below(4)];
-            let rest = words(&[len, send, key, address, pull]);
+            let rest = words(&[len, send, key, address, pull | ((typed(send) << 8) & !0xffff)]);
             (Protocol::P2p, RTS, [&tag(input)[..], &rest].concat())
         }
         7 => (Protocol::P2p, CTS, words(&[(); 4].map(|()| seen.number(input)))),
@@ -137,13 +138,26 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     bytes
 }
 
+/// Returns a flag that the sender awaits no answer, in the low 8 bits, and a signature in the 48 bits above, which follow
+/// from the sender's name for the message. In most cases both are 0.
+fn typed(send: u64) -> u64 {
+    match send % 8 {
+        0..=3 => 0,
+        // Signatures that receives of the engine under test have.
+        4 => 1 | (0x0101_0101_0101 << 8),
+        5 => 0x0202_0202_0202 << 8,
+        6 => 1 | (0x0303_0303_0303 << 8),
+        _ => 2,
+    }
+}
+
 /// Returns the kind and the body of a packet of partitioned communication, with plausible numbers.
 fn partitioned(input: &mut Input<'_>, seen: &Seen, choice: u8) -> (Protocol, u8, Vec<u8>) {
     let (kind, body) = match choice % 8 {
         0 | 1 => {
             let (send, len) = (seen.number(input), [0, 96, 96, 100][input.below(4)]);
             let partitions = [1, 2, 3, 96, 0][input.below(5)];
-            (PART_INIT, [&tag(input)[..], &words(&[send, len, partitions])].concat())
+            (PART_INIT, [&tag(input)[..], &words(&[send, len, partitions, typed(send) >> 8])].concat())
         }
         2 => {
             let [send, recv] = [(); 2].map(|()| seen.number(input));

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::WorldRank;
 use crate::PortError;
+use crate::layout::Signature;
 
 /// The reason why an operation did not succeed. The crate `samite` converts it to an error with a text for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,18 @@ pub enum Error {
         status: Status,
         /// Bytes of an element.
         element: usize,
+    },
+    /// Misuse: the message was sent as elements of other types than those of the receive. The message is consumed, and
+    /// the buffer is unchanged.
+    TypesDiffer {
+        /// The message.
+        status: Status,
+        /// The call that has started the receive.
+        call: &'static str,
+        /// The signature of the message.
+        sent: Signature,
+        /// The signature of the receive.
+        expected: Signature,
     },
     /// Misuse: the two halves of a partitioned message have different lengths. No byte was sent.
     LengthsDiffer {

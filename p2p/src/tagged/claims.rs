@@ -57,7 +57,7 @@ impl Tagged {
     /// Notes that a message was claimed.
     pub(crate) fn claimed(&mut self, link: &mut Link, envelope: Envelope, message: Unexpected) -> Claimed {
         self.matched(link, &envelope, &message);
-        if let Unexpected::Eager(_) | Unexpected::Synchronous(_) = &message {
+        if let Unexpected::Eager(_) | Unexpected::Whole(_) = &message {
             self.claimed_cost += u64::from(cost(message.bytes()));
         }
         let Some(sender) = link.find(WorldRank(envelope.source)) else {
@@ -106,17 +106,14 @@ impl Tagged {
                 Some(error) => self.finish(link, id, Err(error)),
                 None => self.begin(link, id, &envelope, rendezvous),
             },
-            (message @ (Unexpected::Eager(_) | Unexpected::Synchronous(_)), _) => {
+            (mut message @ (Unexpected::Eager(_) | Unexpected::Whole(_)), _) => {
                 self.claimed_cost -= u64::from(cost(message.bytes()));
-                let message = match message {
+                if let Unexpected::Whole(whole) = &mut message
+                    && self.sender_failure(link, &envelope, incarnation).is_some()
+                {
                     // The sender has ended and waits for no answer.
-                    Unexpected::Synchronous(waiting)
-                        if self.sender_failure(link, &envelope, incarnation).is_some() =>
-                    {
-                        Unexpected::Eager(waiting.1)
-                    }
-                    message => message,
-                };
+                    whole.send = None;
+                }
                 self.accept(link, id, &envelope, message, &mut ());
             }
         }

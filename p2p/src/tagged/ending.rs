@@ -50,6 +50,7 @@ use crate::choose::cost;
 use crate::failures::Failure;
 use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Request, State};
+use crate::store::Bytes;
 use crate::wire::{Abort, Fin, Leave, Revoke, Unmatched, Verdict, kind};
 
 impl Tagged {
@@ -271,16 +272,16 @@ impl Tagged {
         }
     }
 
-    /// Turns the waiting messages of a peer's synchronous and ready sends into ordinary messages. These have arrived
+    /// Notes that no answer is due for the waiting messages of a peer's synchronous and ready sends. These have arrived
     /// whole, so they can be received, but the peer has ended and waits for no answer.
     fn keep_synchronous(&mut self, peer: Peer) {
         let matcher = &mut self.matcher;
         self.synchronous.retain(|(sender, _), unexpected| {
             if *sender == peer
                 && let Some(message) = matcher.unexpected_mut(*unexpected)
-                && let Unexpected::Synchronous(waiting) = message
+                && let Unexpected::Whole(whole) = message
             {
-                *message = Unexpected::Eager(std::mem::take(&mut waiting.1));
+                whole.send = None;
             }
             *sender != peer
         });
@@ -299,13 +300,21 @@ impl Tagged {
             return self.inherited.extend(waiting);
         }
         for id in waiting {
-            if !self.inherited.contains(&id)
-                && let Some((_, Unexpected::Eager(data))) = self.matcher.remove(id)
-            {
-                link.release(cost(data.len()).into());
-                self.store.release(data);
+            if self.inherited.contains(&id) {
+                continue;
+            }
+            match self.matcher.remove(id) {
+                Some((_, Unexpected::Eager(data))) => self.drop_whole(link, data),
+                Some((_, Unexpected::Whole(whole))) => self.drop_whole(link, whole.data),
+                _ => {}
             }
         }
+    }
+
+    /// Drops the data of an unexpected message that has arrived whole.
+    pub(super) fn drop_whole(&mut self, link: &mut Link, data: Bytes) {
+        link.release(cost(data.len()).into());
+        self.store.release(data);
     }
 
     /// Ends the sends whose bytes a peer has requested, after the goodbye to the peer was sent. The peer ends the

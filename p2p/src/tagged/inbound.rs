@@ -2,18 +2,17 @@
 //! messages.
 
 use samite_fabric::Body;
-use samite_fabric::layout::Room;
+use samite_fabric::layout::{Room, Signature};
 use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status, WorldRank};
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use samite_matching::{Arrival, Envelope, UnexpectedId};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{Rendezvous, Stream, Tagged, Unexpected, status_of};
+use super::{Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
 use crate::contexts::is_known;
 use crate::request::{Buffer, Push, Staged, State, no_buffer};
-use crate::store::Bytes;
 use crate::trace::event;
 use crate::wire::{
     Abort, Cts, Data, Eager, Fin, Revoke, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
@@ -72,7 +71,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Handles a message of a synchronous or ready send whose bytes are all in its packet.
+    /// Handles a SYNC packet: a message of a synchronous or ready send, or with a signature, whose bytes are all in its
+    /// packet.
     pub(super) fn synchronous<L: Lent>(
         &mut self,
         link: &mut Link,
@@ -82,8 +82,8 @@ impl Tagged {
         data: &(impl Body + ?Sized),
         lent: &mut L,
     ) -> Result<(), Box<Cause>> {
-        let (send, unmatched, price) = (sync.send.get(), sync.unmatched()?, cost(data.len()));
-        if self.synchronous.contains_key(&(peer, send)) {
+        let (send, unmatched, price) = (sync.awaits_match()?, sync.unmatched()?, cost(data.len()));
+        if send.is_some_and(|send| self.synchronous.contains_key(&(peer, send))) {
             // The sender violates the protocol: two of its waiting messages have one name. Only one of them would be
             // found when the sender ends.
             return Err(WireError::Value { field: "send" }.into());
@@ -96,16 +96,17 @@ impl Tagged {
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: sync.tag.get() };
         if !self.contexts.admit(link, envelope.context, peer)? {
-            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+            self.confirm_match(link, peer, send);
             return Ok(());
         }
-        let store = &mut self.store;
-        match self.matcher.arrive(envelope, || Unexpected::Synchronous(Box::new((send, store.keep(data))))) {
+        let (store, signature) = (&mut self.store, Signature::from_digest(sync.signature));
+        let keep = || Unexpected::Whole(Box::new(Whole { send, signature, data: store.keep(data) }));
+        match self.matcher.arrive(envelope, keep) {
             Arrival::Matched(id) => {
-                self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
-                self.deliver(link, id, envelope, data, lent);
+                self.confirm_match(link, peer, send);
+                self.deliver_typed(link, id, &envelope, signature, data, lent);
             }
-            Arrival::Queued(unexpected) if unmatched == Unmatched::Drop => {
+            Arrival::Queued(unexpected) if let (Unmatched::Drop, Some(send)) = (unmatched, send) => {
                 self.drop_unposted(link, peer, unexpected, send);
             }
             Arrival::Queued(unexpected) => {
@@ -113,17 +114,28 @@ impl Tagged {
                 self.note_unexpected();
                 event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "unexpected");
                 link.hold(price);
-                self.synchronous.insert((peer, send), unexpected);
+                if let Some(send) = send {
+                    self.synchronous.insert((peer, send), unexpected);
+                }
             }
-            Arrival::Refused => self.refuse(link, peer, send),
+            Arrival::Refused if let Some(send) = send => self.refuse(link, peer, send),
+            // The peer fails, as for an eager message: the sender's operation has succeeded already.
+            Arrival::Refused => return Err(Cause::OutOfMemory.into()),
         }
         Ok(())
     }
 
+    /// Informs the sender of a message that its message was matched, if the sender awaits that.
+    fn confirm_match(&self, link: &mut Link, peer: Peer, send: Option<u64>) {
+        if let Some(send) = send {
+            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+        }
+    }
+
     /// Drops the message of a ready send for which no receive was posted, and informs the sender.
     fn drop_unposted(&mut self, link: &mut Link, peer: Peer, unexpected: UnexpectedId, send: u64) {
-        if let Some((_, Unexpected::Synchronous(waiting))) = self.matcher.remove(unexpected) {
-            self.store.release(waiting.1);
+        if let Some((_, Unexpected::Whole(whole))) = self.matcher.remove(unexpected) {
+            self.store.release(whole.data);
         }
         self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Unposted));
     }
@@ -166,7 +178,9 @@ impl Tagged {
                 let envelope =
                     Envelope { context: header.context.get(), source: source.0, tag: rts.tag.get() };
                 let (send, unmatched) = (rts.send.get(), rts.unmatched()?);
-                self.accept_rts(link, peer, envelope, Rendezvous { send, bytes, mode, unmatched })?;
+                let signature = Signature::from_digest(rts.signature);
+                let rendezvous = Rendezvous { send, bytes, mode, unmatched, signature };
+                self.accept_rts(link, peer, envelope, rendezvous)?;
             }
             kind::CTS => self.cts(link, peer, exact(body)?)?,
             kind::FIN => self.fin(link, peer, exact(body)?)?,
@@ -325,9 +339,7 @@ impl Tagged {
                 self.deliver(link, id, *envelope, data.as_slice(), lent);
                 self.store.release(data);
             }
-            Unexpected::Synchronous(waiting) => {
-                self.accept_synchronous(link, id, envelope, *waiting, lent);
-            }
+            Unexpected::Whole(whole) => self.accept_whole(link, id, envelope, *whole, lent),
             Unexpected::Rts(rendezvous) if rendezvous.mode == TransferMode::Stream => {
                 self.take_stream(link, id, envelope, rendezvous, lent);
             }
@@ -335,23 +347,38 @@ impl Tagged {
         }
     }
 
-    /// Delivers an unexpected message of a synchronous or ready send to the receive that has matched it, and informs
-    /// its sender of the match.
+    /// Delivers an unexpected message that has arrived whole to the receive that has matched it, and informs its sender
+    /// of the match if the sender awaits that.
     #[inline(never)]
-    fn accept_synchronous<L: Lent>(
+    fn accept_whole<L: Lent>(
         &mut self,
         link: &mut Link,
         id: RequestId,
         envelope: &Envelope,
-        (send, data): (u64, Bytes),
+        Whole { send, signature, data }: Whole,
         lent: &mut L,
     ) {
         if let Some(peer) = link.find(WorldRank(envelope.source)) {
-            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+            self.confirm_match(link, peer, send);
         }
-        link.release(cost(data.len()).into());
-        self.deliver(link, id, *envelope, data.as_slice(), lent);
-        self.store.release(data);
+        self.deliver_typed(link, id, envelope, signature, data.as_slice(), lent);
+        self.drop_whole(link, data);
+    }
+
+    /// Completes a receive with a message that has arrived whole, unless the types of message and receive differ.
+    pub(super) fn deliver_typed<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        id: RequestId,
+        envelope: &Envelope,
+        signature: Signature,
+        data: &(impl Body + ?Sized),
+        lent: &mut L,
+    ) {
+        match self.signatures.conflict(id, status_of(envelope, data.len()), signature) {
+            Some(conflict) => self.finish(link, id, Err(conflict)),
+            None => self.deliver(link, id, *envelope, data, lent),
+        }
     }
 
     /// Removes an unexpected message that a receive has matched from the lists by which the sender's packets find it.
@@ -363,14 +390,14 @@ impl Tagged {
             Unexpected::Rts(Rendezvous { send, .. }) => {
                 self.forget_envelope(link, WorldRank(envelope.source), *send)
             }
-            Unexpected::Synchronous(waiting) => self.forget_synchronous(link, envelope, waiting.0),
+            Unexpected::Whole(whole) => self.forget_synchronous(link, envelope, whole.send),
         }
     }
 
     /// Removes a message of a synchronous or ready send from the list of such messages that wait for a receive.
     #[inline(never)]
-    fn forget_synchronous(&mut self, link: &mut Link, envelope: &Envelope, send: u64) {
-        if let Some(peer) = link.find(WorldRank(envelope.source)) {
+    fn forget_synchronous(&mut self, link: &mut Link, envelope: &Envelope, send: Option<u64>) {
+        if let (Some(send), Some(peer)) = (send, link.find(WorldRank(envelope.source))) {
             self.synchronous.remove(&(peer, send));
         }
     }
@@ -555,9 +582,8 @@ impl Tagged {
             return;
         }
         if let Some(unexpected) = self.synchronous.remove(&(peer, send)) {
-            if let Some((_, Unexpected::Synchronous(waiting))) = self.matcher.remove(unexpected) {
-                link.release(cost(waiting.1.len()).into());
-                self.store.release(waiting.1);
+            if let Some((_, Unexpected::Whole(whole))) = self.matcher.remove(unexpected) {
+                self.drop_whole(link, whole.data);
             }
             self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
             return;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use samite_fabric::layout::Signature;
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
-use crate::choose::{Choice, choose, cost};
+use crate::choose::{Choice, Limits, choose, cost};
 use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Push, Request, State};
+use crate::signatures::Typed;
 use crate::trace::event;
 use crate::wire::{Eager, EagerHead, Rts, Synchronous, TransferMode, Unmatched, kind};
 
@@ -22,12 +24,13 @@ pub(crate) struct Way {
     pub(crate) kept_in: Option<Arc<SendBuffer>>,
     /// See [`Request::answered`].
     pub(crate) answered: Option<Unmatched>,
+    pub(crate) typed: Option<Typed>,
 }
 
 impl Way {
     /// Returns the treatment of a standard send.
     pub(crate) fn standard(copied: Copied) -> Self {
-        Self { copied, kept_in: None, answered: None }
+        Self { copied, kept_in: None, answered: None, typed: None }
     }
 }
 
@@ -133,6 +136,9 @@ impl Tagged {
         let len = request.buffer.len();
         request.collected = way.copied.is_kept();
         let id = self.requests.insert(request);
+        if let Some(typed) = way.typed {
+            self.signatures.insert(id, typed, &self.requests);
+        }
         if way.copied.is_kept() {
             self.outbox.keep(id, len, way.kept_in);
             self.queues(peer).kept += 1;
@@ -204,14 +210,22 @@ impl Tagged {
         let stream_max = limits.stream_max;
         let is_kept = request.copied.is_kept();
         let answered = request.answered;
+        let signature = self.signatures.of(id);
+        let is_sync = answered.is_some() || signature != Signature::BYTES;
         let (credit, exhausted) = (state.credit(), state.is_exhausted());
-        let choice = choose(len, limits, credit, exhausted, owned, answered.is_some());
+        let choice = match is_sync && answered.is_none() {
+            false => choose(len, limits, credit, exhausted, owned, answered.is_some()),
+            true => {
+                let limits = Limits { eager_max: limits.sync_max, ..*limits };
+                choose(len, &limits, credit, exhausted, owned, false)
+            }
+        };
         let mode = match (choice, &request.buffer) {
             _ if let Some(at) = exposed => TransferMode::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
-            (Choice::Eager, Buffer::Owned(memory)) if let Some(unmatched) = answered => {
+            (Choice::Eager, Buffer::Owned(memory)) if is_sync => {
                 let header = out.link.header(peer, Protocol::P2p, kind::SYNC, Flags::empty(), context);
-                let sync = Synchronous::new(tag, id.to_wire(), unmatched);
+                let sync = Synchronous::new(tag, id.to_wire(), answered, signature);
                 let mut head = [0; Header::LEN + size_of::<Synchronous>()];
                 head[..Header::LEN].copy_from_slice(header.as_bytes());
                 head[Header::LEN..].copy_from_slice(sync.as_bytes());
@@ -222,9 +236,14 @@ impl Tagged {
                 let state = out.link.peer_mut(peer);
                 state.sent();
                 count_eager(state, len);
-                event!(TRACE, peer = state.rank().0, tag, bytes = len, "sent synchronously");
-                if let Some(request) = self.requests.get_mut(id) {
-                    request.state = State::AwaitingMatch { revoked: false, exposure: None };
+                let rank = state.rank();
+                event!(TRACE, peer = rank.0, tag, bytes = len, "sent whole");
+                self.forget_signature(id, signature);
+                match self.requests.get_mut(id) {
+                    Some(request) if answered.is_some() => {
+                        request.state = State::AwaitingMatch { revoked: false, exposure: None };
+                    }
+                    _ => self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len })),
                 }
                 return Ok(Turn::Sent);
             }
@@ -257,11 +276,12 @@ impl Tagged {
         let wants_answer = is_kept && mode != TransferMode::Stream;
         let unless_kept = answered.unwrap_or(Unmatched::Waits);
         let unmatched = if wants_answer { Unmatched::Confirm } else { unless_kept };
-        let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched);
+        let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched).of(signature);
         match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}
             other => return other.map(Turn::from),
         }
+        self.forget_signature(id, signature);
         let state = out.link.peer_mut(peer);
         state.sent();
         if asks {
@@ -289,6 +309,14 @@ impl Tagged {
             }
         }
         Ok(Turn::Sent)
+    }
+
+    /// Forgets the signature of a send whose first packet was sent.
+    #[inline]
+    fn forget_signature(&mut self, id: RequestId, signature: Signature) {
+        if signature != Signature::BYTES {
+            self.signatures.remove(id);
+        }
     }
 
     /// Exposes a message's bytes to its receiver, if permitted and possible.

@@ -24,6 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use samite_fabric::layout::Signature;
 use samite_fabric::link::{
     Awaited, Cause, Error, Fate, Link, Out, Peer, RequestId, Status, Time, Turn, WorldRank,
 };
@@ -36,6 +37,7 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 use super::{Queues, Tagged};
 use crate::config::OVERHEAD;
 use crate::request::{Buffer, Partner, Request, State};
+use crate::signatures::Typed;
 use crate::wire::{PartAccept, PartData, PartEnd, PartInit, PartStart, kind};
 
 /// The name of a half in its engine. No two halves of an engine have the same name, at any time.
@@ -69,6 +71,7 @@ struct Init {
     send: u64,
     bytes: usize,
     partitions: usize,
+    signature: Signature,
     /// True if the send has ended. The entry stays, because sends and receives are paired in order: the receive with
     /// which it will be paired ends as soon as it is initialized.
     has_ended: bool,
@@ -113,6 +116,7 @@ struct Half {
 enum Side {
     Send {
         partitions: usize,
+        signature: Signature,
         is_announced: bool,
         /// True if the send has ended before its PART_INIT was sent. Then both PART_INIT and PART_END must still be
         /// sent, because the receiver pairs sends and receives in order.
@@ -125,6 +129,8 @@ enum Side {
     },
     Receive {
         waits_at: Option<Waiting>,
+        /// The types of the receive, if it checks those of the send.
+        typed: Option<Typed>,
         /// Bytes of one of the sender's partitions.
         part_len: usize,
         /// A bit for each of the sender's partitions, which is set when its first bytes arrive in this round.
@@ -208,10 +214,10 @@ impl Tagged {
         peer: Peer,
         (context, tag): (u32, u64),
         bytes: usize,
-        partitions: usize,
+        (partitions, signature): (usize, Signature),
     ) -> PartitionedId {
-        let (is_announced, owes_end, is_queued) = (false, false, false);
-        let side = Side::Send { partitions, is_announced, owes_end, is_queued, cleared: 0, flow: None };
+        let (is_announced, owes_end, is_queued, cleared, flow) = (false, false, false, 0, None);
+        let side = Side::Send { partitions, signature, is_announced, owes_end, is_queued, cleared, flow };
         let id = self.partitioned.insert(Half::new(peer, context, tag, bytes, side));
         self.queues(peer).inits.push_back(id);
         self.note_queue(link, peer);
@@ -225,10 +231,11 @@ impl Tagged {
         peer: Peer,
         (context, tag): (u32, u64),
         bytes: usize,
+        typed: Option<Typed>,
     ) -> Result<PartitionedId, Error> {
         let source = link.peer(peer).rank();
         let (waits_at, begun, missing) = (None, Vec::new(), Vec::new());
-        let side = Side::Receive { waits_at, part_len: 0, begun, missing, flow: None };
+        let side = Side::Receive { waits_at, typed, part_len: 0, begun, missing, flow: None };
         let half = Half::new(peer, context, tag, bytes, side);
         if let Some((&place, &init)) = first_of(&self.partitioned.inits, context, source, tag) {
             self.partitioned.inits.remove(&place);
@@ -370,7 +377,9 @@ impl Tagged {
         id: PartitionedId,
     ) -> Result<Turn, PortError> {
         let Some(half) = self.partitioned.halves.get_mut(&id) else { return Ok(Turn::Skipped) };
-        let Side::Send { partitions, is_announced, owes_end, .. } = &mut half.side else { no_half(id) };
+        let Side::Send { partitions, signature, is_announced, owes_end, .. } = &mut half.side else {
+            no_half(id)
+        };
         if half.ended.is_some() && !*owes_end {
             return Ok(Turn::Skipped);
         }
@@ -379,6 +388,8 @@ impl Tagged {
             send: id.0.into(),
             len: (half.bytes as u64).into(),
             partitions: (*partitions as u64).into(),
+            signature: signature.digest(),
+            reserved: [0; 2],
         };
         let header = out.link.header(peer, Protocol::P2p, kind::PART_INIT, Flags::empty(), half.context);
         let post = out.send(peer, header.as_bytes(), init.as_bytes())?;
@@ -521,7 +532,8 @@ impl Tagged {
             self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
             return Ok(());
         }
-        let init = Init { sender: peer, send, bytes, partitions, has_ended: false };
+        let signature = Signature::from_digest(init.signature);
+        let init = Init { sender: peer, send, bytes, partitions, signature, has_ended: false };
         if let Some((&place, &posted)) = first_of(&self.partitioned.receives, context, source, tag) {
             match posted {
                 Posted::Half(_) | Posted::Ended(..=1) => _ = self.partitioned.receives.remove(&place),
@@ -548,12 +560,14 @@ impl Tagged {
 
     /// Makes a pair of a receive and an initialization, and answers with PART_ACCEPT.
     fn pair(&mut self, link: &mut Link, id: PartitionedId, init: Init) {
-        let Init { sender, send, bytes, partitions, has_ended } = init;
+        let Init { sender, send, bytes, partitions, signature, has_ended } = init;
         let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
-        let Side::Receive { waits_at, part_len, begun, .. } = &mut half.side else { no_half(id) };
+        let Side::Receive { waits_at, typed, part_len, begun, .. } = &mut half.side else { no_half(id) };
         *waits_at = None;
         half.theirs = Some(send);
         let (ours, is_active, round) = (half.bytes, half.round.is_some(), half.rounds);
+        let status = Status { source: link.peer(sender).rank(), tag: half.tag, bytes };
+        let conflict = typed.and_then(|typed| typed.conflict(status, signature));
         if bytes == ours {
             *part_len = bytes / partitions;
             // The peer cannot make this allocation large at will: both lengths are equal here, and each partition has
@@ -565,6 +579,13 @@ impl Tagged {
             half.theirs = None;
             let rank = link.peer(sender).rank();
             self.end_half(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered }, false);
+            return;
+        }
+        if let Some(conflict) = conflict {
+            self.partitioned.senders.remove(&(sender, send));
+            half.theirs = None;
+            self.answer(link, sender, kind::PART_END, &PartEnd::of_receiver(send, false));
+            self.end_half(link, id, conflict, false);
             return;
         }
         self.partitioned.senders.insert((sender, send), Met::Half(id));

@@ -4,7 +4,7 @@
 
 use std::collections::btree_map::Entry;
 
-use samite_fabric::layout::{Room, Writable};
+use samite_fabric::layout::{Room, Signature, Writable};
 use samite_fabric::link::{
     Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status, WorldRank,
 };
@@ -14,7 +14,7 @@ use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
-use super::{PostedGet, Queues, Rendezvous, Stream, Tagged, Unexpected, status_of};
+use super::{PostedGet, Queues, Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
 use crate::store::{Bytes, append};
@@ -29,7 +29,7 @@ impl Tagged {
         envelope: &Envelope,
         rendezvous: Rendezvous,
     ) {
-        let Rendezvous { send, bytes, mode, .. } = rendezvous;
+        let Rendezvous { send, bytes, mode, signature, .. } = rendezvous;
         let Some(peer) = link.find(WorldRank(envelope.source)) else {
             unreachable!("a message came from rank {}, which was never met", envelope.source)
         };
@@ -41,9 +41,14 @@ impl Tagged {
         request.partner = Partner::Rank(WorldRank(envelope.source));
         let status = status_of(envelope, bytes);
         let room = request.buffer.len();
-        if bytes > room || bytes == 0 {
+        let conflict = self.signatures.conflict(id, status, signature);
+        if bytes > room || bytes == 0 || conflict.is_some() {
             self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
-            let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
+            let result = match conflict {
+                Some(conflict) => Err(conflict),
+                None if bytes > room => Err(Error::Truncated { status, room }),
+                None => Ok(status),
+            };
             return self.finish(link, id, result);
         }
         if let (TransferMode::Pull(from), true) = (mode, gets) {
@@ -105,7 +110,7 @@ impl Tagged {
         lent: &mut L,
     ) {
         if bytes.len() == rendezvous.bytes {
-            return self.deliver(link, id, *envelope, bytes, lent);
+            return self.deliver_typed(link, id, envelope, rendezvous.signature, bytes, lent);
         }
         self.begin(link, id, envelope, rendezvous);
         if !bytes.is_empty() {
@@ -143,7 +148,13 @@ impl Tagged {
                     let Some(message) = self.matcher.unexpected_mut(*unexpected) else {
                         unreachable!("a stream is kept for as long as its message waits")
                     };
-                    *message = Unexpected::Eager(Bytes::from_vec(std::mem::take(kept)));
+                    let data = Bytes::from_vec(std::mem::take(kept));
+                    *message = match message {
+                        Unexpected::Rts(Rendezvous { signature, .. }) if *signature != Signature::BYTES => {
+                            Unexpected::Whole(Box::new(Whole { send: None, signature: *signature, data }))
+                        }
+                        _ => Unexpected::Eager(data),
+                    };
                     stream.remove();
                 }
             }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use samite_fabric::layout::{Form, Readable, Room, Writable};
+use samite_fabric::layout::{Elements, Form, Readable, Room, Writable};
 use samite_fabric::port::gather;
 use samite_fabric::{Caps, Memory, Port, Reach};
 use samite_p2p::{
-    Cause, Claimed, Completion, Config, Engine, Error, Identity, Lent, Mode, Outcome, Pattern, Received,
-    RequestId, Sent, Status, Time, Usage, WorldRank,
+    Cause, Claimed, Completion, Config, Engine, Error, How, Identity, Lent, Outcome, Pattern, Received,
+    RequestId, Sent, Status, Time, Typed, Usage, WorldRank,
 };
 
 pub(crate) const NEVER: Time = Time::NEVER;
@@ -146,7 +146,7 @@ impl Buffer {
         let memory = Memory::new(self.memory);
         match self.form {
             None => memory,
-            Some(form) => Memory::scattered::<Vec<u8>>(memory, form, 1).expect("it fits"),
+            Some(form) => Memory::scattered::<Vec<u8>>(memory, form, 1, Elements::BYTES).expect("it fits"),
         }
     }
 
@@ -296,10 +296,10 @@ impl<M: Medium> Job<M> {
         Ok(self.sent(from, (to, tag), (bytes.len(), buffer), whose, sent))
     }
 
-    /// Starts a send in a mode.
-    pub(crate) fn send_in(
+    /// Starts a send in a mode, or with a signature.
+    pub(crate) fn send_in<'a>(
         &mut self,
-        mode: Mode<'_>,
+        how: impl Into<How<'a>>,
         from: usize,
         to: u32,
         tag: u64,
@@ -310,9 +310,9 @@ impl<M: Medium> Job<M> {
         let buffer = Buffer::new(bytes, whose == Borrowed && self.medium.scatters_sent());
         let engine = self.engine(from);
         let sent = match whose {
-            Borrowed => engine.send_with(mode, now, WorldRank(to), 0, tag, &buffer.read(), NEVER)?,
+            Borrowed => engine.send_with(how, now, WorldRank(to), 0, tag, &buffer.read(), NEVER)?,
             Owned | Started => engine
-                .isend_with(mode, now, WorldRank(to), 0, tag, Memory::new(bytes.to_vec()), NEVER)
+                .isend_with(how, now, WorldRank(to), 0, tag, Memory::new(bytes.to_vec()), NEVER)
                 .map(Sent::Pending)
                 .map_err(|(error, _)| error)?,
         };
@@ -376,6 +376,37 @@ impl<M: Medium> Job<M> {
         let engine = self.engines[at].as_mut().expect("the rank lives");
         let lent = &mut self.buffers[at];
         let received = engine.recv_into(now, pattern, &mut buffer.write(), 0, deadline, lent);
+        self.received(at, buffer, received)
+    }
+
+    /// Starts a receive that checks types.
+    #[track_caller]
+    pub(crate) fn recv_typed(
+        &mut self,
+        typed: Typed,
+        at: usize,
+        pattern: Pattern,
+        room: usize,
+        whose: Whose,
+    ) -> Op {
+        let now = self.now();
+        let mut buffer = Buffer::new(&vec![UNTOUCHED; room], self.medium.scatters_received());
+        let engine = self.engines[at].as_mut().expect("the rank lives");
+        if whose != Borrowed {
+            let posted = engine.irecv_typed(typed, now, pattern, buffer.into_memory(), NEVER);
+            return Op { rank: at, id: Some(posted.expect("the receive begins")), done: None };
+        }
+        let received = engine.recv_typed(typed, now, pattern, &mut buffer.write(), 0, NEVER);
+        self.received(at, buffer, received).expect("the receive begins")
+    }
+
+    /// Returns the operation of a receive to a borrowed buffer that has begun.
+    fn received(
+        &mut self,
+        at: usize,
+        buffer: Buffer,
+        received: Result<Received, Error>,
+    ) -> Result<Op, Error> {
         Ok(match received {
             Ok(Received::Now(status)) => Op {
                 rank: at,
@@ -386,7 +417,7 @@ impl<M: Medium> Job<M> {
                 self.buffers[at].all.insert(id, buffer);
                 Op { rank: at, id: Some(id), done: None }
             }
-            Err(error @ Error::Truncated { .. }) => Op {
+            Err(error @ (Error::Truncated { .. } | Error::TypesDiffer { .. })) => Op {
                 rank: at,
                 id: None,
                 done: Some(Done { result: Err(error), bytes: Some(buffer.into_bytes()) }),
@@ -404,10 +435,23 @@ impl<M: Medium> Job<M> {
     /// Receives a claimed message of `bytes` bytes.
     #[track_caller]
     pub(crate) fn recv_claim(&mut self, at: usize, claimed: Claimed, bytes: usize, whose: Whose) -> Op {
+        self.recv_claim_as(None, at, claimed, bytes, whose)
+    }
+
+    /// Receives a claimed message, and checks its types if some are given.
+    #[track_caller]
+    pub(crate) fn recv_claim_as(
+        &mut self,
+        typed: Option<Typed>,
+        at: usize,
+        claimed: Claimed,
+        bytes: usize,
+        whose: Whose,
+    ) -> Op {
         let now = self.now();
         let buffer = Buffer::new(&vec![UNTOUCHED; bytes], self.medium.scatters_received());
         let into = if whose != Borrowed { Ok(buffer.clone().into_memory()) } else { Err(bytes) };
-        let id = self.engine(at).recv_claimed(now, claimed, into, NEVER);
+        let id = self.engine(at).recv_claimed_as(typed, now, claimed, into, NEVER);
         if whose == Borrowed {
             self.buffers[at].all.insert(id, buffer);
         }

@@ -14,6 +14,7 @@ mod partitioned;
 mod quarantine;
 mod room;
 mod rounds;
+mod types;
 
 use std::time::Instant;
 
@@ -439,6 +440,11 @@ on_every_port! {
         buffered_messages_to_the_dead_leave_the_buffer, a_goodbye_comes_after_buffered_messages;
     cancels:
         a_cancelled_send_is_whole_or_nothing, a_cancelled_receive_is_whole_or_nothing;
+    types:
+        a_message_of_other_types_is_an_error_of_its_receive_alone, a_waiting_message_keeps_its_types,
+        a_claimed_message_keeps_its_types, only_known_types_are_compared, other_types_come_before_a_wrong_length,
+        a_cancelled_send_and_a_cancelled_receive_leave_nothing,
+        a_message_of_a_rank_that_failed_keeps_its_types, halves_of_other_types_are_no_pair;
     misuse:
         send_to_nobody, receive_from_nobody, probe_of_nobody, memory_comes_back_from_a_refusal,
         introduce_no_peer, fail_no_peer, strange_packets_are_counted, forged_keys_open_nothing,

@@ -1,6 +1,7 @@
 //! Partitioned communication: cuts, orders, rounds, and everything that can end them.
 
 use samite_fabric::SplitMix64;
+use samite_fabric::layout::Signature;
 use samite_fabric::mem::Partitioned;
 use samite_p2p::{Awaited, Cause, Config, Error, Fate, Group, Operation, PartitionedId, Time, WorldRank};
 
@@ -28,7 +29,7 @@ fn try_send_init<M: Medium>(
     partitions: usize,
 ) -> Result<Side, Error> {
     let now = job.now();
-    let id = job.engine(0).psend_init(now, WorldRank(1), 0, tag, len, partitions)?;
+    let id = job.engine(0).psend_init(now, WorldRank(1), 0, tag, len, partitions, Signature::BYTES)?;
     Ok(Side { rank: 0, id, memory: memory(len, partitions) })
 }
 
@@ -38,7 +39,7 @@ fn send_init<M: Medium>(job: &mut Job<M>, tag: u64, len: usize, partitions: usiz
 
 fn recv_init<M: Medium>(job: &mut Job<M>, tag: u64, len: usize, partitions: usize) -> Side {
     let now = job.now();
-    let id = job.engine(1).precv_init(now, WorldRank(0), 0, tag, len).unwrap();
+    let id = job.engine(1).precv_init(now, WorldRank(0), 0, tag, len, None).unwrap();
     Side { rank: 1, id, memory: memory(len, partitions) }
 }
 
@@ -468,7 +469,7 @@ pub(crate) fn death_of_the_other<M: Medium>(medium: M) {
     assert!(recv.memory.read::<u8>(1..2).unwrap() == &bytes(1, 100)[50..], "the arrived half stays");
     assert!(matches!(recv.try_start(&mut job, NEVER), Err(Error::PeerFailed { .. })));
     let now = job.now();
-    assert!(job.engine(1).precv_init(now, WorldRank(0), 0, 5, 100).is_err());
+    assert!(job.engine(1).precv_init(now, WorldRank(0), 0, 5, 100, None).is_err());
     job.restart(0);
     assert!(matches!(recv.try_start(&mut job, NEVER), Err(Error::PeerFailed { .. })), "the pair is over");
     job.settle();
@@ -533,13 +534,15 @@ pub(crate) fn a_closed_context_ends_its_pairs<M: Medium>(medium: M) {
         assert!(job.engine(rank).open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)).unwrap());
     }
     let now = job.now();
-    let ids = [5, 5].map(|tag| job.engine(0).psend_init(now, WorldRank(1), OPENED, tag, 100, 2).unwrap());
-    let theirs = job.engine(1).precv_init(now, WorldRank(0), OPENED, 5, 100).unwrap();
+    let ids = [5, 5].map(|tag| {
+        job.engine(0).psend_init(now, WorldRank(1), OPENED, tag, 100, 2, Signature::BYTES).unwrap()
+    });
+    let theirs = job.engine(1).precv_init(now, WorldRank(0), OPENED, 5, 100, None).unwrap();
     job.settle();
     let now = job.now();
     job.engine(1).close_contexts(now, OPENED);
     job.settle();
-    let late = job.engine(0).psend_init(now, WorldRank(1), OPENED, 6, 100, 2).unwrap();
+    let late = job.engine(0).psend_init(now, WorldRank(1), OPENED, 6, 100, 2, Signature::BYTES).unwrap();
     job.settle();
     for id in ids.into_iter().chain([late]) {
         let mut send = Side { rank: 0, id, memory: memory(100, 2) };
@@ -556,8 +559,8 @@ pub(crate) fn a_closed_context_ends_its_pairs<M: Medium>(medium: M) {
 pub(crate) fn to_self_in_parts<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let now = job.now();
-    let send = job.engine(0).psend_init(now, WorldRank(0), 0, 5, 90_000, 3).unwrap();
-    let recv = job.engine(0).precv_init(now, WorldRank(0), 0, 5, 90_000).unwrap();
+    let send = job.engine(0).psend_init(now, WorldRank(0), 0, 5, 90_000, 3, Signature::BYTES).unwrap();
+    let recv = job.engine(0).precv_init(now, WorldRank(0), 0, 5, 90_000, None).unwrap();
     let mut sides = [send, recv].map(|id| Side { rank: 0, id, memory: memory(90_000, 3) });
     for round in 0..3 {
         let sent = sides[0].start(&mut job);
@@ -575,8 +578,11 @@ pub(crate) fn partners_must_exist<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let now = job.now();
     let invalid = Error::InvalidRank { rank: WorldRank(2), size: 2 };
-    assert_eq!(job.engine(0).psend_init(now, WorldRank(2), 0, 5, 100, 2), Err(invalid.clone()));
-    assert_eq!(job.engine(0).precv_init(now, WorldRank(2), 0, 5, 100), Err(invalid));
+    assert_eq!(
+        job.engine(0).psend_init(now, WorldRank(2), 0, 5, 100, 2, Signature::BYTES),
+        Err(invalid.clone())
+    );
+    assert_eq!(job.engine(0).precv_init(now, WorldRank(2), 0, 5, 100, None), Err(invalid));
     assert_eq!(job.engine(0).incarnation(WorldRank(1)), Some(INCARNATION));
     assert_unharmed(job, []);
 }

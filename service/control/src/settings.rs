@@ -46,12 +46,17 @@ pub struct Checks {
     /// True if received messages are checked to be as long as their buffers. Only communicators for which the program
     /// has promised this, by the hint `exact_length`, are checked.
     pub hints: bool,
+    /// True if messages are checked to have the types that their receives have.
+    pub types: bool,
 }
 
 impl Checks {
     /// The checks by name.
-    const NAMES: [(&str, Field); 2] =
-        [("modes", |checks| &mut checks.modes), ("hints", |checks| &mut checks.hints)];
+    const NAMES: [(&str, Field); 3] = [
+        ("modes", |checks| &mut checks.modes),
+        ("hints", |checks| &mut checks.hints),
+        ("types", |checks| &mut checks.types),
+    ];
 
     /// Parses names, separated by commas.
     fn parse(text: &str) -> Option<Self> {
@@ -391,11 +396,12 @@ const OTHERS: &[Parameter] = &[
         meaning: "The rules of MPI that are checked although the check takes time. `modes`: a ready send waits for \
                   the receiver's answer, and ends with `Error::NotPosted` if no receive was posted for its message. \
                   `hints`: a receive ends with `Error::NotExact` if its communicator has the hint `exact_length` and \
-                  the message is shorter than the buffer.",
+                  the message is shorter than the buffer. `types`: a receive ends with `Error::TypesDiffer` if the \
+                  message was sent as elements of other types.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
-            range: "`none`, `all`, or names separated by commas: `modes`, `hints`",
+            range: "`none`, `all`, or names separated by commas: `modes`, `hints`, `types`",
             get: |settings| settings.checks.text(),
             set: |settings, text| Checks::parse(text).map(|checks| settings.checks = checks),
         },
@@ -586,11 +592,12 @@ mod tests {
         let checks = |text| from("SAMITE_CHECK", text).map(|settings| settings.checks);
         assert_eq!(checks("none"), Ok(Checks::default()));
         for text in ["modes", "modes, modes"] {
-            assert_eq!(checks(text), Ok(Checks { modes: true, hints: false }), "{text}");
+            assert_eq!(checks(text), Ok(Checks { modes: true, ..Checks::default() }), "{text}");
         }
-        assert_eq!(checks("hints"), Ok(Checks { modes: false, hints: true }));
-        for text in ["all", "modes,hints", "hints, modes"] {
-            assert_eq!(checks(text), Ok(Checks { modes: true, hints: true }), "{text}");
+        assert_eq!(checks("hints"), Ok(Checks { hints: true, ..Checks::default() }));
+        assert_eq!(checks("types"), Ok(Checks { types: true, ..Checks::default() }));
+        for text in ["all", "modes,hints,types", "types, hints, modes"] {
+            assert_eq!(checks(text), Ok(Checks { modes: true, hints: true, types: true }), "{text}");
         }
         assert!(["", "modes,", "None", "none,modes"].into_iter().all(|text| checks(text).is_err()));
     }

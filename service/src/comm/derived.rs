@@ -98,7 +98,9 @@ impl Comm {
     /// Returns a handle with the bounds and the mode of this one for the communicator with these members.
     pub(crate) fn with_members(&self, derived: Option<Arc<Derived>>) -> Self {
         let context = derived.as_ref().map_or(CONTEXT, |derived| derived.context);
-        Self { derived, context, ..self.clone() }
+        let is_exact = derived.as_ref().is_some_and(|derived| derived.is_exact);
+        let checks_receives = is_exact || self.runtime.checks.types;
+        Self { derived, context, checks_receives, ..self.clone() }
     }
 
     /// Returns the runtime of the first lane. If the `World` has ended, returns the runtime of this handle's lane,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use samite_fabric::layout::Data;
-use samite_p2p::{KEPT_OVERHEAD, SendBuffer, WorldRank};
+use samite_control::Checks;
+use samite_fabric::layout::{Data, Signature};
+use samite_p2p::{How, KEPT_OVERHEAD, SendBuffer, Typed, WorldRank};
 
 use super::Comm;
 use crate::error::Error;
@@ -34,6 +35,21 @@ pub enum Mode {
     Ready,
 }
 
+/// The sends of a handle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sends {
+    /// Standard sends, whose receivers check nothing.
+    Plain,
+    /// Sends in a mode, or with the types of their elements.
+    In(Mode),
+}
+
+impl Sends {
+    pub(crate) fn new(mode: Mode, checks: Checks) -> Self {
+        if mode == Mode::Standard && !checks.types { Self::Plain } else { Self::In(mode) }
+    }
+}
+
 /// The number of bytes that a message takes in the buffer of [`Comm::with_buffer`] in addition to its own length
 /// (`MPI_BSEND_OVERHEAD`).
 pub const BUFFERED_OVERHEAD: usize = KEPT_OVERHEAD;
@@ -59,7 +75,7 @@ impl Comm {
     /// ```
     #[must_use]
     pub fn with_mode(&self, mode: Mode) -> Self {
-        Self { mode, ..self.clone() }
+        Self { sends: Sends::new(mode, self.runtime.checks), ..self.clone() }
     }
 
     /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends (`MPI_Comm_attach_buffer`):
@@ -101,17 +117,53 @@ impl Comm {
         self.handle_result("flush_buffer", self.runtime.flush(self.context, self.send_buffer(), &self.bounds))
     }
 
-    /// Returns the mode of a send for the engine; `None` if it is a standard one.
-    pub(crate) fn engine_mode(&self) -> Option<samite_p2p::Mode<'_>> {
-        match self.mode {
-            Mode::Standard => None,
-            Mode::Synchronous => Some(samite_p2p::Mode::Synchronous),
-            Mode::Buffered => Some(samite_p2p::Mode::Buffered(self.send_buffer())),
-            Mode::Ready => self.runtime.checks.modes.then_some(samite_p2p::Mode::Ready),
+    /// Returns how the engine is to carry out a send of elements with this signature, for the public call of this name.
+    /// Returns `None` if the send is a plain standard send.
+    #[inline(always)]
+    pub(crate) fn how(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<How<'_>> {
+        match self.sends {
+            Sends::Plain => None,
+            Sends::In(mode) => self.how_in(mode, call, signature),
         }
     }
 
-    /// Sends in the mode of this handle.
+    #[inline(never)]
+    fn how_in(
+        &self,
+        mode: Mode,
+        call: &'static str,
+        signature: impl FnOnce() -> Signature,
+    ) -> Option<How<'_>> {
+        use samite_p2p::Mode as Engine;
+        let typed = self.typed(call, signature);
+        let mode = match mode {
+            Mode::Synchronous => Engine::Synchronous,
+            Mode::Buffered => Engine::Buffered(self.send_buffer()),
+            Mode::Ready if self.runtime.checks.modes => Engine::Ready,
+            Mode::Standard | Mode::Ready if typed.is_none() => return None,
+            Mode::Standard | Mode::Ready => Engine::Standard,
+        };
+        Some(How { mode, typed })
+    }
+
+    /// Returns the types of an operation on elements with this signature, for the public call of this name. Returns
+    /// `None` if types are not checked, or if the elements are bytes, which agree with every type.
+    #[inline(always)]
+    pub(crate) fn typed(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<Typed> {
+        match self.checks_receives {
+            false => None,
+            true => self.typed_as(call, signature),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn typed_as(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<Typed> {
+        let signature = if self.runtime.checks.types { signature() } else { Signature::BYTES };
+        (signature != Signature::BYTES).then_some(Typed { signature, call })
+    }
+
+    /// Sends in the mode of this handle elements with this signature.
     #[inline(always)]
     pub(crate) fn send_bytes(
         &self,
@@ -119,19 +171,28 @@ impl Comm {
         to: WorldRank,
         tag: u64,
         data: &(impl Data + ?Sized),
+        signature: impl FnOnce() -> Signature,
     ) -> Result<(), Error> {
-        let sent = match self.mode {
-            Mode::Standard => self.runtime.send(to, self.context, tag, data, &self.bounds),
-            _ => self.send_in_mode(to, tag, data),
+        let sent = match self.sends {
+            Sends::Plain => self.runtime.send(to, self.context, tag, data, &self.bounds),
+            Sends::In(mode) => self.send_in(mode, call, to, tag, data, signature),
         };
         sent.map_err(|error| self.handle_world_error(call, error))
     }
 
     #[inline(never)]
-    fn send_in_mode(&self, to: WorldRank, tag: u64, data: &(impl Data + ?Sized)) -> Result<(), Error> {
-        match self.engine_mode() {
+    fn send_in(
+        &self,
+        mode: Mode,
+        call: &'static str,
+        to: WorldRank,
+        tag: u64,
+        data: &(impl Data + ?Sized),
+        signature: impl FnOnce() -> Signature,
+    ) -> Result<(), Error> {
+        match self.how_in(mode, call, signature) {
             None => self.runtime.send(to, self.context, tag, data, &self.bounds),
-            Some(mode) => self.runtime.send_with(mode, to, self.context, tag, data, &self.bounds),
+            Some(how) => self.runtime.send_with(how, to, self.context, tag, data, &self.bounds),
         }
     }
 

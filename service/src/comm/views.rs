@@ -3,6 +3,7 @@
 use samite_fabric::Body;
 
 use crate::layout::{View, ViewMut};
+use crate::signature::{InLayout, signature_in};
 use crate::{Comm, Destination, Error, Source, Status, Tag};
 
 impl Comm {
@@ -38,8 +39,8 @@ impl Comm {
             Err(error) => return Err(self.handle_world_error("send_view", error)),
         };
         match view.bytes.as_slice() {
-            Some(bytes) => self.send_bytes("send_view", rank, tag, bytes),
-            None => self.send_bytes("send_view", rank, tag, &view.bytes),
+            Some(bytes) => self.send_bytes("send_view", rank, tag, bytes, || signature_in(view.elements)),
+            None => self.send_bytes("send_view", rank, tag, &view.bytes, || signature_in(view.elements)),
         }
     }
 
@@ -71,10 +72,10 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let (unit, from, tag) = (view.unit, from.into(), tag.into());
+        let (elements, from, tag) = (InLayout(view.unit, view.elements), from.into(), tag.into());
         match view.bytes.reborrow().into_slice() {
-            Ok(bytes) => self.recv_bytes("recv_view", bytes, unit, from, tag),
-            Err(mut bytes) => self.recv_bytes("recv_view", &mut bytes, unit, from, tag),
+            Ok(bytes) => self.recv_bytes("recv_view", bytes, elements, from, tag),
+            Err(mut bytes) => self.recv_bytes("recv_view", &mut bytes, elements, from, tag),
         }
     }
 }

@@ -178,14 +178,14 @@ fn ranks_that_leave_do_not_wait_for_messages_to_each_other_or_themselves() {
 fn an_initialization_that_meets_its_receive_makes_room_for_an_envelope() {
     let config = Config { unexpected_max: 0, envelopes_max: 96, ..keeping() };
     let mut engines = pair(&config);
-    let half = engines[0].psend_init(Time::ZERO, WorldRank(1), 1, 7, 8, 2).unwrap();
+    let half = engines[0].psend_init(Time::ZERO, WorldRank(1), 1, 7, 8, 2, Signature::BYTES).unwrap();
     settle(&mut engines);
     for tag in 0..2 {
         assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, tag, b"message", NEVER), Ok(Sent::Copied));
     }
     settle(&mut engines);
     assert_eq!(engines[1].usage().envelopes, 2 * 96);
-    let other = engines[1].precv_init(Time::ZERO, WorldRank(0), 1, 7, 8).unwrap();
+    let other = engines[1].precv_init(Time::ZERO, WorldRank(0), 1, 7, 8, None).unwrap();
     settle(&mut engines);
     assert_eq!(receive(&mut engines, 1, 7), b"message", "the first message is within the budget now");
     assert_eq!(receive(&mut engines, 0, 7), b"message");

@@ -132,7 +132,7 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
 fn two_synchronous_messages_of_one_name_end_their_sender_and_leave_the_first() {
     let (mut receiver, expected) = acquainted(&Config::default());
     for number in 0..2 {
-        let sync = [Synchronous::new(0, 77, Unmatched::Waits).as_bytes(), b"message!"].concat();
+        let sync = [synchronous(Unmatched::Waits).as_bytes(), b"message!"].concat();
         arrive(&mut receiver, &packet(Protocol::P2p, kind::SYNC, expected + number, &sync));
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
@@ -142,11 +142,18 @@ fn two_synchronous_messages_of_one_name_end_their_sender_and_leave_the_first() {
     assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
 }
 
+/// Returns the beginning of a message of a synchronous send.
+fn synchronous(unmatched: Unmatched) -> Synchronous {
+    Synchronous::new(0, 77, Some(unmatched), Signature::BYTES)
+}
+
 #[test]
 fn malformed_synchronous_messages_end_their_sender() {
-    for body in
-        [Synchronous::new(0, 77, Unmatched::Confirm).as_bytes(), &[&[0; 16][..], &[3; 8]].concat(), &[0; 23]]
-    {
+    let confirmed = synchronous(Unmatched::Confirm);
+    let dropped = Synchronous { is_silent: 1, ..synchronous(Unmatched::Drop) };
+    let unknown = Synchronous { is_silent: 2, ..synchronous(Unmatched::Waits) };
+    let all = [confirmed.as_bytes(), dropped.as_bytes(), unknown.as_bytes(), &[3; 24], &[0; 23]];
+    for body in all {
         let (mut receiver, expected) = acquainted(&Config::default());
         arrive(&mut receiver, &packet(Protocol::P2p, kind::SYNC, expected, body));
         let failure = peer_state(&receiver, WorldRank(0)).failure();
