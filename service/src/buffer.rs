@@ -8,8 +8,8 @@ use samite_fabric::layout::Signature;
 use crate::signature::{signature_at_run_time, signature_of};
 use crate::{Element, Error, Status};
 
-/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of one in a layout
-/// ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
+/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of such a buffer
+/// in a layout ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
 ///
 /// The elements of an `Arc` are not copied. So one slice can be sent to several ranks at the same time, and the program
 /// can read it while they are sent.
@@ -36,7 +36,7 @@ use crate::{Element, Error, Status};
 pub trait Buffer: Held {}
 
 /// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity,
-/// `Box<[T]>`, or a part of one in a layout ([`OwnedView`](crate::OwnedView)).
+/// `Box<[T]>`, or a part of such a buffer in a layout ([`OwnedView`](crate::OwnedView)).
 ///
 /// An `Arc` is not a `BufferMut`, because its elements may have other readers:
 ///
@@ -65,7 +65,7 @@ impl AnyBuffer {
 
 /// The implementation of a buffer, hidden from other crates.
 pub trait Held: Sized + Send + 'static {
-    /// Returns the size of one element in bytes, or `None` if only the memory knows it, for [`AnyBuffer`].
+    /// Returns the size of one element in bytes. Returns `None` if the type does not tell it, as for [`AnyBuffer`].
     fn element_bytes() -> Option<usize>;
     fn into_memory(self) -> Memory;
     /// Makes the buffer from memory. Returns the memory unchanged if it was made from another type, or if its bytes are

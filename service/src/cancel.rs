@@ -12,15 +12,17 @@ use samite_os::fork::ForkMark;
 
 use crate::watch::Watch;
 
-/// A handle that ends the operations that use it, from any thread. See [`Comm::with_cancel`](crate::Comm::with_cancel).
+/// A token by which any thread ends the operations that were started with it. See
+/// [`Comm::with_cancel`](crate::Comm::with_cancel).
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<Cancelled>);
 
 #[derive(Debug)]
 struct Cancelled {
     is_cancelled: AtomicBool,
-    /// The runtimes in which a thread may sleep when the cancel is used. After fork(2) a child must not take this lock,
-    /// since a thread that exists only in the parent may have held it.
+    /// The watches on which threads may sleep, one for each runtime, so that [`CancelToken::cancel`] can wake these
+    /// threads. After fork(2) a child must not take this lock, since a thread that exists only in the parent may have
+    /// held it.
     sleepers: Mutex<Vec<Weak<Watch>>>,
     /// The mark by which a child of fork(2) recognizes itself. `None` if the kernel does not support it, and then no
     /// `World` can be made either.
@@ -38,13 +40,13 @@ impl Default for Cancelled {
 }
 
 impl CancelToken {
-    /// Returns a new one.
+    /// Returns a new token.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends all operations that use this cancel: those under way now, and later ones. In a child of fork(2) it ends no
+    /// Ends all operations that were started with this token, and all that will be. In a child of fork(2) it ends no
     /// operation of the parent's.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release);
@@ -55,7 +57,7 @@ impl CancelToken {
         sleepers.iter().filter_map(Weak::upgrade).for_each(|watch| watch.wake());
     }
 
-    /// Returns true if both end the same operations.
+    /// Returns true if both are handles of one token.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -64,7 +66,7 @@ impl CancelToken {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Registers a watch. When this cancel is used, the thread that sleeps on the watch is woken.
+    /// Registers a watch. [`cancel`](Self::cancel) then wakes the thread that sleeps on the watch.
     pub(crate) fn register(&self, watch: &Arc<Watch>) {
         let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);

@@ -45,7 +45,7 @@ use crate::stats::Stats;
 use crate::transport::Transport;
 use crate::world::CONTEXT;
 
-/// A group of ranks that send messages to each other, separate from those of other communicators.
+/// A group of ranks that send messages to each other, separate from the messages of other communicators.
 ///
 /// Ranks count from 0. A tag is any 64-bit number. A `Comm` can be cloned, and several threads can use it at once.
 ///
@@ -72,14 +72,16 @@ use crate::world::CONTEXT;
 #[derive(Clone)]
 pub struct Comm {
     pub(crate) runtime: Arc<Runtime<Transport>>,
-    /// The members and contexts of a communicator that was created by its members; `None` for the world's.
+    /// The members and contexts of a communicator that was created by its members; `None` for the communicator of all
+    /// ranks.
     pub(crate) derived: Option<Arc<Derived>>,
     pub(crate) context: u32,
     pub(crate) sends: Sends,
     /// True if receives check the lengths or the types of their messages.
     pub(crate) checks_receives: bool,
     pub(crate) bounds: Bounds,
-    /// The state that few handles have, in an allocation of its own.
+    /// The error handler, and the buffer of buffered sends. They are in an allocation of their own, because few handles
+    /// have any.
     pub(crate) extras: Option<Arc<Extras>>,
 }
 
@@ -97,7 +99,8 @@ impl Comm {
         self.derived.as_ref().map_or(Rank(self.runtime.rank.0), |derived| derived.rank)
     }
 
-    /// Returns the number of ranks; of an intercommunicator, of those in this rank's group.
+    /// Returns the number of ranks in this communicator. For an intercommunicator it is the number of ranks in this
+    /// rank's group.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.derived.as_ref().map_or(self.runtime.size, |derived| derived.own().len())
@@ -117,15 +120,15 @@ impl Comm {
         Group(self.members())
     }
 
-    /// Returns the same communicator on another lane: a handle whose messages go through a port, a lock and an order of
-    /// messages of their own. Threads that use a lane each do not wait for each other, and their messages do not
-    /// overtake or match each other's: only receives on the same lane of the destination match.
+    /// Returns the same communicator on another lane: a handle whose messages go through a port and a lock of their
+    /// own. Threads that each use their own lane do not wait for each other. A message on a lane matches only receives
+    /// on the same lane of its destination, and its order is that of its lane alone.
     ///
     /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more;
-    /// all ranks have the same number. A call makes progress in its own lane only. So a rank that leaves may wait, at
-    /// most for the parameter `linger_us`, for a rank whose threads call only other lanes. All ranks create
-    /// communicators in the same order, over all lanes together. A new communicator has all lanes too, and its handle
-    /// is that of the lane in which the creation was called.
+    /// all ranks have the same number of lanes. A call makes progress only in the lane of its handle. So a rank that
+    /// leaves may wait for a rank whose threads make calls only on other lanes, at most for the time of the parameter
+    /// `linger_us`. All ranks create communicators in the same order, over all lanes together. A new communicator has
+    /// all lanes too; the handle that its creation returns is on the lane of the handle that created it.
     ///
     /// The concept resembles the endpoints that were proposed for MPI, and the virtual communication interfaces of MPICH.
     ///
@@ -166,7 +169,7 @@ impl Comm {
     /// left, or no message was exchanged with it.
     ///
     /// Operations under way with an incarnation that failed end with [`Error::PeerFailed`]. Once the next incarnation
-    /// is known, new operations address that one. The next incarnation does not have the state of the failed one, so
+    /// is known, new operations address the next incarnation. It does not have the state of the failed incarnation, so
     /// compare incarnations if your protocol depends on that state.
     ///
     /// # Errors
@@ -191,8 +194,8 @@ impl Comm {
         restarted.map_err(|error| self.handle_world_error("wait_for_restart", error))
     }
 
-    /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… `None` before the first
-    /// message to it or from it, and after the [`World`](crate::World) was dropped.
+    /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… Returns `None` before the
+    /// first message to that rank or from it, and after the [`World`](crate::World) was dropped.
     #[must_use]
     pub fn transport(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
@@ -201,8 +204,8 @@ impl Comm {
     }
 
     /// Explains in words the choice of the transport to `rank`: names the transport, and the obstacles to better
-    /// transports. `None` before the first message to that rank or from it, and after the [`World`](crate::World) was
-    /// dropped.
+    /// transports. Returns `None` before the first message to that rank or from it, and after the
+    /// [`World`](crate::World) was dropped.
     #[must_use]
     pub fn explain(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
@@ -212,9 +215,9 @@ impl Comm {
         })
     }
 
-    /// Returns the counts of messages of this handle's [lane](Self::lane) since the process started, over all
-    /// communicators and by ranks of the job, and the lane's present state. After the [`World`](crate::World) was
-    /// dropped: the last values.
+    /// Returns statistics of this handle's [lane](Self::lane): counts of messages since the process started, and the
+    /// lane's present state. The counts are over all communicators, and are kept for each rank of the job. After the
+    /// [`World`](crate::World) was dropped, this returns the latest values.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -236,7 +239,7 @@ impl Comm {
     ///
     /// A receive that times out while the bytes of its message arrive ([`Awaited::Bytes`](crate::Awaited::Bytes)) has
     /// consumed the message, which is lost; the send may have ended without an error. To look for messages with a short
-    /// time-out, use [`claim`](Self::claim) or [`probe`](Self::probe), and receive with a longer one.
+    /// time-out, use [`claim`](Self::claim) or [`probe`](Self::probe), and receive with a longer time-out.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -251,12 +254,13 @@ impl Comm {
         Self { bounds: Bounds { timeout: Some(timeout), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// Returns the same communicator with a cancel: operations on it end with [`Error::Cancelled`] when `cancel` is
-    /// used.
+    /// Returns the same communicator with a cancel token: operations on it end with [`Error::Cancelled`] when the
+    /// program calls [`CancelToken::cancel`] on `cancel`.
     ///
-    /// A send ends at once and its data is free, whatever its receiver does; the error says if the message may have
-    /// arrived. If the network itself reads the data of an owned send, the send waits for its receiver's answer. A
-    /// receive that has matched its message runs to its end; [`with_timeout`](Self::with_timeout) bounds it.
+    /// A cancelled send ends at once, in any state of its receiver, and its data can be used again; the error says if
+    /// the message may have arrived. There is one exception: if the network itself reads the buffer that a send owns,
+    /// the cancelled send waits for its receiver's answer. A receive that has matched its message runs to its end;
+    /// [`with_timeout`](Self::with_timeout) bounds it.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -281,13 +285,13 @@ impl Comm {
     /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way, received,
     /// or in the outbox.
     ///
-    /// A send whose message cannot be sent at once waits, because the parameter `outbox_max` is 0 by default. If it is
-    /// larger, such a message of at most `eager_max` bytes is copied to an outbox of that many bytes, and the send
-    /// returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call, or while this rank leaves. It
-    /// is lost if this rank is stopped or killed before that, if the receiver has not taken it within the parameter
-    /// `linger_us` when this rank leaves, or if the receiver fails: [`Stats::lost`] counts it, and later operations with
-    /// the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and
-    /// sends in a [`Scope`].
+    /// By default a send whose message cannot be sent at once waits, because the parameter `outbox_max` is 0. If the
+    /// parameter is larger, such a message of at most `eager_max` bytes is copied to an outbox of `outbox_max` bytes,
+    /// and the send returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call, or while this
+    /// rank leaves. It is lost if this rank is stopped or killed before that, if the receiver has not taken it within
+    /// the parameter `linger_us` when this rank leaves, or if the receiver fails: [`Stats::lost`] counts it, and later
+    /// operations with the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and sends
+    /// in a [`Scope`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
@@ -357,7 +361,7 @@ impl Comm {
         self.recv_bytes("recv", buffer.as_mut_bytes(), Of::<T>::new(), from.into(), tag.into())
     }
 
-    /// Receives elements into memory for them.
+    /// Receives a message of elements into `buffer`, for the public call of the name `call`.
     #[inline(always)]
     pub(crate) fn recv_bytes(
         &self,
@@ -420,8 +424,8 @@ impl Comm {
     /// Receives the first message that matches, of any length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv), without [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory for its
-    /// length. The message is consumed then.
+    /// As [`recv`](Self::recv), without [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory for a message
+    /// of its length. In that case the message is consumed.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -459,11 +463,11 @@ impl Comm {
         receive(&mut message)
     }
 
-    /// Sends and receives at the same time, so that neither waits for the other: two ranks may call it
-    /// towards each other. If one half fails, the other is cancelled.
+    /// Sends and receives at the same time, so that neither operation waits for the other: two ranks may call this to
+    /// exchange messages with each other. If one of the two operations fails, the other is cancelled.
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`recv`](Self::recv), of the half that failed first.
+    /// As [`send`](Self::send) and [`recv`](Self::recv): the error of the operation that failed first.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -539,11 +543,11 @@ impl Comm {
     }
 
     /// Starts to send `data` and to receive into the elements of `buffer`, as one operation (`MPI_Isendrecv`; MPI 4.1,
-    /// section 3.11). If one half fails, the other is cancelled.
+    /// section 3.11). If the send or the receive fails, the other is cancelled.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], and the errors of [`irecv`](Self::irecv); returns both buffers. If the receive starts and
-    /// the send does not, this call succeeds, and [`Exchange::wait`] returns the send's error.
+    /// [`Error::InvalidRank`], and the errors of [`irecv`](Self::irecv); returns both buffers. If the receive starts
+    /// and the send does not, this call succeeds, and [`Exchange::wait`] returns the send's error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -759,7 +763,8 @@ impl Comm {
         if is_reported { result } else { self.handle_result("scope", result) }
     }
 
-    /// Runs `body` with a scope of this handle, or of another one of this communicator.
+    /// Runs `body` with a scope whose operations start on `handle`: a clone of this handle, or one without its error
+    /// handler.
     fn run_scope<'env, R>(
         &self,
         handle: Self,
@@ -769,8 +774,8 @@ impl Comm {
         let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
         drop(scope);
         result.map_err(|error| match error {
-            // A failure without a report comes from an operation that could not start, so its cause was not asked for
-            // yet.
+            // An operation that could not start returns this error without a report. For other operations the launcher
+            // was already asked for the cause of the failure; for this operation it is asked here.
             Error::PeerFailed { report: None, .. } => {
                 self.local_error(self.runtime.explain(error, &self.bounds))
             }
@@ -778,7 +783,7 @@ impl Comm {
         })
     }
 
-    /// Waits until a message that matches has arrived, and returns its status. The message stays.
+    /// Waits until a message that matches has arrived, and returns its status. The message is not received.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`],
@@ -803,7 +808,7 @@ impl Comm {
         self.handle_result("probe", found)
     }
 
-    /// Returns the status of the first message that matches and has arrived, if any. The message stays.
+    /// Returns the status of the first message that matches and has arrived, if any. The message is not received.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`].
@@ -872,7 +877,7 @@ impl Comm {
     }
 
     /// Returns the future of a claimed message: [`claim`](Self::claim) for asynchronous programs. No message is claimed
-    /// before the future returns it, so dropping it loses none.
+    /// before the future returns it, so dropping the future loses no message.
     ///
     /// ```
     /// # async fn example(comm: &samite::Comm) -> Result<(), samite::Error> {
@@ -892,7 +897,7 @@ impl Comm {
         if rank.0 < size { Ok(()) } else { Err(Error::InvalidRank { rank, size }) }
     }
 
-    /// Returns the messages that a receive accepts; `None` if its source is absent.
+    /// Returns the pattern of the messages that a receive accepts; `None` if its source is absent.
     #[inline(always)]
     pub(crate) fn pattern(
         &self,
@@ -906,7 +911,7 @@ impl Comm {
             derived.check_wildcards(call, from, tag)?;
         }
         let source = match from.0 {
-            // The engine takes the number of `Rank::ABSENT` for any source, so this rank must not reach the engine.
+            // In the engine the number of `Rank::ABSENT` means any source, so this rank must not reach the engine.
             Accepted::Rank(rank @ Rank::ABSENT) => {
                 return Err(Error::InvalidRank { rank, size: self.partners() });
             }
@@ -997,7 +1002,7 @@ impl Comm {
         }
     }
 
-    /// Starts an operation that owns its buffer, for the public call of this name.
+    /// Starts an operation that owns its buffer. `call` is the name of the public call that starts it.
     fn begin<B: Buffer>(
         &self,
         call: &'static str,
@@ -1016,7 +1021,7 @@ impl Comm {
         match entered.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
             Ok(id) => Ok(Request::new(self.clone(), id)),
             Err((error, memory)) => {
-                // A handler may call the library.
+                // An error handler may call Samite, so the lock is released first.
                 drop(entered);
                 Err(Failed::new(self.handle_world_error(call, error.public()), Some(memory)))
             }
@@ -1069,7 +1074,7 @@ impl std::fmt::Debug for Comm {
 pub struct Message {
     pub(crate) comm: Comm,
     status: Status,
-    /// `None` if its source is absent.
+    /// The claim; `None` if the source is absent, so that there is no message.
     claimed: Option<Claimed>,
 }
 
@@ -1078,7 +1083,7 @@ impl Message {
         Self { comm, status, claimed }
     }
 
-    /// Returns its status.
+    /// Returns the status of the message.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
@@ -1119,7 +1124,7 @@ impl Message {
         }
     }
 
-    /// Receives it.
+    /// Receives the message into a new vector of its length.
     ///
     /// # Errors
     /// [`Error::PartialElement`] if the message is not made of whole elements, [`Error::Exhausted`] if there is no
@@ -1136,8 +1141,8 @@ impl Message {
         signature: fn() -> Signature,
     ) -> Result<Done<Vec<T>>, Error> {
         let status = whole(self.status, size_of::<T>())?;
-        // The length is only what the peer has announced. The memory is allocated as zero pages, so pages that no data
-        // reaches take no memory.
+        // The length is only the peer's announcement, which may be false. The memory is allocated as zero pages, and
+        // pages that no data reaches take no memory.
         let buffer =
             T::new_vec_zeroed(status.bytes / size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
                 what: "memory for the length that a message announces",

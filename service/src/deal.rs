@@ -3,12 +3,12 @@
 use rustix::io;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Moves this thread to the core that it gets if lanes are distributed round robin, in the order of their numbers, over
-/// the cores that they may use. The system is free to move it again.
+/// Moves this thread to a core by the number of its lane, counted over the lanes of all ranks: lanes are distributed
+/// round robin over the cores that this thread may use. The system is free to move the thread again.
 ///
 /// Without this, cores are not equally loaded. Of 16 threads on two cores, the scheduler corrects a split of 11 and 5
-/// slowly and one of 9 and 7 never, because both cores are busy all the time. A message waits until the threads before
-/// its receiver have run, so the fuller core delays most messages.
+/// slowly and a split of 9 and 7 never, because both cores are busy all the time. A message waits until the threads
+/// before its receiver have run, so the core with more threads delays most messages.
 pub(crate) fn to_core_of(number: usize) {
     // If the system does not permit the move, the thread stays on its core.
     let _ = deal(number);

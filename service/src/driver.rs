@@ -10,11 +10,11 @@ use crate::watch::Bell;
 use crate::{Comm, Error};
 
 /// A handle by which the program itself, on its executor, makes progress for the futures of a lane. Without it a thread
-/// of the runtime does that. Made by [`Comm::driver`].
+/// of the runtime makes this progress. Made by [`Comm::driver`].
 ///
-/// The descriptor is readable when there is something to do. [`drive`](Self::drive) does that work without blocking,
-/// and wakes the futures that can continue. So a program that waits for the descriptor in its executor, and then
-/// drives, has no other thread:
+/// A `Driver` has a file descriptor ([`AsFd`]), which is readable when there is something to do. [`drive`](Self::drive)
+/// does that work without blocking, and wakes the futures that can continue. So a program that waits for the descriptor
+/// in its executor, and then drives, has no other thread:
 ///
 /// ```
 /// use samite::{Driver, Error};
@@ -44,12 +44,12 @@ use crate::{Comm, Error};
 ///     })
 /// }).into_iter().for_each(Result::unwrap);
 /// ```
-/// smol waits with `Async::new(driver)?.readable().await?`.
+/// With smol, a program waits by `Async::new(driver)?.readable().await?`.
 ///
 /// While a `Driver` exists, no thread is started for futures, and a running one ends. So futures continue only while
 /// the program drives; a task that blocks the executor keeps them waiting. Calls that block, in any thread, do not
 /// depend on the `Driver`: they make progress themselves. When the `Driver` is dropped, a thread takes over for the
-/// futures that still wait. A `Driver` that is forgotten leaves them waiting.
+/// futures that still wait. If the program forgets the `Driver` (`mem::forget`), these futures keep waiting.
 ///
 /// A lane has one `Driver` at a time. Each further lane ([`Comm::lane`]) has a driver of its own: a thread, or a `Driver`
 /// made from a [`Comm`] of that lane.
@@ -64,7 +64,7 @@ impl Comm {
     /// communicators in the lane then depend on the program.
     ///
     /// # Errors
-    /// [`Error::DriverExists`] while another one exists for the lane. [`Error::Exhausted`] at the limit of open files.
+    /// [`Error::DriverExists`] while the lane has another `Driver`. [`Error::Exhausted`] at the limit of open files.
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn driver(&self) -> Result<Driver, Error> {
         let bell = self.handle_result("driver", self.runtime.lend_driver())?;
@@ -80,10 +80,11 @@ impl Driver {
     /// Functions of [`Request::on_end`](crate::Request::on_end) run in this call.
     ///
     /// # Errors
-    /// Errors of the runtime itself: [`Error::Closed`] after the [`World`](crate::World) was dropped, [`Error::Forked`],
-    /// [`Error::Condemned`], [`Error::Transport`]. The futures that wait have been woken and return the error too. After
-    /// the last two, the descriptor becomes readable some milliseconds later, so the program may continue to drive. No
-    /// [`ErrorHandler`](crate::ErrorHandler) is called: the operations report the error.
+    /// Errors of the runtime itself: [`Error::Closed`] after the [`World`](crate::World) was dropped,
+    /// [`Error::Forked`], [`Error::Condemned`], [`Error::Transport`]. The futures that wait have been woken and return
+    /// the error too. After `Condemned` and `Transport`, the descriptor becomes readable some milliseconds later, so
+    /// the program may continue to drive. No [`ErrorHandler`](crate::ErrorHandler) is called: the operations report the
+    /// error.
     pub fn drive(&self) -> Result<(), Error> {
         self.runtime.drive_for_program(&self.bell)
     }

@@ -17,7 +17,7 @@ use crate::value::DecodeError;
 
 /// The reason why an operation did not succeed.
 ///
-/// Its `Debug` text is its message too, so that a `main` that returns it prints the message.
+/// `Debug` prints the same text as `Display`, so that a `main` that returns the error prints its message.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -171,13 +171,14 @@ pub enum Error {
         /// The number of partitions.
         partitions: usize,
     },
-    /// Misuse: one of the partitions is marked as ready in this round, or a [`Part`](crate::Part) of it exists.
+    /// Misuse: one of the partitions is already marked as ready in this round, or a [`Part`](crate::Part) of it exists.
     #[error("one of the partitions {} to {} is marked as ready, or a thread has it: mark each once in a round", range.start, range.end)]
     PartitionTaken {
         /// The named partitions.
         range: Range<usize>,
     },
-    /// Misuse: a partitioned send or receive has begun and not ended, or threads still have partitions of it.
+    /// Misuse: a round of a partitioned send or receive has begun and not ended, or a [`Part`](crate::Part) of it
+    /// exists.
     #[error(
         "the operation is active: wait for its end, and mark or drop its partitions, before its next use"
     )]
@@ -185,7 +186,7 @@ pub enum Error {
     /// Misuse of a layout.
     #[error(transparent)]
     Layout(Box<LayoutError>),
-    /// Misuse: the request was already finished.
+    /// Misuse: the result of the request was already returned.
     #[error(
         "no such request: its result was returned before; call test no more once it has returned a result"
     )]
@@ -202,7 +203,7 @@ pub enum Error {
     /// Misuse: no round of the persistent operation was started.
     #[error("the persistent operation is not active: call start before wait or test")]
     Inactive,
-    /// A peer or a port may still access the buffer of a persistent operation, whose last round failed. The buffer is
+    /// A peer or a port may still access the buffer of a persistent operation, whose latest round failed. The buffer is
     /// freed when no access is possible any more.
     #[error(
         "the last round of the persistent operation failed while the network could access its buffer: give it another \
@@ -409,7 +410,7 @@ pub enum Cause {
     /// sends without pause, and does not take the answers.
     #[error("this side is out of memory for its messages")]
     OutOfMemory,
-    /// The peer's place was taken by a process that was started later.
+    /// A process that was started later has replaced the peer's process.
     #[error("it was restarted")]
     Restarted,
     /// The peer is not in the communicator, because it gave up the creation.
@@ -473,7 +474,7 @@ pub struct Report {
 pub struct OtherTags {
     /// The number of messages.
     pub messages: usize,
-    /// The tag of the first one to arrive.
+    /// The tag of the message that arrived first.
     pub first: u64,
 }
 
@@ -628,7 +629,7 @@ fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
     }
 }
 
-/// Returns the name of a rank: in its communicator, and in the job if that is another one.
+/// Returns the name of a rank: its rank in its communicator, and also its rank in the job if that differs.
 fn named(rank: Rank, world_rank: Rank) -> String {
     match rank == world_rank {
         true => format!("rank {rank}"),

@@ -38,7 +38,7 @@ use crate::{Comm, Error, Message, Status};
 /// # samite::local(2, |world| {
 /// # let comm = world.comm();
 /// let other = samite::Rank(1 - comm.rank().0);
-/// // `block_on` is that of any executor.
+/// Any executor has such a `block_on`.
 /// let received = block_on(async {
 ///     let receive = comm.irecv(vec![0; 1], other, 7)?;
 ///     comm.isend(vec![comm.rank().0], other, 7)?.await?;
@@ -123,12 +123,12 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback
 type Call = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The callbacks that this thread calls after the present one. `None` while it calls none.
+    /// The callbacks that this thread calls after the present callback. `None` while it calls no callback.
     static LATER: RefCell<Option<VecDeque<Call>>> = const { RefCell::new(None) };
 }
 
-/// Calls a callback. If this thread is inside another callback, the call is made after that one ends: nested calls of a
-/// long chain of callbacks, each of which starts a request that has ended already, would overflow the stack.
+/// Calls a callback. If this thread is inside another callback, the call is made after that callback ends: nested calls
+/// of a long chain of callbacks, each of which starts a request that has ended already, would overflow the stack.
 fn in_turn(body: Call) {
     let is_first = LATER.with_borrow_mut(|later| match later {
         Some(later) => {
@@ -181,7 +181,8 @@ impl<B: Buffer> Drop for RequestFuture<B> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct ProbeFuture(Search);
 
-/// The future of a claimed message. Made by [`Comm::claim_async`]. Dropping it before it returns a message claims none.
+/// The future of a claimed message. Made by [`Comm::claim_async`]. If it is dropped before it returns a message, no
+/// message is claimed.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct ClaimFuture(Search);

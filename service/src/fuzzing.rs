@@ -28,7 +28,7 @@ pub fn value(bytes: &[u8]) {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Chain(Option<Box<Chain>>);
 
-    /// Takes no bytes in the message.
+    /// A value of this type takes no bytes in the message.
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Hidden {
         #[serde(skip)]
@@ -39,7 +39,7 @@ pub fn value(bytes: &[u8]) {
         const MAX: usize = 1000;
         if let Ok(value) = crate::value::decode::decode::<T>(bytes, MAX) {
             let encoded = postcard::to_allocvec(&value).expect("it was decoded");
-            // The bytes may have encoded it with superfluous zeros.
+            // The new encoding may be shorter, because the numbers in `bytes` may have superfluous zeros.
             assert!(encoded.len() <= bytes.len());
             let again = crate::value::decode::decode::<T>(&encoded, MAX).expect("it was just encoded");
             assert_eq!(again, value);

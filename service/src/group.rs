@@ -48,7 +48,7 @@ pub enum GroupError {
     /// A stride of 0 has no end.
     #[error("a stride of 0 has no end: the least is 1")]
     ZeroStride,
-    /// [`Rank::ABSENT`] is the peer of no message, and no rank.
+    /// [`Rank::ABSENT`] is not a rank, so no group contains it.
     #[error("`Rank::ABSENT` is not a rank, and is in no group")]
     Absent,
     /// A group has no member with this index.
@@ -65,7 +65,8 @@ impl Group {
     /// The group without members.
     pub const EMPTY: Self = Self(samite_p2p::Group::EMPTY);
 
-    /// Returns the group of `len` ranks from `first` on, or of fewer ranks if the 32-bit numbers end before.
+    /// Returns the group of `len` ranks from `first` on, or of fewer ranks if less than `len` numbers remain before
+    /// [`Rank::ABSENT`].
     #[must_use]
     pub fn range(first: Rank, len: u32) -> Self {
         Self(samite_p2p::Group::range(WorldRank(first.0), len.min(u32::MAX - first.0)))
@@ -154,17 +155,18 @@ impl Group {
         let len = self.len();
         let mut last = 0;
         let included = self.0.include(indices.into_iter().inspect(|&index| last = index)).map_err(public)?;
-        // The search ends at the first index that has no member.
+        // The search ends at the first index that has no member, so `last` is that index.
         included.map(Self).ok_or(GroupError::NoMember { index: last, len })
     }
 
-    /// Returns the members without those that have these indices. Indices without a member have no effect.
+    /// Returns the members whose indices are not among `indices`, in the order of this group. Indices without a member
+    /// have no effect.
     #[must_use]
     pub fn exclude(&self, indices: impl IntoIterator<Item = u32>) -> Self {
         Self(self.0.exclude(indices))
     }
 
-    /// Returns the index in `other` of the member with this index here.
+    /// Returns the index in `other` of the member that has this index in this group; `None` if there is no such member.
     #[must_use]
     pub fn translate(&self, index: u32, other: &Self) -> Option<u32> {
         self.0.translate(index, &other.0)

@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::runtime::Bounds;
 
 /// A value that a program attaches to a communicator, under its type ([`Comm::set_attribute`]; MPI 4.1, section 7.7). A
-/// library keeps there what it needs for each communicator. It is dropped with the last handle of the communicator.
+/// library can keep its own state for each communicator in such a value. The value is dropped with the last handle of
+/// the communicator.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -34,8 +35,9 @@ use crate::runtime::Bounds;
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 pub trait Attribute: Any + Send + Sync + Sized {
-    /// Returns the attribute of a duplicate of the communicator. By default a duplicate has none. [`Comm::dup`] calls
-    /// this at each rank, when the duplicate exists. Other new communicators have no attributes.
+    /// Returns the attribute of a duplicate of the communicator. By default a duplicate has no attribute of this type.
+    /// [`Comm::dup`] calls this at each rank, when the duplicate exists. New communicators that are not duplicates have
+    /// no attributes.
     fn duplicate(&self) -> Inherited<Self> {
         Inherited::Nothing
     }
@@ -141,7 +143,7 @@ impl Comm {
         self.with_attached(|attached| attached.put(TypeId::of::<T>(), None))??.value.downcast().ok()
     }
 
-    /// Attaches to a duplicate of this communicator the attributes that it inherits.
+    /// Attaches to a duplicate of this communicator the attributes that the duplicate inherits.
     pub(super) fn pass_attributes(&self, duplicate: &Self) {
         let all = self.with_attached(|attached| attached.parts().attributes.clone());
         for (key, Value { value, duplicate: of }) in all.into_iter().flatten() {
@@ -151,7 +153,8 @@ impl Comm {
         }
     }
 
-    /// Returns `None` in a child of fork(2), where another thread of the parent may hold the lock forever.
+    /// Calls `act` with the name and attributes of this communicator. Returns `None` in a child of fork(2), where
+    /// another thread of the parent may hold their lock forever.
     fn with_attached<R>(&self, act: impl FnOnce(&Attached) -> R) -> Option<R> {
         if self.runtime.enter(&Bounds::default()).is_none() && matches!(self.runtime.refused(), Error::Forked)
         {

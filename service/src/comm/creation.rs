@@ -11,14 +11,16 @@ use crate::select::Rank;
 use crate::transport::Transport;
 
 impl Comm {
-    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (`MPI_Comm_dup`).
-    /// The duplicate gets the attributes whose [`Attribute::duplicate`](crate::Attribute::duplicate) returns a value.
+    /// Creates a communicator of the same ranks, whose messages are separate from those of this communicator
+    /// (`MPI_Comm_dup`). The duplicate gets the attributes whose [`Attribute::duplicate`](crate::Attribute::duplicate)
+    /// returns a value.
     ///
     /// All ranks of this communicator call `dup`; for an intercommunicator, the ranks of both groups. All ranks must
     /// call `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a
     /// time. The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the
-    /// messages in it that were not received, and those that arrive later. Their senders see them as received.
-    /// A request, a claimed message and a persistent or partitioned operation hold a handle too, until they end.
+    /// messages in it that were not received, and those that arrive later. To their senders such messages count as
+    /// received. A request, a claimed message and a persistent or partitioned operation hold a handle too, until they
+    /// end.
     ///
     /// The members of the new communicator are the processes that create it. If a rank is started again later
     /// ([`incarnation`](Self::incarnation)), its new process is not a member: operations with that rank end with
@@ -28,9 +30,9 @@ impl Comm {
     /// [`Error::PeerFailed`], at all ranks that live, if a rank fails or leaves meanwhile, or gives up the creation
     /// ([`Cause::LeftComm`](crate::Cause::LeftComm)); [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
     /// [`Error::Forked`]. [`Error::Exhausted`] if a rank has as many communicators as it may have: the parameter
-    /// `communicators_max`. If too few are left for all creations that are under way, all of these may fail. If a rank
-    /// fails while the creation ends, the creation may succeed at some ranks and fail at others. Operations in the
-    /// communicator with the ranks at which it failed end with an error.
+    /// `communicators_max`. If more creations are under way than new communicators are permitted, all of these
+    /// creations may fail. If a rank fails while the creation ends, the creation may succeed at some ranks and fail at
+    /// others. Operations in the communicator with the ranks at which the creation failed end with an error.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -55,7 +57,8 @@ impl Comm {
         self.handle_result("dup", self.begin_dup(Hints::NONE).and_then(Creation::finish))
     }
 
-    /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the others.
+    /// Starts to create a communicator as [`dup`](Self::dup) does (`MPI_Comm_idup`), without waiting for the other
+    /// ranks.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of [`dup`](Self::dup).
@@ -105,7 +108,7 @@ impl Comm {
     /// ```
     /// # samite::local(5, |world| {
     /// # let comm = world.comm();
-    /// // The even ranks in descending order, and the odd ones.
+    /// One communicator of the even ranks and one of the odd ranks, each in descending order.
     /// let rank = comm.rank().0;
     /// let half = comm.split(Some(rank % 2), -i64::from(rank))?.expect("it has a colour");
     /// assert_eq!(half.size(), 3 - rank % 2);
@@ -117,7 +120,7 @@ impl Comm {
         self.handle_result("split", self.begin_split(colour, key).and_then(Creation::finish))
     }
 
-    /// Starts to create communicators as [`split`](Self::split) does, without waiting for the others.
+    /// Starts to create communicators as [`split`](Self::split) does, without waiting for the other ranks.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`] returns the other errors of [`split`](Self::split).
@@ -160,7 +163,7 @@ impl Comm {
     }
 
     /// Starts to create the communicator of a group as [`create_from_group`](Self::create_from_group) does, without
-    /// waiting for the others.
+    /// waiting for the other ranks.
     ///
     /// # Errors
     /// [`Error::NeedsOneGroup`], [`Error::NotAMember`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`]
@@ -269,7 +272,7 @@ impl<C> Creation<C> {
         parent.handle_result("Creation::wait", self.finish())
     }
 
-    /// Waits without the error handler.
+    /// Waits for the result, and does not call the error handler.
     pub(super) fn finish(mut self) -> Result<C, Error> {
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let runtime = &self.runtime;
@@ -334,8 +337,8 @@ impl<C> Creation<C> {
         }
     }
 
-    /// Returns the result of the creation. If `explains` is true, it may wait for the launcher's report of why a peer
-    /// failed.
+    /// Returns the result of the creation. If `explains` is true, this call may wait for the launcher's report of why a
+    /// peer failed.
     fn end(&self, end: Result<Option<Agreed>, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
         let parent = &self.parent;
         match end {
@@ -374,7 +377,8 @@ mod tests {
     use crate::Error;
     use crate::world::CONTROL;
 
-    /// A name belongs to two contexts with consecutive numbers, and a later name must exist.
+    /// The two contexts of a communicator have consecutive numbers from an even number on, so names are even. The first
+    /// names belong to the contexts of all ranks, and after the last names there is no later name for another creation.
     #[test]
     fn a_decision_for_contexts_that_do_not_exist_is_refused() {
         for name in [u64::MAX - 3, u64::MAX - 1, u64::MAX, 0, 3] {
@@ -396,7 +400,7 @@ mod tests {
         }
     }
 
-    /// A restarted rank takes part in creations of the world, at any place in the tree.
+    /// A restarted rank takes part in creations of the world, wherever it is in the tree of the agreement.
     #[test]
     fn a_rank_that_knows_no_number_learns_it_from_the_others() {
         for n in [2, 3, 5, 8] {
@@ -408,7 +412,7 @@ mod tests {
                     if comm.rank() == restarted {
                         comm.runtime.act(|engine, _| engine.expect_numbers());
                     }
-                    // The second creation cannot choose numbers before the first one has its own.
+                    // The second creation cannot choose numbers before the first creation has its numbers.
                     let (first, second) = (comm.idup()?, comm.idup()?);
                     second.wait()?;
                     first.wait()?;

@@ -18,7 +18,7 @@ pub(crate) struct Derived {
     runtime: Arc<Runtime<Transport>>,
     /// The possible destinations, as ranks of the job: the members, or the remote group of an intercommunicator.
     pub(super) group: Group,
-    /// This rank's group, if it communicates with a remote group.
+    /// This rank's group in an intercommunicator; `None` in a communicator of one group.
     pub(super) own: Option<Box<Group>>,
     /// This rank in the communicator.
     pub(super) rank: Rank,
@@ -27,7 +27,7 @@ pub(crate) struct Derived {
     context: u32,
     /// This rank's promises.
     pub(super) hints: Hints,
-    /// True if the promise of exact lengths is checked.
+    /// True if the hint [`exact_length`](Hints::exact_length) is checked at each receive.
     pub(super) is_exact: bool,
     /// The name and attributes, allocated when the program first uses them.
     pub(super) attached: OnceLock<Box<Attached>>,
@@ -95,7 +95,8 @@ impl fmt::Debug for Derived {
 }
 
 impl Comm {
-    /// Returns a handle with the bounds and the mode of this one for the communicator with these members.
+    /// Returns a handle with the bounds and the mode of this handle for the communicator with these members, or for the
+    /// communicator of all ranks if `derived` is `None`.
     pub(crate) fn with_members(&self, derived: Option<Arc<Derived>>) -> Self {
         let context = derived.as_ref().map_or(CONTEXT, |derived| derived.context);
         let is_exact = derived.as_ref().is_some_and(|derived| derived.is_exact);
@@ -109,7 +110,7 @@ impl Comm {
         self.runtime.lane(0).unwrap_or_else(|_| Arc::clone(&self.runtime))
     }
 
-    /// Returns the context of the agreements of its members.
+    /// Returns the context in which the members agree on further communicators.
     pub(super) fn control(&self) -> u32 {
         self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1)
     }

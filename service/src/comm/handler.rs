@@ -120,8 +120,8 @@ thread_local! {
 struct Running;
 
 impl Running {
-    /// Calls a function, unless this thread runs one already. Otherwise a function whose own calls fail would recurse
-    /// without end.
+    /// Calls a function, unless this thread runs the function of a handler already. Otherwise a function whose own
+    /// calls fail would recurse without end.
     fn run(function: impl FnOnce()) {
         if !RUNNING.replace(true) {
             let _running = Self;
@@ -169,14 +169,15 @@ impl<S, R> HasError for ExchangeFailed<S, R> {
 
 impl Comm {
     /// Returns the same communicator with a handler for the errors of its calls (`MPI_Comm_set_errhandler`; MPI 4.1,
-    /// section 9.3). In MPI a handler belongs to a communicator, here to a handle: other handles keep theirs.
+    /// section 9.3). In MPI a handler belongs to a communicator, here to a handle: other handles keep their error
+    /// handlers.
     ///
     /// The handler applies to all calls on this handle that return an [`Error`], and to all calls on the objects that
-    /// they return: requests, sets, scopes, persistent and partitioned operations, claimed messages, futures,
+    /// these calls return: requests, sets, scopes, persistent and partitioned operations, claimed messages, futures,
     /// creations. Clones of the handle, its handles on other [lanes](Self::lane), and the communicators that are
     /// created on it have the handler too. An error of a request is reported by the call that returns it, such as a
     /// wait, a test, or the poll of a future. [`Request::on_end`](crate::Request::on_end) reports the error in the
-    /// thread that calls the function, just before that call.
+    /// thread that calls the function, just before the function is called.
     ///
     /// An expired time-out is an error like others. To look for messages with short time-outs, use a handle without a
     /// handler. Two errors call no handler: [`Error::Cancelled`], since a cancelled operation has ended as the program
@@ -225,8 +226,8 @@ impl Comm {
         Self { extras: Some(Arc::new(extras)), ..self.clone() }
     }
 
-    /// Returns the same handle without the handler. A call that consists of several operations starts them on this
-    /// handle, and reports their errors itself.
+    /// Returns the same handle without the error handler. A call that consists of several operations starts them on
+    /// such a handle, and reports their errors itself.
     pub(crate) fn quiet(&self) -> Self {
         match &self.extras {
             None => self.clone(),

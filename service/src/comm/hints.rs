@@ -51,8 +51,9 @@ impl Hints {
     }
 
     /// Adds the promise that each message that this rank receives is as long as the buffer (`mpi_assert_exact_length`).
-    /// Under the check `hints` ([`Settings::set_check`](crate::Settings::set_check)) a receive of a shorter message ends
-    /// with [`Error::NotExact`]. [`Comm::recv_vec`] and [`Message::recv`](crate::Message::recv) keep the promise always.
+    /// Under the check `hints` ([`Settings::set_check`](crate::Settings::set_check)) a receive of a shorter message
+    /// ends with [`Error::NotExact`]. [`Comm::recv_vec`] and [`Message::recv`](crate::Message::recv) always fulfil the
+    /// promise.
     #[must_use]
     pub const fn exact_length(self) -> Self {
         self.and(Self::EXACT_LENGTH)
@@ -66,7 +67,7 @@ impl Hints {
         self.and(Self::OVERTAKING)
     }
 
-    /// Returns true if these include all of `others`.
+    /// Returns true if these hints include all of `others`.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
@@ -111,8 +112,8 @@ impl Comm {
     /// Creates a communicator as [`dup`](Self::dup) does, with hints (`MPI_Comm_dup_with_info`; MPI 4.1, section 7.4.4).
     ///
     /// The hints are promises of this rank; other ranks may give other hints. They apply to all handles of the new
-    /// communicator on this rank. Communicators that are created on it have none, duplicates included. Partitioned
-    /// messages and the creation of communicators have no wildcards, and no hint concerns them.
+    /// communicator on this rank. Communicators that are created on the new communicator have no hints, duplicates
+    /// included. Partitioned messages and the creation of communicators have no wildcards, and no hint applies to them.
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup).
@@ -134,7 +135,7 @@ impl Comm {
         self.handle_result("dup_with", self.begin_dup(hints).and_then(Creation::finish))
     }
 
-    /// Starts to create a communicator as [`dup_with`](Self::dup_with) does, without waiting for the others
+    /// Starts to create a communicator as [`dup_with`](Self::dup_with) does, without waiting for the other ranks
     /// (`MPI_Comm_idup_with_info`).
     ///
     /// # Errors
@@ -173,7 +174,7 @@ impl Comm {
 }
 
 impl Derived {
-    /// Checks a search with a wildcard.
+    /// Checks that the hints permit the wildcards of a receive, probe or claim.
     #[inline]
     pub(super) fn check_wildcards(&self, call: &'static str, from: Source, tag: Tag) -> Result<(), Error> {
         if self.hints == Hints::NONE {
@@ -185,7 +186,7 @@ impl Derived {
         }
     }
 
-    /// Checks the length of a message for a buffer of `room` bytes, if the program asked for that.
+    /// Checks the length of a message for a buffer of `room` bytes, if the program has enabled the check `hints`.
     #[inline(always)]
     pub(crate) fn exact(&self, status: Status, room: usize) -> Result<Status, Error> {
         match self.is_exact && status.bytes != room && status.peer != Rank::ABSENT {

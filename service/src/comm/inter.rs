@@ -1,4 +1,4 @@
-//! Intercommunicators: the ranks of one group send messages to those of another one (MPI 4.1, section 7.6).
+//! Intercommunicators: the ranks of one group send messages to those of another group (MPI 4.1, section 7.6).
 
 use samite_p2p::{Choice, Leader};
 
@@ -9,23 +9,24 @@ use crate::group::Group;
 use crate::select::Rank;
 
 impl Comm {
-    /// Creates an intercommunicator between the ranks of this communicator and those of another one
+    /// Creates an intercommunicator between the ranks of this communicator and those of another communicator
     /// (`MPI_Intercomm_create`). In it, destinations and sources are ranks of the *remote* group, and
     /// [`rank`](Self::rank), [`size`](Self::size) and [`group`](Self::group) are those of this rank's own group.
     ///
     /// All ranks of both communicators call it. `leader` is a rank of this communicator, and all its ranks pass the
-    /// same one. The two leaders communicate in `bridge`, a communicator that contains both of them; `remote_leader` is
-    /// the rank that the leader of the other group has in `bridge`. Only the values that the leaders pass for `bridge`
-    /// and `remote_leader` count; the other ranks may pass any. If several creations go on between the same leaders at
-    /// the same time, the tag says which calls belong together. After a creation that failed, use another tag.
+    /// same leader. The two leaders communicate in `bridge`, a communicator that contains both of them; `remote_leader`
+    /// is the rank that the leader of the other group has in `bridge`. Only the values that the leaders pass for
+    /// `bridge` and `remote_leader` count; the other ranks may pass any values. If several creations between the same
+    /// leaders are under way at the same time, the tag says which calls belong together. After a creation that failed,
+    /// use another tag.
     ///
     /// In each of the two communicators this is one of the creations that all ranks call in the same order (see
     /// [`dup`](Self::dup)). The new communicator has the bounds of this handle.
     ///
     /// # Errors
-    /// Returns the errors of [`dup`](Self::dup), the same at all ranks of both groups that live;
+    /// Returns the errors of [`dup`](Self::dup); all living ranks of both groups return the same error.
     /// [`Error::InBothGroups`], [`Error::NeedsOneGroup`]; [`Error::InvalidRank`] if there is no such leader. If only
-    /// the leader's `remote_leader` is invalid, the others get [`Error::PeerFailed`] with the cause
+    /// the leader's `remote_leader` is invalid, the other ranks get [`Error::PeerFailed`] with the cause
     /// [`Cause::LeftComm`](crate::Cause::LeftComm).
     ///
     /// ```
@@ -59,7 +60,7 @@ impl Comm {
     }
 
     /// Starts to create an intercommunicator as [`create_intercomm`](Self::create_intercomm) does, without waiting for
-    /// the others.
+    /// the other ranks.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::Closed`], [`Error::Forked`]. [`Creation::wait`]
@@ -131,10 +132,10 @@ impl Comm {
         Some(derived.group.len())
     }
 
-    /// Creates a communicator of the ranks of both groups of this intercommunicator (`MPI_Intercomm_merge`). The ranks
-    /// that call it with `high` come behind those that do not, and each group keeps its order. All ranks of a group
-    /// give the same value. If both groups give the same value, the group that contains the lowest rank of the job
-    /// comes first.
+    /// Creates a communicator of the ranks of both groups of this intercommunicator (`MPI_Intercomm_merge`). All ranks
+    /// of a group give the same value of `high`. A group that gives true comes behind a group that gives false, and
+    /// each group keeps its order. If both groups give the same value, the group that contains the lowest rank of the
+    /// job comes first.
     ///
     /// All ranks of both groups call it, under the rules of [`dup`](Self::dup).
     ///
@@ -186,8 +187,9 @@ impl Comm {
         }
     }
 
-    /// Returns the ranks that take part in a creation by all ranks, in an order that is the same at all of them, and
-    /// the choice for a duplicate.
+    /// Returns the ranks that take part when all ranks of this communicator create another communicator, in an order
+    /// that is the same at each of them. Returns also the choice with which this rank takes part in the creation of a
+    /// duplicate.
     pub(super) fn all_ranks(&self) -> (samite_p2p::Group, Choice) {
         let own = self.members();
         let Some(Group(remote)) = self.remote_group() else { return (own.clone(), Choice::Group(own)) };

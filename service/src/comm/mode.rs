@@ -1,4 +1,4 @@
-//! Modes of sends, and the buffers of buffered ones.
+//! Modes of sends, and the buffers of buffered sends.
 
 use std::sync::Arc;
 
@@ -13,25 +13,27 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// A send ends when its data is free: see [`Comm::send`].
+    /// A send ends when its data may be changed again: see [`Comm::send`].
     #[default]
     Standard,
-    /// A send ends when its message has met its receive, also if the message is short (`MPI_Ssend`). A message that is
-    /// claimed meets its receive with [`Message::recv`](crate::Message::recv). A message that its receiver drops with the
-    /// communicator counts as received.
+    /// A send ends when its message has been matched by a receive, also if the message is short (`MPI_Ssend`). A
+    /// claimed message counts as matched when [`Message::recv`](crate::Message::recv) or
+    /// [`Message::irecv`](crate::Message::irecv) is called. A message that its receiver drops with the communicator
+    /// counts as received.
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer. It is sent by a
     /// later call on the same [lane](Comm::lane), or while this rank leaves, if its receiver takes it within the
-    /// parameter `linger_us`. The send ends with [`Error::Exhausted`] if the buffer has no room. The buffer is the one
-    /// of [`Comm::with_buffer`]; handles without one share the buffer of their lane, which has `buffer_max` bytes, 64
-    /// MiB by default. A copied message is lost under the same conditions as one in the outbox of [`Comm::send`]. While
-    /// the receiver has no room for a copied message, later messages to that rank wait behind it, and a standard send
-    /// ends with [`Error::TimedOut`] if it has a time-out.
+    /// parameter `linger_us`. The send ends with [`Error::Exhausted`] if the buffer has no room.
+    ///
+    /// The buffer is the one of [`Comm::with_buffer`]. Handles without such a buffer share the buffer of their lane,
+    /// which has `buffer_max` bytes, 64 MiB by default. A copied message is lost under the same conditions as a message
+    /// in the outbox of [`Comm::send`]. While the receiver has no room for a copied message, later messages to that
+    /// rank wait behind it, and a standard send ends with [`Error::TimedOut`] if it has a time-out.
     Buffered,
-    /// The program promises that the receive was posted before (`MPI_Rsend`). By default the promise is not checked,
-    /// and the send is a standard one. Under the check `modes` ([`Settings::set_check`](crate::Settings::set_check))
-    /// the send waits for the receiver's answer: if no receive was posted, the message is dropped, and the send ends
-    /// with [`Error::NotPosted`].
+    /// The program promises that a matching receive was posted before the send (`MPI_Rsend`). By default the promise is
+    /// not checked, and the send is a standard one. Under the check `modes`
+    /// ([`Settings::set_check`](crate::Settings::set_check)) the send waits for the receiver's answer: if no receive
+    /// was posted, the message is dropped, and the send ends with [`Error::NotPosted`].
     Ready,
 }
 
@@ -81,8 +83,8 @@ impl Comm {
     /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends (`MPI_Comm_attach_buffer`):
     /// see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more. Clones of the handle share
     /// the buffer. A handle that [`lane`](Self::lane) makes from this one has a buffer of its own, of the same size.
-    /// Memory is allocated for each message and not in advance. The buffer ends with its last handle, but the messages
-    /// in it are still sent.
+    /// Memory is allocated for each message and not in advance. When the last handle with the buffer is dropped, the
+    /// messages in it are still sent.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -196,7 +198,7 @@ impl Comm {
         }
     }
 
-    /// Returns the buffer that this handle was given.
+    /// Returns the buffer that [`with_buffer`](Self::with_buffer) gave to this handle.
     pub(super) fn buffer(&self) -> Option<&Arc<SendBuffer>> {
         self.extras.as_ref()?.buffer.as_ref()
     }

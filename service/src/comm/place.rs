@@ -46,7 +46,7 @@ impl Comm {
 
     fn split_by_locality(&self, locality: Locality, key: i64) -> Result<Option<Self>, Error> {
         self.check_one_group()?;
-        // A rank that does not know its host takes part without a colour, so that the others do not wait for it.
+        // A rank that does not know its host takes part without a colour, so that the other ranks do not wait for it.
         let host = host();
         let choice = Choice::Colour(host, key);
         let here = self.begin_creation(self.members(), None, choice, |comm, made| Ok(comm.derive(made)))?;
@@ -66,7 +66,7 @@ impl Comm {
     }
 }
 
-/// Returns the number of this host: half of the random number that its kernel has chosen at boot.
+/// Returns a number for this host: eight bytes of the random id that its kernel has chosen at boot.
 fn host() -> Option<u64> {
     let place = process::Place::current().ok()?;
     let low = u64::from_ne_bytes(*place.boot.last_chunk()?);
@@ -116,7 +116,7 @@ mod tests {
         let allowed = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
         let sizes = crate::local(4, |world| {
-            // Each rank is a thread. The last is not bound by this test.
+            // Each rank is a thread. This test does not bind the last rank's thread.
             if world.comm().rank() != 3 {
                 let mut one = CpuSet::new();
                 one.set(cpu);
