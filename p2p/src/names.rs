@@ -9,16 +9,17 @@
 //! ```text
 //!  a rank that has closed names       a member
 //!  INQUIRE from, until ─────────────▶
-//!              ◀─────────── CONFIRM   from, until, used: it sends nothing in the names before `used`
+//!              ◀─────────── CONFIRM   from, until, used: it sends nothing under the names before `used`
 //! ```
 //!
 //! Packets arrive in order, so every message that the member has sent in the closed contexts arrives before its
-//! CONFIRM. No answer is needed from a member that has ended. A member answers at once: if it still has contexts open,
-//! `used` names the first of them, and the rank asks again later.
+//! CONFIRM. No answer is needed from a member that has ended. A member answers at once. If it still has some of the
+//! contexts open, or sends in them that are under way, `used` is the first of their names, and the rank asks again
+//! later.
 //!
-//! The same numbers come again after 2^31 communicators. A rank asks its members only when three quarters of these have
-//! been created, so most programs never ask. Until then the closed names are kept as a few ranges. Each range has one
-//! group, which contains the members of all its contexts.
+//! The same numbers come again after 2^31 communicators. A rank asks the members of its closed contexts only when three
+//! quarters of these communicators have been created, so most programs never ask. Until then the closed names are kept
+//! as a few ranges. Each range has one group, which contains the members of all its contexts.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,9 +30,9 @@ use samite_fabric::link::{Group, WorldRank};
 pub(crate) struct Closed {
     /// The number of different context numbers that packets can carry.
     space: u64,
-    /// Ranges of names. New ranges, and ranges about which members were already asked, come last.
+    /// Ranges of names. New ranges, and ranges about which members have already been asked, come last.
     ranges: VecDeque<Range>,
-    /// The question that is under way, about one range.
+    /// The question that is put to the members at present, about one range.
     inquiry: Option<Inquiry>,
     /// The number of ranges at the front of `ranges` about which members are still to be asked.
     to_ask: usize,
@@ -49,11 +50,11 @@ struct Range {
 #[derive(Debug)]
 struct Inquiry {
     range: Range,
-    /// The index of the next member to be asked.
+    /// The index in `range.members` of the next member to be asked.
     next: u32,
     /// The members that were asked and have not answered.
     awaited: BTreeSet<WorldRank>,
-    /// The first name that is still in use, according to the answers so far.
+    /// The first name of the range that is still in use, according to the answers so far; `range.until` if none is.
     used: u64,
 }
 
@@ -90,8 +91,8 @@ impl Closed {
         self.all().any(|range| range.name(number, self.space).is_some())
     }
 
-    /// Returns the next name whose number lies behind the closed range that contains the number of `name`. Returns
-    /// `None` if no closed range contains it.
+    /// Returns the first name after `name` whose number is not in the closed range that contains the number of `name`.
+    /// Returns `None` if no closed range contains that number.
     pub(crate) fn behind(&self, name: u64) -> Option<u64> {
         let number = self.number(name);
         let rest = |range: &Range| Some(range.until - range.name(number, self.space)?);
@@ -135,7 +136,8 @@ impl Closed {
     }
 
     /// Selects the ranges about which members are to be asked: the ranges whose numbers will be needed soon, or all
-    /// ranges if no number is free. `free` is the next name whose number is free.
+    /// ranges if no number is free. `free` is the next name whose number is free. Does nothing while members are still
+    /// to be asked about the ranges of the previous selection, or have not answered.
     pub(crate) fn ask(&mut self, free: Option<u64>) {
         if self.to_ask == 0 && self.inquiry.is_none() {
             let soon = free.map_or(u64::MAX, |free| free + self.space / 4);
@@ -147,7 +149,8 @@ impl Closed {
         }
     }
 
-    /// Returns the next member to be asked, with the range of names.
+    /// Returns the next member to be asked, with the range of names. Returns `None` if there is none, or if
+    /// [`ASKED_MAX`] members have not answered yet.
     pub(crate) fn next_question(&mut self) -> Option<(WorldRank, u64, u64)> {
         if self.inquiry.is_none() {
             self.to_ask = self.to_ask.checked_sub(1)?;
@@ -162,8 +165,8 @@ impl Closed {
         Some((rank, inquiry.range.from, inquiry.range.until))
     }
 
-    /// Takes a member's answer about a range: the first name that the member still uses. Returns true if the question
-    /// was asked.
+    /// Takes a member's answer about a range: `used` is the first name that the member still uses. Returns false if no
+    /// answer of this member about this range is awaited.
     pub(crate) fn answer(&mut self, rank: WorldRank, from: u64, until: u64, used: u64) -> bool {
         let Some(inquiry) = &mut self.inquiry else { return false };
         let is_asked = (inquiry.range.from, inquiry.range.until) == (from, until);
@@ -183,7 +186,7 @@ impl Closed {
         }
     }
 
-    /// If all members have answered, frees the numbers of the names before the first one that is in use.
+    /// If all members have answered, frees the numbers of the names before the first name that is in use.
     fn end_inquiry(&mut self) {
         let is_over =
             |inquiry: &mut Inquiry| inquiry.awaited.is_empty() && inquiry.next == inquiry.range.members.len();
@@ -205,13 +208,13 @@ impl Closed {
 }
 
 impl Range {
-    /// Returns the name in this range whose number is `number`.
+    /// Returns the name in this range whose number is `number`, or `None` if there is none.
     fn name(&self, number: u32, space: u64) -> Option<u64> {
         name_in(self.from, self.until, number, space)
     }
 }
 
-/// Returns the first name from `from` on and before `until` whose low bits are `number`.
+/// Returns the first name from `from` on and before `until` whose low bits are `number`, or `None` if there is none.
 pub(crate) fn name_in(from: u64, until: u64, number: u32, space: u64) -> Option<u64> {
     let distance = u64::from(number).wrapping_sub(from % space) % space;
     Some(from + distance).filter(|name| *name < until)

@@ -1,7 +1,7 @@
 //! A table of values by number, for numbers that are mostly consecutive.
 //!
-//! A number costs little more than its value, whether its neighbours are in use or not, and the table grows without
-//! copying all values: there may be millions of them.
+//! An entry takes little more memory than its value, even if the neighbouring numbers are not in use. The table grows
+//! without copying all values, of which there may be millions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 /// A map from numbers to values.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
-    /// Never empty ones, by the number's upper bits.
+    /// The pages that contain values, by the upper bits of their numbers.
     pages: BTreeMap<u32, Page<T>>,
     len: usize,
 }
@@ -17,9 +17,9 @@ pub(crate) struct Pages<T> {
 /// The values of [`NUMBERS`] consecutive numbers.
 #[derive(Debug)]
 struct Page<T> {
-    /// A bit for each number in use.
+    /// A bit for each number, which is set if the number is in use.
     used: u64,
-    /// Their values, in ascending order of numbers.
+    /// The values of the numbers in use, in ascending order of numbers.
     values: Vec<T>,
 }
 
@@ -64,7 +64,7 @@ impl<T> Pages<T> {
         let page = self.pages.get_mut(&(number / NUMBERS))?;
         let value = page.values.remove(page.place(number).ok()?);
         page.used &= !(1 << (number % NUMBERS));
-        // Half of the room stays free, so that alternating insertions and removals allocate nothing.
+        // Afterwards half of the room is free, so that alternating insertions and removals allocate nothing.
         if page.values.len() <= page.values.capacity() / 4 {
             page.values.shrink_to(2 * page.values.len());
         }
@@ -96,11 +96,12 @@ impl<T> Pages<T> {
 
 impl<T> Page<T> {
     fn new() -> Self {
-        // A vector's first allocation has room for 4 values, but a page may never have more than one.
+        // By default a vector's first allocation has room for 4 values, but a page may never have more than one.
         Self { used: 0, values: Vec::with_capacity(1) }
     }
 
-    /// Returns the place of a number's value; as an error, the place to insert it.
+    /// Returns the index of a number's value in `values`. If the number is not in use, returns as an error the index at
+    /// which its value must be inserted.
     fn place(&self, number: u32) -> Result<usize, usize> {
         let bit = 1 << (number % NUMBERS);
         let place = (self.used & (bit - 1)).count_ones() as usize;
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Consecutive numbers need no room beside their values, and single ones one allocation.
+    /// Consecutive numbers need room for their values only, and a number alone in its page needs room for one value.
     #[test]
     fn room_is_that_of_the_values() {
         let room =

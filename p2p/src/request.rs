@@ -30,10 +30,10 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// True if the caller has collected the result or does not want it.
     pub(crate) collected: bool,
-    /// Tells if the request's memory is a copy, and if the caller still waits for the send.
+    /// States if the request's memory is a copy, and if the caller still waits for the send.
     pub(crate) copied: Copied,
-    /// For a send that ends with its match (a synchronous or ready one): what the receiver does with the message if no
-    /// receive for it is posted.
+    /// For a synchronous or ready send, which ends with the match: what the receiver does with the message if no
+    /// receive for it is posted. `None` for all other operations.
     pub(crate) answered: Option<Unmatched>,
     /// See [`Engine::watch`](crate::Engine::watch).
     pub(crate) watch: Watch,
@@ -57,7 +57,8 @@ impl Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partner {
     Rank(WorldRank),
-    /// Any rank, for a receive that has not matched. Failures before the one with number `told` need no report.
+    /// Any rank, for a receive that has not matched. The receive need not report the first `told` failures of
+    /// [`Failures`](crate::failures::Failures).
     Any {
         told: u32,
     },
@@ -68,17 +69,19 @@ pub(crate) enum Partner {
 pub(crate) enum State {
     /// A send awaits its turn in the peer's queue.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// A send whose envelope was sent awaits the receiver's next packet: FIN, if the receiver gets or reads the bytes
-    /// itself, or CTS, if it requests them.
+    /// A send whose envelope was sent awaits the receiver's answer. This is CTS, if the receiver requests the bytes,
+    /// and otherwise FIN: when the receiver has matched a SYNC, has got or read the bytes itself, or does not accept
+    /// the message. `revoked` is true once REVOKE was queued.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
-    /// A send awaits room in the port for its next bytes.
+    /// A send whose bytes travel in packets awaits that it can send the next bytes: that the receiver requests them,
+    /// that their buffer is lent, and that the port has room.
     Pushing(Box<Push>),
     /// A receive awaits a message that matches.
     AwaitingMessage(PostedId),
     /// A receive awaits the completion of its gets.
     Pulling(Box<Pull>),
-    /// A receive awaits DATA or STREAM packets. A receive that reads the bytes from exposed memory awaits that its
-    /// buffer is lent.
+    /// A receive awaits DATA or STREAM packets. Or it reads the bytes from exposed memory, and awaits its next turn, in
+    /// which its buffer must be lent.
     AwaitingData(Box<Inflow>),
     /// A round of a partitioned send or receive awaits its partitions. The state of the round is in the half.
     Partitioned { half: PartitionedId, sends: bool },
@@ -107,17 +110,17 @@ pub(crate) struct Pull {
     pub(crate) landing: Option<(Region, Registration)>,
     /// Bytes of one get.
     pub(crate) chunk: usize,
-    /// The number of bytes for which gets were posted, and, in `landed`, the number of bytes that are in the caller's
-    /// buffer or in the request's own memory.
+    /// The number of bytes for which gets were posted.
     pub(crate) posted: usize,
+    /// The number of fetched bytes that are in the caller's buffer or in the request's own memory.
     pub(crate) landed: usize,
     /// The number of gets that have not completed.
     pub(crate) outstanding: usize,
     /// Chunks that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
     /// message, and their length.
     pub(crate) waiting: Vec<(usize, usize)>,
-    /// True if the operation has its result already. Then no more gets are posted. FIN is sent when the outstanding
-    /// gets have completed.
+    /// True if the receive was given up, and so has its result already. Then no more gets are posted, and FIN is sent
+    /// when the outstanding gets have completed.
     pub(crate) abandoned: bool,
 }
 
@@ -127,10 +130,12 @@ pub(crate) struct Inflow {
     /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// The way in which the bytes come. Never `Pull`, which has its own state.
+    /// The transfer mode of the bytes: `Push`, `Stream` or `Read`. A receive by gets is in the state
+    /// [`State::Pulling`] instead.
     pub(crate) mode: TransferMode,
-    /// The number of bytes that were requested (for a stream, all), and, in `received`, the number that has arrived.
+    /// The number of bytes that the sender may send: the bytes that were requested, or for a stream all bytes.
     pub(crate) requested: usize,
+    /// The number of bytes that have arrived or were read.
     pub(crate) received: usize,
 }
 
@@ -144,12 +149,12 @@ pub(crate) enum Buffer {
     Owned(Memory),
     /// The request owns the memory, and it is registered with the port, so that a peer can get the bytes.
     Registered { region: Region, registration: Registration },
-    /// The memory has left the request: it was returned to the caller, or a port keeps the memory, because the port may
-    /// still access it.
+    /// The request has no memory: the memory was returned to the caller, is the target of gets ([`Pull::landing`]), or
+    /// is kept by a port that may still access it; or the operation is a round of a partitioned half.
     Gone,
 }
 
-/// Bytes of a message that wait until their buffer is lent.
+/// Bytes of a message that wait until the buffer of their receive is lent.
 #[derive(Debug)]
 pub(crate) struct Staged {
     /// The offset of the bytes in the message.
@@ -205,9 +210,9 @@ impl Buffer {
     }
 }
 
-/// Panics because a receive without a result has no buffer, which is a bug. A receive keeps its buffer until it has a
-/// result. The only exception, a receive by gets, whose buffer is the target of the gets, does not call this; and only
-/// sends register their buffers.
+/// Panics because a receive without a result has no buffer into which its message can be copied, which is a bug. A
+/// receive keeps its buffer until it has a result, and only sends register their buffers. If the buffer of a receive is
+/// the target of gets, no bytes are copied into it, so this function is not called.
 #[cold]
 pub(crate) fn no_buffer(id: RequestId) -> ! {
     unreachable!("{id:?} receives without a buffer")
@@ -239,7 +244,7 @@ impl Request {
         }
     }
 
-    /// Returns the rank at the other end. `None` for a receive from any source that has not been matched.
+    /// Returns the rank at the other end, or `None` for a receive from any source that has not been matched.
     #[inline]
     pub(crate) fn rank(&self) -> Option<WorldRank> {
         match self.partner {
@@ -248,7 +253,7 @@ impl Request {
         }
     }
 
-    /// Sets a success as the result.
+    /// Sets a success as the result, and the rank and tag of the message as those of the request.
     #[inline]
     pub(crate) fn succeed(&mut self, status: Status) {
         self.partner = Partner::Rank(status.source);

@@ -1,4 +1,4 @@
-//! The packets of this protocol, after the header.
+//! The packets of the protocol of tagged messages: what follows the header in each kind of packet.
 //!
 //! ```text
 //!  sender                                   receiver
@@ -13,13 +13,13 @@
 //!  STREAM offset, bytes ──────────────────▶ … to the end of the message
 //!
 //!  RTS tag, length, key, address ─────────▶ matched
-//!             ◀──────────────── get ─────── in pieces
-//!             ◀──────────────── FIN ─────── the sender's memory is free     where the receiver can get
+//!             ◀──────── get or read ─────── in pieces
+//!             ◀──────────────── FIN ─────── the sender's memory is free     if the receiver can get or read
 //!
 //!  RTS tag, length ───────────────────────▶ matched
 //!             ◀──────── CTS offset, length  a window
 //!  DATA offset, bytes ────────────────────▶ … until the window is used, then the next CTS
-//!             ◀──────────────── FIN ───────                                  where it cannot
+//!             ◀──────────────── FIN ───────                                  if it cannot
 //!
 //!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
 //!             ◀──────────────── FIN(waits) ─
@@ -27,21 +27,25 @@
 //!  SYNC(drop) or RTS(drop) ───────────────▶ dropped unless it is matched
 //!             ◀──────────────── FIN(unposted)                                 ready sends
 //!
-//!  REVOKE ────────────────────────────────▶ withdrawn if unmatched: FIN(withdrawn); else it goes on.
-//!                                           A stream that has begun ends, matched or not: the rest will not come.
+//!  REVOKE ────────────────────────────────▶ an unmatched message is dropped: FIN(withdrawn)
+//!                                           a matched message continues
+//!                                           a stream ends, matched or not: its other bytes will not be sent
+//!
+//!  ABORT ─────────────────────────────────▶ the receive ends: the bytes that a CTS requested will not be sent
 //!
 //!  LEAVE name ────────────────────────────▶ the sender has given up creating the contexts, and does not use them
 //!
 //!  INQUIRE from, until ───────────────────▶ see `names.rs`
 //!             ◀─ CONFIRM from, until, used
 //! ```
-//! The packets PART_… are those of partitioned communication: see `tagged/partitioned.rs`.
+//! The packets PART_… belong to partitioned communication: see `tagged/partitioned.rs`.
 //!
-//! SYNC, RTS and PART_INIT carry the signature of the message's types. It is [`Signature::BYTES`] unless the sender
-//! checks types.
+//! SYNC, RTS and PART_INIT carry the signature of the message's types (see `signatures.rs`). It is
+//! [`Signature::BYTES`] if the sender does not check types.
 //!
-//! A packet that answers another packet names the operation by the number that the operation's owner has given to it.
-//! The number contains a generation, so a packet about an operation that has ended is recognized and ignored.
+//! Each rank gives a number to each of its operations: in this protocol, the sender's or the receiver's *name* for the
+//! operation. It is the field `send` or `recv` of a packet, and a packet that answers another packet contains it. The
+//! number contains a generation, so a packet about an operation that has ended is recognized and ignored.
 
 use samite_fabric::Remote;
 use samite_fabric::layout::Signature;
@@ -87,7 +91,8 @@ pub(crate) struct EagerHead {
 }
 
 impl EagerHead {
-    /// Splits a plain eager packet into its head and the data. `None` if it is another packet, or malformed.
+    /// Splits a [plain](Header::is_plain) eager packet into its head and the data. Returns `None` if the packet is not
+    /// eager, not plain, of another version, or too short for its head.
     #[inline]
     pub(crate) fn split(packet: &[u8]) -> Option<(&Self, &[u8])> {
         let (head, data) = Self::ref_from_prefix(packet).ok()?;
@@ -95,8 +100,8 @@ impl EagerHead {
     }
 }
 
-/// Begins a message whose bytes follow in the same packet: of a send that ends when it is matched (a synchronous or ready
-/// send), or of a standard send with a signature.
+/// Begins a message of a synchronous or ready send, or of a standard send with a signature. The bytes follow in the same
+/// packet. A synchronous or ready send ends when the message is matched.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Synchronous {
@@ -151,8 +156,9 @@ pub(crate) struct Rts {
     pub(crate) len: U64,
     /// The sender's name for the operation.
     pub(crate) send: U64,
-    /// The place of the bytes in the sender's memory, for the modes in which the receiver gets or reads them there.
+    /// The key of the sender's memory, if the receiver is to get or read the bytes there; otherwise 0.
     pub(crate) key: U64,
+    /// The address of the bytes in that memory; 0 if there is no key.
     pub(crate) address: U64,
     pub(crate) mode: u8,
     pub(crate) unmatched: u8,
@@ -165,8 +171,9 @@ pub(crate) enum Unmatched {
     /// The message waits for a receive. If it is an envelope without data and the budget for envelopes is used up, it
     /// is refused.
     Waits,
-    /// The message waits for a receive and is never refused. The receiver confirms it once the budget for envelopes
-    /// allows. Until then the sender sends no other message, so each sender exceeds the budget by one envelope at most.
+    /// The message waits for a receive, and is not refused for lack of budget. The receiver confirms it by FIN(waits)
+    /// once the budget for envelopes has room. Until then the sender sends no other message, so each sender exceeds the
+    /// budget by one envelope at most.
     Confirm,
     /// The message is dropped.
     Drop,
@@ -183,16 +190,16 @@ impl Unmatched {
     }
 }
 
-/// The way in which the bytes of a message travel that started with an [`Rts`].
+/// How the bytes of a message travel whose envelope is an [`Rts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferMode {
     /// The receiver requests the bytes by CTS, and the sender sends them in DATA packets.
     Push,
-    /// The receiver fetches the bytes from this place by gets.
+    /// The receiver fetches the bytes by gets from this place in the sender's memory.
     Pull(Remote),
     /// The bytes follow the envelope at once in STREAM packets, against credit.
     Stream,
-    /// The receiver reads the bytes at this place, in memory that the sender exposes until its send ends.
+    /// The receiver reads the bytes at this place in the sender's memory, which the sender exposes until its send ends.
     Read(Remote),
 }
 
@@ -263,7 +270,7 @@ pub(crate) struct Data {
     pub(crate) offset: U64,
 }
 
-/// The receiver has finished a message that started with an RTS, or matched a message that arrived in a SYNC.
+/// The receiver's report on a message that started with an RTS or a SYNC: see [`Verdict`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fin {
@@ -272,21 +279,23 @@ pub(crate) struct Fin {
     pub(crate) reserved: [u8; 7],
 }
 
-/// The fate of the message, in a [`Fin`].
+/// The fate of a message, in a [`Fin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The receiver has all bytes, or its buffer was too short for them, and its receive has reported that.
+    /// The receiver has matched the message and needs no more bytes: it has them all, it has dropped the message, or
+    /// its receive has ended with an error, because its buffer was too short or the types of the message differ.
     Delivered,
-    /// Withdrawn by the sender before it was matched.
+    /// The receiver has dropped the message before it was matched, because the sender has withdrawn it.
     Withdrawn,
-    /// The message was matched, but the receiver gave up before all bytes had arrived.
+    /// The receiver gave up the message before all its bytes had arrived: its receive has ended with an error, or it
+    /// leaves and will not match the message.
     Abandoned,
-    /// Refused: the receiver's budget for envelopes is used up.
+    /// The receiver has refused the message, because its budget for envelopes or its memory for matching is used up.
     Refused,
     /// The message has no fate yet: it waits for its receive, and the receiver has room, so the sender may send the
     /// next message.
     Waits,
-    /// Dropped, since no receive was posted.
+    /// The receiver has dropped the message of a ready send, since no receive was posted for it.
     Unposted,
 }
 
@@ -308,14 +317,14 @@ impl Fin {
     }
 }
 
-/// The sender withdraws a message, if it has not been matched.
+/// The sender withdraws a message that started with an RTS or a SYNC. Only a stream ends if it has been matched.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Revoke {
     pub(crate) send: U64,
 }
 
-/// The sender gave up before it had sent all the bytes that a CTS requested.
+/// The sender has given up a message before it had sent all the bytes that a CTS requested.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Abort {
@@ -329,8 +338,8 @@ pub(crate) struct Leave {
     pub(crate) name: U64,
 }
 
-/// Asks if the rank that receives this packet may still send messages to the rank that asks, in the contexts with the
-/// names from `from` on and before `until`.
+/// Asks if the rank that receives this packet may still send messages to the rank that asks. The question is about the
+/// contexts with the names from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Inquire {
@@ -338,8 +347,8 @@ pub(crate) struct Inquire {
     pub(crate) until: U64,
 }
 
-/// Answers an [`Inquire`]: the rank that answers sends nothing any more in the contexts with the names from `from` on
-/// and before `used`.
+/// Answers an [`Inquire`] with the same `from` and `until`: the rank that answers sends nothing any more in the
+/// contexts with the names from `from` on and before `used`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Confirm {
@@ -437,7 +446,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns 8 bytes that start with this one and increase.
+    /// Returns 8 bytes: `first`, and the next 7 numbers.
     fn from(first: u8) -> U64 {
         U64::from_bytes(std::array::from_fn(|index| first + u8::try_from(index).unwrap()))
     }
