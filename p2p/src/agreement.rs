@@ -4,21 +4,24 @@
 //! of these ranks, whose root is the first of them:
 //!
 //! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
-//!    on the choices and the largest name. Regular choices of any number of ranks are a few words (see `choices`).
-//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. It cannot if
-//!    another agreement has meanwhile made it use that name or a later one, or if the numbers of the contexts are in
-//!    use there (see [`names`](crate::names)).
+//!    on the choices and the largest name. If the choices are regular, they take a few words for any number of ranks
+//!    (see `choices`).
+//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. A rank cannot
+//!    do so if it has meanwhile used that name or a later one for another agreement, or if the numbers of the contexts
+//!    are in use there (see [`names`](crate::names)).
 //! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them
 //!    and begin again with a later name.
 //!
-//! Two agreements of the same ranks may choose the same name. If one rank opens it for the first agreement, and another
-//! rank for the second, both agreements fail. If both then chose the next name, this could go on for ever. So an
-//! agreement that begins again skips a number of names that differs from agreement to agreement. The agreement with the
-//! later name then succeeds, because a rank refuses only names that are not later than its last one.
+//! Two agreements of the same ranks may choose the same name. If one rank opens its contexts for the first agreement,
+//! and another rank opens them for the second, both agreements must begin again. If both then chose the next name, this
+//! could go on for ever. So an agreement that begins again skips a number of names that differs from agreement to
+//! agreement. The agreement with the later name then succeeds, because a rank refuses only names that are not later
+//! than the last name that it has used.
 //!
-//! An agreement that finds the budget of communicators used up does not begin again, but fails. Two agreements could
-//! each have opened contexts in the last place at one rank, and hinder each other for ever.
+//! An agreement that finds the budget of communicators used up does not begin again, but fails. Otherwise two
+//! agreements could block each other for ever, if each has opened the last contexts that are within the budget at one
+//! rank, and finds none left at another.
 //!
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
@@ -29,16 +32,16 @@
 //! The ranks that have the communicator may begin to create another one from it, in which the ranks that left the
 //! context take no part. So in steps 1 and 2 a rank stops waiting when it learns that any of the ranks has ended for
 //! the context. In steps 3 and 4 it continues to wait: a rank that has ended may have left in good order after it got
-//! the communicator, and all the others still pass on the result.
+//! the communicator, and all the other ranks still pass on the result.
 //!
 //! For an intercommunicator each of the two groups has a tree, whose root is the group's leader. At the end of steps 1
-//! and 3 each leader sends the merged answer of its group to the other leader, in a control context of both, and merges
-//! the answer that it receives with its own. So both leaders come to the same decision. The answer of step 1 contains
-//! the members of the sender's group.
+//! and 3 each leader sends the merged answer of its group to the other leader, in a control context (see below) of
+//! which both are members, and merges the answer that it receives with its own. So both leaders come to the same
+//! decision. The answer of step 1 contains the members of the sender's group.
 //!
 //! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
-//! control context of a communicator, and the tag names the agreement.
+//! *control context* of a communicator, the second of its two contexts, and the tag names the agreement.
 
 mod choices;
 
@@ -63,8 +66,8 @@ pub struct Proposal {
     /// The context of the agreement's messages. Only messages of agreements may use this context.
     pub control: u32,
     /// `None` if all members of the control context take part. Such agreements are numbered, so all members must begin
-    /// them in the same order. If only some members take part, a tag that distinguishes this agreement from others that
-    /// are under way at the same time.
+    /// them in the same order. If only some members take part, this is a tag that distinguishes the agreement from
+    /// other agreements that are under way at the same time.
     pub tag: Option<u32>,
     /// This rank's choice. The choices of all ranks determine the members of the new context.
     pub choice: Choice,
@@ -73,14 +76,14 @@ pub struct Proposal {
 /// A rank's choice of the members of a new context.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// All ranks take part with the same group.
+    /// The members of the new context. All ranks that take part pass the same group.
     Group(Group),
     /// A colour and a key. The ranks of each colour become the members of one communicator, ordered by key. A rank
-    /// without a colour becomes a member of none. `u64::MAX` is not valid as a colour.
+    /// without a colour becomes a member of no communicator. `u64::MAX` is not valid as a colour.
     Colour(Option<u64>, i64),
-    /// A colour and a key as in [`Colour`](Self::Colour), of all ranks of two groups. The ranks of each colour become two
-    /// groups that communicate with each other. If one of the groups has no rank of a colour, the ranks of this colour
-    /// become members of none.
+    /// A colour and a key as in [`Colour`](Self::Colour), of all ranks of two groups. The ranks of each colour become
+    /// two groups that communicate with each other. If one of the groups has no rank of a colour, the ranks of this
+    /// colour become members of no communicator.
     ColourBetween {
         /// This rank's colour.
         colour: Option<u64>,
@@ -111,9 +114,9 @@ pub enum Choice {
 /// The leader of the other group in the creation of an intercommunicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Its rank.
+    /// The leader's rank.
     pub rank: WorldRank,
-    /// A control context of both leaders.
+    /// A control context of which both leaders are members.
     pub control: u32,
     /// A tag that distinguishes this creation from other creations with the same leaders.
     pub tag: u32,
@@ -122,9 +125,9 @@ pub struct Leader {
 /// A context that was created. The context with the next number was opened too, for the agreements of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The name, which the job uses only once.
+    /// The name of the two contexts, which the job uses only once.
     pub name: u64,
-    /// The context: the number on the wire.
+    /// The number of the context on the wire.
     pub context: u32,
     /// The members of both contexts. If there are two groups, only the members of this rank's group.
     pub members: Group,
@@ -235,14 +238,14 @@ struct Agreement {
     step: Step,
     /// The answers that have arrived in this round, merged.
     answer: Answer,
-    /// The choices of the ranks whose answers have arrived, if each rank chooses a colour: this rank and those behind it
-    /// in the tree, or all ranks once its parent has sent them.
+    /// If each rank chooses a colour: the choices of this rank and of the ranks of its subtree whose answers have
+    /// arrived. Once the parent has sent the decision, the choices of all ranks.
     choices: Choices,
     /// The message that is being received.
     incoming: Option<RequestId>,
     /// The reason why this rank has given up, if it has.
     gave_up: Option<Error>,
-    /// At the root: the first name that was chosen in this agreement.
+    /// At the root: the name that was chosen in the first round of this agreement.
     first: Option<u64>,
     /// How often the agreement has begun again.
     repetitions: u32,
@@ -314,12 +317,13 @@ const BY_LEADERS: u64 = 1 << 62;
 const LAST: u64 = u64::MAX - (1 << 34);
 
 /// The number of names among which an agreement chooses when it begins again. With 4, two agreements choose different
-/// names in three of four repetitions. With more, the numbers of contexts are further apart, and a page holds fewer of
-/// them: with 256, each of 3 million communicators took 263 bytes, and with 4 it takes 235.
+/// names in three of four repetitions. With a larger number, the numbers of contexts are further apart, and each of the
+/// [`Pages`](crate::pages::Pages) holds fewer of them: with 256, each of 3 million communicators took 263 bytes, and
+/// with 4 it takes 235.
 const SKIPS: u64 = 4;
 
-/// The longest time by which a deadline is put off while polls deliver events. One poll takes a limited number of
-/// packets, so the awaited message may have arrived in time and be delivered by a later poll.
+/// The longest time in nanoseconds by which a deadline is put off while polls deliver events. One poll takes a limited
+/// number of packets, so the awaited message may have arrived in time, and a later poll delivers it.
 const SLACK_NS: u64 = 1_000_000;
 
 impl<P: Port> Engine<P> {
@@ -595,7 +599,8 @@ impl Agreement {
         self.mine().is_none_or(|mine| mine.colour != NO_COLOUR)
     }
 
-    /// Begins a round with the first name that is free at this rank, or none if it cannot open further contexts.
+    /// Begins a round. `next` is the first name that is free at this rank; if it is `None`, this rank cannot open
+    /// further contexts, and votes [`Vote::Exhausted`].
     fn propose(&mut self, next: Option<u64>) {
         let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
@@ -692,9 +697,9 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns the choices in an answer of the ranks in `of`: none if the ranks choose no colours, or if there will be
-    /// no communicator. Returns `None` if these ranks cannot have sent the answer, or if it contains another choice of
-    /// this rank than the one that it made.
+    /// Returns the choices in an answer of the ranks in `of`. They are empty if the ranks choose no colours, or if
+    /// there will be no communicator. Returns `None` if these ranks cannot have sent the answer, or if the answer
+    /// contains another choice of this rank than the choice that this rank has made.
     fn choices_in(&self, answer: &Answer, of: Range<u32>) -> Option<Choices> {
         let is_possible = match (self.round, answer.vote) {
             (Round::Choosing, Vote::Yes) => {
@@ -802,15 +807,16 @@ impl Agreement {
         }
     }
 
-    /// Returns how many free names this agreement skips when it begins again, at random: below [`SKIPS`], and with few
-    /// numbers of contexts (`space`) below less, so that most of the numbers are tried.
+    /// Returns the number of free names that this agreement skips when it begins again: a random number below
+    /// [`SKIPS`]. If there are few numbers of contexts (`space`), it is less than a sixteenth of them, so that most of
+    /// them are tried.
     fn skipped_names(&self, space: u64) -> u64 {
         let seed = u64::from(self.control).rotate_left(32) ^ self.tag() ^ u64::from(self.repetitions) << 48;
         SplitMix64::new(seed).below(SKIPS.min(space / 16))
     }
 
-    /// At the root: gives the agreement up if the names that were tried extend over all numbers of contexts twice,
-    /// because then hardly any number was free at all ranks.
+    /// At the root: gives the agreement up if the names that were tried so far extend over all numbers of contexts
+    /// twice, because then hardly any number is free at all ranks.
     fn limit<P: Port>(&mut self, engine: &Engine<P>) {
         let first = *self.first.get_or_insert(self.answer.next);
         if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {

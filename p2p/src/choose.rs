@@ -16,7 +16,8 @@ use crate::wire::{Data, Eager, PartData, Synchronous};
 pub(crate) struct Limits {
     /// Longest message in one packet.
     pub(crate) eager_max: usize,
-    /// Longest message in one packet if the send ends with the match (a synchronous or ready send).
+    /// Longest message in one packet if the send ends with the match (a synchronous or ready send), or if the message
+    /// has a signature.
     pub(crate) sync_max: usize,
     /// Longest message that is sent as a stream: its bytes follow its envelope at once.
     pub(crate) stream_max: usize,

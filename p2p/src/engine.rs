@@ -167,8 +167,8 @@ impl<P: Port> Engine<P> {
 
     /// Opens the two contexts with a name for a group of ranks, their members: the context with the name's number, and
     /// the next one, which [`Proposal::control`](crate::Proposal) can name. Returns false if this rank has used the
-    /// name or a later one before, if the numbers are in use, or if the name is odd. The number on the wire is the low
-    /// 32 bits of the name.
+    /// name or a later one before, if the numbers are in use, if this rank has as many contexts open as it may have, or
+    /// if the name is odd. The number on the wire is the low 32 bits of the name.
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other context, operations that name a rank which is
     /// not a member end with [`Error::InvalidRank`], and receives from any source concern the members alone. The
@@ -218,7 +218,8 @@ impl<P: Port> Engine<P> {
         self.end_contexts(now, context, |tagged, link| tagged.leave_contexts(link, context));
     }
 
-    /// Closes two contexts that were opened for a communicator, because no rank has created the communicator.
+    /// Closes two contexts that were opened for a communicator, because no rank has created the communicator. So the
+    /// other members need not be informed.
     #[cold]
     pub fn withdraw_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.withdraw_contexts(link, context));
@@ -275,7 +276,7 @@ impl<P: Port> Engine<P> {
     /// then use [`Engine::isend`], which queues them.
     ///
     /// # Errors
-    /// As [`Engine::send`].
+    /// Returns the errors of [`Engine::send`].
     #[inline(always)]
     pub fn try_send(
         &mut self,
@@ -426,7 +427,7 @@ impl<P: Port> Engine<P> {
     /// is copied there too, and then the returned request has already ended.
     ///
     /// # Errors
-    /// As [`Engine::send`]; returns the memory.
+    /// Returns an error of [`Engine::send`], and the memory.
     pub fn isend(
         &mut self,
         now: Time,
@@ -456,7 +457,7 @@ impl<P: Port> Engine<P> {
     /// Starts to send `memory` as [`Engine::isend`] does, in a mode, or with a signature.
     ///
     /// # Errors
-    /// As [`Engine::send_with`]; returns the memory.
+    /// Returns an error of [`Engine::send_with`], and the memory.
     #[expect(clippy::too_many_arguments, reason = "those of a standard send, and the mode")]
     pub fn isend_with<'a>(
         &mut self,
@@ -683,9 +684,9 @@ impl<P: Port> Engine<P> {
     /// received.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`]. Without a message: [`Error::PeerFailed`] if none will come; from any source
-    /// [`Error::FailurePending`], once for each failure that was not reported to this context, and then
-    /// [`Error::Deserted`] if none will come.
+    /// [`Error::InvalidRank`]. If no message has arrived: with one source, [`Error::PeerFailed`] if none can come; with
+    /// any source, [`Error::FailurePending`] once for each failure that was not reported to this context, and then
+    /// [`Error::Deserted`] if none can come.
     pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
         self.check_source(pattern)?;
         let (out, tagged) = self.inner.parts();
@@ -728,8 +729,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Starts to receive a claimed message: to `memory`, or to a borrowed buffer of `Err(len)` bytes that is
-    /// lent at each poll.
+    /// Starts to receive a claimed message. `into` is the memory, or, as an error, the length of a borrowed buffer that
+    /// is lent at each poll.
     pub fn recv_claimed(
         &mut self,
         now: Time,
@@ -864,7 +865,7 @@ impl<P: Port> Engine<P> {
     /// Returns the errors of [`Engine::start_psend`].
     ///
     /// # Panics
-    /// As [`Engine::start_psend`].
+    /// Panics in the cases in which [`Engine::start_psend`] panics.
     pub fn start_precv(
         &mut self,
         now: Time,
@@ -963,8 +964,8 @@ impl<P: Port> Engine<P> {
         Some(Error::FailurePending { rank, cause })
     }
 
-    /// Returns the result of a finished request. If bytes of its message arrived while its buffer was not lent, copies
-    /// them to the buffer in `lent`.
+    /// Returns the result of a finished request, or `None` if the request has not finished or does not exist. If bytes
+    /// of its message arrived while its buffer was not lent, copies them to the buffer in `lent`.
     #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let (out, tagged) = self.inner.parts();
@@ -1212,8 +1213,8 @@ impl<P: Port> Engine<P> {
 struct Unposted<'a, L, R: ?Sized> {
     pattern: Pattern,
     buffer: &'a mut R,
-    /// The envelope of the message that the receive has got. A message that is longer than the buffer is consumed, but
-    /// not copied.
+    /// The envelope and length of the message that this lender has taken. A message that is longer than the buffer is
+    /// taken, but not copied.
     got: Option<Status>,
     lent: &'a mut L,
 }
@@ -1236,7 +1237,7 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
     #[inline(always)]
     fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
         let envelope = Envelope { context, source: source.0, tag };
-        // There is no earlier message here. Packets are taken one at a time, and no packet is taken after the one with
+        // No message was taken before. Packets are taken from the port one at a time, and none after the packet with
         // the message. The messages of a bundle are never offered to `take`.
         debug_assert!(self.got.is_none());
         if !self.pattern.matches(&envelope) {

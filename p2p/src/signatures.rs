@@ -1,7 +1,8 @@
 //! The type signatures of operations, in programs that check types (MPI 4.1, section 3.3.1).
 //!
-//! A send with a signature sends it with its message. A message that has a signature is compared when it is matched
-//! with a receive that has one. In programs that check no types, no operation has a signature, and this list is empty.
+//! A send with a signature sends the signature with its message. When the message is matched with a receive that has a
+//! signature too, the two are compared. In programs that check no types, no operation has a signature, and this list is
+//! empty.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ impl Typed {
 /// The operations that have a signature.
 #[derive(Debug, Default)]
 pub(crate) struct Signatures {
-    /// Some may belong to requests that have ended.
+    /// The signatures by request. Some of these requests may have ended.
     typed: BTreeMap<RequestId, Typed>,
     /// The number of entries at which the entries of ended requests are removed.
     sweep_at: usize,

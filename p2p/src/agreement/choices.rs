@@ -3,12 +3,12 @@
 //! The choices of ranks with consecutive indices are a sequence of pairs of a colour and a key. In a *line* both change
 //! by a constant from each pair to the next one. A *tile* repeats a row of lines, and changes their colours and keys by
 //! a constant from each row to the next one. If each of 2^20 ranks chooses `rank % 1000` as its colour, this is a tile
-//! of 1048 rows with one line each, and another line. The choices `rank / 1000` are a tile too, and so are those of
-//! which every eighth rank has a colour and the others have none.
+//! of 1048 rows with one line each, and another line. The choices `rank / 1000` are a tile too, and so are the choices
+//! in which every eighth rank has a colour and the other ranks have none.
 //!
 //! Sequences are appended to each other in the tree of an agreement. A sequence is divided into lines from its start,
-//! each as long as possible. An appended sequence is divided again, because its lines may begin elsewhere: that takes
-//! a few steps for each of its tiles if the rows match.
+//! each as long as possible. When a sequence is appended, it is divided again, because its lines may then begin at
+//! other pairs. This takes a few steps for each of its tiles if the rows match.
 
 use samite_fabric::link::Indices;
 
@@ -26,7 +26,7 @@ pub(super) const NO_COLOUR: u64 = u64::MAX;
 /// The choices of ranks with consecutive indices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choices {
-    /// Two tiles with one row do not follow each other.
+    /// The tiles in order. This rank appends no tile with one row to another tile with one row.
     tiles: Vec<Tile>,
     /// The lines behind the tiles. If they are the first lines of the last tile's next row, they become a part of the
     /// tile when the row is complete.
@@ -44,19 +44,22 @@ struct Tile {
     row: Vec<Line>,
 }
 
+/// A sequence of pairs that change by a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     first: Pair,
-    /// The difference between two neighbours. Zero if there is one pair.
+    /// The difference between a pair and the previous one. Zero if there is one pair.
     step: Pair,
     len: u32,
 }
 
-/// The indices, in arithmetic progression, of ranks whose keys are in arithmetic progression.
+/// The indices, in arithmetic progression, of ranks with one colour whose keys are in arithmetic progression.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     indices: Indices,
+    /// The key of the first of these ranks.
     key: i64,
+    /// The difference between a key and the previous one.
     step: i64,
 }
 
@@ -69,7 +72,8 @@ impl Choices {
         Self { open: Some(Line::of(choice)), ..Self::default() }
     }
 
-    /// Returns the choice of the rank with this index, counted from the first of these ranks.
+    /// Returns the choice of the rank with this index, counted from the first of these ranks. Returns `None` if there
+    /// is no such rank.
     pub(super) fn get(&self, index: u32) -> Option<Pair> {
         let mut index = index;
         for (rows, shift, row) in self.all() {
@@ -156,7 +160,8 @@ impl Choices {
         (total == u64::from(len)).then(|| Self { tiles, lines: Vec::new(), open: None })
     }
 
-    /// Returns all tiles; the lines behind them as two tiles with one row.
+    /// Returns the rows, shift and lines of all tiles. The lines behind the tiles are returned as up to two tiles with
+    /// one row.
     fn all(&self) -> impl Iterator<Item = (u32, Pair, &[Line])> {
         let tiles = self.tiles.iter().map(|tile| (tile.rows, tile.shift, &tile.row[..]));
         let behind = [&self.lines[..], self.open.as_slice()];
@@ -187,8 +192,8 @@ impl Choices {
         }
     }
 
-    /// Adds a line that does not become longer. If it completes two rows that differ by a constant, these become a
-    /// tile.
+    /// Adds a line that does not become longer. If the line completes a row with which the last tile continues, the
+    /// tile gets one more row. If it completes two rows that differ by a constant, these rows become a tile.
     fn close(&mut self, line: Line) {
         let behind = self.lines.len();
         if let Some(tile) = self.tiles.last_mut().filter(|tile| tile.rows > 1) {
@@ -213,8 +218,8 @@ impl Choices {
         }
     }
 
-    /// Makes lines of the last tile if it is small, because they may be a part of a longer row that is repeated: for
-    /// example if the colours 0, 5 and 10 are repeated.
+    /// Divides the last tile into its lines again if it is small, because these lines may be a part of a longer row
+    /// that is repeated: for example if the colours 0, 5 and 10 are repeated.
     fn dissolve(&mut self) {
         let is_small = |tile: &mut Tile| tile.rows as usize * tile.row.len() <= ROW_MAX;
         let Some(tile) = self.tiles.pop_if(is_small) else { return };
@@ -231,7 +236,7 @@ impl Choices {
         }
     }
 
-    /// Adds the pairs of a tile. Takes a few steps if the last tile becomes the same one.
+    /// Adds the pairs of a tile. This takes a few steps if the last of these tiles has the same rows and shift.
     fn add_tile(&mut self, tile: &Tile) {
         let width = tile.row.len();
         let mut row = 0;
@@ -244,9 +249,10 @@ impl Choices {
         }
     }
 
-    /// If the last tile continues with the lines of `tile` from this one on, which was added last, adds the rows of
-    /// which each line is in `tile`, and returns their number. The line in the same place of the last such row is then
-    /// the one that was added last.
+    /// Adds the remaining rows of `tile` at once if that is possible, and returns their number, or 0 if it is not. The
+    /// line `number` of row `row` of `tile` was added before the call. The rows can be added if the last of these tiles
+    /// continues with the lines that follow in `tile`. Afterwards the line `number` of the last row of `tile` is the
+    /// line that was added last.
     fn skip_rows(&mut self, tile: &Tile, row: u32, number: usize) -> u32 {
         let width = tile.row.len();
         let Some(last) = self.tiles.last_mut().filter(|last| last.rows > 1 && last.row.len() == width) else {
@@ -267,7 +273,8 @@ impl Choices {
     }
 }
 
-/// Returns the difference between the last `width` lines and as many lines before them, if it is the same for each line.
+/// Returns the difference between the last `width` lines and the `width` lines before them, or `None` if it is not the
+/// same for each line.
 fn shift_of(lines: &[Line], width: usize) -> Option<Pair> {
     let [before, last] = [2, 1].map(|rows| &lines[lines.len() - rows * width..][..width]);
     let shift = last[0].first.minus(before[0].first);
@@ -286,7 +293,7 @@ struct Block {
     line: Line,
 }
 
-/// Appends the places of a colour in a block.
+/// Appends to `found` the ranks of a colour in a block.
 fn find(block: &Block, colour: u64, found: &mut Vec<Found>) {
     let distance = colour.wrapping_sub(block.line.first.colour);
     let (across, down) = (block.line.step.colour, block.shift.colour);
@@ -306,10 +313,11 @@ fn find(block: &Block, colour: u64, found: &mut Vec<Found>) {
 }
 
 impl Block {
-    /// Appends the places in these rows and columns.
+    /// Appends to `found` the ranks in these rows and columns.
     fn emit(&self, rows: Numbers, columns: Numbers, found: &mut Vec<Found>) {
         let (across, down) = (self.line.step.key, self.shift.key);
-        // The keys of a progression of places should not overlap those of the next one.
+        // The keys of one progression should not overlap the keys of the next one: then `in_order` need not sort the
+        // ranks one by one.
         let by_row = rows.len == 1 || columns.len > 1 && down.unsigned_abs() >= across.unsigned_abs();
         let (outer, inner) = if by_row { (rows, columns) } else { (columns, rows) };
         for other in (0..outer.len).map(|number| outer.get(number)) {
@@ -379,7 +387,7 @@ fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |inverse, _| inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse))))
 }
 
-/// Returns the indices ordered by key, then by index.
+/// Returns the indices ordered by key, then by index. They stay in progressions if the progressions do not overlap.
 fn in_order(mut found: Vec<Found>) -> Vec<Indices> {
     if found.iter().all(Found::is_monotonic) {
         found.iter_mut().for_each(Found::ascend);
@@ -400,7 +408,7 @@ impl Found {
         i64::try_from(end).is_ok()
     }
 
-    /// Reverses a progression with descending keys.
+    /// Reverses the progression if its keys descend.
     fn ascend(&mut self) {
         if self.step < 0 {
             let (key, first) = self.last();
@@ -429,7 +437,8 @@ impl Found {
 }
 
 impl Tile {
-    /// Returns a line of a row. The row may be the one behind the last row.
+    /// Returns a line of a row. If the row is the one behind the last row, returns the line with which the tile would
+    /// continue.
     fn line(&self, row: u32, number: usize) -> Option<Line> {
         self.row.get(number).map(|line| line.plus(self.shift.times(row)))
     }
@@ -440,7 +449,7 @@ impl Line {
         Self { first: pair, step: Pair::ZERO, len: 1 }
     }
 
-    /// Returns a pair of the line, or the one with which it would continue.
+    /// Returns a pair of the line, or the pair with which the line would continue.
     fn pair(&self, number: u32) -> Pair {
         self.first.plus(self.step.times(number))
     }

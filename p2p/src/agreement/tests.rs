@@ -120,8 +120,8 @@ impl Simulated<'_> {
         of
     }
 
-    /// Returns the answer of a rank, with those of the ranks behind it in the tree, and the number of rounds until the
-    /// answer is complete. In a round, a rank sends a message and receives one.
+    /// Returns the merged answer of a rank and its subtree, and the number of rounds until the answer is complete. In a
+    /// round, a rank sends at most one message and receives at most one.
     fn answer(&mut self, index: u32) -> (Answer, usize) {
         let (mut of, mut rounds) = (self.agreement(index), 0);
         for number in 0..of.children() {
@@ -136,14 +136,14 @@ impl Simulated<'_> {
         (of.answer, rounds)
     }
 
-    /// Returns the number of rounds in which the root's decision reaches the ranks behind this one.
+    /// Returns the number of rounds in which the root's decision reaches the whole subtree of a rank that has it.
     fn rounds_down(&self, index: u32) -> usize {
         let of = agreement(self.ranks.clone(), index);
         let children = (0..of.children()).rev().map(|number| of.below(number).start);
         (1..).zip(children).map(|(sent, child)| sent + self.rounds_down(child)).max().unwrap_or(0)
     }
 
-    /// Returns the group of a rank, as it results from the root's decision.
+    /// Returns the new group of which a rank becomes a member by the root's decision.
     fn group(&self, index: u32, decision: &Answer) -> Option<Group> {
         let mut of = self.agreement(index);
         of.choices = of.choices_in(decision, 0..self.ranks.len()).expect("it is valid");
@@ -152,10 +152,11 @@ impl Simulated<'_> {
     }
 }
 
-/// A regular split: its name, and the colour and key of a rank in a communicator with a number of ranks.
+/// A regular split: its name, and a function that returns a rank's colour and key. The arguments of the function are
+/// the rank, and the number of ranks.
 type Regular = (&'static str, fn(u32, u32) -> (Option<u64>, i64));
 
-/// Splits that programs make of large communicators: the choice of a rank in a communicator of some size.
+/// Splits that programs make of large communicators.
 const REGULAR: &[Regular] = &[
     ("one colour", |_, _| (Some(7), 0)),
     ("one colour, reversed", |rank, _| (Some(7), -i64::from(rank))),

@@ -88,7 +88,7 @@ impl<P: Port> Engine<P> {
         self.inner.caps_for(rank)
     }
 
-    /// Returns the port's name for a rank, once the path to it is known.
+    /// Returns the path to a rank, once it is known.
     pub fn peer_id(&mut self, rank: WorldRank) -> Option<PeerId> {
         let link = self.inner.link_mut();
         let peer = link.find(rank)?;

@@ -24,7 +24,8 @@ fn pairs() -> impl Strategy<Value = Vec<Pair>> {
     prop::collection::vec(part, 1..4).prop_map(|parts| parts.concat())
 }
 
-/// Appends the choices of each half of the pairs, which is divided in turn at the places that `cut` gives.
+/// Returns the choices of `pairs`: divides the pairs in two parts where `cut` says, and appends the choices of the
+/// second part to those of the first. The choices of the parts are put together in the same way.
 fn gathered(pairs: &[Pair], cut: &mut impl FnMut(usize) -> usize) -> Choices {
     match pairs {
         [] => Choices::default(),
