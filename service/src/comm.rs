@@ -1029,7 +1029,7 @@ impl Comm {
     }
 }
 
-/// Returns the signature of the elements of a buffer, which has become this memory.
+/// A function that returns the signature of the elements in the memory that was made from a buffer.
 type SignatureOf = fn(&Memory) -> Signature;
 
 /// An exchange between two buffers of one type, or the reason why it did not start.

@@ -344,8 +344,8 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ElementTypes {
-    /// The type as which the message was sent. If this rank does not use the type, and so does not know its name: its
-    /// digest.
+    /// The type as which the message was sent. If this rank does not use the type, it does not know its name, and this
+    /// text contains the digest of the type.
     pub sent: String,
     /// The type that the call receives.
     pub expected: String,

@@ -1,4 +1,4 @@
-//! Joins a job: from the environment to a world.
+//! Joining a job: from the environment variables of this process to its `World`.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -74,7 +74,8 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             world(transports, identity, settings, Box::new(guest), &place)
         }
         Detected::Pmix(job) => {
-            // The launcher's library starts a thread.
+            // Set the environment here: the launcher's library starts a thread, and the environment cannot be changed
+            // safely beside other threads.
             #[cfg(feature = "ofi")]
             samite_fabric::ofi::settle_environment();
             let candidate = job.join(settings.join_timeout)?;
@@ -238,7 +239,7 @@ impl From<samite_control::Notice> for Notice {
     }
 }
 
-/// A rank's connection to its launcher's agent, which reports on the others. `None` once this rank has left or was
+/// A rank's connection to its launcher's agent, which reports on the other ranks. `None` once this rank has left or was
 /// given up.
 struct Member(Option<Connection>);
 

@@ -10,8 +10,8 @@ use crate::buffer::{Buffer, BufferMut, Held};
 use crate::signature::{signature_at_run_time, signature_of};
 use crate::{Element, Error, Failed};
 
-/// The places of a message's elements in a slice of `T`, in the order of the message (MPI's derived datatype; MPI 4.1,
-/// section 5.1).
+/// The positions of a message's elements in a slice of `T`, in the order of the message (MPI's derived datatype; MPI
+/// 4.1, section 5.1).
 ///
 /// A layout is a value: it is made once, simplified when it is made, and may be cloned, shared by threads and used for
 /// any number of messages. [`of`](Self::of) and [`of_mut`](Self::of_mut) bind it to a slice, and check that every
@@ -45,8 +45,7 @@ use crate::{Element, Error, Failed};
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 ///
-/// The compiler refuses a layout of other elements than those of the slice, and a change of the slice while it is
-/// viewed:
+/// The compiler refuses to bind a layout to a slice of another type, and to change the slice while a view of it exists:
 ///
 /// ```compile_fail,E0308
 /// let column = samite::Layout::<f64>::vector(3, 1, 4).unwrap();
@@ -62,7 +61,7 @@ use crate::{Element, Error, Failed};
 #[derive(Debug)]
 pub struct Layout<T> {
     form: Form,
-    /// Bytes of the units that a received message must consist of.
+    /// The length of a received message must be a multiple of this number of bytes.
     unit: usize,
     /// The types of the selected elements.
     elements: Elements,
@@ -147,7 +146,8 @@ impl<T: Element> Layout<T> {
         Self::listed("Layout::indexed", blocks.into_iter())
     }
 
-    /// Returns the layout of blocks of one length (MPI_Type_create_indexed_block).
+    /// Returns the layout of blocks of `block` elements each, given by their displacements
+    /// (MPI_Type_create_indexed_block).
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
@@ -205,7 +205,8 @@ impl<T: Element> Layout<T> {
         }
         let build = || {
             let mut form = Form::block(size_of::<T>())?;
-            // The bytes of the whole array over the dimensions so far: the stride of the next one, and in the end the extent.
+            // The bytes of the whole array over the dimensions so far. They are the stride of the next dimension, and
+            // after the last dimension the extent.
             let mut extent = size_of::<T>();
             let mut dimensions: Vec<_> = (0..sizes.len()).collect();
             if order == StorageOrder::RowMajor {
@@ -267,8 +268,8 @@ impl<T: Element> Layout<T> {
         Ok(Self { unit: 1, elements, ..Self::from_form(form.resized(0, size_of::<T>().cast_signed())) })
     }
 
-    /// Returns the layout in which each element of this one is replaced by all that `inner` selects. Displacements and
-    /// strides of this layout become multiples of the extent of `inner`.
+    /// Returns the layout in which each element of this layout is replaced by all elements that `inner` selects.
+    /// Displacements and strides of this layout become multiples of the extent of `inner`.
     ///
     /// # Errors
     /// [`LayoutError::Overflow`], [`LayoutError::TooDeep`], [`LayoutError::PartialElements`] if this layout was made by
@@ -297,7 +298,7 @@ impl<T: Element> Layout<T> {
         })
     }
 
-    /// Returns the layout of `count` copies of this one, each of which begins one extent after the one before it. (This
+    /// Returns the layout of `count` copies of this layout. Each copy begins one extent after the copy before it. (This
     /// is the count argument of MPI's send and receive calls.)
     ///
     /// # Errors
@@ -317,9 +318,9 @@ impl<T: Element> Layout<T> {
         Ok(Self { form, elements: self.elements.clone(), ..*self })
     }
 
-    /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). The two determine
-    /// the distance of the copies in [`repeated`](Self::repeated) and [`nested`](Self::nested). They do not change
-    /// which elements are selected.
+    /// Returns the layout with another lower bound and extent, in elements (MPI_Type_create_resized). The bound and the
+    /// extent determine the distance of the copies in [`repeated`](Self::repeated) and [`nested`](Self::nested). They
+    /// do not change which elements are selected.
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
@@ -349,13 +350,13 @@ impl<T: Element> Layout<T> {
         self.form.extent()
     }
 
-    /// Returns the place of the first selected byte (MPI_Type_get_true_extent).
+    /// Returns the offset of the first selected byte from the start of the slice (MPI_Type_get_true_extent).
     #[must_use]
     pub fn true_lower_bound(&self) -> isize {
         self.form.true_bounds()[0]
     }
 
-    /// Returns the number of bytes from the first to the last selected one (MPI_Type_get_true_extent).
+    /// Returns the number of bytes from the first to the last selected byte, both included (MPI_Type_get_true_extent).
     #[must_use]
     pub fn true_extent(&self) -> usize {
         let [first, end] = self.form.true_bounds();
@@ -483,19 +484,19 @@ impl ViewMut<'_> {
         self.bytes.len()
     }
 
-    /// Returns the same view for a shorter time, for a call that takes a view by value.
+    /// Returns the same view with a shorter lifetime, for a call that takes a view by value.
     #[must_use]
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { bytes: self.bytes.reborrow(), ..*self }
     }
 
-    /// Returns a view of its contents.
+    /// Returns a view of the same elements, from which they can be sent.
     #[must_use]
     pub fn as_view(&self) -> View<'_> {
         View { bytes: self.bytes.as_readable(), elements: self.elements }
     }
 
-    /// Writes packed bytes to their places (MPI_Unpack).
+    /// Writes packed bytes to the elements that the layout selects (MPI_Unpack).
     ///
     /// # Errors
     /// [`LayoutError::PackedLength`] unless `from` has as many bytes as the layout selects.
@@ -519,7 +520,8 @@ impl ViewMut<'_> {
 
 /// A buffer in a [`Layout`], for operations that own their buffers: see [`Layout::of_owned`].
 ///
-/// It is a [`Buffer`], so all operations that own buffers take it: nonblocking and persistent ones, futures, sets.
+/// It is a [`Buffer`], so all operations that own buffers take it: nonblocking and persistent operations, futures,
+/// sets.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -538,7 +540,7 @@ impl ViewMut<'_> {
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 ///
-/// A view of an `Arc` is not received into:
+/// Receives do not accept a view of an `Arc`:
 ///
 /// ```compile_fail,E0277
 /// # samite::local(1, |world| {
@@ -646,7 +648,7 @@ pub enum LayoutError {
         /// The indices at which the part begins.
         starts: Vec<usize>,
     },
-    /// The call requires a layout of whole elements, and this one selects parts of elements.
+    /// The call requires a layout of whole elements, and the given layout selects parts of elements.
     #[error(
         "{call}: the outer layout selects parts of elements: only the inner one may be made by Layout::fields"
     )]
@@ -661,7 +663,7 @@ pub enum LayoutError {
     BeyondSlice {
         /// The call.
         call: &'static str,
-        /// The place of the first selected byte.
+        /// The offset of the first selected byte from the start of the slice.
         first: isize,
         /// The end of the last selected byte.
         end: isize,
@@ -676,7 +678,7 @@ pub enum LayoutError {
         /// The call.
         call: &'static str,
     },
-    /// A packed message has another length.
+    /// The slice for the packed bytes is too short for the message, or must have exactly its length and has not.
     #[error(
         "{call}: the layout selects {expected} bytes, and the slice has {len}: use View::size for its length"
     )]

@@ -20,11 +20,11 @@
 //! [`local`] runs ranks as threads instead, for tests. [`bootstrap`] describes how a process joins its job.
 //!
 //! # Contract
-//! * Messages from one rank that match the same receive are received in the order they were sent, wildcards
-//!   included.
-//! * Every operation ends. The error of a failed one names the cause, the peer, and the fate of the message ([`Fate`]).
-//!   See [`Comm::with_timeout`] for deadlines.
-//! * Any call that waits or tests makes progress, on behalf of the whole process.
+//! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
+//! * Every operation ends. The error of a failed operation names the cause, the peer, and the fate of the message
+//!   ([`Fate`]). See [`Comm::with_timeout`] for deadlines.
+//! * Any call that waits or tests makes progress with all operations of the process, or of its lane if there are
+//!   several [lanes](Comm::lane).
 //!
 //! # Overview
 //! | topic | items |

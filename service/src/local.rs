@@ -22,8 +22,8 @@ use crate::world::World;
 /// also those of [`Settings::from_environment`]. Nothing else differs from ranks that are processes.
 ///
 /// # Panics
-/// If a rank panics. The other ranks see it as failed, and the panic continues in the caller when all ranks have ended.
-/// Also if there is no memory for a rank, or the kernel is older than Linux 4.14.
+/// This panics if a rank panics: the other ranks see it as failed, and the panic continues in the caller when all ranks
+/// have ended. It panics also if there is no memory for a rank, or the kernel is older than Linux 4.14.
 ///
 /// ```
 /// let sums = samite::local(3, |world| {
@@ -108,8 +108,8 @@ pub(crate) fn run<R: Send>(
     ended.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-/// The notices of all ranks, which take the launcher's place: a thread posts one to the others when it leaves, panics,
-/// or gives up a rank.
+/// The notices for all ranks, which take the place of a launcher's reports. A rank that leaves or panics posts a notice
+/// to all ranks. A rank that gives up another rank posts a notice to that rank.
 #[derive(Clone)]
 struct Board(Arc<[News]>);
 
@@ -219,8 +219,8 @@ mod tests {
         assert!(members.iter_mut().all(|member| member.poll().is_none()));
     }
 
-    /// The time-out of the communicator and the one of the call both apply. The end of a rank that the launcher
-    /// restarts is not final.
+    /// A wait for a rank that the launcher restarts ends when the time-out of the communicator or that of the call has
+    /// passed. A wait for a rank that is not restarted ends with [`Error::PeerFailed`].
     #[test]
     fn a_wait_for_a_restart_that_does_not_come_ends_at_its_bounds() {
         let (hub, settings) = (Hub::new(), samite_control::Settings::default());

@@ -48,11 +48,11 @@ impl<U, E> Members<U, E> {
 
     /// Returns an operation that has not ended as far as the set knows.
     pub(crate) fn some_under_way(&mut self) -> Option<(usize, &U)> {
-        // All operations in the set had ended before they were added, so none is under way.
+        // If all operations in the set had ended before they were added, none is under way.
         if self.all.len() <= self.ended.len() {
             return None;
         }
-        // This takes amortized constant time: the cursor passes only places whose operations were taken out since its
+        // This takes amortized constant time: the cursor passes only keys whose operations were taken out since its
         // last pass.
         loop {
             match self.all.get(self.cursor) {

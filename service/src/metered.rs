@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-/// The folder for the statistics of the ranks, each in a file with the rank as its name.
+/// The environment variable with the folder for the statistics. Each rank writes a file with its number as the name.
 const FOLDER: &str = "SAMITE_METERED";
 
 /// Writes the statistics of a rank's first lane, if a folder is set.
 pub(crate) fn report(runtime: &Runtime<Transport>) {
     let stats = runtime.look(|engine| Ok(engine.matching_stats()));
-    // If this fails, the rank has left before, and has written its statistics then.
+    // If `look` fails, the rank has left before, and has written its statistics then.
     let (Some(folder), Ok(stats)) = (std::env::var_os(FOLDER), stats) else { return };
     let queues = json!({ "posted": queue(&stats.posted), "unexpected": queue(&stats.unexpected) });
     let file = Path::new(&folder).join(runtime.rank.0.to_string());

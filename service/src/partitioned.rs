@@ -71,8 +71,8 @@ pub struct PartitionedSend<T: Element>(Half<T>);
 /// [`Comm::precv_init`].
 ///
 /// [`start`](Self::start) begins a round. [`arrived`](Self::arrived) tests partitions, and
-/// [`partition`](Self::partition) reads one that has arrived. [`wait`](Self::wait) or [`test`](Self::test) ends the
-/// round, when all have arrived. The buffer is accessible between two rounds.
+/// [`partition`](Self::partition) reads a partition that has arrived. [`wait`](Self::wait) or [`test`](Self::test) ends
+/// the round, when all partitions have arrived. The buffer is accessible between two rounds.
 ///
 /// A round that fails ends the pair of send and receive, as [`PartitionedSend`] describes. The partitions that had
 /// arrived stay readable until the next [`start`](Self::start).
@@ -111,7 +111,7 @@ pub struct Part<T: Element> {
 struct Half<T: Element> {
     comm: Comm,
     id: PartitionedId,
-    /// The buffer, until the owner takes it.
+    /// The buffer; `None` after the owner has taken it.
     memory: Option<Partitioned>,
     /// The request of the present round; `None` outside of rounds.
     round: Option<RequestId>,
@@ -216,9 +216,9 @@ impl<T: Element> PartitionedSend<T> {
     /// MPI: `MPI_Start`.
     ///
     /// # Errors
-    /// [`Error::RoundActive`] if the previous round has not ended, or a [`Part`] of it exists. Otherwise the error with
-    /// which the pair has ended: [`Error::LengthsDiffer`], [`Error::Abandoned`], [`Error::Exhausted`],
-    /// [`Error::PeerFailed`], or the error of the last round.
+    /// [`Error::RoundActive`] if the previous round has not ended, or a [`Part`] of it exists. [`Error::Closed`],
+    /// [`Error::Forked`]. Otherwise the error with which the pair has ended: [`Error::LengthsDiffer`],
+    /// [`Error::Abandoned`], [`Error::Exhausted`], [`Error::PeerFailed`], or the error of the latest round.
     pub fn start(&mut self) -> Result<(), Error> {
         let started = self.0.start(|memory, half, engine, now, deadline| {
             engine.start_psend(now, half, memory.marked(), deadline)
@@ -314,7 +314,7 @@ impl<T: Element> PartitionedSend<T> {
     /// Returns the buffer, and ends the pair.
     ///
     /// # Errors
-    /// Returns itself during a round, or while a [`Part`] exists.
+    /// Returns this send unchanged during a round, or while a [`Part`] exists.
     pub fn into_buffer(mut self) -> Result<Vec<T>, Self> {
         self.0.take_buffer().ok_or(self)
     }
@@ -347,8 +347,8 @@ impl<T: Element> PartitionedRecv<T> {
         self.0.comm.handle_result("PartitionedRecv::start", started)
     }
 
-    /// Returns true if all partitions of a range have arrived in the present round, or in the last round if none is
-    /// under way. Makes progress if they have not. Several threads may call it at the same time.
+    /// Returns true if all partitions of a range have arrived in the present round, or between two rounds in the latest
+    /// round. Makes progress if they have not. Several threads may call it at the same time.
     ///
     /// MPI: `MPI_Parrived`.
     ///
@@ -380,8 +380,8 @@ impl<T: Element> PartitionedRecv<T> {
         }
     }
 
-    /// Returns the elements of a partition that has arrived in the present round, or in the last round if none is under
-    /// way. Returns `None` if it has not arrived. Makes no progress. Several threads may call it at the same time.
+    /// Returns the elements of a partition that has arrived in the present round, or between two rounds in the latest
+    /// round. Returns `None` if it has not arrived. Makes no progress. Several threads may call it at the same time.
     ///
     /// # Errors
     /// [`Error::NoSuchPartition`].
@@ -441,7 +441,7 @@ impl<T: Element> PartitionedRecv<T> {
     /// Returns the buffer, and ends the pair.
     ///
     /// # Errors
-    /// Returns itself during a round.
+    /// Returns this receive unchanged during a round.
     pub fn into_buffer(mut self) -> Result<Vec<T>, Self> {
         self.0.take_buffer().ok_or(self)
     }
@@ -503,7 +503,7 @@ impl<T: Element> Half<T> {
         self.memory().partitions()
     }
 
-    /// Returns the memory during a round.
+    /// Returns the memory if a round is active, and an error otherwise.
     fn active(&self) -> Result<&Partitioned, Error> {
         self.round.map(|_| self.memory()).ok_or(Error::Inactive)
     }

@@ -16,9 +16,9 @@ pub(crate) struct Patience {
 /// The pause between two bursts of polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Nothing.
+    /// No pause: the thread polls again at once.
     Spin,
-    /// Yield the core to others.
+    /// Yield the core to other threads.
     Yield,
     /// Leave the core until there is work. If nothing can wake the thread, leave it for this time.
     Sleep(Duration),
@@ -33,7 +33,7 @@ impl Patience {
     pub(crate) fn rest(&mut self, now: Time, came: bool) -> Rest {
         let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
         match now.since(since) {
-            // In a model time stands still.
+            // In a model of loom time stands still, so the thread sleeps at once.
             age if age >= SLEEP_AFTER_NS || cfg!(all(test, loom)) => {
                 Rest::Sleep(Duration::from_nanos(age / NAP_SHARE).min(NAP_MAX))
             }
@@ -42,7 +42,7 @@ impl Patience {
         }
     }
 
-    /// Returns the time until the next poll of a caller that neither spins nor yields, and that nothing would wake.
+    /// Returns how long a caller rests before its next poll, if it neither spins nor yields, and nothing would wake it.
     pub(crate) fn nap(&mut self, now: Time, came: bool) -> Duration {
         match self.rest(now, came) {
             Rest::Sleep(nap) => nap,
@@ -61,7 +61,7 @@ impl Burst {
         self.0
     }
 
-    /// Adapts the number of polls to the duration of the last burst.
+    /// Adapts the number of polls to the duration of the latest burst.
     pub(crate) fn took(&mut self, time_ns: u64) {
         if time_ns > BURST_NS {
             self.0 = (self.0 / 2).max(1);
@@ -88,8 +88,8 @@ const YIELD_AFTER_NS: u64 = 50_000;
 /// 30 us), so that sleeping makes no wait longer by more than about a hundredth.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// A sleep that nothing can end early lasts the time waited so far divided by this number, so it lengthens the wait by
-/// at most this part. The longest sleep is `NAP_MAX`. With sleeps of that length polling costs less than one hundredth
-/// of a core, even if waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
+/// at most this fraction. The longest sleep is `NAP_MAX`. With sleeps of that length polling costs less than one
+/// hundredth of a core, even if waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
 const NAP_SHARE: u64 = 16;
 const NAP_MAX: Duration = Duration::from_millis(16);
 

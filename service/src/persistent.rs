@@ -92,7 +92,7 @@ pub struct PersistentSend<B: Buffer> {
 #[derive(Debug)]
 pub struct PersistentRecv<B: BufferMut> {
     comm: Comm,
-    /// The messages that the receive accepts; `None` if its source is absent.
+    /// The pattern of the messages that the receive accepts; `None` if its source is absent.
     pattern: Option<Pattern>,
     tag: u64,
     round: Round<B>,
@@ -140,8 +140,8 @@ pub trait Sealed {
 ///
 /// # Errors
 /// [`Error::Active`] or [`Error::BufferKept`] if one of the operations is not ready to start: then none was started.
-/// After any other error of [`PersistentSend::start`], the operations before the failed one are active, and the others
-/// are not.
+/// After any other error of [`PersistentSend::start`], the operations before the failed one in the slice are active,
+/// and the failed one and those after it are not.
 pub fn start_all(operations: &mut [&mut dyn Persistent]) -> Result<(), Error> {
     let call = "start_all";
     operations
@@ -193,9 +193,9 @@ macro_rules! operation {
             /// Starts a round. The time-out applies from this call on.
             ///
             /// # Errors
-            /// [`Error::Active`] if the result of the last round was not taken, [`Error::BufferKept`],
-            /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`]. After an error no round was
-            /// started.
+            /// [`Error::Active`] if the result of the latest round was not taken, [`Error::BufferKept`],
+            /// [`Error::PeerFailed`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`]. After an error no
+            /// round was started.
             pub fn start(&mut self) -> Result<(), Error> {
                 let started = self.start_round();
                 self.comm.handle_result(concat!($named, "::start"), started)
@@ -264,8 +264,8 @@ macro_rules! operation {
                 }
             }
 
-            /// Replaces the buffer of an inactive operation, and returns the old one. Returns `None` if the operation
-            /// has lost the old one: because a peer or a port may still access it, or because it is a
+            /// Replaces the buffer of an inactive operation, and returns the previous buffer. Returns `None` if the
+            /// operation has lost the previous buffer: because a peer or a port may still access it, or because it is a
             /// [`CheckedVec`](crate::CheckedVec) that received an invalid value.
             ///
             /// # Errors

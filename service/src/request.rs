@@ -125,10 +125,10 @@ impl<B: Buffer> Request<B> {
     /// when the request ends, by the thread of the runtime that makes progress for futures, or by the thread that drops
     /// the [`World`](crate::World).
     ///
-    /// `body` is called once. It may make any call of Samite, waiting calls included, but until it returns, that thread
-    /// wakes no future of this `World`. If `body` calls `on_end` for a request that has ended, the function of that call
-    /// runs after `body`, so a chain of such calls is as long as the program needs. If `body` panics in a thread of the
-    /// runtime, the panic is reported, and the thread continues.
+    /// `body` is called once. It may make any call of Samite, waiting calls included, but until it returns, the thread
+    /// that calls it wakes no future of this `World`. If `body` calls `on_end` for a request that has ended, the
+    /// function of that call runs after `body`, so a chain of such calls can have any length. If `body` panics in a
+    /// thread of the runtime, the panic is reported, and the thread continues.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -166,8 +166,8 @@ impl<B: Buffer> Request<B> {
         self.comm.runtime.end_task(entry);
     }
 
-    /// Returns the result of the request, which has ended, for the public call of this name. Without a name an error is
-    /// not reported.
+    /// Returns the result of the request, which has ended. `call` is the name of the public call that returns it;
+    /// without a name an error is not reported to the error handler.
     fn end(
         &mut self,
         call: Option<&'static str>,
@@ -186,7 +186,7 @@ impl<B: Buffer> Request<B> {
     ///
     /// # Errors
     /// Returns the errors of the operation. A receive from any source ends with [`Error::FailurePending`] if a failure
-    /// was not reported before; use [`test`](Self::test) instead to let it continue.
+    /// of a rank was not reported before; use [`test`](Self::test) instead to let the receive continue.
     pub fn wait(self) -> Result<Done<B>, Failed<B>> {
         self.wait_as("Request::wait")
     }
@@ -198,7 +198,7 @@ impl<B: Buffer> Request<B> {
     }
 
     /// Makes progress, and returns the result once the request has ended; `None` while it is under way. The result is
-    /// returned once; after it the request is finished, and returns [`Error::NoSuchRequest`].
+    /// returned once; later calls return [`Error::NoSuchRequest`].
     ///
     /// # Errors
     /// Returns the errors of the operation. A receive from any source returns [`Error::FailurePending`] once for each
@@ -294,14 +294,17 @@ pub(crate) trait Awaiting: Lent {
         None
     }
 
-    /// Cancels the requests whose cancel was used. Returns true if there were any. Called once per burst of polls.
+    /// Cancels the requests whose cancel token the program has cancelled, unless the requests of that token were
+    /// cancelled before. Returns true if it has cancelled a token's requests. Called once after each burst of polls,
+    /// when the caller reads the clock.
     #[inline]
     fn heed_cancels<P: Port>(&mut self, _engine: &mut Engine<P>) -> bool {
         false
     }
 
-    /// Returns any request that has ended; the wait then ends with it. Called once per burst of polls, because it may
-    /// look at many requests. Returns `None` if no request has ended, or if the caller waits for one request only.
+    /// Returns any request that has ended; the wait then ends with it. Called once after each burst of polls, because
+    /// it may look at many requests. Returns `None` if no request has ended, or if the caller waits for one request
+    /// only.
     #[inline]
     fn ended<P: Port>(&mut self, _engine: &Engine<P>) -> Option<RequestId> {
         None

@@ -293,7 +293,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm.handle_result(call, begun)
     }
 
-    /// Starts a receive as [`irecv`](Self::irecv) does, without the error handler.
+    /// Starts a receive as [`irecv`](Self::irecv) does, and does not call the error handler.
     pub(crate) fn begin_receive<R>(
         &mut self,
         call: &'static str,
@@ -434,8 +434,8 @@ impl<'env> Loans<'env> {
     #[inline(always)]
     fn insert(&mut self, loan: Loan<'env>) -> u32 {
         if self.all.len() == self.all.capacity() {
-            // A small first capacity, which the allocator can reuse quickly: the list is freed at the end of each
-            // scope.
+            // The first capacity is small, so that the allocator can reuse the memory quickly: the list is freed at the
+            // end of each scope.
             self.all.reserve(if self.all.is_empty() { 8 } else { self.all.len().max(16) });
         }
         self.all.insert(loan) as u32

@@ -73,7 +73,7 @@ impl fmt::Display for Rank {
     }
 }
 
-/// The destination of a message: a [`Rank`], or `None` for an absent one.
+/// The destination of a message: a [`Rank`], or `None` for an absent partner.
 ///
 /// A partner may be absent (`MPI_PROC_NULL`; MPI 4.1, section 3.10): for example a neighbour beyond the edge of a grid.
 /// A send to `None` ends at once, and sends nothing. A receive, a probe or a claim from `None` ends at once with a
@@ -113,7 +113,7 @@ impl From<Option<Rank>> for Destination {
     }
 }
 
-/// The source of a message: a [`Rank`], [`Source::ANY`], or `None` for an absent one: see [`Destination`].
+/// The source of a message: a [`Rank`], [`Source::ANY`], or `None` for an absent partner: see [`Destination`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(pub(crate) Accepted);
 
@@ -128,7 +128,7 @@ impl Source {
     /// Any rank.
     pub const ANY: Self = Self(Accepted::Any);
 
-    /// Returns the rank, if it names one.
+    /// Returns the rank if the source is one rank.
     pub(crate) fn rank(self) -> Option<Rank> {
         match self.0 {
             Accepted::Rank(rank) => Some(rank),
@@ -168,7 +168,7 @@ impl Tag {
         Self { tag, mask }
     }
 
-    /// Returns true if it stands for several tags.
+    /// Returns true if the pattern stands for several tags.
     pub(crate) fn is_wildcard(self) -> bool {
         self.mask != !0
     }

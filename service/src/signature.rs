@@ -13,7 +13,7 @@ use samite_fabric::layout::{Elements, Signature};
 
 /// The elements of a call's message or buffer.
 pub(crate) trait ElementType: Copy {
-    /// Returns the bytes of which a received message must have a multiple.
+    /// Returns the number of bytes of which the length of a received message must be a multiple.
     fn bytes(self) -> usize;
     fn signature(self) -> Signature;
 }
@@ -46,7 +46,8 @@ impl<T> ElementType for Of<T> {
     }
 }
 
-/// The elements of a view: bytes of a unit, and the types.
+/// The elements of a view: the number of bytes of which the length of a received message must be a multiple, and the
+/// types.
 #[derive(Clone, Copy)]
 pub(crate) struct InLayout<'a>(pub(crate) usize, pub(crate) &'a Elements);
 
@@ -141,7 +142,7 @@ const BASIC: [(&str, usize); 14] = [
     ("()", 0),
 ];
 
-/// Notes the name of a signature.
+/// Notes the name of a signature, and returns the signature.
 fn named(signature: Signature, name: impl FnOnce() -> String) -> Signature {
     let known = NAMES.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&signature);
     if !known && signature != Signature::BYTES {

@@ -23,7 +23,7 @@ pub struct Stats {
     /// Messages that were not delivered although their sends had returned: their receiver failed or left, or its
     /// receive ended early.
     pub lost: u64,
-    /// Packets that the rank refused: malformed ones, and those of unauthenticated processes.
+    /// Packets that the rank refused: malformed packets, and packets of unauthenticated processes.
     pub rejected: u64,
     /// Packets about operations that had ended.
     pub stale: u64,
@@ -35,7 +35,7 @@ pub struct Stats {
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Memory in bytes of the messages that wait to be sent although their sends have returned: those in the outbox
+    /// Memory in bytes of the messages that wait to be sent although their sends have returned: messages in the outbox
     /// ([`Comm::send`](crate::Comm::send)) and in the buffers of buffered sends.
     pub outbox_bytes: u64,
     /// Messages that wait for their receive now.
@@ -72,13 +72,13 @@ pub struct PeerStats {
 }
 
 impl PeerStats {
-    /// Returns the number of messages sent, by either protocol.
+    /// Returns the number of messages sent, in one packet or by rendezvous.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.eager_sent + self.rendezvous_sent
     }
 
-    /// Returns the number of messages received, by either protocol.
+    /// Returns the number of messages received, in one packet or by rendezvous.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.eager_received + self.rendezvous_received
@@ -116,8 +116,8 @@ impl Stats {
         serde_json::json!(self).to_string()
     }
 
-    /// Returns Prometheus's text format, version 0.0.4. Each sample is labelled with the rank; samples about messages
-    /// are also labelled with the peer and the protocol.
+    /// Returns Prometheus's text format, version 0.0.4. Each sample is labelled with the rank. Samples about messages
+    /// are also labelled with the peer, and counts of messages with `protocol`, which is `eager` or `rendezvous`.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
@@ -173,7 +173,8 @@ impl Stats {
         text
     }
 
-    /// Writes a counter by peer, with the further labels of its samples.
+    /// Writes a counter with samples for each peer. `samples` returns their values, and their labels beside rank and
+    /// peer.
     fn by_peer(
         &self,
         name: &str,
@@ -227,7 +228,7 @@ mod tests {
             } else {
                 comm.recv(&mut vec![0u8; 1 << 20], other, 2)?;
                 comm.recv(&mut [0u8; 0], other, 3)?;
-                // The short messages have arrived before the long one, and were not expected.
+                // The short messages have arrived before the long message, and no receive for them was posted.
                 for _ in 0..3 {
                     comm.recv(&mut [0u8; 100], other, 1)?;
                 }

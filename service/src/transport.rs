@@ -27,7 +27,8 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
         Some(provider) => open_provider(provider, settings, place, &mut ports)?,
         None if place.hosts > 1 => {
             open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
-            // If shared memory cannot be opened, ranks of this host are reached through libfabric, like all others.
+            // If shared memory cannot be opened, ranks of this host are reached through libfabric, like those of other
+            // hosts.
             ports.shm = open_shm(settings, place, size).ok();
         }
         None => match open_shm(settings, place, size) {
@@ -41,12 +42,12 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
     Transport::new(ports)
 }
 
-/// Returns a transport among the ports of one hub.
+/// Returns the transport of a rank that is a thread, from its port in the hub of all ranks.
 pub(crate) fn local(port: Loopback) -> Transport {
     Transport::new(Ports { loopback: Some(port), ..Ports::default() }).expect("one port is enough")
 }
 
-/// The users' name of our own shared memory. All other names are libfabric's.
+/// The name by which users select our own shared memory. All other names are libfabric's.
 const SHM: &str = "samite-shm";
 
 const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";

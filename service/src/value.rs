@@ -25,8 +25,8 @@ impl Comm {
     /// [`irecv_value`](Self::irecv_value) receive it as a value, every other receive as bytes.
     ///
     /// The bytes are in [postcard's format](https://postcard.jamesmunns.com/wire-format), which is the same on all
-    /// machines and contains no names of types or fields. It does not support types that must ask the bytes for their
-    /// type, such as `serde_json::Value`, enums with the attribute `untagged`, and fields with the attribute `flatten`.
+    /// machines and contains no names of types or fields. It does not support types that need a self-describing format,
+    /// such as `serde_json::Value`, enums with the attribute `untagged`, and fields with the attribute `flatten`.
     ///
     /// # Errors
     /// [`Error::Unencodable`]; the errors of [`send`](Self::send).
@@ -105,9 +105,9 @@ impl Comm {
     /// [`claim`](Self::claim) and [`Message::recv_value`].
     ///
     /// The bytes may be hostile. Each element of a list, and each entry of a map, counts as at least one byte of
-    /// `max_bytes`, because some take no bytes in the message. So the value has at most `max_bytes` elements, and its
-    /// size in memory is at most that number times the size of its largest element. The parts of a value may be nested
-    /// 128 deep: structs, enums, options, lists, tuples and maps, each counted.
+    /// `max_bytes`, because some elements take no bytes in the message. So the value has at most `max_bytes` elements,
+    /// and its size in memory is at most that number times the size of its largest element. The parts of a value may be
+    /// nested 128 deep. Each struct, enum, option, list, tuple and map counts as one level.
     ///
     /// # Errors
     /// [`Error::Truncated`] if the message is longer than `max_bytes`, [`Error::Undecodable`] if its bytes are not
@@ -147,8 +147,8 @@ impl Comm {
 
     /// Starts to receive a value, whose message has at most `max_bytes` bytes, as [`recv_value`](Self::recv_value) does.
     ///
-    /// `max_bytes` bytes are allocated before the message arrives. For memory of its length,
-    /// [claim](Self::claim_async) the message and use [`Message::irecv_value`]. Under the check `hints`, and with the hint
+    /// `max_bytes` bytes are allocated before the message arrives. To allocate only the length of the message,
+    /// [claim](Self::claim_async) it and use [`Message::irecv_value`]. Under the check `hints`, and with the hint
     /// [`exact_length`](crate::Hints::exact_length), the length of the message must be `max_bytes`.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Comm {
 }
 
 impl Message {
-    /// Receives it as a value: see [`Comm::recv_value`].
+    /// Receives the message as a value: see [`Comm::recv_value`].
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Undecodable`]; the errors of [`recv`](Self::recv). The message is consumed.
@@ -200,7 +200,7 @@ impl Message {
         self.comm.handle_result("Message::recv_value", received)
     }
 
-    /// Starts to receive it as a value, into memory of its length: see [`Comm::irecv_value`].
+    /// Starts to receive the message as a value, into memory of its length: see [`Comm::irecv_value`].
     ///
     /// # Errors
     /// [`Error::Truncated`] if the message is longer than `max_bytes`, [`Error::Exhausted`] if there is no memory for
@@ -333,7 +333,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8], status: Status, max_bytes: usize) -
     }
 }
 
-/// Receives a claimed message as a value. The errors are not reported yet.
+/// Receives a claimed message as a value. Its errors are not reported to the error handler.
 fn value_of<T: DeserializeOwned>(
     message: &mut Message,
     call: &'static str,
@@ -344,7 +344,8 @@ fn value_of<T: DeserializeOwned>(
     decode(&buffer, status, max_bytes)
 }
 
-/// Returns the value in a received message. The error of the receive was reported before.
+/// Returns the value in a received message, and reports an error to the error handler. The error of the receive itself
+/// was reported before.
 fn value_in<T: DeserializeOwned>(
     done: Result<Done<Vec<u8>>, Failed<Vec<u8>>>,
     max_bytes: usize,

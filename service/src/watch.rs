@@ -84,9 +84,9 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Returns the bell of a runtime with these descriptors. The descriptors are not nested in the runtime's own epoll
-    /// descriptor, because the kernel limits the depth: the executor nests the bell, and libfabric nests descriptors
-    /// too.
+    /// Returns the bell of a runtime with these descriptors. The bell contains the descriptors themselves, and not the
+    /// runtime's epoll descriptor, because the kernel limits the depth to which epoll descriptors are nested: the
+    /// executor nests the bell, and libfabric nests descriptors too.
     pub(crate) fn new<'a>(
         descriptors: impl IntoIterator<Item = BorrowedFd<'a>>,
         watch: &'a Watch,
@@ -114,7 +114,7 @@ impl Bell {
     /// calls make no system call. A timer that has ended is set again, which makes the descriptor unreadable until the
     /// new time.
     pub(crate) fn set(&self, now: Time, time: Duration) {
-        // In a model time stands still.
+        // In a model of loom time stands still, so a timer would never end.
         if cfg!(all(test, loom)) {
             return;
         }
@@ -138,7 +138,7 @@ impl AsFd for Bell {
     }
 }
 
-/// Sleeps without a wake-up.
+/// Sleeps for some time. No other thread can end the sleep.
 pub(crate) fn nap(time: Duration) {
     #[cfg(feature = "simulated")]
     if crate::simulated::sleep(time) {

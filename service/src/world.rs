@@ -17,23 +17,23 @@ use crate::{Comm, Error};
 /// A `World` is not a `Comm`, and does not dereference to one: it exists once and ends the rank's part in the job, while a
 /// `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it concerns.
 ///
-/// A rank leaves the job by [`leave`](Self::leave), or when this is dropped. In both cases it says goodbye to its
-/// peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. The two differ in
-/// the report to the other ranks:
+/// A rank leaves the job by [`leave`](Self::leave), or when its `World` is dropped. In both cases it says goodbye to
+/// its peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. The two ways
+/// differ in the report to the other ranks:
 ///
 /// * After `leave` the rank has left in good order, whatever its process does then.
-/// * After a drop, `samite run` waits for the process to end. Exit code 0: the rank has left in good order. Any other code or a
-///   signal: it has failed, and is restarted under `--on-failure restart`. So a `main` that returns `Err` has
-///   failed. If the process still runs a second later, the others learn that the rank has left, and of a failure if
-///   one follows.
-/// * Dropped while the thread panics, the rank has failed at once.
+/// * After a drop, `samite run` waits for the process to end. If the exit code is 0, the rank has left in good order.
+///   After any other code or a signal the rank has failed, and is restarted under `--on-failure restart`. So a `main`
+///   that returns `Err` has failed. If the process still runs a second later, the other ranks are informed that the
+///   rank has left, and later of a failure if one follows.
+/// * If the `World` is dropped while the thread panics, the rank has failed at once.
 ///
 /// Launchers other than `samite run` do not report how a process ended: there a drop is the same as `leave`, unless the
 /// thread panics.
 ///
 /// A [`Comm`] may outlive its `World`, and so may requests, sets and messages: then every call on them returns
-/// [`Error::Closed`] at once, calls that wait in other threads included, and [`Comm::stats`] returns the last values. A
-/// `World` belongs to the process that made it: dropped in a child of fork(2) it does nothing.
+/// [`Error::Closed`] at once, calls that wait in other threads included, and [`Comm::stats`] returns the latest values.
+/// A `World` belongs to the process that made it: dropped in a child of fork(2) it does nothing.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,
@@ -51,13 +51,14 @@ impl World {
         &self.comm
     }
 
-    /// Leaves the job in good order. This is final: the others see no failure even if the process then ends with an
-    /// error or a signal, and the rank is not restarted. Its exit code still counts for `samite run`, which ends the
+    /// Leaves the job in good order. This is final: the other ranks see no failure even if the process then ends with
+    /// an error or a signal, and the rank is not restarted. Its exit code still counts for `samite run`, which ends the
     /// job for a code other than 0 unless it was started with `--on-failure continue` or `restart`.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if a rank has not taken the messages sent to it within `SAMITE_LINGER_US`; this rank has
-    /// left all the same. [`Error::Condemned`] if it was given up before, [`Error::Forked`] in a child of fork(2).
+    /// left all the same. [`Error::Condemned`] if this rank was given up before, [`Error::Forked`] in a child of
+    /// fork(2).
     pub fn leave(self) -> Result<(), Error> {
         self.lanes.say_goodbye(|directory| directory.leave())
     }

@@ -226,7 +226,10 @@ fn errors_say_what_happened() {
         let reasons = [DecodeError::TooDeep { max: 128 }, DecodeError::TooManyElements { max: 9 }];
         let reasons = reasons.map(|reason| reason.to_string());
         assert_eq!(reasons[0], "its parts are nested more than 128 deep");
-        assert_eq!(reasons[1], "its lists and maps have more elements than the limit of 9 bytes");
+        assert_eq!(
+            reasons[1],
+            "its lists and maps have more than 9 elements, each of which counts as a byte of the limit"
+        );
     });
 }
 

@@ -42,7 +42,7 @@ pub enum Mode {
 pub(crate) enum Sends {
     /// Standard sends, whose receivers check nothing.
     Plain,
-    /// Sends in a mode, or with the types of their elements.
+    /// Sends in another mode, or sends that carry the types of their elements for the check `types`.
     In(Mode),
 }
 
@@ -119,8 +119,8 @@ impl Comm {
         self.handle_result("flush_buffer", self.runtime.flush(self.context, self.send_buffer(), &self.bounds))
     }
 
-    /// Returns how the engine is to carry out a send of elements with this signature, for the public call of this name.
-    /// Returns `None` if the send is a plain standard send.
+    /// Returns how the engine is to carry out a send of elements with this signature. `call` is the name of the public
+    /// call. Returns `None` for a standard send whose types are not checked.
     #[inline(always)]
     pub(crate) fn how(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<How<'_>> {
         match self.sends {
@@ -148,7 +148,7 @@ impl Comm {
         Some(How { mode, typed })
     }
 
-    /// Returns the types of an operation on elements with this signature, for the public call of this name. Returns
+    /// Returns the types of an operation on elements with this signature. `call` is the name of the public call. Returns
     /// `None` if types are not checked, or if the elements are bytes, which agree with every type.
     #[inline(always)]
     pub(crate) fn typed(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<Typed> {
@@ -165,7 +165,7 @@ impl Comm {
         (signature != Signature::BYTES).then_some(Typed { signature, call })
     }
 
-    /// Sends in the mode of this handle elements with this signature.
+    /// Sends elements with this signature, in the mode of this handle.
     #[inline(always)]
     pub(crate) fn send_bytes(
         &self,

@@ -8,8 +8,8 @@ use crate::buffer::Buffer;
 use crate::{Comm, Error, Status};
 
 /// A send and a receive under way together, each with an owned buffer: made by
-/// [`Comm::isendrecv`](crate::Comm::isendrecv). If one half fails, the other is cancelled. Dropping it cancels both, if
-/// possible.
+/// [`Comm::isendrecv`](crate::Comm::isendrecv). If the send or the receive fails, the other is cancelled. Dropping an
+/// exchange cancels both, if possible.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -28,7 +28,7 @@ pub struct Exchange<S: Buffer, R: Buffer> {
     comm: Comm,
     send: Half<S>,
     receive: Half<R>,
-    /// The error of the half that failed first.
+    /// The error of the operation that failed first.
     failed: Option<Error>,
 }
 
@@ -43,11 +43,11 @@ pub struct Exchanged<S, R> {
     pub status: Status,
 }
 
-/// The result of an [`Exchange`] that failed. The other half was cancelled, if it had not ended.
+/// The result of an [`Exchange`] of which the send or the receive failed. The other was cancelled, if it had not ended.
 #[derive(Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct ExchangeFailed<S, R> {
-    /// The error of the half that failed first.
+    /// The error of the operation that failed first.
     #[source]
     pub error: Error,
     /// The data to send. `None` if a peer or a port may still read it, as in [`Failed::buffer`].
@@ -85,10 +85,10 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
         exchange
     }
 
-    /// Waits for the end of both halves.
+    /// Waits until the send and the receive have ended.
     ///
     /// # Errors
-    /// The error of the half that failed first: see [`Comm::send`](crate::Comm::send) and
+    /// The error of the operation that failed first: see [`Comm::send`](crate::Comm::send) and
     /// [`Comm::recv`](crate::Comm::recv).
     pub fn wait(mut self) -> End<S, R> {
         loop {
@@ -107,12 +107,12 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
         }
     }
 
-    /// Makes progress, and returns the result once both halves have ended; `None` while one is under way. The result is
-    /// returned once; after it the exchange is finished, and returns [`Error::NoSuchRequest`].
+    /// Makes progress, and returns the result once the send and the receive have ended; `None` while one of them is
+    /// under way. The result is returned once; later calls return [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// As [`wait`](Self::wait). After [`Error::FailurePending`], and after an error of the runtime itself, both halves
-    /// are still under way: see [`Request::test`].
+    /// As [`wait`](Self::wait). After [`Error::FailurePending`], and after an error of the runtime itself, the exchange
+    /// is still under way: see [`Request::test`].
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<End<S, R>> {
         let tested = self.send.test(&mut self.failed).and_then(|()| self.receive.test(&mut self.failed));
@@ -129,7 +129,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
         Some(self.comm.handle_result("Exchange::test", end))
     }
 
-    /// Cancels both halves, each as [`Request::cancel`]; [`wait`](Self::wait) returns the result.
+    /// Cancels the send and the receive, each as [`Request::cancel`]; [`wait`](Self::wait) returns the result.
     pub fn cancel(&self) {
         if let Half::UnderWay(request) = &self.send {
             request.cancel();
@@ -145,7 +145,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
         }
     }
 
-    /// Returns the result once both halves have ended.
+    /// Returns the result. The send and the receive have ended.
     fn end(&mut self) -> End<S, R> {
         let (data, _) = self.send.take();
         let (buffer, status) = self.receive.take();
@@ -158,7 +158,7 @@ impl<S: Buffer, R: Buffer> Exchange<S, R> {
     }
 }
 
-/// One of the two operations.
+/// The send or the receive of an exchange.
 #[derive(Debug)]
 enum Half<B: Buffer> {
     UnderWay(Request<B>),

@@ -55,9 +55,9 @@ impl<B: Buffer> RequestSet<B> {
     }
 
     /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request
-    /// keeps its own deadline and cancel; a time-out of the set's communicator has no effect. The cancel of the set's
-    /// communicator ends each call that waits or tests, by cancelling one request. A request whose result
-    /// [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`].
+    /// keeps its own deadline and cancel token; a time-out of the set's communicator has no effect. If the cancel token
+    /// of the set's communicator was cancelled, each call that waits or tests cancels one request of the set, so that a
+    /// wait ends. A request whose result [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`].
     ///
     /// # Errors
     /// Returns the request if it belongs to another [`World`](crate::World) or another [lane](Comm::lane).
@@ -97,7 +97,7 @@ impl<B: Buffer> RequestSet<B> {
         self.next("RequestSet::wait_any")
     }
 
-    /// Waits as [`wait_any`](Self::wait_any) does, for the public call of this name.
+    /// Waits as [`wait_any`](Self::wait_any) does. `call` is the name of the public call.
     #[inline]
     fn next(&mut self, call: &'static str) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
@@ -192,8 +192,8 @@ impl<B: Buffer> RequestSet<B> {
         }
     }
 
-    /// Cancels the requests whose own cancel was used. If the cancel of the set was used, cancels one request of the
-    /// set.
+    /// Cancels the requests of one cancel token that the program has cancelled, unless they were cancelled before. If
+    /// the token of the set's communicator was cancelled, cancels one request of the set too.
     fn heed_cancels(&mut self) {
         let own = self.cancels.take_used().map_or(Vec::new(), |used| used_by(&self.members, &used));
         let is_cancelled = self.comm.bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
@@ -204,15 +204,15 @@ impl<B: Buffer> RequestSet<B> {
         }
     }
 
-    /// Takes out a request that can make no progress, with the error of the runtime.
+    /// Takes out a request, with an error of the runtime as its result: after such an error it can make no progress.
     fn take_failed(&mut self, call: &'static str, error: Error) -> Option<End<B>> {
         let (key, &UnderWay { id, .. }) = self.members.some_under_way()?;
         self.comm.runtime.forget(id);
         Some(self.end(call, key, Some(Completion { result: Err(error), memory: None })))
     }
 
-    /// Takes out a request that has ended already. If `explains` is true, it may wait for the launcher's report of why
-    /// a peer failed.
+    /// Takes out a request that has ended already. If `explains` is true, this call may wait for the launcher's report
+    /// of why a peer failed.
     fn take(&mut self, call: &'static str, explains: bool) -> Option<End<B>> {
         if let Some(key) = self.members.pop_ended() {
             return Some(self.end(call, key, None));
@@ -234,7 +234,7 @@ impl<B: Buffer> RequestSet<B> {
         (key, result_of(derived.as_deref(), completion, report))
     }
 
-    /// Returns the handle of a request.
+    /// Returns the handle on which a request was started.
     #[cold]
     fn comm_of(&self, derived: Option<Arc<Derived>>, bounds: Bounds, extras: Option<Arc<Extras>>) -> Comm {
         Comm { bounds, extras, ..self.comm.with_members(derived) }
@@ -279,8 +279,8 @@ struct UnderWay {
     extras: Option<Arc<Extras>>,
 }
 
-/// The different cancels of a set's requests. Each has the number of its requests, and a flag that is true until the
-/// cancel has cancelled these requests. So a wait looks at each cancel, and not at each request.
+/// The different cancel tokens of a set's requests. Each is kept with the number of its requests, and with a flag that
+/// is true until its requests were cancelled. So a wait looks at each token, and not at each request.
 #[derive(Debug, Default)]
 struct Cancels(Vec<(CancelToken, usize, bool)>);
 
@@ -302,7 +302,7 @@ impl Cancels {
         }
     }
 
-    /// Returns a cancel that was used and has not cancelled its requests.
+    /// Returns a token that the program has cancelled and whose requests are not cancelled yet.
     fn take_used(&mut self) -> Option<CancelToken> {
         let (cancel, _, is_armed) =
             self.0.iter_mut().find(|(cancel, _, is_armed)| *is_armed && cancel.is_cancelled())?;
@@ -311,7 +311,7 @@ impl Cancels {
     }
 }
 
-/// Returns the requests that a cancel ends.
+/// Returns the requests that were started with a cancel token.
 fn used_by(members: &Members<UnderWay, ()>, cancel: &CancelToken) -> Vec<RequestId> {
     let used = members
         .all_under_way()

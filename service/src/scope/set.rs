@@ -39,7 +39,7 @@ pub struct PendingSet<'scope> {
     /// The set's number in the scope. `None` before the first wait or test.
     number: Option<usize>,
     members: Members<Pending<'scope>, Result<Status, Error>>,
-    /// Keys of operations whose ends are not reported to the set yet.
+    /// Keys of operations whose ends the engine does not report to the set yet.
     added: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl<'scope> Scope<'scope, '_> {
         self.next("Scope::wait_any", set)
     }
 
-    /// Waits as [`wait_any`](Self::wait_any) does, for the public call of this name.
+    /// Waits as [`wait_any`](Self::wait_any) does. `call` is the name of the public call.
     #[inline]
     fn next(&mut self, call: &'static str, set: &mut PendingSet<'scope>) -> Option<End> {
         if let Some(key) = set.members.pop_ended() {
@@ -173,7 +173,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    /// Drives once for a set. If the cancel of the scope was used, cancels an operation of the set first.
+    /// Drives once for a set. If the cancel token of the scope was cancelled, cancels an operation of the set first.
     fn drive(&mut self, set: &mut PendingSet<'scope>) -> Result<(), Error> {
         self.follow(set);
         if self.comm.bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
@@ -185,7 +185,7 @@ impl<'scope> Scope<'scope, '_> {
         self.comm.runtime.drive(&mut self.loans)
     }
 
-    /// Takes out an operation that can make no progress, with the error of the runtime.
+    /// Takes out an operation, with an error of the runtime as its result: after such an error it can make no progress.
     fn take_failed(&mut self, call: &'static str, set: &mut PendingSet<'scope>, error: Error) -> Option<End> {
         let (key, operation) = set.members.some_under_way()?;
         let Kind::UnderWay { request, .. } = operation.0 else { return None };
@@ -193,8 +193,8 @@ impl<'scope> Scope<'scope, '_> {
         Some(self.take_out(call, set, key, Some(Completion { result: Err(error), memory: None })))
     }
 
-    /// Has the ends of the operations that were added since the last call reported to the set. Returns the set's
-    /// number.
+    /// Asks the engine to report the ends of the operations that were added to the set since the last call. Returns the
+    /// set's number.
     fn follow(&mut self, set: &mut PendingSet<'scope>) -> usize {
         let runtime = &self.comm.runtime;
         let number = *set.number.get_or_insert_with(|| {
@@ -220,8 +220,8 @@ impl<'scope> Scope<'scope, '_> {
         number
     }
 
-    /// Takes out an operation of a set that has ended already. If `explains` is true, it may wait for the launcher's
-    /// report of why a peer failed.
+    /// Takes out an operation of a set that has ended already. If `explains` is true, this call may wait for the
+    /// launcher's report of why a peer failed.
     fn take_ended(
         &mut self,
         call: &'static str,

@@ -13,15 +13,16 @@ use serde::de::{
     Visitor,
 };
 
-/// The parts of a value that may be nested in each other. The recursion must fit into the stack of any thread.
+/// The maximum depth of nested parts of a value. A larger depth could overflow the stack, because each level is a
+/// recursive call.
 const NESTED_MAX: usize = 128;
 
 /// The reason why the bytes of a message are not a value of the receiving type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes do not follow the format, or end too early, or the type refuses its parts. The decoder reports it in
-    /// these words.
+    /// The bytes do not follow the format, or end too early, or the type refuses its parts. The text is the decoder's
+    /// report.
     #[error("the decoder reports: {0}")]
     Malformed(String),
     /// Bytes follow the value.
@@ -36,8 +37,8 @@ pub enum DecodeError {
         /// The permitted depth.
         max: usize,
     },
-    /// The lists and maps of the value have too many elements.
-    #[error("its lists and maps have more elements than the limit of {max} bytes")]
+    /// The lists and maps of the value have more elements than the receive permits.
+    #[error("its lists and maps have more than {max} elements, each of which counts as a byte of the limit")]
     TooManyElements {
         /// The limit of the receive.
         max: usize,
@@ -51,7 +52,8 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Res
         Limits { bytes: bytes.len(), max: max_bytes, left: Cell::new(max_bytes), exceeded: Cell::new(None) };
     let mut inner = postcard::Deserializer::from_bytes(bytes);
     let value = T::deserialize(Bounded { inner: &mut inner, limits: &limits, depth: NESTED_MAX });
-    // A type may continue after an error of its parts.
+    // The type may have continued after an error of its parts, so an exceeded limit is reported even if the value was
+    // decoded.
     if let Some(error) = limits.exceeded.take() {
         return Err(error);
     }
@@ -69,7 +71,7 @@ struct Limits {
     bytes: usize,
     /// The limit of the receive.
     max: usize,
-    /// The elements that may still come.
+    /// The number of elements that may still be decoded.
     left: Cell<usize>,
     exceeded: Cell<Option<DecodeError>>,
 }
@@ -102,13 +104,13 @@ impl Limits {
 struct Bounded<'a, D> {
     inner: D,
     limits: &'a Limits,
-    /// Further levels that may be nested.
+    /// The number of further levels that may be nested.
     depth: usize,
 }
 
 impl<'a, D> Bounded<'a, D> {
-    /// Returns the inner deserializer, and a visitor of the parts that it finds, one level deeper. `counted`: their
-    /// number is in the bytes.
+    /// Returns the inner deserializer, and a visitor of the parts that it finds, one level deeper. `counted` is true if
+    /// the number of the parts is in the bytes.
     fn nested<'de, V>(self, visitor: V, counted: bool) -> Result<(D, Parts<'a, V>), D::Error>
     where
         D: Deserializer<'de>,
