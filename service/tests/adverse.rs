@@ -13,7 +13,7 @@ use samite::{Awaited, CancelToken, Comm, Error, Group, Operation, PendingSet, Ra
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Calls `test` until it returns a result, which must be that of a cancel.
+/// Calls `test` until it returns a result, which must be [`Error::Cancelled`].
 fn ends_by_cancel<T>(mut test: impl FnMut() -> Option<Result<T, Error>>) {
     loop {
         match test() {
@@ -25,7 +25,7 @@ fn ends_by_cancel<T>(mut test: impl FnMut() -> Option<Result<T, Error>>) {
     }
 }
 
-/// The handle also has a time-out, which would end a loop that ignores the cancel, with another error.
+/// A loop that ignored the cancel token would end by the time-out of the handle, with another error.
 #[test]
 fn a_cancel_ends_every_loop_that_tests() {
     samite::local(1, |world| {
@@ -95,7 +95,7 @@ fn a_request_in_a_set_keeps_its_own_cancel() {
         let keys = [insert(Some(&cancels[0]), 1), insert(Some(&cancels[1]), 2), insert(None, 3)];
         let also_first = insert(Some(&cancels[0]), 4);
         let taken = insert(Some(&cancels[1]), 5);
-        // A request that is taken out keeps its cancel too.
+        // A request that is taken out of the set keeps its cancel token too.
         let taken = set.remove(taken).unwrap();
         let is_cancelled = |end: Result<_, samite::Failed<Vec<u8>>>| {
             matches!(end.map_err(Error::from), Err(Error::Cancelled { .. }))
@@ -108,7 +108,7 @@ fn a_request_in_a_set_keeps_its_own_cancel() {
             assert_eq!([first, second], [keys[0], also_first]);
             assert!(is_cancelled(one) && is_cancelled(two));
         });
-        // A request that comes after its cancel ends too.
+        // A request that is started after its token was cancelled ends too.
         let late = set.insert(comm.with_cancel(&cancels[0]).irecv(vec![0_u8], me, 6).unwrap()).unwrap();
         let (key, end) = set.wait_any().unwrap();
         assert!(key == late && is_cancelled(end));
@@ -121,7 +121,7 @@ fn a_request_in_a_set_keeps_its_own_cancel() {
     });
 }
 
-/// Receives messages 0, 1, and so on, each in the callback of the one before.
+/// Receives messages 0, 1, and so on, each in the callback of the receive before it.
 fn receive_from(comm: Comm, number: u32, until: u32, over: Sender<u32>) {
     let next = comm.clone();
     comm.irecv(vec![0_u32], comm.rank(), 1).unwrap().on_end(move |end| {
@@ -177,7 +177,7 @@ fn a_callback_in_a_callback_runs_after_it_and_after_its_panic() {
     });
 }
 
-/// A payload of a panic whose drop panics too.
+/// The payload of a panic; its drop panics too.
 struct Explosive;
 
 impl Drop for Explosive {
@@ -208,7 +208,7 @@ fn a_panic_that_panics_does_not_end_the_driver() {
     });
 }
 
-/// Calls the library when it is woken and dropped.
+/// A waker that calls Samite when it is woken and when it is dropped.
 struct Nosy {
     comm: Comm,
     calls: AtomicUsize,
@@ -357,8 +357,8 @@ fn a_dropped_side_of_a_partitioned_message_ends_the_other() {
             if recv.start().is_ok() {
                 assert!(matches!(recv.wait(), Err(Error::Abandoned { .. })));
             }
-            // The pairs before count at both sides, even if one side of them was dropped. So these two are paired with
-            // their partners of the same round.
+            // The pairs above count at both ranks, even if one rank has dropped its side. So this send and this receive
+            // are paired with those that the other rank makes in the same turn of the loop.
             let mut send = comm.psend_init(vec![tag as u8; 4], 2, other, tag).unwrap();
             let mut recv = comm.precv_init(vec![0_u8; 4], 2, other, tag).unwrap();
             send.start().unwrap();
@@ -403,7 +403,7 @@ fn a_split_does_not_agree_with_a_duplicate() {
     });
 }
 
-/// In such a set no request is under way.
+/// In a set of finished requests no request is under way that the cancel could end.
 #[test]
 fn a_set_of_requests_that_were_finished_before_ends_with_a_cancel_too() {
     samite::local(1, |world| {

@@ -8,7 +8,7 @@ use samite::{BUFFERED_OVERHEAD, Comm, Error, Mode, Rank};
 const TAG: u64 = 7;
 const END: u64 = 8;
 
-/// Rank 1 calls `call` until rank 0, which it has not met, has received a message.
+/// Rank 1 calls `call` until rank 0 has received a message. The ranks have exchanged no message before.
 fn arrives(call: impl Fn(&Comm) -> Result<(), Error> + Sync) {
     let is_over = AtomicBool::new(false);
     let results = samite::local(2, |world| {

@@ -27,7 +27,7 @@ fn cell(letter: char, weight: u16) -> Cell {
     Cell { letter, is_wall, phase, weight }
 }
 
-/// Runs a case on two ranks, with the communicator and the other rank.
+/// Runs a case on two ranks, and passes it the communicator and the other rank.
 fn on_two(case: fn(&Comm, Rank) -> Result<(), Error>) {
     let results = samite::local(2, move |world| {
         let comm = world.comm();
@@ -68,7 +68,7 @@ fn what_is_no_value_reaches_no_buffer() {
             for _ in 0..4 {
                 comm.send(&no_flags, other, TAG)?;
             }
-            // The surrogates are no characters.
+            // 0xd800 is a surrogate, and no `char`.
             return comm.send(&[0x61_u32, 0xd800], other, TAG);
         }
         let mut flags = [true, true, false];

@@ -49,7 +49,7 @@ fn a_split_orders_by_key_and_then_by_rank() {
     for n in [1, 2, 3, 8, 13] {
         all(n, |comm| {
             let rank = comm.rank().0;
-            // Three colours, the ranks without one, and keys that repeat.
+            // The ranks choose one of three colours or none, and several choose the same key.
             let colour = Some(rank % 4).filter(|colour| *colour < 3);
             let key = |rank: u32| -i64::from(rank / 8);
             let Some(part) = comm.split(colour, key(rank))? else {
@@ -258,7 +258,8 @@ fn a_creation_that_a_rank_gives_up_fails_at_all() {
                         assert_eq!(rank.0, quitter)
                     }
                     Err(Error::Cancelled { .. }) => assert_eq!(comm.rank(), quitter),
-                    // The rank gave up after others had received the communicator: operations in it report that.
+                    // The quitter gave up after this rank had received the communicator: operations with the quitter in
+                    // it report that.
                     Ok(apart) => {
                         let error = apart.recv(&mut [0u8], Rank(quitter), 1).unwrap_err();
                         assert!(matches!(error, Error::PeerFailed { cause: Cause::LeftComm, .. }), "{error}");
@@ -474,7 +475,7 @@ fn a_rank_alone_needs_no_other() {
     });
 }
 
-/// Counts the values that exist.
+/// An attribute that counts how many of its values exist.
 struct Counted(Arc<AtomicUsize>, Inherited<()>);
 
 impl Counted {
@@ -507,7 +508,7 @@ fn attributes_are_passed_to_duplicates_and_dropped_with_the_last_handle() {
             let count = Arc::default();
             let first = comm.dup()?;
             first.set_attribute(Counted::new(&count, passes));
-            // This value replaces the first one, which is dropped.
+            // This value replaces the first value, which is dropped.
             first.set_attribute(Counted::new(&count, passes));
             assert_eq!(count.load(Ordering::Relaxed), 1);
             let second = first.dup()?;
@@ -555,7 +556,7 @@ fn is_exhausted<R>(result: &Result<R, Error>) -> bool {
     matches!(result, Err(Error::Exhausted { hint, .. }) if hint.contains("communicators_max"))
 }
 
-/// A creation beyond the budget ends with an error, and everything else works on.
+/// A creation beyond the budget ends with an error, and all communicators can still be used.
 #[test]
 fn a_rank_has_no_more_communicators_than_its_budget() {
     for lanes in [1, 2] {
@@ -576,7 +577,8 @@ fn a_rank_has_no_more_communicators_than_its_budget() {
     }
 }
 
-/// If one rank has no room, no rank gets the communicator, and the name that was tried costs nothing.
+/// If one rank has as many communicators as it may have, no rank gets a new one, and the failed creations take nothing
+/// of the budget.
 #[test]
 fn a_full_rank_refuses_a_communicator_for_all() {
     with_budget(3, 1, |comm| {
@@ -611,7 +613,7 @@ fn creations_at_the_same_time_share_the_budget() {
     });
 }
 
-/// The end of a communicator ends its own receives, and none of another one.
+/// The end of a communicator ends its own receives, and no receive of another communicator.
 #[test]
 fn the_end_of_a_communicator_concerns_its_own_receives() {
     all(2, |comm| {

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// A rank that does not exist.
 const NO_RANK: Rank = Rank(9);
 
-/// The reported errors, with their calls.
+/// The reported errors, each with the name of the call that has reported it.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(String, Error)>>>);
 
@@ -40,7 +40,7 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// Takes the one error that was reported, which `call` has returned.
+    /// Takes the only reported error. It must be the error that `call` has returned.
     fn took<E: Into<Error>>(&self, call: &str, returned: E) -> Error {
         let (reports, returned) = (self.take(), returned.into());
         assert_eq!(reports, [(call.to_owned(), returned.clone())]);
@@ -56,7 +56,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
     smol::block_on(future.into_future())
 }
 
-/// Runs `body` as the only rank of a job, with a handle that keeps its errors.
+/// Runs `body` as the only rank of a job, with a handle whose handler logs the errors.
 fn alone(body: impl Fn(&Comm, &Log) + Sync) {
     samite::local(1, |world| {
         let (comm, log) = Log::of(world.comm());
@@ -340,7 +340,7 @@ fn sets_report_to_the_handler_of_each_request() {
         log.took("Request::wait", mine.wait().unwrap_err());
         others.took("Request::wait", theirs.wait().unwrap_err());
         assert!(log.is_empty());
-        // A result that was taken before is an error of the set.
+        // If the result of a request was taken before, the set returns an error for it, and reports the error.
         let mut finished = comm.irecv(vec![0u8], None, 7).unwrap();
         finished.test().unwrap().unwrap();
         let mut set = other.request_set();
@@ -681,7 +681,7 @@ fn a_function_that_panics_leaves_the_handle_usable() {
             let panic = catch_unwind(AssertUnwindSafe(|| panics.send(&[1u8], NO_RANK, 7))).unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the handler"));
         }
-        // After the panics this thread does not count as one that runs a handler.
+        // After the panics this thread does not count as a thread that runs a handler.
         log.took("send", comm.send(&[1u8], NO_RANK, 7).unwrap_err());
         panics.sendrecv(&[1u8], Rank(0), 7, &mut [0u8], Rank(0), 7).unwrap();
     });
@@ -725,7 +725,7 @@ fn a_program_reports_errors_of_its_own() {
     });
 }
 
-/// The variable that is set for the process that ends.
+/// The environment variable that is set for the child process, which aborts.
 const ABORTS: &str = "SAMITE_TEST_ABORTS";
 
 #[test]

@@ -41,7 +41,7 @@ fn tokio_of_threads() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
 }
 
-/// Sends to the other rank and receives from it, with lengths for each protocol.
+/// Sends to the other rank and receives from it, with lengths that travel eagerly and by rendezvous.
 async fn exchange(comm: Comm) -> Result<(), Error> {
     let other = Rank(1 - comm.rank().0);
     for round in 0..20 {
@@ -226,7 +226,7 @@ fn deadlines_and_cancels_end_futures() {
                 assert!(matches!(thread.join().unwrap(), Error::Cancelled { .. }));
             }
         });
-        // The cancel was used before this receive was started.
+        // The token was cancelled before this receive was started.
         let late = block_on(comm.irecv(vec![0_u8; 1], me, 1).unwrap()).unwrap_err();
         assert!(matches!(late.error, Error::Cancelled { .. }));
 

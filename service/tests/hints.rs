@@ -67,8 +67,8 @@ fn an_operation_of_another_scope_is_refused() {
         a.scope(|scope| { let sent = scope.isend(&[1u8], samite::Rank(0), 7)?; scope.wait(sent) })
     }";
     assert_eq!(compile("scope_right", right), Ok(()));
-    // Each body waits for a request in a wrong scope: a request of an inner scope in the outer one, of the outer scope
-    // in an inner one, and of another World's scope.
+    // Each body waits for a request in a wrong scope: for a request of an inner scope in the outer scope, for a request
+    // of the outer scope in an inner scope, and for a request in a scope of another communicator.
     for (name, body) in [
         (
             "out",
@@ -116,7 +116,8 @@ fn a_tag_in_the_place_of_a_rank_is_refused() {
         ("probe", "a.probe(Rank(1), 7)", "a.probe(7, Rank(1))"),
         ("claim", "a.claim(Rank(1), 7)", "a.claim(7, Rank(1))"),
         ("begin", "scope.isend(&[1u8], Rank(1), 7)", "scope.isend(&[1u8], 7, Rank(1))"),
-        // Two numbers: a rank must have the type `Rank`, so that it cannot be confused with the tag.
+        // The wrong calls pass two numbers. A rank must have the type `Rank`, so that it cannot be confused with the
+        // tag.
         ("numbers", "a.send(&[1u8], Rank(1), 7)", "a.send(&[1u8], 1, 7)"),
         ("from", "a.recv(&mut [0u8], Rank(1), 7)", "a.recv(&mut [0u8], 1, 7)"),
     ] {

@@ -6,7 +6,7 @@ use samite::{Error, Layout, LayoutError, OwnedView, Rank, Source, StorageOrder};
 
 const TAG: u64 = 7;
 
-/// Runs a case on two ranks, with the communicator and the other rank.
+/// Runs a case on two ranks, and passes it the communicator and the other rank.
 fn on_two(case: fn(&samite::Comm, Rank) -> Result<(), Error>) {
     let results = samite::local(2, move |world| {
         let comm = world.comm();
@@ -15,7 +15,7 @@ fn on_two(case: fn(&samite::Comm, Rank) -> Result<(), Error>) {
     results.into_iter().for_each(Result::unwrap);
 }
 
-/// Lengths around the limits of protocols, in elements.
+/// Lengths of messages in elements, from no bytes to messages that take a rendezvous.
 const COUNTS: [usize; 6] = [0, 1, 7, 1000, 30_000, 400_000];
 
 #[test]

@@ -99,8 +99,9 @@ fn what_was_sent_before_leaving_arrives() {
     assert_eq!(results, [Ok(6), Ok(0), Ok(0), Ok(0)]);
 }
 
-/// In a ring of three, the last rank has left. The exchanges of both other ranks end: one because its partner has left,
-/// the other because the first rank then cancels the half with it. Then the two exchange messages with each other.
+/// In a ring of three ranks, the last rank has left. The exchanges of both other ranks end: the exchange of one rank
+/// because its partner has left, and then the exchange of the other rank, because the first rank has cancelled the
+/// operation between the two. Then the two ranks exchange messages with each other.
 #[test]
 fn a_ring_with_a_hole_ends_and_its_rest_recovers() {
     let results = samite::local(3, |world| {
@@ -151,7 +152,7 @@ fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
     });
 }
 
-/// A test whose error is not final keeps the operation, whose message comes later.
+/// A test whose error is not final keeps the operation, and the operation then receives a message that arrives later.
 #[test]
 fn a_test_that_tells_of_a_failure_keeps_the_operation() {
     let told = std::sync::Barrier::new(2);
@@ -182,7 +183,7 @@ fn a_test_that_tells_of_a_failure_keeps_the_operation() {
             }
         })
     }));
-    // Rank 0's panic would come first.
+    // A panic of rank 0 would be returned first, so rank 0 has not panicked.
     assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"as the test wants"));
 }
 
@@ -251,7 +252,7 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
             under_way.wait().unwrap();
             assert_eq!(comm.recv(&mut number, Source::ANY, 0), Err(Error::Deserted), "nothing is on its way");
         }
-        // Another thread may still send the message, so the receiver's report names this rank.
+        // A receive that names this rank as its source waits, because another thread may still send the message.
         std::thread::scope(|threads| {
             let receiver = threads.spawn(|| comm.recv(&mut number, Rank(0), 2).map(|status| status.peer));
             assert_eq!(comm.recv(&mut [0], Source::ANY, 0), Err(Error::Deserted));
@@ -262,7 +263,7 @@ fn a_rank_that_all_others_have_left_receives_from_itself() {
     });
 }
 
-/// Every call that names a rank is refused, and leaves nothing behind.
+/// Every call that names a rank which the job does not have is refused, and leaves nothing behind.
 #[test]
 fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
     const NOBODY: Rank = Rank(2);
@@ -297,7 +298,7 @@ fn a_rank_that_the_job_does_not_have_is_refused_by_every_call() {
             assert_eq!(error, Error::InvalidRank { rank: NOBODY, size: 2 }, "{call}");
         }
         assert_eq!((comm.transport(NOBODY), comm.explain(NOBODY)), (None, None));
-        // No half was posted or sent.
+        // No call has posted a receive or sent a message.
         for from in [0, 1] {
             assert_eq!(comm.try_probe(Rank(from), 1), Ok(None));
         }
@@ -408,7 +409,7 @@ fn requests_go_into_a_set_ended_or_not_and_come_out_once() {
         comm.send(&[3_u8], Rank(0), 3).unwrap();
         assert_eq!(request.wait().unwrap().buffer, [3]);
         assert!(set.test_any().is_none());
-        // A cancelled request ends as such, and the others continue.
+        // A cancelled request ends with `Cancelled`, and the other requests continue.
         let [first, second] =
             [4, 5].map(|tag| set.insert(comm.irecv(vec![0_u8; 1], Rank(0), tag).unwrap()).unwrap());
         set.cancel(first);

@@ -45,7 +45,7 @@ fn exchange(world: &samite::World) {
         let data: Vec<_> = (0..MESSAGES).map(|number| vec![number as u8; length(number)]).collect();
         let result = world.comm().scope(|scope| {
             let mut sends = PendingSet::default();
-            // The messages are sent in another order than the one in which their receives are posted.
+            // The messages are not sent in the order in which their receives are posted.
             for number in (0..MESSAGES).map(|index| index * 17 % MESSAGES) {
                 sends.insert(scope.isend(&data[number], Rank(0), tag(world.comm().rank().0, number))?);
             }
@@ -221,7 +221,7 @@ fn a_failure_and_a_message_end_a_receive_once() {
             _ => {
                 world.comm().recv(&mut [0_u8], Rank(0), 2).unwrap();
                 // Messages are sent slowly, so that some of them arrive after the failure. Rank 0 may leave before the
-                // last one.
+                // last message is sent.
                 let send = || {
                     (0..20).for_each(|_| std::thread::yield_now());
                     world.comm().send(&[1_u8], Rank(0), 1)

@@ -16,13 +16,13 @@ use tokio::io::unix::AsyncFd;
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Waits for the descriptor of a driver on tokio.
+/// Returns a driver for whose descriptor tokio can wait.
 #[allow(deprecated, reason = "its successor in tokio 1.54 is unsafe")]
 fn on_tokio(driver: Driver) -> AsyncFd<Driver> {
     AsyncFd::new(driver).unwrap()
 }
 
-/// Drives on tokio until the world ends. tokio's epoll instance registers the descriptor by edge.
+/// Drives on tokio until the world ends. tokio's epoll instance registers the descriptor as edge-triggered.
 async fn drive_on_tokio(driver: Driver) -> Result<(), Error> {
     let driver = on_tokio(driver);
     loop {
@@ -31,8 +31,8 @@ async fn drive_on_tokio(driver: Driver) -> Result<(), Error> {
     }
 }
 
-/// Drives on smol until the world ends. smol's epoll instance registers the descriptor by level, for one event at a
-/// time.
+/// Drives on smol until the world ends. smol's epoll instance registers the descriptor as level-triggered, for one
+/// event at a time.
 async fn drive_on_smol(driver: Driver) -> Result<(), Error> {
     let driver = smol::Async::new(driver).unwrap();
     loop {
@@ -49,7 +49,8 @@ fn tokio_of_threads() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Exchanges messages with the other rank, with lengths for each protocol, and finds some before it receives them.
+/// Exchanges messages with the other rank, with lengths that travel eagerly and by rendezvous. Probes for and claims
+/// some of them before it receives them.
 async fn exchange(comm: Comm) -> Result<(), Error> {
     let (me, other) = (comm.rank().0, Rank(1 - comm.rank().0));
     for round in 0..20 {
@@ -193,7 +194,7 @@ fn selects_time_outs_and_cancels_end_futures() {
                 assert!(tokio::time::timeout(SHORT, dropped.into_future()).await.is_err());
                 assert!(tokio::time::timeout(SHORT, comm.claim_async(me, 3)).await.is_err());
             }
-            // The driver waits already, with a later deadline.
+            // The task of the driver already waits for the descriptor, with a later deadline.
             let bounded = comm.with_timeout(SHORT);
             let end = bounded.irecv(vec![0_u8; 1], me, 4).unwrap().await.unwrap_err().error;
             assert!(matches!(end, Error::TimedOut { .. }), "{end}");
@@ -231,7 +232,7 @@ fn a_call_that_blocks_the_executor_does_not_wait_for_the_driver() {
             let receive = tokio::spawn(comm.irecv(vec![0_u8; 1], other, 1).unwrap().into_future());
             for round in 0..20_u64 {
                 tokio::task::yield_now().await;
-                // Long enough that both sleep.
+                // The messages are so long that both ranks sleep while they wait.
                 let mut from_other = vec![0; 50_000];
                 if comm.rank() == Rank(0) {
                     std::iter::repeat_with(|| comm.try_probe(other, 3).unwrap()).take(1000).for_each(drop);
@@ -373,7 +374,7 @@ const fn is_send_and_sync<T: Send + Sync>() {}
 
 const _: () = is_send_and_sync::<Driver>();
 
-/// A blocking call takes the place of a driver that is armed and never driven again.
+/// A blocking call makes progress in place of a driver of the program that is never driven again.
 #[test]
 fn a_driver_that_is_never_driven_holds_up_no_blocking_call() {
     samite::local(2, |world| {

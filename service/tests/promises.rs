@@ -111,7 +111,7 @@ fn wildcards_that_no_hint_concerns_are_allowed() {
             for byte in 0..10u8 {
                 comm.send(&[byte], comm.rank(), 7).unwrap();
             }
-            // Also with the permission to overtake.
+            // The messages keep their order, also with the permission to overtake.
             for byte in 0..10u8 {
                 let mut received = [0u8];
                 comm.recv(&mut received, from, tag).unwrap();
@@ -174,7 +174,7 @@ fn ranks_may_have_different_hints() {
     });
 }
 
-/// Sends 3 bytes and receives them by each call, into buffers of 3 and of 4 bytes.
+/// Sends 3 bytes and receives them into a buffer of `room` bytes, once by each call that receives. Returns the results.
 fn receives(comm: &Comm, room: usize) -> Vec<(&'static str, Result<(), Error>)> {
     let (me, tag) = (comm.rank(), 7);
     let send = || comm.send(&[1u8, 0, 1], me, tag).unwrap();
@@ -232,12 +232,12 @@ fn receives(comm: &Comm, room: usize) -> Vec<(&'static str, Result<(), Error>)> 
     start_all(&mut [&mut receive, &mut send]).unwrap();
     ends.push(("PersistentRecv", receive.wait().map(drop)));
     send.wait().unwrap();
-    // Buffers that are made for the message.
+    // These calls make a buffer of the message's length.
     comm.send(&data, me, tag).unwrap();
     comm.recv_vec::<u8>(me, tag).unwrap();
     comm.send(&data, me, tag).unwrap();
     comm.claim(me, tag).unwrap().recv::<u8>().unwrap();
-    // Sends have the length of their data.
+    // The check does not apply to sends.
     let sent = comm.isend(data.to_vec(), me, tag).unwrap();
     let strided = comm.isend(layout.of_owned(vec![0u8; 2 * room]).unwrap(), me, tag).unwrap();
     comm.recv_vec::<u8>(me, tag).unwrap();
@@ -270,7 +270,7 @@ fn a_shorter_message_is_an_error_under_the_check() {
     });
 }
 
-/// A scope checks each receive that its body did not wait for, whichever wait the message came in.
+/// A scope checks each receive that its body did not wait for, in whichever wait its message has arrived.
 #[test]
 fn a_scope_checks_receives_that_end_in_the_wait_for_another() {
     with_hints(EXACT_LENGTH, |comm| {
@@ -295,7 +295,7 @@ fn a_scope_checks_receives_that_end_in_the_wait_for_another() {
                 assert!(broken, "{short} {waits}: {end:?}");
             }
         }
-        // Without the hint, the check for a part of an element.
+        // Without the hint, a scope still checks that each message is made of whole elements.
         let comm = comm.dup().unwrap();
         for waits in [false, true] {
             let (mut room, mut numbers, mut last) = ([0u8; 3], [0u16; 2], [0u8; 3]);

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 const TAG: u64 = 7;
-/// The limit of the receives that have no reason for another one.
+/// The limit of the receives that need no other limit.
 const MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,11 +45,11 @@ enum List {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Chain(Option<Box<Chain>>);
 
-/// A part of a tree without a limit of its own.
+/// A tree. The type does not limit its depth.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Tree(Vec<Tree>);
 
-/// Takes no bytes in a message, and many in memory.
+/// A value of this type takes no bytes in a message, and many in memory.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Hidden {
     #[serde(skip)]
@@ -68,7 +68,7 @@ fn scene() -> Scene {
     }
 }
 
-/// Runs a case on two ranks, with the other's rank.
+/// Runs a case on two ranks, and passes it the communicator and the other rank.
 fn on_two(case: impl Fn(&Comm, Rank) -> Result<(), Error> + Sync) {
     let results = samite::local(2, |world| {
         let comm = world.comm();
@@ -239,7 +239,7 @@ fn bytes_after_a_value_are_an_error() {
         assert_eq!(refused::<u8>(comm, &[1, 2, 3], MAX), DecodeError::Trailing { bytes: 2 });
         assert_eq!(refused::<()>(comm, &[0], MAX), DecodeError::Trailing { bytes: 1 });
         assert_eq!(refused::<Vec<u8>>(comm, &[1, 2, 3], MAX), DecodeError::Trailing { bytes: 1 });
-        // A buffer that is longer than the message has no trailing bytes.
+        // The bytes of a buffer behind the message do not count as trailing bytes.
         let receive = comm.irecv_value::<u8>(MAX, comm.rank(), TAG).unwrap();
         comm.send_value(&5u8, comm.rank(), TAG).unwrap();
         assert_eq!(receive.wait().unwrap().0, 5);
@@ -308,7 +308,8 @@ fn elements_without_bytes_count() {
         // The limit itself is permitted: 1000 elements.
         comm.send_value(&vec![(); max], comm.rank(), TAG).unwrap();
         assert_eq!(comm.recv_value::<Vec<()>>(max, comm.rank(), TAG).unwrap().0.len(), max);
-        // Elements with bytes never exceed a limit that their message keeps: 7 bytes, 6 elements.
+        // If each element takes a byte, a value has no more elements than its message has bytes. Here they are 6
+        // elements and 7 bytes.
         comm.send_value(&vec![vec![vec![1u8], vec![2]], vec![]], comm.rank(), TAG).unwrap();
         let (_, status) = comm.recv_value::<Vec<Vec<Vec<u8>>>>(7, comm.rank(), TAG).unwrap();
         assert_eq!(status.bytes, 7);
@@ -343,7 +344,7 @@ fn values_nested_too_deep_are_an_error() {
         let longest = (0..127).fold(List::End, |list, _| List::Item(Box::new(list)));
         comm.send_value(&longest, comm.rank(), TAG).unwrap();
         assert_eq!(comm.recv_value::<List>(MAX, comm.rank(), TAG).unwrap().0, longest);
-        // Depth, and not the number of parts: 1000 lists beside each other.
+        // Only the depth is limited, and not the number of parts: 1000 lists beside each other are permitted.
         comm.send_value(&vec![List::Item(Box::new(List::End)); 1000], comm.rank(), TAG).unwrap();
         assert_eq!(comm.recv_value::<Vec<List>>(MAX, comm.rank(), TAG).unwrap().0.len(), 1000);
     });
