@@ -73,7 +73,8 @@ pub(crate) struct Tagged {
     pub(crate) streams: BTreeMap<(Peer, u64), Stream>,
     /// Claimed messages that arrive as streams.
     pub(crate) claims: Slab<Claim>,
-    /// Cost in bytes of the claimed messages that have arrived whole and were not received yet.
+    /// Cost in bytes of the claimed messages that were not received yet and had arrived whole when they were claimed.
+    /// Messages that were claimed while they arrived as streams count by their entries in `claims` instead.
     claimed_cost: u64,
     pub(crate) partitioned: Partitioned,
     pub(crate) outbox: Outbox,
@@ -81,7 +82,7 @@ pub(crate) struct Tagged {
     pub(crate) movers: VecDeque<RequestId>,
     /// The sends that wait for each peer, by the peer's index. For a peer without an entry no send waits.
     pub(crate) queues: Vec<Queues>,
-    /// Watched requests that have ended, by watcher. Some may have been collected since.
+    /// Watched requests that have ended or must report a failure, by watcher. Some may have been collected since.
     ends: HashMap<u32, VecDeque<RequestId>>,
     /// The number that the next watcher gets, unless it is in use.
     pub(crate) next_watcher: u32,
@@ -98,7 +99,7 @@ pub(crate) struct Tagged {
 pub(crate) struct Queues {
     /// The limits of the path to the peer, once there is a path.
     limits: Option<Limits>,
-    /// Sends whose first packet waits for its turn, in order: eager or RTS, decided when there is room.
+    /// Sends whose first packet waits for its turn, in order. When it is sent, it is EAGER, SYNC or RTS.
     pub(crate) messages: VecDeque<RequestId>,
     /// Partitioned sends to be announced, in order.
     inits: VecDeque<PartitionedId>,
@@ -211,7 +212,7 @@ impl Tagged {
         }
     }
 
-    /// The queues to a peer.
+    /// Returns the queues of the sends that wait for a peer.
     pub(crate) fn queues(&mut self, peer: Peer) -> &mut Queues {
         let index = peer.index();
         if index >= self.queues.len() {
@@ -225,7 +226,7 @@ impl Tagged {
         &self.inherited
     }
 
-    /// Returns the path to a peer, and its limits.
+    /// Returns the path to a peer, and the limits of the path; `None` if there is no path yet.
     fn path_to(&self, link: &Link, peer: Peer) -> Option<(PeerId, Limits)> {
         let path = link.peer(peer).path()?;
         Some((path, self.queues.get(peer.index())?.limits?))
@@ -260,7 +261,8 @@ impl Tagged {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Opens the contexts with a name, unless the name was used before or their numbers are in use.
+    /// Opens the contexts with a name. Returns false if the name or a later one was used before, if their numbers are
+    /// in use, or if no more contexts may be open.
     pub(crate) fn open_contexts(
         &mut self,
         link: &Link,
@@ -317,7 +319,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Takes a member's answer.
+    /// Takes a member's answer to a question about contexts.
     #[cold]
     fn confirm(&mut self, link: &mut Link, peer: Peer, confirm: &Confirm) {
         let (from, until, used) = (confirm.from.get(), confirm.until.get(), confirm.used.get());
@@ -342,7 +344,7 @@ impl Tagged {
         [sends, open].into_iter().flatten().min().unwrap_or(until)
     }
 
-    /// Checks that a peer can be sent to in a context.
+    /// Returns an error if no message can be sent to a peer in a context.
     #[inline(always)]
     pub(crate) fn check_member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Result<(), Error> {
         match is_known(link.peer(peer), context) {
@@ -437,7 +439,7 @@ impl Tagged {
     /// Returns a watched request that has ended or must report a failure, with its key.
     pub(crate) fn take_end(&mut self, link: &Link, watcher: u32) -> Option<(RequestId, u32)> {
         while let Some(id) = self.ends.get_mut(&watcher)?.pop_front() {
-            // The request may have another watcher by now.
+            // The request may have been collected, or have another watcher by now.
             let Some(Request { watch, .. }) = self.requests.get(id) else { continue };
             if watch.watcher == watcher && self.outcome(link, id) != Outcome::Pending {
                 return Some((id, watch.key));
@@ -762,8 +764,8 @@ impl Stack for Tagged {
         lent: &mut L,
     ) -> Result<Post, PortError> {
         let pushed = self.push(out, to, lent)?;
-        // Partitions go first: their memory can always be read, while the bytes of other messages may have to wait
-        // until their buffer is lent.
+        // Partitions are sent even if `pushed` is `Again`: perhaps the buffers of the other messages are not lent,
+        // while the memory of partitions can always be read.
         match self.push_partitions(out, to)? {
             Post::Again => Ok(Post::Again),
             Post::Done | Post::Over => Ok(pushed),

@@ -54,7 +54,7 @@ impl Claim {
 }
 
 impl Tagged {
-    /// Notes that a message was claimed.
+    /// Makes a claim of a message that was taken out of matching.
     pub(crate) fn claimed(&mut self, link: &mut Link, envelope: Envelope, message: Unexpected) -> Claimed {
         self.matched(link, &envelope, &message);
         if let Unexpected::Eager(_) | Unexpected::Whole(_) = &message {
@@ -163,8 +163,8 @@ impl Tagged {
         self.close_halves(link, context);
     }
 
-    /// Returns an error if the bytes of a message that the sender has not sent yet can no longer come, because that
-    /// incarnation of the sender has ended.
+    /// Returns an error if this incarnation of a message's sender has ended. Then the bytes that it has not sent cannot
+    /// come any more.
     fn sender_failure(
         &mut self,
         link: &mut Link,

@@ -55,7 +55,7 @@ use crate::wire::{Abort, Fin, Leave, Revoke, Unmatched, Verdict, kind};
 
 impl Tagged {
     /// Ends a request, if it can end before its peer answers: see [`Engine::cancel`](crate::Engine::cancel).
-    /// Returns true if a drive of the engine must inform the peer.
+    /// Returns true if the engine must be driven, to inform the peer.
     pub(crate) fn cancel(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
         // If the memory is registered and the match is awaited, a provider may be reading it for the receiver's gets,
@@ -72,8 +72,9 @@ impl Tagged {
         true
     }
 
-    /// Ends a request that has not been matched. If it is a send whose envelope was sent, only the receiver knows if it
-    /// was matched: then asks the receiver, and returns true as [`Tagged::cancel`] does.
+    /// Ends a request that has not been matched. If the request is a send whose envelope was sent, only the receiver
+    /// knows if it was matched. Then this rank asks the receiver, and the function returns true as [`Tagged::cancel`]
+    /// does.
     pub(crate) fn withdraw_unmatched(&mut self, link: &mut Link, id: RequestId) -> bool {
         let Some(request) = self.requests.get(id) else { return false };
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
@@ -127,8 +128,8 @@ impl Tagged {
         let peer = request.rank().and_then(|rank| link.find(rank));
         match &mut request.state {
             State::AwaitingMatch { revoked, .. } => {
-                // For the caller the operation ends now. The request and its memory stay until the receiver has answered the
-                // revocation, because the receiver has the envelope, and perhaps the key to the memory.
+                // For the caller the operation ends now. The request and its memory stay until the receiver has
+                // answered the revocation, because the receiver has the envelope, and perhaps the key to the memory.
                 let revoked = *revoked;
                 request.fail(error);
                 self.note_end(id);
@@ -317,8 +318,8 @@ impl Tagged {
         self.store.release(data);
     }
 
-    /// Ends the sends whose bytes a peer has requested, after the goodbye to the peer was sent. The peer ends the
-    /// receives when the goodbye arrives, and ignores later bytes.
+    /// Ends the sends whose bytes a peer has requested, after the goodbye to the peer was sent. The peer ends its
+    /// receives of these messages when the goodbye arrives, and ignores later bytes.
     pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
         let is_called_for =
@@ -359,8 +360,8 @@ impl Tagged {
         self.finish(link, id, Err(abandoned));
     }
 
-    /// Returns the next failure that a receive from any source must report, if the receive still waits and there is
-    /// one.
+    /// Returns the next failure that a receive from any source must report, and notes that it is reported. Returns
+    /// `None` if the receive does not wait any more, or if there is no such failure.
     pub(crate) fn tell_failure(&mut self, id: RequestId) -> Option<Failure> {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
@@ -517,7 +518,7 @@ impl Request {
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
             State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
             State::Pushing(_) => (Operation::Send, Awaited::Bytes),
-            // This event is only a placeholder: the caller replaces it by the one that `Partitioned::awaited` returns.
+            // These two events are only placeholders: the caller replaces them by the result of `Partitioned::awaited`.
             State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
             State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),

@@ -153,7 +153,7 @@ impl Tagged {
             return Err(WireError::Protocol { theirs: header.protocol() as u8 }.into());
         }
         match header.kind {
-            // An eager message that the fast path does not take: one with the flag `URGENT`, or in a bundle.
+            // An eager message that the fast path does not take, because it has the flag `URGENT` or is in a bundle.
             kind::EAGER => {
                 let (eager, data) = prefix(body)?;
                 self.eager(link, peer, header, eager, &Rare(data), false, lent)?;
@@ -295,8 +295,11 @@ impl Tagged {
         Ok(())
     }
 
-    /// Returns true if an envelope that no receive matches may be kept. If its sender wants a confirmation, sends it
-    /// now or, while the budget is exceeded, later.
+    /// Returns true if an envelope that no receive matches may be kept. If its sender wants a confirmation, the
+    /// confirmation is sent now, or when the budget is no longer exceeded.
+    ///
+    /// # Errors
+    /// [`WireError::Value`] if the sender did not wait for the confirmation of an earlier envelope.
     fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
         let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
         match rendezvous.unmatched {
@@ -402,7 +405,7 @@ impl Tagged {
         }
     }
 
-    /// Removes a waiting envelope.
+    /// Removes an envelope without data from the lists of envelopes that wait for a receive.
     pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: WorldRank, send: u64) {
         if let Some(peer) = link.find(rank) {
             self.envelopes.remove(&(peer, send));
@@ -477,7 +480,8 @@ impl Tagged {
         self.note_end(id);
     }
 
-    /// Returns the request that a peer answers, if it still exists and belongs to that peer.
+    /// Returns the request that a packet of a peer names, if the request still exists and is an operation with that
+    /// peer. Otherwise counts the packet as stale.
     fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<RequestId> {
         let id = RequestId::from_wire(name);
         let rank = link.peer(peer).rank();
@@ -610,8 +614,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Returns true for a receive of a stream. Such a receive is not named by packets of the sender: the sender does
-    /// not know its name.
+    /// Returns true for a receive of a stream. A correct sender never names such a receive in a packet, because the
+    /// receive's name is not sent to it.
     fn is_streamed(&self, id: RequestId) -> bool {
         self.requests.get(id).is_some_and(|request| {
             matches!(&request.state, State::AwaitingData(inflow) if inflow.mode == TransferMode::Stream)

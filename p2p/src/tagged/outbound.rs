@@ -34,8 +34,8 @@ impl Way {
     }
 }
 
-/// Sends a message eagerly if that is possible now: if the path is known, no earlier message waits, and there is credit
-/// for it and room in the port.
+/// Sends a message eagerly if that is possible now: if the path is known, no earlier message waits, the message is
+/// short enough, and there is credit for it and room in the port. Returns false if it was not sent.
 #[inline(always)]
 pub(crate) fn send_at_once<P: Port>(
     out: &mut Out<'_, P>,
@@ -60,8 +60,8 @@ pub(crate) fn send_at_once<P: Port>(
     match port.send_body(path, head.as_bytes(), data) {
         Ok(Post::Done | Post::Over) => {}
         Ok(Post::Again) => return false,
-        // Queue the send: a persistent error recurs on flush. The error is dropped here, so that a successful send need
-        // not check for one.
+        // The caller then queues the send, and a persistent error recurs when the queue is flushed. The error is
+        // dropped here, so that a successful send need not check for one.
         Err(error) => {
             drop(error);
             return false;
@@ -176,7 +176,7 @@ impl Tagged {
         }
     }
 
-    /// Tells the link whether messages wait for a peer.
+    /// Informs the link if messages or initializations wait for a peer, or else that none wait.
     pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
         let queues = self.queues(peer);
         let is_empty = queues.messages.is_empty() && queues.inits.is_empty();
@@ -319,7 +319,8 @@ impl Tagged {
         }
     }
 
-    /// Exposes a message's bytes to its receiver, if permitted and possible.
+    /// Exposes a message's bytes to its receiver. Returns `None` if the bytes are scattered or too few, if there is no
+    /// path to the receiver, or if the port cannot expose this memory.
     #[inline]
     pub(crate) fn expose<P: Port>(
         &self,
@@ -333,7 +334,8 @@ impl Tagged {
         if data.len() < limits.read_min { None } else { out.port.expose(path, data) }
     }
 
-    /// Makes a send's memory reachable for its receiver, once.
+    /// Registers a send's memory, unless it is registered already, so that its receiver can get the bytes. Returns the
+    /// place of the bytes.
     fn register<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,

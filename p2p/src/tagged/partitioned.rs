@@ -9,14 +9,14 @@
 //!                  ◀───────── PART_START round  the receiver has begun a round: its memory is ready
 //!  PART_DATA round, offset, bytes ────────────▶ … for marked partitions, in any order, until all have arrived
 //!
-//!  PART_END ───────────────────────────────── ▶ the other half has ended, or is dropped
+//!  ◀── PART_END, in either direction ─────────▶ the half of the packet's sender has ended, or was dropped
 //! ```
 //! The two *halves* of a pair are matched by context, rank and tag, in the order of their initialization, and never
 //! match ordinary messages. PART_START shows that the receiver has memory for the whole round, so data needs no credit.
 //!
-//! A sender finishes a run of neighbouring partitions before it begins another run. So the receiver needs little state
-//! to detect a byte that arrives twice: one bit for each of the sender's partitions, and, if the last packet ended
-//! within a partition, the offset of the next byte.
+//! A sender sends all bytes of a run of neighbouring partitions before it begins another run. So the receiver needs
+//! little state to detect a byte that arrives twice: one bit for each of the sender's partitions, and, if the last
+//! packet ended within a partition, the offset of the next byte.
 //!
 //! A round that ends with an error ends its pair: each later round returns the same error. The receiver keeps the
 //! partitions that had arrived.
@@ -48,16 +48,18 @@ pub struct PartitionedId(u64);
 #[derive(Debug, Default)]
 pub(crate) struct Partitioned {
     halves: BTreeMap<PartitionedId, Half>,
-    /// Receives that wait for the initialization of a send, and, in `inits`, initializations that wait for a receive.
-    /// For any envelope only one of the two maps has entries, because a new receive or initialization is matched with
-    /// the first waiting one of the other kind.
+    /// Receives that wait for the initialization of a send.
     receives: BTreeMap<Waiting, Posted>,
+    /// Initializations that wait for a receive. For any envelope only one of the maps `receives` and `inits` has
+    /// entries, because a new receive is matched with the first waiting initialization, and a new initialization with
+    /// the first waiting receive.
     inits: BTreeMap<Waiting, Init>,
-    /// Initializations that wait, and receives that were matched with one, by the sender and the sender's name for its
-    /// half.
+    /// Initializations that wait for a receive, and receives that were matched with an initialization, by the sender
+    /// and the sender's name for its half.
     senders: BTreeMap<(Peer, u64), Met>,
     /// Sends whose round is under way.
     sending: BTreeSet<PartitionedId>,
+    /// The last number that was given to a half or to a waiting initialization.
     last: u64,
 }
 
@@ -73,7 +75,7 @@ struct Init {
     partitions: usize,
     signature: Signature,
     /// True if the send has ended. The entry stays, because sends and receives are paired in order: the receive with
-    /// which it will be paired ends as soon as it is initialized.
+    /// which the send is paired later ends as soon as that receive is initialized.
     has_ended: bool,
 }
 
@@ -81,11 +83,13 @@ struct Init {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
     Half(PartitionedId),
-    /// This number of receives that ended before their sends were announced. Each of these receives will be paired with
-    /// a later initialization, and then the send of that initialization ends.
+    /// This number of receives that ended before their sends were announced. Each of these receives is paired with a
+    /// later initialization, and then the send of that initialization ends.
     Ended(u64),
 }
 
+/// The half of another rank's send, as this rank knows it: its initialization waits for a receive, or is paired with
+/// one.
 #[derive(Clone, Copy, Debug)]
 enum Met {
     Waiting(Waiting),
@@ -101,9 +105,9 @@ struct Half {
     bytes: usize,
     /// The other half's name, once known.
     theirs: Option<u64>,
-    /// The number of rounds that have begun, and, in `round`, the request of the last round until the request has
-    /// ended.
+    /// The number of rounds that have begun.
     rounds: u64,
+    /// The request of the latest round, until the request has ended.
     round: Option<RequestId>,
     /// The error of the pair, after which no round can begin. `None` while the pair exists.
     ended: Option<Error>,
@@ -129,7 +133,7 @@ enum Side {
     },
     Receive {
         waits_at: Option<Waiting>,
-        /// The types of the receive, if it checks those of the send.
+        /// The types of the receive, if the types of the send must agree with them.
         typed: Option<Typed>,
         /// Bytes of one of the sender's partitions.
         part_len: usize,
@@ -147,9 +151,9 @@ struct Outflow {
     marked: Marked,
     /// The bytes of the present run of marked partitions that are still to be sent.
     run: Range<usize>,
-    /// The number of partitions that were not seen to be marked yet, and, in `left`, the number of bytes that are still
-    /// to be sent.
+    /// The number of partitions that were not seen to be marked yet.
     unmarked: usize,
+    /// The number of bytes that are still to be sent.
     left: usize,
 }
 
@@ -159,6 +163,7 @@ struct Inflow {
     memory: PartitionsMut,
     /// The offset at which the next bytes must start, if the last packet ended within a partition.
     next: Option<usize>,
+    /// The number of bytes that have not arrived.
     left: usize,
 }
 
@@ -558,7 +563,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Makes a pair of a receive and an initialization, and answers with PART_ACCEPT.
+    /// Makes a pair of a receive and an initialization, and answers with PART_ACCEPT. If the types of the two differ,
+    /// ends the receive and answers with PART_END. If the send has ended before, ends the receive without an answer.
     fn pair(&mut self, link: &mut Link, id: PartitionedId, init: Init) {
         let Init { sender, send, bytes, partitions, signature, has_ended } = init;
         let Some(half) = self.partitioned.halves.get_mut(&id) else { no_half(id) };
@@ -725,7 +731,7 @@ impl Tagged {
 
 /// Ending.
 impl Tagged {
-    /// Ends a half, and its round if one is under way. Informs the peer if `tells` is true.
+    /// Ends a half, and its round if one is under way. Informs the peer if `tells` is true and the peer is alive.
     pub(super) fn end_half(&mut self, link: &mut Link, id: PartitionedId, error: Error, tells: bool) {
         let Some(half) = self.partitioned.halves.get_mut(&id) else { return };
         if half.ended.is_some() {
@@ -762,8 +768,8 @@ impl Tagged {
         }
     }
 
-    /// Ends all halves with a failed peer, or only the halves in the context `only`, and drops the peer's waiting
-    /// initializations.
+    /// Ends all halves with a peer that has ended, or only the halves in the context `only` that the peer has left, and
+    /// drops the peer's waiting initializations.
     pub(super) fn fail_halves(&mut self, link: &mut Link, peer: Peer, only: Option<u32>, cause: &Cause) {
         let rank = link.peer(peer).rank();
         for id in
@@ -820,7 +826,7 @@ impl Tagged {
         for id in self.halves_of(|half| half.context == context) {
             self.end_half(link, id, Error::Cancelled { fate: Fate::NotDelivered }, true);
         }
-        // The context refuses initializations that come later.
+        // Initializations that arrive later are refused, because the context is closed.
         self.partitioned.receives.retain(|place, _| place.0 != context);
         let inits: Vec<_> = self
             .partitioned

@@ -1,6 +1,6 @@
-//! The bytes of long messages. They travel in one of four ways: the receiver reads them in the sender's memory, if it
-//! can map that; they follow their envelope in STREAM packets; the receiver fetches them by gets, if its port has
-//! these; or it requests them, and the sender sends DATA packets.
+//! The bytes of long messages. They travel in one of four transfer modes: the receiver reads them in the sender's
+//! memory, if it can map that memory; the bytes follow their envelope in STREAM packets; the receiver fetches them by
+//! gets, if its port has gets; or the receiver requests them, and the sender sends DATA packets.
 
 use std::collections::btree_map::Entry;
 
@@ -130,7 +130,7 @@ impl Tagged {
     ) -> Result<(), WireError> {
         let (name, offset) = ((peer, data.operation.get()), data.offset.get());
         let Entry::Occupied(mut stream) = self.streams.entry(name) else {
-            // The receive of this message had a buffer that was too short, or was given up.
+            // The receive of this message has ended: its buffer was too short, its types differ, or it was given up.
             link.note_stale();
             return Ok(());
         };
@@ -197,9 +197,9 @@ impl Tagged {
         }
     }
 
-    /// Requests more bytes of a message, when half of the requested bytes have arrived. At most one window of bytes is
-    /// requested at a time, because bytes that arrive while a borrowed buffer is not lent must be staged, and this
-    /// limits their number.
+    /// Requests more bytes of a message, if no more than half a window of requested bytes is missing, and no bytes are
+    /// staged. At most one window of bytes is requested and missing at a time, because bytes that arrive while a
+    /// borrowed buffer is not lent must be staged, and this limits their number.
     fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -377,8 +377,8 @@ impl Tagged {
         self.finish(link, id, result);
     }
 
-    /// Sends DATA and STREAM packets to a peer, one message after the other. Returns `Again` if the port has no room
-    /// for bytes that could be sent.
+    /// Sends DATA and STREAM packets to a peer, one message after the other. Returns `Again` if bytes remain that must
+    /// be sent later: the port has no room for them, or their buffers are not lent.
     pub(super) fn push<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -413,7 +413,7 @@ impl Tagged {
                         return Ok(Post::Again);
                     }
                 },
-                // The buffer was registered for gets, but the receiver's port cannot get. The code below copies the
+                // The buffer was registered for gets, but the receiver has requested packets. The code below copies the
                 // bytes from the region.
                 Buffer::Registered { .. } => [].as_slice().into(),
                 Buffer::Gone => unreachable!("{id:?} sends bytes that were returned to the caller"),
@@ -579,7 +579,8 @@ fn unstage(staged: &mut Option<Box<Staged>>, buffer: &mut Writable<'_>) {
     }
 }
 
-/// Copies the exposed bytes from `start` to `end` of a message to the receive's buffer.
+/// Copies the exposed bytes from `start` to `end` of a message to the receive's buffer. Returns false if the exposure
+/// has ended.
 #[inline(always)]
 fn read<P: Port>(
     port: &mut P,
@@ -618,8 +619,9 @@ fn read_scattered<P: Port>(
     Ok(true)
 }
 
-/// Bytes of a message that gets have fetched: a chunk of the bounce buffer, or a part of the region that has the whole
-/// message. The offset in the message, modulo the length of the region, is the place of the bytes in the region.
+/// Bytes of a message in a registered region: in a chunk of the bounce buffer, or in the region that contains the whole
+/// message, of a receive or a send. The offset in the message, modulo the length of the region, is the offset of the
+/// bytes in the region.
 struct Landed<'a> {
     landing: &'a Region,
     /// The offset in the message.
