@@ -1,5 +1,5 @@
-//! Tests of the protocols with two engines over the loopback port. The suites in `tests/` test the protocols over every
-//! port.
+//! Tests of tagged messages with two engines over the loopback port. The suites in `p2p/tests` test tagged messages
+//! over every port.
 
 mod agreements;
 mod contexts;
@@ -382,7 +382,7 @@ impl Sink for Lost {
 fn a_hello_is_repeated_until_it_is_answered() {
     let mut engines = pair(&Config::default());
     let send = engines[0].isend(Time::ZERO, WorldRank(1), 1, 5, Memory::new(bytes(8)), NEVER).unwrap();
-    // First the hellos that the two engines sent when they met are lost, then the first repetitions.
+    // The hellos that the two engines sent when they met are lost, and so are the first repetitions.
     for (now_ns, due) in [(249_999_999, 250_000_000), (250_000_000, 750_000_000)] {
         for engine in &mut engines {
             while engine.port_mut().poll(&mut Lost).unwrap() > 0 {}

@@ -60,9 +60,10 @@ fn forged_choices_end_a_split_with_an_error() {
         &[][..],
         &[rows(1, 1)],
         &[rows(1, 1), 1, 5],
-        // The choices of another number of ranks.
+        // The choices of two ranks instead of one.
         &[rows(1, 1), 2, 5, 0, 0, 0],
         &[rows(1, 2), 1, 5, 0, 1, 5, 0],
+        // Lines without pairs, tiles without rows or lines, and more pairs or lines than fit in the words.
         &[rows(1, 1), 0, 5, 0],
         &[rows(0, 1), 1, 5, 0],
         &[rows(1, 0), rows(1, 1), 1, 5, 0],
@@ -82,7 +83,7 @@ fn forged_choices_end_a_split_with_an_error() {
             "{forged:?}: {end:?}"
         );
     }
-    // A creation that is not the one of rank 0.
+    // Rank 1 answers as in a split, but rank 0 has begun a creation with a given group.
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let id = begin(&mut engines[0], Choice::Group(Group::range(WorldRank(0), 2)), NEVER);

@@ -196,8 +196,8 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     job.engines[1].check_invariants();
 }
 
-/// When a member leaves a context, operations that wait for it end, but only in this context. This is so even if the
-/// member leaves before the other rank has opened the context, or before the two ranks had any contact.
+/// When a member leaves a context, operations that wait for this member end, but only in this context. This holds even
+/// if the member leaves before the other rank has opened the context, or before the two ranks had any contact.
 #[test]
 fn a_member_that_leaves_ends_what_waits_for_it_there() {
     for (has_met, is_early) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -342,14 +342,14 @@ fn numbers_come_round_when_all_members_have_closed_their_contexts() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     engines.iter_mut().for_each(|engine| engine.cut_names(4));
-    // All numbers of contexts that there are: 2, 4 … 14.
+    // With 4 bits, the contexts that can be opened have the numbers 2, 4 … 14.
     for name in (2..16).step_by(2) {
         open(&mut engines, name, &both);
     }
     for engine in &mut engines {
         assert_eq!(engine.free_name(Time::ZERO, 0), None, "all numbers are in use");
     }
-    // Both engines close the context 8. Only the second one closes 6.
+    // Both engines close the context 8. Only the second engine closes the context 6.
     engines[1].close_contexts(Time::ZERO, 6);
     engines[1].close_contexts(Time::ZERO, 8);
     engines[0].close_contexts(Time::ZERO, 8);

@@ -90,7 +90,7 @@ fn a_verdict_on_a_peer_that_has_left_or_on_this_rank_itself_is_not_noted() {
     }
 }
 
-/// Polls, and returns the result of a receive from rank 0, if it has ended.
+/// Polls, and returns the result of a receive, or `None` if it has not ended.
 fn end(engine: &mut Engine<Loopback>, recv: RequestId) -> Option<Result<Status, Error>> {
     engine.poll(Time::ZERO, &mut ()).unwrap();
     match engine.outcome(recv) {

@@ -1,11 +1,11 @@
-//! Hellos that are repeated, and peers to which this side has no path.
+//! Tests of repeated hellos, and of peers to which this side has no path.
 
 use super::strangers::{arrive, eager, hello, packet};
 use super::*;
 use crate::wire::{Rts, TransferMode, kind};
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
 
-/// The hello of rank 0, before it has received any packet.
+/// Returns the hello that rank 0 sends before it has received any packet.
 fn first_hello() -> Vec<u8> {
     packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4))
 }
@@ -73,7 +73,7 @@ fn a_hello_that_waits_for_room_does_not_replace_an_answer_about_credit() {
     assert_eq!(grants.0, [2 * Config::default().window_min as u32]);
 }
 
-/// Two ranks of three. The port of rank 0 has room for one peer, which is rank 2.
+/// Returns ranks 0 and 1 of a job of three ranks. The port of rank 0 has room for one peer, and rank 2 is that peer.
 fn crowded() -> (Net, [Engine<SimPort>; 2]) {
     let mut config = NetConfig::default();
     config.caps.peers_max = 1;

@@ -133,8 +133,8 @@ fn messages_of_incarnations_that_left_stay_through_several_failures() {
     );
 }
 
-/// The launcher's report about the former incarnation is read after the next one has sent its hello, and before the hello
-/// is received.
+/// The launcher's report about the former incarnation is read after the next incarnation has sent its hello, and before
+/// the hello is received.
 #[test]
 fn a_report_that_is_read_before_the_next_hello_gives_the_cause() {
     for leaves in [false, true] {
@@ -188,8 +188,8 @@ fn a_failure_after_the_goodbye_counts_as_one() {
 }
 
 /// Lets a sender leave before its long message is received completely. The receiver requests bytes before the goodbye
-/// arrives. If `begun` is true, the sender has already sent the first requested bytes. Returns the results of the send
-/// and the receive.
+/// arrives. If `begun` is true, the sender has sent the first requested bytes before it leaves. Returns the results of
+/// the send and the receive.
 fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
     let config = Config { push_window: window, stream_max: 0, ..Config::default() };
     let mut engines = pair(&config);

@@ -9,7 +9,8 @@ fn keeping() -> Config {
     Config { outbox_max: 1 << 20, ..Config::default() }
 }
 
-/// A rank of a job of two whose peer has no address yet, and the address of the peer's port.
+/// Returns rank 0 of a job of two ranks, which does not know the address of rank 1 yet, and the hub for the port of
+/// rank 1.
 fn alone(config: &Config) -> (Hub, Engine<Loopback>) {
     let hub = Hub::new();
     let identity = Identity { rank: WorldRank(0), size: 2, incarnation: 7, secret: [9; 16] };
@@ -145,7 +146,7 @@ fn a_peer_that_does_not_wait_for_confirmations_fails() {
     assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
     settle(&mut engines);
     let peer = peer_of(&engines[0], WorldRank(1));
-    // Simulates the receiver's confirmation of the first message.
+    // Lets the sender go on as if the receiver had confirmed the first message.
     engines[0].inner.stack_mut().queues(peer).unconfirmed = None;
     assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
     settle(&mut engines);

@@ -1,4 +1,4 @@
-//! Tests with packets that no honest rank sends. They are refused and counted by cause, and harm no other peer.
+//! Tests with packets that no correct rank sends. They are refused and counted by cause, and harm no other peer.
 
 use super::*;
 use samite_fabric::Remote;
@@ -10,7 +10,7 @@ pub(super) fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
     receiver.inner.sink(&mut ()).packet(packet);
 }
 
-/// A packet from rank 0 to rank 1, both in incarnation 7.
+/// Returns a packet from rank 0 to rank 1, both in incarnation 7.
 pub(super) fn packet(protocol: Protocol, kind: u8, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut header = Header::new(protocol, kind, Flags::empty());
     (header.incarnation, header.to, header.sequence) = (7.into(), 7.into(), sequence.into());
@@ -234,8 +234,8 @@ fn an_answer_that_names_no_request_of_its_sender_is_ignored() {
     assert!([own, sends[0], sends[1]].into_iter().all(|id| sender.outcome(id) == Outcome::Pending));
 }
 
-/// The sender uses the operation number 77 for two messages. The receiver requests the first and its receive times out.
-/// The second is a stream, and is received although the first has the same number.
+/// The sender gives the name 77 to two messages. The receiver requests the bytes of the first message, and its receive
+/// times out. The second message is a stream, and is received although the first message has the same name.
 #[test]
 fn a_stream_outlives_a_message_of_its_name() {
     // The sender is alive and sends nothing else.
@@ -301,7 +301,7 @@ struct Streaming {
     _sender: Engine<Loopback>,
     receiver: Engine<Loopback>,
     recv: RequestId,
-    /// The number of the next packet from rank 0.
+    /// The sequence number of the next packet from rank 0.
     expected: u32,
 }
 
@@ -373,7 +373,7 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let rts = Rts::new(0, 100, 77, mode);
         arrive(receiver, &packet(Protocol::P2p, kind::RTS, expected, rts.as_bytes()));
         if called {
-            // The receiver's port cannot read the memory of others.
+            // The receiver's port cannot read the memory of other processes, so the receiver requests the bytes.
             receiver.poll(Time::ZERO, &mut ()).unwrap();
         }
         let data = Data { operation: recv.to_wire().into(), offset: 0.into() };
@@ -479,7 +479,7 @@ fn a_packet_is_of_the_rank_that_has_its_number() {
     assert_eq!((receiver.counters().rejected.unknown, receiver.counters().failed_peers), (before + 3, 0));
 }
 
-/// An eager packet from rank 0 with this tag, and these flags.
+/// Returns an eager packet from rank 0 with this tag, and these flags.
 pub(super) fn eager(sequence: u32, tag: u8, flags: Flags) -> Vec<u8> {
     let mut packet = packet(Protocol::P2p, kind::EAGER, sequence, &[tag, 0, 0, 0, 0, 0, 0, 0, b'x']);
     packet[3] = flags.bits();

@@ -1,11 +1,11 @@
-//! Tests of messages whose bytes follow their envelope, and of events between the first byte and the last.
+//! Tests of streams: messages whose bytes follow their envelope. Events occur between the first byte and the last.
 
 use super::*;
 use crate::choose::cost;
 
 const LEN: usize = 200_000;
 
-/// Two engines with credit for many messages of [`LEN`].
+/// Returns two engines with credit for many messages of `LEN` bytes.
 fn rich() -> [Engine<Loopback>; 2] {
     let mut engines = pair(&Config { window_min: 1 << 20, ..Config::default() });
     settle(&mut engines);
@@ -21,7 +21,7 @@ fn receive(engines: &mut [Engine<Loopback>; 2], tag: u64, len: usize) -> Request
 }
 
 /// Sends a message, and then a part of a second one: the bytes that are sent within one call, until the port is full.
-/// The receiver gets these bytes.
+/// The receiver gets these bytes. Returns the request of the second send.
 fn begin(engines: &mut [Engine<Loopback>; 2], deadline: Time) -> RequestId {
     assert_eq!(send(engines, 1, NEVER), Sent::Now);
     let Sent::Pending(begun) = send(engines, 2, deadline) else { panic!("the port has room for both") };
