@@ -66,8 +66,11 @@ pub struct Marked {
     shared: Arc<Shared>,
     /// A bit for each partition that [`next_run`](Self::next_run) has returned.
     seen: SmallVec<[u64; 2]>,
-    /// The first word of `seen` that is not full.
+    /// The first word that may have marks which [`next_run`](Self::next_run) has not returned. Later marks before this word
+    /// are news.
     first: usize,
+    /// True if there was news since [`has_news`](Self::has_news) was called.
+    has_news: bool,
 }
 
 impl Partitioned {
@@ -137,12 +140,15 @@ impl Partitioned {
         Some(PartitionsMut { shared: Arc::clone(&self.0), parts, unmarked })
     }
 
-    /// Returns a reader of the marked partitions.
+    /// Returns the reader of the marked partitions of this round.
+    ///
+    /// # Panics
+    /// If there is a reader.
     #[must_use]
     pub fn marked(&self) -> Marked {
         self.0.marks.add_reader();
         let seen = SmallVec::from_elem(0, self.partitions().div_ceil(64));
-        Marked { shared: Arc::clone(&self.0), seen, first: 0 }
+        Marked { shared: Arc::clone(&self.0), seen, first: 0, has_news: false }
     }
 
     /// Returns the elements of the partitions `parts` if all of them are marked.
@@ -356,13 +362,22 @@ impl Marked {
     /// Returns true if a partition may have been marked since the last call. A mark that this call misses makes a later
     /// call return true.
     #[must_use]
-    pub fn has_news(&self) -> bool {
-        self.shared.marks.take_news()
+    pub fn has_news(&mut self) -> bool {
+        self.take_news();
+        std::mem::take(&mut self.has_news)
+    }
+
+    fn take_news(&mut self) {
+        if let Some(word) = self.shared.marks.take_news() {
+            self.first = self.first.min(word);
+            self.has_news = true;
+        }
     }
 
     /// Returns the longest run of neighbouring partitions that are marked and were not returned before, from the first
     /// such partition on. Returns `None` if there is none.
     pub fn next_run(&mut self) -> Option<Range<usize>> {
+        self.take_news();
         let marks = &self.shared.marks;
         let mut run: Option<Range<usize>> = None;
         for word in self.first..self.seen.len() {
@@ -371,8 +386,7 @@ impl Marked {
             let start = match &run {
                 Some(_) => 0,
                 None if fresh == 0 => {
-                    let all = bits_of(word, &(0..marks.len()));
-                    self.first += usize::from(word == self.first && self.seen[word] == all);
+                    self.first = word + 1;
                     continue;
                 }
                 None => fresh.trailing_zeros(),

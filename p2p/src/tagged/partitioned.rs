@@ -345,8 +345,8 @@ impl Tagged {
         let mut has_waiting = false;
         let mut fresh = Vec::new();
         for id in &self.partitioned.sending {
-            let Some(half) = self.partitioned.halves.get(id) else { no_half(*id) };
-            let Side::Send { cleared, flow: Some(flow), .. } = &half.side else { no_half(*id) };
+            let Some(half) = self.partitioned.halves.get_mut(id) else { no_half(*id) };
+            let Side::Send { cleared, flow: Some(flow), .. } = &mut half.side else { no_half(*id) };
             if flow.marked.has_news() {
                 match *cleared == half.rounds {
                     true => fresh.push((half.peer, *id)),

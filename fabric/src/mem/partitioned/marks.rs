@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 #[cfg(all(test, loom))]
-use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use loom::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Two bits for each partition, and the number of readers.
 ///
@@ -19,16 +19,19 @@ pub(super) struct Marks {
     /// The partitions that are written or marked.
     taken: Box<[AtomicU64]>,
     marked: Box<[AtomicU64]>,
-    /// True if a partition may have been marked since a reader looked.
-    has_news: AtomicBool,
+    /// The first word in which a partition may have been marked since a reader looked, or [`NONE`].
+    news: AtomicUsize,
     readers: AtomicUsize,
 }
+
+/// Stands for no word.
+const NONE: usize = usize::MAX;
 
 impl Marks {
     pub(super) fn new(len: usize) -> Self {
         let words = || (0..len.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let (has_news, readers) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { len, taken: words(), marked: words(), has_news, readers }
+        let (news, readers) = (AtomicUsize::new(NONE), AtomicUsize::new(0));
+        Self { len, taken: words(), marked: words(), news, readers }
     }
 
     /// Returns the number of partitions.
@@ -68,12 +71,13 @@ impl Marks {
             let former = self.marked[word].fetch_or(bits, Ordering::Release);
             count += (bits & !former).count_ones() as usize;
         }
-        self.has_news.swap(true, Ordering::Release);
+        self.news.fetch_min(words_of(&parts).start, Ordering::Release);
         count
     }
 
-    pub(super) fn take_news(&self) -> bool {
-        self.has_news.swap(false, Ordering::AcqRel)
+    /// Returns the first word in which a partition may have been marked since the last call.
+    pub(super) fn take_news(&self) -> Option<usize> {
+        Some(self.news.swap(NONE, Ordering::AcqRel)).filter(|word| *word != NONE)
     }
 
     /// Returns a word of the marks.
@@ -90,7 +94,8 @@ impl Marks {
     }
 
     pub(super) fn add_reader(&self) {
-        self.readers.fetch_add(1, Ordering::Relaxed);
+        let former = self.readers.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(former, 0, "the news is for one reader");
     }
 
     pub(super) fn remove_reader(&self) {
@@ -110,7 +115,7 @@ impl Marks {
         for word in self.taken.iter().chain(&self.marked) {
             word.store(0, Ordering::Relaxed);
         }
-        self.has_news.store(false, Ordering::Relaxed);
+        self.news.store(NONE, Ordering::Relaxed);
     }
 }
 

@@ -86,6 +86,23 @@ fn a_reader_gets_each_run_once() {
     assert!(memory.begin());
 }
 
+/// The reader does not search all partitions before a marked one: with a million partitions that are marked from the last
+/// to the first, it would look at ten thousand words for each.
+#[test]
+fn a_reader_begins_at_the_first_word_with_news() {
+    let memory = Partitioned::new(vec![1_u8; 1000], 1000).unwrap();
+    let mut marked = memory.marked();
+    assert!(marked.next_run().is_none());
+    for part in (0..1000).rev() {
+        memory.take(part..part + 1).unwrap().mark_all();
+        assert!(marked.has_news());
+        assert_eq!(marked.first, part / 64);
+        assert_eq!((marked.next_run(), marked.next_run()), (Some(part..part + 1), None));
+        assert_eq!(marked.first, marked.seen.len());
+    }
+    assert!(!marked.has_news());
+}
+
 #[test]
 fn the_memory_outlives_its_owner_and_comes_back_to_it() {
     let memory = cut(2);

@@ -44,7 +44,7 @@ fn each_mark_is_seen_after_its_news() {
         });
         let mut seen = 0;
         let mut look = || {
-            if model.marks.take_news() {
+            if model.marks.take_news().is_some() {
                 let fresh = model.marks.word(0) & !seen;
                 (0..2)
                     .filter(|part| fresh & (1 << part) != 0)
@@ -83,7 +83,7 @@ fn the_owner_gets_all_back_when_it_is_quiet() {
         model.marks.remove_reader();
         let is_quiet = model.marks.is_quiet();
         if is_quiet {
-            // A writer sets `has_news` after it has marked its partition, so possibly in the next round. It has no
+            // A writer sets `news` after it has marked its partition, so possibly in the next round. It has no
             // other effect on the next round.
             model.marks.reset();
             (0..2).for_each(|part| model.write(part, 8));
