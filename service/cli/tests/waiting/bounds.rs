@@ -62,7 +62,7 @@ fn a_bound_of_nothing_receives_what_has_arrived() {
         let now = comm.with_timeout(Duration::ZERO);
         let mut count = 0;
         for length in LENGTHS {
-            for tag in 0..4 {
+            for tag in 0..6 {
                 if comm.rank() == 0 {
                     comm.send(&vec![1_u8; length], Rank(1), tag).unwrap();
                     sent.fetch_add(1, Ordering::Release);
@@ -80,6 +80,14 @@ fn a_bound_of_nothing_receives_what_has_arrived() {
                         2 => {
                             now.claim(Rank(0), tag).and_then(|message| Ok(message.recv::<u8>()?.buffer.len()))
                         }
+                        3 => now
+                            .irecv(vec![0_u8; length], Rank(0), tag)
+                            .map_err(Error::from)
+                            .and_then(|request| Ok(request.wait()?.buffer.len())),
+                        4 => now.recv_init(vec![0_u8; length], Rank(0), tag).and_then(|mut round| {
+                            round.start()?;
+                            round.wait().map(|status| status.bytes)
+                        }),
                         _ => now.scope(|scope| {
                             let posted = scope.irecv(&mut buffer, Rank(0), tag)?;
                             scope.wait(posted).map(|status| status.bytes)
