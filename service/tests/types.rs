@@ -16,7 +16,7 @@ fn checked<R: Send>(ranks: u32, body: impl Fn(&Comm) -> R + Sync) -> Vec<R> {
     settings.local(ranks, |world| body(world.comm()))
 }
 
-/// A call that receives, possibly to the given buffer.
+/// A call that receives a message, into the given buffer unless the call makes its own.
 type Receive<'a> = &'a dyn Fn(&mut [f32]) -> Result<Status, Error>;
 
 /// Checks the error of a receive of `f32` that gets a message of 3 elements of `u32` from this rank itself.
@@ -196,7 +196,7 @@ enum Phase {
     Gas,
 }
 
-/// Sends a message to this rank itself, and receives it as other elements.
+/// Sends a message to this rank itself, and receives it as elements of another type. Returns true if the types agree.
 fn crosses<S: Element, R: Element>(comm: &Comm, data: &[S], room: &mut [R]) -> bool {
     match comm.sendrecv(data, comm.rank(), TAG, room, comm.rank(), TAG) {
         Ok(status) => {
@@ -266,7 +266,7 @@ fn layouts_have_the_types_of_what_they_select() {
         let mut floats = [0f32; 12];
         comm.recv_view(&mut every_second.of_mut(&mut floats).unwrap(), me, TAG).unwrap();
         assert_eq!(floats[..6], [1.0, 0.0, 2.0, 0.0, 3.0, 0.0]);
-        // Several types are their sequence.
+        // A layout of several types agrees with layouts that have the same types in the same order.
         let all = [place.clone(), charge.clone(), kind.clone()];
         send(&all);
         let mut copy = [Particle { place: [0.0; 3], charge: 0, kind: 0 }; 2];
@@ -281,7 +281,7 @@ fn layouts_have_the_types_of_what_they_select() {
         send(&all);
         let error = comm.recv(&mut floats, me, TAG).unwrap_err();
         assert!(matches!(error, Error::TypesDiffer { .. }), "{error}");
-        // Packed data is bytes, which may be received as anything.
+        // Packed data is bytes, which may be received as elements of any type.
         comm.send(&layout(&both).of(&particles).unwrap().pack(), me, TAG).unwrap();
         comm.recv(&mut numbers, me, TAG).unwrap();
     });

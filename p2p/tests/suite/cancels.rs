@@ -1,11 +1,11 @@
-//! Races of cancels with matches: a cancel comes after each number of polls.
+//! Races of cancels with matches: each case is repeated with the cancel after 0, 1, 2, … polls.
 
 use samite_p2p::{Config, Error, Fate, Mode};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, Whose, bytes, exact};
 
-/// A cancel comes after each number of polls below this one. On a prompt port every transfer of these tests takes fewer
-/// polls.
+/// The number of repetitions of each case, with the cancel after 0 polls to `POLLS - 1` polls. On a prompt port every
+/// transfer of these tests takes fewer polls.
 const POLLS: usize = 16;
 const LENGTHS: [usize; 3] = [100, 5000, 100_000];
 
@@ -16,8 +16,9 @@ enum First {
     Receive,
 }
 
-/// Runs a race for each length, mode, owner of the memory and order of a send and its receive, with each number of
-/// polls before the cancel. `cancels` tells if the send or the receive is cancelled.
+/// Runs races for each length and mode, with owned memory and the send first, and with borrowed memory and the receive
+/// first. Each race is repeated with each number of polls before the cancel. `cancels` tells if the send or the receive
+/// is cancelled.
 fn race<M: Medium>(medium: M, cancels: First) {
     let mut config = Config::default();
     (config.push_window, config.pull_chunk) = (20_000, 20_000);

@@ -4,7 +4,8 @@ use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
-/// The largest number of bytes that may follow their envelope. Most ports take fewer at once.
+/// The largest number of bytes of a message that its sender may send right after the envelope. Most ports take fewer at
+/// once.
 const LONG: usize = 256 << 10;
 
 fn trio<M: Medium>(medium: M) -> Job<M> {
@@ -62,7 +63,8 @@ pub(crate) fn a_claimed_message_outlives_its_senders_death<M: Medium>(medium: M)
     end_after_claims(trio(medium), &[killed(), Cause::Lost], |job| job.kill(1));
 }
 
-/// Names of messages start anew with each incarnation, so the next incarnation uses the same names.
+/// Each incarnation numbers its messages anew, so messages of the next incarnation have the numbers of the claimed
+/// messages.
 pub(crate) fn a_claimed_message_outlives_its_senders_next_incarnation<M: Medium>(medium: M) {
     let restarted = [killed(), Cause::Lost, Cause::Restarted];
     end_after_claims(trio(medium), &restarted, |job| {

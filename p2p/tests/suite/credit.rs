@@ -1,4 +1,4 @@
-//! Budgets: data sent ahead of its receive, and the treatment of the rest.
+//! Budgets: data that is sent ahead of its receive, and messages for which there is no credit or no room.
 
 use samite_p2p::{Config, Error, Pattern};
 
@@ -122,7 +122,7 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
 }
 
 /// Peers that send nothing keep their credit. If they hold all the credit, the messages of other peers travel as
-/// envelopes: all arrive, each a round trip later. When a peer leaves, its credit becomes available to the others.
+/// envelopes: all arrive, each a round trip later. When a peer leaves, its credit becomes available to the other peers.
 pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.unexpected_max, config.window_min) = (10_000, 5_000);
@@ -131,7 +131,7 @@ pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {
     let stream = |job: &mut Job<M>, from: usize| {
         let before = job.engine(from).counters();
         for number in 0..40 {
-            // The three cases take turns: both receives are posted before the sends, or one of them, or none.
+            // The three cases take turns: before the sends, both receives are posted, or one of the receives, or none.
             let late = number % 3;
             let recvs = (late..2).map(|tag| job.recv(1, exact(from as u32, tag), 400)).collect::<Vec<_>>();
             let sends = [0, 1].map(|tag| job.send(from, 1, tag, &bytes(from, 400)));

@@ -1,4 +1,4 @@
-//! Operations that do not succeed: truncation, cancels and deadlines, in every state of the protocols.
+//! Operations that do not succeed: truncation, cancels and deadlines, in every state of an operation.
 
 use samite_fabric::Memory;
 use samite_p2p::{Awaited, Config, Error, Fate, Operation, Pattern, Status, Time, WorldRank};
@@ -83,7 +83,7 @@ pub(crate) fn cancel_a_receive<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The receive is cancelled too late: it has its message already.
+/// The receive is cancelled too late: it has already been matched with its message.
 pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for len in [10, 200_000] {
@@ -97,8 +97,8 @@ pub(crate) fn cancel_a_receive_late<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// Returns true if the cancel of a long send from such memory takes effect only with the receiver's answer, because the
-/// provider may still read the memory.
+/// Returns true if the cancel of a long send from memory of this owner takes effect only with the receiver's answer,
+/// because the provider may still read the memory.
 fn is_registered<M: Medium>(job: &Job<M>, whose: Whose) -> bool {
     whose == Owned && job.pulls() && !job.medium.exposes()
 }
@@ -120,7 +120,7 @@ pub(crate) fn cancel_a_long_send<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The send is cancelled after its receive has matched, and before the sender knows that.
+/// The send is cancelled after its receive has matched, and before the sender learns of the match.
 pub(crate) fn cancel_a_long_send_late<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for whose in [Owned, Borrowed] {
@@ -461,8 +461,8 @@ pub(crate) fn deadline_already_passed<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// The envelope has arrived, and the other bytes wait in the port. A receive whose deadline has passed must still get
-/// them.
+/// The envelope has arrived, and the other bytes of the message wait in the port. A receive whose deadline has passed
+/// must still get these bytes.
 fn passed<M: Medium>(medium: M, len: usize, claims: bool) {
     let mut config = Config::default();
     config.window_min = 1 << 20;

@@ -1,4 +1,4 @@
-//! Ranks that die, leave, or restart, in every state of the protocols.
+//! Ranks that die, leave, or restart, in every state of their operations.
 
 use samite_fabric::Port;
 use samite_p2p::{Cause, Config, Error, Fate, Outcome, Pattern, WorldRank};
@@ -14,7 +14,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 3, &config)
 }
 
-/// Checks that rank 1 failed, with its cause.
+/// Checks that an error reports the kill of rank 1, and the expected fate of the message.
 #[track_caller]
 fn assert_killed(error: &Error, expected: Fate) {
     let Error::PeerFailed { rank: WorldRank(1), cause, fate, .. } = error else { panic!("{error:?}") };
@@ -70,7 +70,7 @@ pub(crate) fn death_ends_a_matched_send<M: Medium>(medium: M) {
     job.settle();
     assert!(!job.is_over(&recv) && !job.is_over(&send));
     job.kill(1);
-    // A sender whose message is read directly does not learn of the read.
+    // If the receiver reads the message in the sender's exposed memory, the sender does not learn of the read.
     let fate = if job.medium.exposes() { Fate::Unknown } else { Fate::NotDelivered };
     assert_killed(&job.wait(send).error(), fate);
     assert_unharmed(&mut job);
@@ -108,8 +108,8 @@ pub(crate) fn death_ends_a_claimed_receive<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A message that has arrived whole can be received without its sender. Of a long message only the envelope has
-/// arrived.
+/// A message that has arrived whole can be received without its sender. A long message cannot, because only its
+/// envelope has arrived.
 pub(crate) fn death_spares_what_has_arrived_whole<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let sends = [10, LONG].map(|len| job.send(1, 0, 5, &bytes(1, len)));
@@ -153,7 +153,8 @@ pub(crate) fn death_is_pending_for_any_source<M: Medium>(medium: M) {
     assert_unharmed(&mut job);
 }
 
-/// A program that receives from any source in a loop has no receive posted at times, perhaps when a peer dies.
+/// A program that receives from any source in a loop has no receive posted at some moments. A peer may die at such a
+/// moment.
 pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 4, &Config::default());
     job.kill(1);
@@ -249,7 +250,7 @@ pub(crate) fn a_rank_that_returns_is_waited_for<M: Medium>(medium: M) {
     assert_eq!(job.wait(recv).message(), b"back");
     assert!(job.wait(send).result.is_ok());
 
-    // The second incarnation fails too, and there is no third.
+    // The second incarnation fails too, and the rank is not restarted again.
     let recv = job.recv(0, Pattern::any(0), 10);
     job.kill(2);
     job.engine(0).peer_returns(WorldRank(2), 8, true).unwrap();

@@ -11,7 +11,7 @@ use samite_p2p::{
 };
 
 pub(crate) const NEVER: Time = Time::NEVER;
-/// Long enough to be sure that nothing more will happen.
+/// If nothing happens for this time, nothing more will happen.
 pub(crate) const SOON_NS: u64 = 5_000_000;
 const QUIET_POLLS: u32 = 300;
 /// Time limit of a case.
@@ -104,7 +104,8 @@ impl Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Owned,
-    /// The request. A send makes a request only if it cannot be sent at once, as a persistent send does.
+    /// The request owns the memory, but a send makes a request only if its message cannot be sent at once, as a
+    /// persistent send does.
     Started,
     Lent,
 }
@@ -170,7 +171,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the bytes of the message, and checks that nothing was written between them.
+    /// Returns the bytes of the message, and checks that nothing was written between its blocks.
     #[track_caller]
     fn into_bytes(self) -> Vec<u8> {
         let bytes = gather(&[], &self.read());
@@ -238,7 +239,7 @@ impl<M: Medium> Job<M> {
         self.engines.iter().flatten().next().expect("a rank lives").port().caps()
     }
 
-    /// Returns true if the receiver gets the bytes of long messages.
+    /// Returns true if the receiver fetches the bytes of long messages with gets.
     pub(crate) fn pulls(&self) -> bool {
         self.caps().get == Reach::Any
     }
@@ -572,7 +573,7 @@ impl<M: Medium> Job<M> {
         self.buffers[rank as usize] = Buffers::default();
     }
 
-    /// Ends a rank as SIGKILL does, and informs the others.
+    /// Ends a rank as SIGKILL does, and informs the other ranks.
     pub(crate) fn kill(&mut self, rank: u32) {
         self.vanish(rank);
         let incarnation = Some(self.incarnations[rank as usize]);
@@ -614,7 +615,7 @@ impl<M: Medium> Job<M> {
         self.engines.iter().flatten().map(Engine::usage).collect()
     }
 
-    /// Gives an operation a near deadline.
+    /// Gives an operation a near deadline, and returns the deadline.
     #[track_caller]
     pub(crate) fn hurry(&mut self, op: &Op) -> Time {
         let deadline = self.now().after(SOON_NS);

@@ -8,7 +8,8 @@ use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact};
 /// Bytes before the data of an eager packet, and of a DATA packet.
 const EAGER_HEAD: usize = 40;
 const DATA_HEAD: usize = 48;
-/// Enough to cross any window or chunk in these cases.
+/// The bytes that may be pushed, or be requested by gets, before the receiver answers. Longer messages move in several
+/// steps.
 const WINDOW: usize = 40_000;
 
 fn config() -> Config {
@@ -105,7 +106,7 @@ fn short_max<M: Medium>(job: &Job<M>) -> usize {
     job.caps().short_max.saturating_sub(EAGER_HEAD).max(17)
 }
 
-/// Returns the longest get that is useful to test.
+/// Returns the length of the longest get, or the longest that these cases can test.
 fn rma_max<M: Medium>(job: &Job<M>) -> usize {
     job.caps().rma_max.clamp(3000, WINDOW / 4)
 }

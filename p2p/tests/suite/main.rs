@@ -178,13 +178,14 @@ impl Medium for Ofi {
         std::thread::yield_now();
     }
 
-    /// Returns true if a poll gets all bytes that were sent. The system delivers a connection's bytes in pieces.
+    /// Returns false: a poll may not find all bytes that were sent, because the system delivers a connection's bytes in
+    /// pieces.
     fn is_prompt(&self) -> bool {
         false
     }
 }
 
-/// Ports of two kinds in one network: the ports of odd ranks cannot get.
+/// Ports of two kinds in one network: the ports of odd ranks do not support gets.
 struct Mixed(Simulated);
 
 impl Mixed {
@@ -451,7 +452,7 @@ on_every_port! {
         errors_name_the_misuse;
 }
 
-/// Makes each case a test of scattered messages, on the ports that differ in how they move the bytes.
+/// Makes each case a test of scattered messages, on one port for each way in which ports move the bytes.
 macro_rules! scattered {
     ($($cases:tt)+) => {
         on_every_port!(@port loopback_scattered, crate::Scattering::both(crate::InProcess::new()), $($cases)+);

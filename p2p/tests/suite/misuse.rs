@@ -1,5 +1,5 @@
 //! Misuse by the caller, and packets of processes that are not in the job. Misuse ends with typed errors that say what
-//! to do, and neither does harm.
+//! to do. Neither misuse nor such packets harm other operations.
 
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{
@@ -79,7 +79,7 @@ pub(crate) fn fail_no_peer<M: Medium>(medium: M) {
     assert_unharmed(job);
 }
 
-/// A process that knows the address but not the secret.
+/// A process that knows the address but not the secret sends packets to rank 1.
 pub(crate) fn strange_packets_are_counted<M: Medium>(medium: M) {
     let mut job = pair(medium);
     let mut stranger = job.medium.open(2);
@@ -147,8 +147,8 @@ impl Sink for Ends {
     fn peer_lost(&mut self, _: PeerId) {}
 }
 
-/// A process that is no rank of the job has a port of the same kind. It tries keys that it guessed, or that it was
-/// given for other memory or at another time.
+/// A process that is no rank of the job has a port of the same kind. It tries keys that it has guessed, and keys that
+/// it was given for other memory or at another time.
 pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
     const LEN: usize = 4096;
     let mut job = pair(medium);

@@ -1,4 +1,4 @@
-//! Sends in other modes than the standard one.
+//! Sends in modes other than standard mode.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use samite_p2p::{Cause, Config, Error, Fate, KEPT_OVERHEAD, Mode, SendBuffer, St
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Op, Owned, Whose, bytes, exact, killed};
 
-/// Lengths of messages in one packet, in several, and longer than any credit.
+/// Lengths of messages in one packet, in several packets, and longer than any credit.
 const LENGTHS: [usize; 6] = [0, 8, 3000, 16 << 10, 100_000, 400_000];
 
 fn pair<M: Medium>(medium: M) -> Job<M> {
@@ -164,7 +164,7 @@ pub(crate) fn a_claimed_synchronous_message_outlives_its_sender<M: Medium>(mediu
     let (_, claimed) = job.claim(1, exact(0, 5));
     job.kill(0);
     job.restart(0);
-    // This message has the same name as the claimed one.
+    // The restarted sender gives this message the number that the claimed message had.
     let send = ssend(&mut job, 6, &bytes(2, 300), Owned);
     job.settle();
     let recv = job.recv_claim(1, claimed, 300, Owned);

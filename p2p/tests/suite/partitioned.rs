@@ -103,7 +103,8 @@ fn assert_unharmed<M: Medium>(mut job: Job<M>, sides: impl IntoIterator<Item = S
     assert!(job.usages().iter().all(|usage| usage.partitioned == 0));
 }
 
-/// Exchanges rounds of a message that is cut into a given number of partitions on each side, marked in a random order.
+/// Exchanges rounds of a message that is cut into a given number of partitions on each side. The sender marks its
+/// partitions in a random order.
 fn rounds<M: Medium>(medium: M, len: usize, cuts: (usize, usize), sender_first: bool) {
     let mut job = pair(medium);
     let mut random = SplitMix64::new(len as u64);
@@ -240,7 +241,7 @@ enum Stage {
     Alone,
     /// Before the other side begins the round.
     Met,
-    /// While half of the partitions are marked.
+    /// While one of the two partitions is marked.
     Halfway,
 }
 
@@ -285,7 +286,7 @@ fn other_side_ends<M: Medium>(job: &mut Job<M>, stage: Stage, side: &mut Option<
     assert_eq!(side.try_start(job, NEVER).unwrap_err(), abandoned);
 }
 
-/// Initializes the other side of a half that has ended, after the peers have learned of that end.
+/// Initializes the other half of a pair after the first half has ended and the peers have learned of that end.
 fn met_too_late<M: Medium>(job: &mut Job<M>, on: usize) -> Side {
     job.settle();
     if on == 0 { recv_init(job, 5, 100, 2) } else { send_init(job, 5, 100, 2) }
@@ -373,9 +374,9 @@ pub(crate) fn a_side_dropped_in_a_round<M: Medium>(medium: M) {
     assert_unharmed(job, []);
 }
 
-/// Drops halves before they are matched with a half of the other rank, with or without time for that rank to learn of
-/// the drop. A dropped half is still matched with one half of the other rank, so that the next halves are matched with
-/// each other.
+/// Drops halves before they are paired with a half of the other rank, with or without time for that rank to learn of
+/// the drop. A dropped half still counts in the order of pairing: it is paired with one half of the other rank, so the
+/// halves after these two are paired with each other.
 pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for (settles, on) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
@@ -384,7 +385,7 @@ pub(crate) fn a_withdrawn_initialization_keeps_its_place<M: Medium>(medium: M) {
             own.push(if on == 0 { send_init(&mut job, 5, 100, 2) } else { recv_init(&mut job, 5, 100, 2) });
         }
         let last = own.pop();
-        // The halves are dropped in an order that leaves a gap and then closes it.
+        // The second half is dropped first, then the first half, then the third half.
         for index in [1, 0, 0] {
             if settles {
                 job.settle();
@@ -517,7 +518,8 @@ pub(crate) fn initializations_are_bounded<M: Medium>(medium: M) {
     let (sent, received) = (send.start(&mut job), recv.start(&mut job));
     send.ready_all(&mut job, &bytes(1, 100));
     assert!(job.wait(sent).result.is_ok() && job.wait(received).result.is_ok());
-    // The sends that were not refused keep their places.
+    // Each send that was not refused is still paired with the receive of the same number in the order of
+    // initialization.
     for _ in 1..fit {
         recv_init(&mut job, 5, 100, 2).free(&mut job);
         job.settle();

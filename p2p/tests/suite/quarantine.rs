@@ -9,8 +9,8 @@ use crate::job::{Job, NEVER, Owned, bytes, exact, killed};
 
 const LEN: usize = 100_000;
 
-/// Three ranks in a network whose ports can get. `fence` tells if the ports can fence peers. The target of a get must
-/// poll.
+/// Three ranks in a network whose ports support gets. `fence` tells if the ports can fence peers. A get makes progress
+/// only when its target polls.
 fn trio(fence: bool, quarantine_max: usize) -> (Job<Simulated>, Net) {
     let mut network = SimConfig::default();
     (network.caps.fence, network.caps.passive) = (fence, false);

@@ -45,7 +45,7 @@ fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
     }
     assert_eq!((job.engine(0).failure(WorldRank(2)), job.engine(0).counters().failed_peers), (None, 0));
     both_ways(&mut job, 1);
-    // A failed peer makes room for another.
+    // A failed peer makes room for another peer.
     job.engine(0).peer_failed(WorldRank(1), None, killed()).unwrap();
     both_ways(&mut job, 2);
 }

@@ -33,7 +33,7 @@ pub(crate) fn rounds_of_every_kind<M: Medium>(medium: M) {
 pub(crate) fn rounds_keep_order<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &Config::default());
     let kinds = [Started, Owned, Borrowed];
-    // Before the first contact all wait.
+    // Before the ranks have exchanged a packet, all messages wait.
     let sends: Vec<_> = (0..60)
         .map(|number| {
             let len = if number % 7 == 3 { 50_000 } else { number };

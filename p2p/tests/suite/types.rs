@@ -7,18 +7,18 @@ use samite_p2p::{Config, Error, Fate, How, Mode, SendBuffer, Status, Typed, Worl
 
 use crate::job::{Borrowed, Done, Job, Medium, NEVER, Op, Owned, Whose, bytes, exact};
 
-/// Lengths of messages in one packet, in several, and longer than any credit. With 8,144 to 8,152 bytes a message fits
-/// into one packet of many ports only without its signature.
+/// Lengths of messages in one packet, in several packets, and longer than any credit. With 8,144 to 8,152 bytes a
+/// message fits into one packet of many ports only without its signature.
 const LENGTHS: [usize; 7] = [8, 3000, 8150, 16 << 10, 16 * 1024 - 8, 100_000, 400_000];
 
-/// Modes of a send, by number.
+/// The number of modes that `send` knows.
 const MODES: usize = 4;
 
 fn pair<M: Medium>(medium: M) -> Job<M> {
     Job::new(medium, 2, &Config::default())
 }
 
-/// Returns the types of a call: one of some numbered types, or bytes for 0.
+/// Returns the types of a call: bytes for the number 0, and a different type for each other number.
 fn typed(number: u8) -> Typed {
     let signature = if number == 0 { Signature::BYTES } else { Signature::from_digest([number; 6]) };
     Typed { signature, call: "the receive" }
@@ -108,8 +108,8 @@ pub(crate) fn a_claimed_message_keeps_its_types<M: Medium>(medium: M) {
     });
 }
 
-/// A rank that checks no types exchanges messages with one that does. Bytes agree with every type, and so does a message
-/// without elements.
+/// A rank that checks no types exchanges messages with a rank that checks them. Bytes agree with every type, and so does
+/// a message without elements.
 pub(crate) fn only_known_types_are_compared<M: Medium>(medium: M) {
     for_all(medium, |job, mode, len, whose| {
         for (sent, expected) in [(Some(1), None), (None, Some(1)), (Some(0), Some(1)), (Some(1), Some(0))] {
@@ -131,7 +131,8 @@ pub(crate) fn only_known_types_are_compared<M: Medium>(medium: M) {
     });
 }
 
-/// A message that is too long as well is reported as one of other types, which is the cause in most cases.
+/// If a message has other types and is too long too, the error reports the types, because they are the cause of the length
+/// in most cases.
 pub(crate) fn other_types_come_before_a_wrong_length<M: Medium>(medium: M) {
     for_all(medium, |job, mode, len, whose| {
         let recv = job.recv_typed(typed(2), 1, exact(0, 5), len - 1, whose);
@@ -180,7 +181,7 @@ pub(crate) fn a_message_of_a_rank_that_failed_keeps_its_types<M: Medium>(medium:
     assert!(matches!(none, Some(Error::PeerFailed { .. })), "{none:?}");
 }
 
-/// The receiver's half ends with the error, and the sender's with the news that the receiver gave up.
+/// The receiver's half ends with the error of the types, and the sender's half because the receiver has given up.
 pub(crate) fn halves_of_other_types_are_no_pair<M: Medium>(medium: M) {
     let mut job = pair(medium);
     for receives_first in [false, true] {
