@@ -16,7 +16,7 @@ const COMMS_MAX: usize = 5;
 /// The largest number of creations that a rank has under way.
 const CREATIONS_MAX: usize = 6;
 
-/// Counts of creations, by rank.
+/// Counts of creations. A creation counts once for each rank that takes part in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Created {
     pub(crate) comms: usize,
@@ -48,8 +48,9 @@ struct Creation {
 
 /// A communicator of a rank.
 struct Comm {
-    /// Identifies the communicator in the run: a digest of its name and members. Separate groups may use a name at the
-    /// same time, and a restarted rank may use a name again that its earlier incarnation used.
+    /// Identifies the communicator in the run: a digest of the name of its contexts and of its members. The name of the
+    /// contexts is not enough: separate groups may use a name at the same time, and a restarted rank may use a name
+    /// again that its earlier incarnation used.
     name: u64,
     context: u32,
     members: Group,
@@ -82,7 +83,7 @@ impl Place {
 #[derive(Default)]
 pub(crate) struct Plans {
     all: Vec<Plan>,
-    /// The name and the members of each communicator that existed when the last creation was planned.
+    /// The name and the members of each communicator that existed when the latest creation was planned.
     known: Vec<(u64, Group)>,
     ended: Created,
 }
@@ -205,8 +206,8 @@ impl Run {
         let has_room = rank.comms.creations.len() < CREATIONS_MAX;
         let comm = which.checked_rem(rank.comms.all.len());
         match (action, plan, comm) {
-            // These creations need no plan, because all ranks of the communicator begin them, and each rank begins the
-            // same number.
+            // These creations need no plan: all ranks of the communicator take part in them, and the creation that a
+            // rank begins as its n-th one is the same creation at all ranks.
             (1 | 2, ..) if has_room => {
                 self.net.note(format!("rank {index} splits the world with colour {colour:?}"));
                 let choice = Choice::Colour(colour, key);
@@ -260,7 +261,7 @@ impl Run {
         self.rng.below(u64::from(self.size)) as u32
     }
 
-    /// Returns one of the last plans in which the rank can take part and has not taken part.
+    /// Returns one of the eight latest plans in which the rank can take part and has not taken part.
     fn plan_for(&self, index: usize, which: usize) -> Option<(usize, Plan)> {
         let rank = self.ranks[index].as_ref()?;
         let plans = self.plans.all.iter().enumerate().rev().take(8);
@@ -273,8 +274,8 @@ impl Run {
         open.get(which % open.len().max(1)).map(|(at, plan)| (*at, (*plan).clone()))
     }
 
-    /// Closes a communicator of a rank. Gives up the rank's claims in the communicator, as if they were dropped before
-    /// it.
+    /// Closes a communicator of a rank. Gives up the rank's claims in the communicator first, as a program does that
+    /// drops them before the communicator.
     fn close_comm(&mut self, index: usize, comm: usize) {
         let now = self.net.now_ns();
         let Some(rank) = &mut self.ranks[index] else { return };

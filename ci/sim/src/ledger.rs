@@ -34,7 +34,7 @@ pub(crate) struct Message {
     pub(crate) bytes: usize,
     pub(crate) mode: Mode,
     pub(crate) end: Option<SendEnd>,
-    /// The receive that got it.
+    /// The index of the receive that got the message.
     pub(crate) receive: Option<usize>,
     /// The receiver's incarnation, if the whole message is known to have arrived before its sender ended.
     pub(crate) arrived: Option<Process>,
@@ -57,7 +57,7 @@ pub(crate) enum SendEnd {
     Unknown,
 }
 
-/// A receive, or a claim, which is a receive that takes a waiting message or none.
+/// A receive or a claim. A claim takes a message that waits, and is received or discarded later.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) at: Process,
@@ -65,7 +65,7 @@ pub(crate) struct Receive {
     /// The name of the pattern's context, as in [`Message`].
     pub(crate) name: u64,
     pub(crate) room: usize,
-    /// The claimed message.
+    /// The index of the claimed message; `None` for a receive that is not a claim.
     pub(crate) claims: Option<usize>,
     pub(crate) end: Option<RecvEnd>,
 }
@@ -86,14 +86,14 @@ pub(crate) enum RecvEnd {
 /// The ends of incarnations and the network cuts, as far as they excuse the loss of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// True if all incarnations of a rank share one address. If a rank cuts off one incarnation, it may also cut off
-    /// the next one at the same address, and must then treat that one as failed.
+    /// True if all incarnations of a rank share one address. If another rank cuts off one incarnation, it may also cut
+    /// off the next incarnation at the same address, and must then treat the next one as failed.
     pub(crate) reused: bool,
     /// Killed incarnations.
     pub(crate) killed: BTreeSet<Process>,
     /// Incarnations that left in good order.
     pub(crate) left: BTreeSet<Process>,
-    /// Incarnations that were followed by a later one of the same rank.
+    /// Incarnations that were followed by a later incarnation of the same rank.
     pub(crate) followed: BTreeSet<Process>,
     /// The communicators that are open at the end, each as a rank and the communicator's name. A rank that has closed a
     /// communicator, or has given up its creation at the last moment, drops the messages in the communicator.
@@ -276,7 +276,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks that a message reported as sent arrived, and that one reported as not delivered did not.
+    /// Checks that a message was received if its send has reported success, unless its loss is excused, and that it was
+    /// not received if its send has reported that it was not delivered.
     fn audit_message(&self, index: usize, message: &Message, losses: &Losses) -> Result<(), String> {
         match (message.end, message.receive) {
             (Some(SendEnd::NotDelivered), Some(receive)) => {

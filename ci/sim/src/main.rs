@@ -1,7 +1,8 @@
-//! Runs seeds of the simulation on all cores and says how to replay the first that fails.
+//! Runs seeds of the simulation on all cores, and prints how to replay the first seeds that fail.
 //!
 //! A run executes the whole stack of N ranks in one thread: the engines of `samite-p2p` over the port `sim` of
-//! `samite-fabric`, with random traffic and faults, checked by an oracle ([`ledger`]). Everything follows from the seed.
+//! `samite-fabric`, with random traffic and faults, checked by an oracle ([`ledger`]). Everything follows from the
+//! seed.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +32,8 @@ struct Arguments {
     /// Runs as many seeds as it takes to reach N faults.
     #[arg(long, value_name = "N")]
     faults: Option<u64>,
-    /// Lets ranks create and close communicators too, with contexts whose names have BITS bits, so that they come round.
+    /// Lets ranks create and close communicators too, with contexts whose numbers have BITS bits, so that they are
+    /// reused.
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(3..=32))]
     names: Option<u32>,
     /// Number of cores to use; all by default.

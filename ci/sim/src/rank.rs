@@ -22,21 +22,21 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) struct Rank {
     pub(crate) process: Process,
     pub(crate) engine: Engine<SimPort>,
-    /// The buffer of its buffered sends.
+    /// The buffer of the rank's buffered sends.
     buffer: Arc<SendBuffer>,
     pub(crate) paused: bool,
     pub(crate) leaving: bool,
-    /// Number of failed peers at the last look.
+    /// The engine's count of failed peers when it was last read.
     pub(crate) peers_failed: u64,
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     /// Messages claimed and not yet received, each with its index among the receives.
     pub(crate) claimed: Vec<(usize, Claimed)>,
-    /// Requests that must have ended after the next poll, each with the reason: its peer has ended, or the request was
-    /// cancelled.
+    /// Requests that must have ended after the next poll, each with the reason: its peer has ended, the sender of its
+    /// claimed message has ended, or the request was cancelled.
     doomed: Vec<(RequestId, &'static str)>,
     /// Incarnations of other ranks that this rank knows to have ended.
     ends: BTreeSet<Process>,
-    /// Requests started together: if one fails, the others are cancelled.
+    /// Groups of requests that were started together: if one fails, the others of its group are given up.
     groups: Vec<BTreeSet<RequestId>>,
     /// The number of requests started so far. Of three consecutive requests, two are watched, each by a watcher of its
     /// own.
@@ -68,9 +68,9 @@ impl Pending {
 
 const WATCHERS: u32 = 2;
 
-/// The number of repeated reports after which one call of `take_reports` asks a watcher no more. A receive is reported
-/// for each failure and at its end. A receive from any rank is reported until it is collected, if all other ranks have
-/// left.
+/// The number of repeated reports after which one call of `take_reports` asks a watcher no more. Reports are repeated
+/// because a receive is reported for each failure and at its end, and because a receive from any rank is reported until
+/// it is collected, if all other ranks have left.
 const REPEATS_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug)]
@@ -270,14 +270,15 @@ impl Rank {
         Ok(())
     }
 
-    /// Claims a message from the matcher. Returns true if there was one.
+    /// Probes for a message and claims it. Returns true if there was one.
     pub(crate) fn claim(&mut self, ledger: &mut Ledger, pattern: Pattern) -> Result<bool, String> {
         let mut probed = self.engine.probe(&pattern);
         while let Err(Error::FailurePending { rank, .. }) = probed {
             self.told.insert((pattern.context, rank.0));
             probed = self.engine.probe(&pattern);
         }
-        // A receive that has ended may have reported a failure, which is known only once it is collected.
+        // A receive that has ended may have reported a failure, which this rank knows only after it has collected the
+        // receive.
         let all_collected = || self.pending.keys().all(|&id| self.engine.outcome(id) != Outcome::Ready);
         if let (Ok(None), true) = (&probed, pattern.source.is_any())
             && all_collected()
@@ -304,7 +305,7 @@ impl Rank {
         }
     }
 
-    /// Checks that receives from any source in this context have reported every failure.
+    /// Checks that receives and probes from any source in this context have reported every failure.
     fn check_told(&mut self, context: u32) -> Result<(), String> {
         if context >= 2 {
             // In a context of a communicator, only those failures of members are reported that came after the context
@@ -412,7 +413,7 @@ impl Rank {
         self.groups.push(self.pending.keys().filter(|id| !before.contains(id)).copied().collect());
     }
 
-    /// Cancels the requests that were started together with a failed one.
+    /// Gives up the requests that were started together with a failed request.
     fn give_up_group(&mut self, ledger: &mut Ledger, failed: RequestId) {
         let Some(at) = self.groups.iter().position(|group| group.contains(&failed)) else { return };
         for id in self.groups.swap_remove(at) {
@@ -480,7 +481,7 @@ impl Rank {
         Ok(events)
     }
 
-    /// Returns true if the request has succeeded.
+    /// Collects a request that has ended, and records its result. Returns true if the request has succeeded.
     fn collect(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) -> Result<bool, String> {
         let mut lender = Lender { pending: &mut self.pending, lends: true };
         let collected = self.engine.collect(id, &mut lender);
@@ -497,8 +498,8 @@ impl Rank {
                 return Err(format!("{id:?}: its lender knows {received:?}, the engine {collected:?}"));
             }
         };
-        // A request whose lender has the result already need not be reported. Neither need the error `Deserted`, which
-        // becomes true without an event of the request.
+        // The end of a watched request must be reported, with two exceptions: its lender has the result already, or the
+        // result is the error `Deserted`, which becomes true without an event of the request.
         let must_be_reported = watch.is_some() && received.is_none() && result != Err(Error::Deserted);
         require(is_reported || !must_be_reported, || {
             format!("the end of {id:?} was not reported: {result:?}")
@@ -530,7 +531,7 @@ impl Rank {
     }
 }
 
-/// Lends all buffers, or at times none.
+/// Lends the buffers of all requests if `lends` is true, and otherwise none.
 struct Lender<'a> {
     pending: &'a mut BTreeMap<RequestId, Pending>,
     lends: bool,

@@ -13,17 +13,17 @@ use crate::rank::{Buffer, NEVER, Rank, pattern};
 
 const CONTEXTS: u32 = 2;
 const CLASSES: u64 = 3;
-/// Number of steps between two lulls.
+/// The mean number of steps between two lulls.
 const LULL_EVERY: u64 = 60;
-/// The number of rounds of polls in a lull. Usually everything under way has arrived by then; if not, the lull ends
-/// early.
+/// The largest number of rounds of polls in a lull. Usually everything under way has arrived by then; if not, the lull
+/// ends, and no message is noted as arrived.
 const LULL_ROUNDS: u32 = 200;
-/// Number of messages that a rank claims before it receives one.
+/// The number of claimed messages at which a rank claims no further message early.
 const CLAIMS_MAX: usize = 8;
-/// A context that carries no message.
+/// A tag that no message has.
 const SILENT: u64 = u64::MAX;
-/// Rounds of polls within which the run must come to rest, so that an exchange without end fails. On a slow network a run
-/// has needed 483,000 rounds until all its messages had arrived.
+/// Rounds of polls within which the run must come to rest, so that an exchange without end fails. On a slow network a
+/// run has needed 483,000 rounds until all its messages had arrived.
 const ROUNDS_MAX: u32 = 2_000_000;
 /// Virtual time after the end of the traffic within which all operations must end.
 const DRAIN_NS: u64 = 10_000_000_000;
@@ -58,7 +58,7 @@ impl Summary {
 
 /// Runs one seed.
 ///
-/// If `names` is given, ranks also create and close communicators, and the names of contexts have `names` bits.
+/// If `names` is given, ranks also create and close communicators, and the numbers of contexts have `names` bits.
 pub(crate) fn run(seed: u64, names: Option<u32>, verbose: bool) -> Result<Summary, String> {
     let mut run = Run::new(seed, names);
     if verbose {
@@ -77,7 +77,7 @@ pub(crate) struct Run {
     caps_fence: bool,
     config: Config,
     pub(crate) size: u32,
-    /// The number of bits of a context's name, if the ranks create communicators.
+    /// The number of bits of a context's number, if the ranks create communicators.
     pub(crate) names: Option<u32>,
     pub(crate) plans: Plans,
     secret: [u8; 16],
@@ -85,15 +85,15 @@ pub(crate) struct Run {
     is_watched: bool,
     pub(crate) ranks: Vec<Option<Rank>>,
     incarnations: Vec<u32>,
-    /// For each pair of ranks: the incarnation of the second that was reported to the first.
+    /// For each pair of ranks: the incarnation of the second rank that was last introduced to the first rank.
     told: BTreeMap<(u32, u32), u32>,
     /// Pending reports of the launcher: time, receiver, subject.
     notices: BTreeSet<(u64, u32, u32)>,
     pub(crate) ledger: Ledger,
     pub(crate) losses: Losses,
-    /// Ranks whose last incarnation left in good order.
+    /// Ranks whose latest incarnation left in good order.
     left: BTreeSet<u32>,
-    /// Present network cuts.
+    /// Present network cuts, by the two ranks, the smaller first.
     apart: BTreeMap<(u32, u32), Cut>,
     summary: Summary,
 }
@@ -121,7 +121,7 @@ impl Run {
         config.push_window = pick(&mut rng, &[300, 700, 5_000, 1 << 20]);
         config.outbox_max = pick(&mut rng, &[0, 500, 5_000, 1 << 20, 1 << 20]);
         config.buffer_max = pick(&mut rng, &[0, 3_000, 30_000, 1 << 20]);
-        // Incarnations compare in wrapping order.
+        // The numbers of incarnations wrap, so some runs begin just before a number wraps or changes its sign.
         let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let mut run = Self {
             net,
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Claims unreceived messages of a rank that wait or have begun to arrive.
+    /// Claims a message to a rank that waits or has begun to arrive, if there is one.
     fn claim_early(&mut self) -> Result<(), String> {
         let index = self.rng.below(u64::from(self.size)) as usize;
         let context = self.place(index).context;
@@ -327,8 +327,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets everything under way arrive while no rank acts. Claimed messages that were sent whole have arrived after
-    /// that. In most cases the sender of one of these messages then ends.
+    /// Lets everything under way arrive while no rank acts. Afterwards the claimed messages that were sent whole have
+    /// arrived. In most cases the sender of one of these messages then ends.
     fn lull(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..LULL_ROUNDS {
@@ -370,7 +370,8 @@ impl Run {
         Ok(())
     }
 
-    /// Notes the messages that wait for their receive or have matched one while nothing is under way.
+    /// Notes in the ledger which messages have arrived whole. Called while nothing is under way, so the messages wait
+    /// for a receive or have matched one.
     fn note_arrived(&mut self) {
         for message in &mut self.ledger.messages {
             let (Some(Some(sender)), Some(Some(receiver))) =
@@ -398,7 +399,7 @@ impl Run {
     fn fault(&mut self) {
         let (a, b) = (self.any_rank(), self.any_rank());
         match self.rng.below(8) {
-            // Restarts are as frequent as kills.
+            // While a rank is dead, restarts are as frequent as kills.
             0 | 1 => match (0..self.size).find(|&rank| self.ranks[rank as usize].is_none()) {
                 Some(dead) if self.rng.below(2) == 0 => self.restart(dead),
                 _ => self.kill(a),
@@ -451,7 +452,8 @@ impl Run {
         for (pair, cut) in self.apart.clone() {
             self.lose(pair, cut);
         }
-        // Some ranks know each other's address from the start. Others ask for it, or receive it without asking.
+        // Some ranks know each other's address from the start. Other ranks ask for an address, or receive it without
+        // asking.
         for other in 0..self.size {
             if self.rng.below(2) == 0 {
                 self.tell_later(rank, other);
@@ -470,8 +472,8 @@ impl Run {
         }
     }
 
-    /// Records the results of operations that a dead rank has not reported: the results of its sends are unknown, and
-    /// its receives are given up.
+    /// Records the results of operations that an ended incarnation has not reported: the results of its sends are
+    /// unknown, and its receives are given up.
     fn drop_notices(&mut self, dead: &Rank) {
         self.keep_counts(dead);
         for message in self.ledger.messages.iter_mut().filter(|message| message.from == dead.process) {
@@ -518,7 +520,7 @@ impl Run {
         }
     }
 
-    /// Returns the last incarnation of a rank so far.
+    /// Returns the latest incarnation of a rank.
     fn process(&self, rank: u32) -> Process {
         Process { rank, incarnation: self.incarnations[rank as usize] }
     }
@@ -634,8 +636,8 @@ impl Run {
         }
         self.end_creations();
         self.settle()?;
-        // A rank notices lost packets only by a gap in the sequence. If no packet follows, only the failure detector
-        // finds the cut.
+        // A rank notices lost packets only by a gap in the sequence. If no packet follows, only the launcher's failure
+        // detector can find the cut. So its reports are simulated here.
         for (a, b) in self.losses.cut.clone() {
             if (self.process(a.rank), self.process(b.rank)) == (a, b) {
                 self.condemn(a.rank, b.rank)?;
@@ -683,7 +685,7 @@ impl Run {
         }
     }
 
-    /// Reports to a rank that another rank treats it as failed. Returns true if there was anything to report.
+    /// Reports to each rank which other ranks treat it as failed. Returns true if there was anything to report.
     fn spread_verdicts(&mut self) -> Result<bool, String> {
         let mut spread = false;
         for a in 0..self.size {
@@ -732,8 +734,8 @@ impl Run {
         Ok(any)
     }
 
-    /// Checks that the data that peers have sent ahead, and the data that they may still send ahead, stay within the
-    /// budget.
+    /// Checks that the data that peers have sent ahead and may still send ahead, the envelopes, and the outbox stay
+    /// within their budgets.
     fn check_budgets(&self) -> Result<(), String> {
         for rank in self.ranks.iter().flatten() {
             let usage = rank.engine.usage();
@@ -773,7 +775,8 @@ impl Run {
     /// Checks that no rank is treated as failed without a cause.
     fn check_verdicts(&mut self, rank: u32) -> Result<(), String> {
         for other in 0..self.size {
-            // `rank` may not know yet that a new incarnation of `other` has started.
+            // If `rank` does not know yet that a new incarnation of `other` has started, it may treat `other` as
+            // failed.
             let heard = self.told.get(&(rank, other)) == Some(&self.incarnations[other as usize]);
             let excuse = self.losses.between(self.process(rank), self.process(other))
                 || !heard && self.losses.has_ended(other);
