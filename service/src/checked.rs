@@ -15,7 +15,8 @@ use crate::{Comm, Error, Status};
 /// Types without padding that can be sent: every [`Element`](crate::Element), and types for which some bit patterns are
 /// invalid (`bool`, `char`, enums, structs of them).
 ///
-/// They are sent as elements are. [`Comm::recv_checked`] and [`CheckedVec`] check each value that arrives.
+/// They are sent as elements are. [`Comm::recv_checked`], [`Scope::irecv_checked`](crate::Scope::irecv_checked) and
+/// [`CheckedVec`] check each value that arrives.
 ///
 /// ```
 /// use samite::zerocopy::{Immutable, IntoBytes, TryFromBytes};
@@ -73,10 +74,34 @@ impl Comm {
         let mut bytes = vec![0; size_of_val(buffer)];
         let elements = Of::<T>::new();
         let status = self.recv_bytes("recv_checked", &mut bytes[..], elements, from.into(), tag.into())?;
-        let values = values_of::<T>(&bytes[..status.bytes]).map_err(|index| invalid::<T>(status, index));
-        let values = self.handle_result("recv_checked", values)?;
-        buffer[..values.len()].copy_from_slice(&values);
-        Ok(status)
+        self.handle_result("recv_checked", (&mut *buffer).receive(status, &bytes).map(|()| status))
+    }
+}
+
+/// A slice to which a receive copies values once it has checked them.
+pub(crate) trait CheckedRoom {
+    /// Returns the bytes of the slice.
+    fn bytes(&self) -> usize;
+    /// Returns the bytes of an element.
+    fn element_bytes(&self) -> usize;
+    /// Copies the values of a message, which has whole elements and is not longer than the slice, to the beginning of the
+    /// slice. If one of them is invalid, copies none.
+    fn receive(&mut self, status: Status, message: &[u8]) -> Result<(), Error>;
+}
+
+impl<T: CheckedElement> CheckedRoom for &mut [T] {
+    fn bytes(&self) -> usize {
+        size_of_val(*self)
+    }
+
+    fn element_bytes(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn receive(&mut self, status: Status, message: &[u8]) -> Result<(), Error> {
+        let values = values_of::<T>(&message[..status.bytes]).map_err(|index| invalid::<T>(status, index))?;
+        self[..values.len()].copy_from_slice(&values);
+        Ok(())
     }
 }
 

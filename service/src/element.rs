@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// [`samite::zerocopy`]: crate::zerocopy
 #[diagnostic::on_unimplemented(
     message = "not every pattern of bytes is a value of type `{Self}`",
-    note = "`bool`, `char` and enums are received by `recv_checked`, or by `irecv` into a `CheckedVec`",
+    note = "`bool`, `char` and enums are received by `recv_checked`, by `Scope::irecv_checked`, or by `irecv` into a `CheckedVec`",
     note = "a struct is an element if it has `#[repr(C)]`, has no padding and derives `Clone`, `Copy` and `FromBytes`, `IntoBytes`, `Immutable` of `samite::zerocopy`, with `#[zerocopy(crate = \"samite::zerocopy\")]`"
 )]
 pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}

@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::task::Poll;
 
-use samite_fabric::Port;
 use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
+use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Outcome, Received, RequestId, Sent};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
+use crate::checked::CheckedRoom;
 use crate::error::Public;
 use crate::layout::{View, ViewMut};
 use crate::request::{Awaiting, whole};
@@ -101,6 +102,8 @@ struct Loans<'env> {
     awaited: Awaited,
     /// The place or the key of the operation with which the wait ended.
     found: usize,
+    /// True if each message must be as long as its buffer.
+    is_exact: bool,
 }
 
 /// The operations of a set that ended while their buffers were lent, and their keys.
@@ -126,9 +129,20 @@ enum Loan<'env> {
     Send(RequestId, Readable<'env>),
     /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
+    /// A receive of values that are checked. The request owns the memory that the message comes to.
+    Checked(RequestId, CheckedLoan<'env>),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
     /// was lent. The last two fields are the size of an element and the size of the buffer, in bytes.
     Ended(Status, u32, usize),
+}
+
+/// The slice to which a receive copies its values when they have been checked.
+struct CheckedLoan<'env>(Box<dyn CheckedRoom + Send + Sync + 'env>);
+
+impl std::fmt::Debug for CheckedLoan<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CheckedLoan").finish_non_exhaustive()
+    }
 }
 
 impl Lent for Loans<'_> {
@@ -169,6 +183,10 @@ impl Awaiting for Loans<'_> {
 
     fn ended<P: Port>(&mut self, engine: &Engine<P>) -> Option<RequestId> {
         let Awaited::All = self.awaited else { return None };
+        if let Some((place, _)) = self.all.iter().find(|(_, loan)| loan.has_wrong_length(self.is_exact)) {
+            self.found = place;
+            return Some(RequestId::NONE);
+        }
         let has_ended = |request: &RequestId| engine.outcome(*request) != Outcome::Pending;
         let ended = |(place, loan): (usize, &Loan<'_>)| Some((place, loan.under_way().filter(has_ended)?));
         let (place, request) = self.all.iter().find_map(ended)?;
@@ -179,7 +197,8 @@ impl Awaiting for Loans<'_> {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: Comm) -> Self {
-        Self { comm, loans: Loans::default(), brand: PhantomData }
+        let is_exact = comm.derived.as_ref().is_some_and(|derived| derived.is_exact);
+        Self { comm, loans: Loans { is_exact, ..Loans::default() }, brand: PhantomData }
     }
 
     /// Starts to send borrowed `data`.
@@ -291,6 +310,61 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (call, elements) = ("Scope::irecv_view", InLayout(view.unit, view.elements));
         let begun = self.begin_receive(call, view.bytes, elements, from.into(), tag.into());
         self.comm.handle_result(call, begun)
+    }
+
+    /// Starts to receive into a borrowed `buffer`, as [`irecv`](Self::irecv) does, and checks the values of the message
+    /// as [`Comm::recv_checked`] does. The message comes to memory of its own first, and its values are copied to `buffer`
+    /// when all are valid. After an error the buffer is unchanged.
+    ///
+    /// # Errors
+    /// As [`irecv`](Self::irecv). The operation ends with [`Error::InvalidValue`] if the bytes of an element are not a
+    /// valid value of `T`.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// let (mut letters, mut flags) = (['-'; 3], [false; 2]);
+    /// comm.scope(|scope| {
+    ///     scope.irecv_checked(&mut letters, comm.rank(), 7)?;
+    ///     scope.irecv_checked(&mut flags, comm.rank(), 8)?;
+    ///     scope.isend(&['a', 'ß'], comm.rank(), 7)?;
+    ///     scope.isend(&[true], comm.rank(), 8).map(drop)
+    /// })?;
+    /// assert_eq!((letters, flags), (['a', 'ß', '-'], [true, false]));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn irecv_checked<T: CheckedElement>(
+        &mut self,
+        buffer: &'env mut [T],
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Pending<'scope>, Error> {
+        let call = "Scope::irecv_checked";
+        let begun = self.begin_checked(call, buffer, from.into(), tag.into());
+        self.comm.handle_result(call, begun)
+    }
+
+    fn begin_checked<T: CheckedElement>(
+        &mut self,
+        call: &'static str,
+        buffer: &'env mut [T],
+        from: Source,
+        tag: Tag,
+    ) -> Result<Pending<'scope>, Error> {
+        let Self { comm, loans, brand } = self;
+        let Some(pattern) = comm.pattern(call, from, tag)? else {
+            return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
+        };
+        let memory = Memory::zeroed(size_of_val(buffer));
+        let Some(mut entered) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
+        let posted = entered.start(|engine, now, deadline| match comm.typed(call, signature_of::<T>) {
+            None => engine.irecv(now, pattern, memory, deadline),
+            Some(typed) => engine.irecv_typed(typed, now, pattern, memory, deadline),
+        });
+        let request = posted.map_err(|(error, _)| comm.local_error(error.public()))?;
+        let place = loans.insert(Loan::Checked(request, CheckedLoan(Box::new(buffer))));
+        Ok(Pending(Kind::UnderWay { request, place }, *brand))
     }
 
     /// Starts a receive as [`irecv`](Self::irecv) does, and does not call the error handler.
@@ -463,6 +537,7 @@ impl<'env> Loans<'env> {
             (Loan::Ended(status, element, _), _) => whole(status, element as usize),
             (Loan::Receive(_, _, element), Some(completion)) => whole(completion.result?, element as usize),
             (Loan::Send(..), Some(completion)) => completion.result,
+            (Loan::Checked(_, mut loan), Some(completion)) => loan.end(completion),
             (_, None) => Err(Error::NoSuchRequest),
         }
     }
@@ -472,10 +547,11 @@ impl<'env> Loans<'env> {
     fn note(&mut self, place: usize, told: Option<Completion>) -> Result<(Status, usize), Error> {
         let Some(loan) = self.all.get_mut(place) else { return Err(Error::NoSuchRequest) };
         let room = loan.room();
-        let (status, element) = match (&*loan, told) {
+        let (status, element) = match (&mut *loan, told) {
             (Loan::Ended(status, element, _), _) => (*status, *element),
             (Loan::Receive(_, _, element), Some(completion)) => (completion.result?, *element),
             (Loan::Send(..), Some(completion)) => (completion.result?, 1),
+            (Loan::Checked(_, loan), Some(completion)) => (loan.end(completion)?, 1),
             (_, None) => return Err(Error::NoSuchRequest),
         };
         let room = room.unwrap_or(status.bytes);
@@ -489,7 +565,7 @@ impl Loan<'_> {
     #[inline]
     fn under_way(&self) -> Option<RequestId> {
         match self {
-            Self::Send(request, _) | Self::Receive(request, ..) => Some(*request),
+            Self::Send(request, _) | Self::Receive(request, ..) | Self::Checked(request, _) => Some(*request),
             Self::Ended(..) => None,
         }
     }
@@ -499,9 +575,30 @@ impl Loan<'_> {
     fn room(&self) -> Option<usize> {
         match self {
             Self::Receive(_, bytes, _) => Some(bytes.len()),
+            Self::Checked(_, loan) => Some(loan.0.bytes()),
             Self::Ended(.., room) => Some(*room),
             Self::Send(..) => None,
         }
+    }
+
+    /// Returns true if the operation has ended, and its message has no whole elements, or another length than its buffer
+    /// although `is_exact` is true.
+    fn has_wrong_length(&self, is_exact: bool) -> bool {
+        match *self {
+            Self::Ended(status, element, room) => {
+                whole(status, element as usize).is_err() || is_exact && status.bytes != room
+            }
+            _ => false,
+        }
+    }
+}
+
+impl CheckedLoan<'_> {
+    /// Returns the result of the receive, which has ended, and copies the values to their slice.
+    fn end(&mut self, completion: Completion) -> Result<Status, Error> {
+        let status = whole(completion.result?, self.0.element_bytes())?;
+        let memory = completion.memory.ok_or(Error::NoSuchRequest)?;
+        self.0.receive(status, memory.as_bytes()).map(|()| status)
     }
 }
 

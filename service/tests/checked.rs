@@ -1,6 +1,6 @@
 //! Types for which some bit patterns are invalid.
 
-use samite::{CheckedVec, Comm, Error, Rank};
+use samite::{CheckedVec, Comm, Error, PendingSet, Rank};
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
 const TAG: u64 = 7;
@@ -29,7 +29,11 @@ fn cell(letter: char, weight: u16) -> Cell {
 
 /// Runs a case on two ranks, and passes it the communicator and the other rank.
 fn on_two(case: fn(&Comm, Rank) -> Result<(), Error>) {
-    let results = samite::local(2, move |world| {
+    on_two_in(case);
+}
+
+fn on_two_in(case: impl Fn(&Comm, Rank) -> Result<(), Error> + Sync) {
+    let results = samite::local(2, |world| {
         let comm = world.comm();
         case(comm, Rank(1 - comm.rank().0))
     });
@@ -103,4 +107,59 @@ fn parts_of_values_reach_no_buffer() {
         assert_eq!(cells, [cell('x', 1); 2]);
         Ok(())
     });
+}
+
+/// Values come to slices of a scope in each way to wait for them, and an invalid value comes to none.
+#[test]
+fn a_scope_fills_slices_with_valid_values_alone() {
+    for (waits, len) in (0..4).flat_map(|waits| [3, 100_000].map(|len| (waits, len))) {
+        on_two_in(move |comm, other| {
+            if comm.rank() == 0 {
+                let sends = [vec![1u8; len], [vec![1; len - 1], vec![7]].concat(), vec![0; len]];
+                let sends = (TAG..).zip(sends).map(|(tag, data)| comm.isend(data, other, tag));
+                let _sends = sends.collect::<Result<Vec<_>, _>>()?;
+                // The receives of some messages are cancelled, so their sends would never end.
+                return comm.recv(&mut [0u8; 0], other, 0).map(drop);
+            }
+            let mut slices = [vec![false; len + 1], vec![true; len], vec![true; len]];
+            let end = comm.scope(|scope| {
+                let mut receives = Vec::new();
+                for (tag, slice) in (TAG..).zip(&mut slices) {
+                    receives.push(scope.irecv_checked(slice, other, tag)?);
+                }
+                match waits {
+                    0 => Ok(()),
+                    1 => receives.into_iter().try_for_each(|receive| scope.wait(receive).map(drop)),
+                    2 => receives.iter_mut().try_for_each(|receive| {
+                        loop {
+                            if let Some(end) = scope.test(receive) {
+                                return end.map(drop);
+                            }
+                        }
+                    }),
+                    _ => {
+                        let mut set = PendingSet::default();
+                        receives.into_iter().for_each(|receive| _ = set.insert(receive));
+                        let mut ends = scope.wait_all(&mut set);
+                        ends.sort_by_key(|(key, _)| *key);
+                        ends.into_iter().try_for_each(|(_, end)| end.map(drop))
+                    }
+                }
+            });
+            let Err(Error::InvalidValue { status, index, element: "bool" }) = end else {
+                panic!("{waits}: {end:?}")
+            };
+            assert_eq!((status.peer, status.tag, status.bytes, index), (Rank(0), TAG + 1, len, len - 1));
+            assert!(
+                slices[1].iter().all(|flag| *flag),
+                "{waits}: the slice of the invalid value is unchanged"
+            );
+            for (slice, sent) in [(&slices[0], true), (&slices[2], false)] {
+                let same = slice[..len].iter().all(|flag| *flag == slice[0]);
+                assert!(same && (slice[0] == sent || waits != 3), "{waits}: all or none of a message");
+            }
+            assert!(!slices[0][len], "what lies behind a message is unchanged");
+            comm.send(&[0u8; 0], other, 0)
+        });
+    }
 }

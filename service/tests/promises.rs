@@ -315,6 +315,38 @@ fn a_scope_checks_receives_that_end_in_the_wait_for_another() {
     });
 }
 
+/// The end of a scope finds a message of a wrong length, although an operation that began earlier never ends.
+#[test]
+fn an_operation_that_never_ends_hides_no_wrong_length() {
+    let mut settings = Settings::default();
+    settings.set_check(&[Check::Hints]).unwrap();
+    for is_posted in [false, true] {
+        settings.clone().local(2, |world| {
+            let comm = world.comm().dup_with(EXACT_LENGTH).unwrap();
+            let other = Rank(1 - comm.rank().0);
+            let bounded = comm.with_timeout(std::time::Duration::from_secs(60));
+            if comm.rank() == 1 {
+                if is_posted {
+                    bounded.recv(&mut [0u8; 0], other, 9).unwrap();
+                }
+                bounded.send(&[1u8, 2, 3], other, 7).unwrap();
+                // Rank 0 sends this once its scope has failed.
+                bounded.recv(&mut [0u8; 1], other, 8).unwrap();
+                return;
+            }
+            let (mut never, mut longer, mut last) = ([0u8; 1], [0u8; 4], [0u8; 1]);
+            let end = bounded.scope(|scope| {
+                scope.irecv(&mut never, other, 1)?;
+                scope.irecv(&mut longer, other, 7)?;
+                scope.irecv(&mut last, other, 2)?;
+                if is_posted { scope.isend(&[0u8; 0], other, 9).map(drop) } else { Ok(()) }
+            });
+            assert!(matches!(end, Err(Error::NotExact { room: 4, .. })), "{is_posted}: {end:?}");
+            bounded.send(&[0u8], other, 8).unwrap();
+        });
+    }
+}
+
 #[test]
 fn the_sender_of_a_shorter_message_has_its_rank_in_the_communicator() {
     let mut settings = Settings::default();

@@ -28,7 +28,7 @@ pub(crate) struct Derived {
     /// This rank's promises.
     pub(super) hints: Hints,
     /// True if the hint [`exact_length`](Hints::exact_length) is checked at each receive.
-    pub(super) is_exact: bool,
+    pub(crate) is_exact: bool,
     /// The name and attributes, allocated when the program first uses them.
     pub(super) attached: OnceLock<Box<Attached>>,
 }

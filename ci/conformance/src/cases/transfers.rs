@@ -284,6 +284,41 @@ fn elements(cases: &mut Cases) {
         assert_eq!(done.buffer.to_vec(), letters);
         Ok(())
     });
+    let rule = "values that do not permit all bits are received into borrowed buffers, several at a time";
+    cases.add("elements.checked.scope", 2, rule, |job| {
+        let (flags, letters) = (vec![true; job.long], ['a', 'ß', '\u{10ffff}']);
+        let (mut theirs, mut received) = (vec![false; job.long + 1], ['-'; 4]);
+        job.comm.scope(|scope| {
+            let receives = [
+                scope.irecv_checked(&mut theirs, job.other(), 7)?,
+                scope.irecv_checked(&mut received, job.other(), 8)?,
+            ];
+            scope.isend(&letters, job.other(), 8)?;
+            scope.isend(&flags, job.other(), 7)?;
+            for (receive, (tag, bytes)) in receives.into_iter().zip([(7, job.long), (8, 12)]) {
+                expect(scope.wait(receive)?, job.other().0, tag, bytes);
+            }
+            Ok(())
+        })?;
+        assert!(theirs[..job.long].iter().all(|flag| *flag) && !theirs[job.long]);
+        assert_eq!(received, ['a', 'ß', '\u{10ffff}', '-']);
+        Ok(())
+    });
+    let rule = "an invalid value ends a scope with an error, and the buffer is unchanged";
+    cases.add("elements.invalid.scope", 2, rule, |job| {
+        let (bytes, mut flags) = ([1u8, 0, 2], [true; 3]);
+        let sent = job.comm.isend(bytes.to_vec(), job.other(), 7)?;
+        let end = job.comm.scope(|scope| scope.irecv_checked(&mut flags, job.other(), 7).map(drop));
+        match end {
+            Err(Error::InvalidValue { status, index: 2, element: "bool" }) => {
+                expect(status, job.other().0, 7, 3)
+            }
+            other => panic!("expected InvalidValue, got {other:?}"),
+        }
+        assert_eq!(flags, [true; 3]);
+        sent.wait()?;
+        Ok(())
+    });
     cases.add(
         "elements.invalid",
         2,

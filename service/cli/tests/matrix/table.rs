@@ -751,6 +751,10 @@ calls! {
         let mut buffer = long();
         c.scope(|scope| scope.irecv(&mut buffer, PEER, TAG).map(drop))
     });
+    "Scope::irecv_checked", Waits, gives, |c| whole(c, |c| {
+        let mut buffer = [false; LONG];
+        c.scope(|scope| scope.irecv_checked(&mut buffer, PEER, TAG).map(drop))
+    });
     "Scope::wait", Waits, gives, |c| whole(c, |c| {
         let (mut buffer, mut other) = (long(), long());
         c.scope(|scope| {
