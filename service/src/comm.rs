@@ -331,8 +331,10 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
-    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`]. After the last five the buffer's contents are
-    /// undefined.
+    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`]. After [`Error::Abandoned`],
+    /// and after [`Error::TimedOut`] and [`Error::PeerFailed`] while the operation waited for the message's bytes
+    /// ([`Awaited::Bytes`](crate::Awaited::Bytes)), the buffer may contain a part of the message. After the others of the
+    /// last six the buffer is unchanged.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -730,7 +732,8 @@ impl Comm {
 
     /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
     /// once. All of them have ended when this call returns. If `body` fails, or if an operation fails that `body` did
-    /// not wait for, the other operations are cancelled.
+    /// not wait for, the other operations are abandoned: a message that has matched a receive is lost, and a part of it
+    /// may be in the buffer.
     ///
     /// # Errors
     /// Returns the error of `body`, or otherwise the error of the first operation that failed among those that `body`

@@ -210,13 +210,14 @@ pub enum Error {
          one with replace_buffer"
     )]
     BufferKept,
-    /// The caller cancelled the operation.
+    /// The caller cancelled the operation. A receive with this error has taken no message, and its buffer is unchanged.
     #[error("cancelled; {fate}")]
     Cancelled {
         /// The known fate of the message.
         fate: Fate,
     },
-    /// The deadline passed.
+    /// The deadline passed. The buffer of a receive is unchanged, unless the receive waited for the bytes of its message
+    /// ([`Awaited::Bytes`]): then the message is lost, and a part of it may be in the buffer.
     #[error("timed out: {report}; {fate}")]
     TimedOut {
         /// The known fate of the message.
@@ -287,7 +288,8 @@ pub enum Error {
     /// Misuse: the lane has a [`Driver`](crate::Driver) already.
     #[error("this lane has a Driver already: keep one for each lane, and drop it before another is made")]
     DriverExists,
-    /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes.
+    /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A part
+    /// of the message may be in the receiver's buffer.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {
         /// The rank that gave up.

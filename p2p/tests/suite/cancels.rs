@@ -1,6 +1,6 @@
 //! Races of cancels with matches: each case is repeated with the cancel after 0, 1, 2, … polls.
 
-use samite_p2p::{Config, Error, Fate, Mode};
+use samite_p2p::{Awaited, Config, Error, Fate, Mode};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, Whose, bytes, exact};
 
@@ -93,6 +93,48 @@ fn one<M: Medium>(
         let recv = job.recv_claim(1, claimed, len, Owned);
         assert!(job.wait(recv).message() == data, "{case}: another receive has all of it");
     }
+}
+
+/// The deadline of a receive comes after each number of polls. The error tells if a part of the message may be in the
+/// buffer: if the receive waited for the message's bytes.
+pub(crate) fn a_receive_that_timed_out_tells_if_it_has_a_part<M: Medium>(medium: M) {
+    let mut config = Config::default();
+    (config.push_window, config.pull_chunk) = (20_000, 20_000);
+    let mut job = Job::new(medium, 2, &config);
+    for (len, polls) in LENGTHS.into_iter().flat_map(|len| (0..POLLS).map(move |polls| (len, polls))) {
+        for (whose, first) in [(Owned, First::Send), (Borrowed, First::Receive)] {
+            let case = format!("{len} bytes, {whose:?}, {first:?} first, after {polls}");
+            let data = bytes(polls, len);
+            let recv = (first == First::Receive).then(|| job.recv_as(1, exact(0, 5), len, whose, NEVER));
+            let send = job.send_as(0, 1, 0, 5, &data, whose, NEVER);
+            let recv = recv.unwrap_or_else(|| job.recv_as(1, exact(0, 5), len, whose, NEVER));
+            (0..polls).for_each(|_| _ = job.poll());
+            if let (false, Some(id)) = (job.is_over(&recv), recv.id) {
+                let now = job.now();
+                job.engine(1).set_deadline(id, now);
+                // The sender sends no more bytes before the receive has ended.
+                job.poll_alone(1, |job| job.is_over(&recv));
+            }
+            let received = job.wait(recv);
+            match received.result {
+                Ok(_) => assert!(received.bytes.as_ref() == Some(&data), "{case}: it has all of it"),
+                Err(Error::TimedOut { fate: Fate::NotDelivered, report }) => {
+                    let is_untouched =
+                        received.bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0xee));
+                    assert!(report.awaited == Awaited::Bytes || is_untouched, "{case}: {report:?}");
+                }
+                other => panic!("{case}: {other:?}"),
+            }
+            job.settle();
+            if let Ok(Some((_, claimed))) = job.engine(1).claim(&exact(0, 5)) {
+                let recv = job.recv_claim(1, claimed, len, Owned);
+                assert!(job.wait(recv).message() == data, "{case}: another receive has all of it");
+            }
+            let sent = job.wait(send).result;
+            assert!(matches!(sent, Ok(_) | Err(Error::Abandoned { .. })), "{case}: {sent:?}");
+        }
+    }
+    job.assert_at_rest();
 }
 
 pub(crate) fn a_cancelled_send_is_whole_or_nothing<M: Medium>(medium: M) {

@@ -440,7 +440,8 @@ on_every_port! {
         buffered_sends_end_at_once, a_buffer_has_a_budget, buffered_messages_keep_their_order,
         buffered_messages_to_the_dead_leave_the_buffer, a_goodbye_comes_after_buffered_messages;
     cancels:
-        a_cancelled_send_is_whole_or_nothing, a_cancelled_receive_is_whole_or_nothing;
+        a_cancelled_send_is_whole_or_nothing, a_cancelled_receive_is_whole_or_nothing,
+        a_receive_that_timed_out_tells_if_it_has_a_part;
     types:
         a_message_of_other_types_is_an_error_of_its_receive_alone, a_waiting_message_keeps_its_types,
         a_claimed_message_keeps_its_types, only_known_types_are_compared, other_types_come_before_a_wrong_length,
