@@ -57,7 +57,8 @@ impl AnyBuffer {
     /// Returns the buffer with its type.
     ///
     /// # Errors
-    /// Returns the buffer if it is of another type. A `Box<[T]>` is also a `Vec<T>`.
+    /// Returns the buffer unchanged if it has another type. A buffer that was made from a `Box<[T]>` can be returned as
+    /// a `Vec<T>` too, and the reverse.
     pub fn downcast<B: Buffer>(self) -> Result<B, Self> {
         B::of_memory(self.0).map_err(Self)
     }

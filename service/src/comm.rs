@@ -51,7 +51,9 @@ use crate::world::CONTEXT;
 ///
 /// Every call ends with success or with an [`Error`]. The time-out and the cancel of the `Comm` bound each call on it:
 /// see [`with_timeout`](Self::with_timeout) and [`with_cancel`](Self::with_cancel). A call without bounds still ends
-/// when its peer fails.
+/// when its peer fails. The lists of errors below do not always repeat the following: any call may return
+/// [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`] and [`Error::Transport`], a send or receive the errors of
+/// a [`Check`](crate::Check) that is enabled, and a call with a wildcard [`Error::BrokenHint`].
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -122,7 +124,7 @@ impl Comm {
 
     /// Returns the same communicator on another lane: a handle whose messages go through a port and a lock of their
     /// own. Threads that each use their own lane do not wait for each other. A message on a lane matches only receives
-    /// on the same lane of its destination, and its order is that of its lane alone.
+    /// on the same lane of its destination, and has no order relative to messages on other lanes.
     ///
     /// A job has one lane unless [`Settings::set_lanes`](crate::Settings::set_lanes) or `SAMITE_LANES` asks for more;
     /// all ranks have the same number of lanes. A call makes progress only in the lane of its handle. So a rank that
@@ -217,7 +219,7 @@ impl Comm {
 
     /// Returns statistics of this handle's [lane](Self::lane): counts of messages since the process started, and the
     /// lane's present state. The counts are over all communicators, and are kept for each rank of the job. After the
-    /// [`World`](crate::World) was dropped, this returns the latest values.
+    /// [`World`](crate::World) was dropped, this returns the statistics at that time.
     ///
     /// ```
     /// # samite::local(1, |world| {

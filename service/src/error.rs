@@ -257,15 +257,15 @@ pub enum Error {
     },
     /// A receive or probe from any source cannot end: every other rank has left, or has failed and is not restarted,
     /// and no message of this rank to itself is under way. Each failure was reported before, by
-    /// [`Error::FailurePending`]. Samite cannot know if another thread of this rank will send to it: a thread that
-    /// waits for such messages names its own rank as their source, and such a receive never ends with this error.
+    /// [`Error::FailurePending`]. Samite cannot know if another thread of this rank will send to this rank: a thread
+    /// that waits for such messages names its own rank as their source, and such a receive never ends with this error.
     #[error(
         "every other rank has left or failed, and no message of this rank to itself is on its way: nothing can come from \
          any source"
     )]
     Deserted,
     /// The other ranks have given up this rank: they treat it as failed, and the launcher is about to end its process.
-    /// This rank must write no more results on which the others rely.
+    /// This rank must write no more results on which the other ranks rely.
     #[error("this rank was given up: {why}")]
     Condemned {
         /// The reason.

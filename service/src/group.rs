@@ -35,7 +35,7 @@ pub enum Comparison {
     Unequal,
 }
 
-/// The reason why there is no such group.
+/// The reason why a group cannot be made, or why a call does not find a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {

@@ -95,8 +95,8 @@ fn meet(settings: samite_control::Settings, candidate: Candidate) -> Result<Worl
     world(transports, identity, settings, Box::new(directory), &place)
 }
 
-/// The reason why this process cannot become a rank. Its `Debug` text is its message too, because a `main` that returns
-/// an error prints the `Debug` text.
+/// The reason why this process cannot become a rank. `Debug` prints the same text as `Display`, because a `main` that
+/// returns an error prints its `Debug` text.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {

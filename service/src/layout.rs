@@ -20,8 +20,8 @@ use crate::{Element, Error, Failed};
 ///
 /// The displacements, strides and extents that constructors take count elements of `T`. [`size`](Self::size),
 /// [`lower_bound`](Self::lower_bound) and [`extent`](Self::extent) return bytes, since a layout may select parts of
-/// elements: see [`fields`](Self::fields). A regular layout takes the same memory for any count; an irregular one takes
-/// 24 bytes per block, which its clones share.
+/// elements: see [`fields`](Self::fields). A regular layout takes the same memory for any count; an irregular layout
+/// takes 24 bytes per block, which its clones share.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -678,7 +678,7 @@ pub enum LayoutError {
         /// The call.
         call: &'static str,
     },
-    /// The slice for the packed bytes is too short for the message, or must have exactly its length and has not.
+    /// A slice of packed bytes does not have the length of the message. A slice for [`View::pack_into`] may be longer.
     #[error(
         "{call}: the layout selects {expected} bytes, and the slice has {len}: use View::size for its length"
     )]

@@ -94,7 +94,7 @@ enum Kind {
 /// The lent buffers of a scope, and the operations whose end the current wait awaits.
 #[derive(Debug, Default)]
 struct Loans<'env> {
-    /// The loans by place.
+    /// The loans, each at its place. The engine passes the place of a loan when it asks for the lent buffer.
     all: Slab<Loan<'env>>,
     sets: Vec<Ends>,
     /// For each place, the set that contains its operation and the key in that set. Empty if the scope has no set.

@@ -31,7 +31,7 @@ pub struct Stats {
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
-    /// Requests that are not finished, or not yet collected.
+    /// Requests that have not ended, or whose results were not returned to the program yet.
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,

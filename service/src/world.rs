@@ -32,8 +32,8 @@ use crate::{Comm, Error};
 /// thread panics.
 ///
 /// A [`Comm`] may outlive its `World`, and so may requests, sets and messages: then every call on them returns
-/// [`Error::Closed`] at once, calls that wait in other threads included, and [`Comm::stats`] returns the latest values.
-/// A `World` belongs to the process that made it: dropped in a child of fork(2) it does nothing.
+/// [`Error::Closed`] at once, calls that wait in other threads included, and [`Comm::stats`] returns the statistics at
+/// the time of the drop. A `World` belongs to the process that made it: dropped in a child of fork(2) it does nothing.
 #[derive(Debug)]
 pub struct World {
     comm: Comm,

@@ -357,8 +357,8 @@ fn a_dropped_side_of_a_partitioned_message_ends_the_other() {
             if recv.start().is_ok() {
                 assert!(matches!(recv.wait(), Err(Error::Abandoned { .. })));
             }
-            // The pairs above count at both ranks, even if one rank has dropped its side. So this send and this receive
-            // are paired with those that the other rank makes in the same turn of the loop.
+            // The pairs above count in the order of pairing at both ranks, even if one rank has dropped its side. So
+            // this send and this receive are paired with those that the other rank makes in the same turn of the loop.
             let mut send = comm.psend_init(vec![tag as u8; 4], 2, other, tag).unwrap();
             let mut recv = comm.precv_init(vec![0_u8; 4], 2, other, tag).unwrap();
             send.start().unwrap();

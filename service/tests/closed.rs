@@ -13,7 +13,7 @@ fn is_closed<T>(result: Result<T, impl Into<Error>>, fate: Fate) -> bool {
     matches!(result.map_err(Into::into), Err(Error::Closed { fate: told }) if told == fate)
 }
 
-/// Tries every call on a communicator of rank 0 of two whose world was dropped.
+/// Tries every call on a communicator of two ranks, at rank 0, which has dropped its `World`.
 fn refuses_all(comm: &Comm) {
     for (call, error) in refusals(comm) {
         assert_eq!(error, Error::Closed { fate: Fate::NotDelivered }, "{call}");

@@ -209,7 +209,7 @@ fn dropped_communicators_leave_nothing() {
     });
 }
 
-/// A rank that leaves before it takes part ends the creation at all others, with the same error.
+/// A rank that leaves before it takes part ends the creation at all other ranks, with the same error.
 #[test]
 fn a_creation_that_a_rank_does_not_survive_fails_at_all() {
     for n in [2, 3, 5, 8, 13] {

@@ -255,7 +255,7 @@ fn a_function_of_a_request_is_called_after_the_handler() {
         };
         let (reports, error) = end(&comm.with_timeout(SHORT));
         assert_eq!(reports, [("Request::on_end".to_owned(), error)]);
-        // A request that has ended before the call.
+        // Here the request has ended before `on_end` is called.
         let (reports, error) = end(&comm.with_timeout(Duration::ZERO));
         assert_eq!(reports, [("Request::on_end".to_owned(), error)]);
 
@@ -377,7 +377,7 @@ fn scopes_report_each_error_once() {
         let reports = log.take();
         assert_eq!(reports[0], ("Scope::test".to_owned(), failed.unwrap_err()));
         assert_eq!(reports[1..], [("Scope::test".to_owned(), Error::NoSuchRequest)]);
-        // An operation that the body did not wait for.
+        // Here the body does not wait for its operation, so the end of the scope reports the error.
         let failed = soon.scope(|scope| scope.irecv(c, me, 7).map(drop));
         log.took("scope", failed.unwrap_err());
         // An error of the program's own is not reported.
@@ -584,7 +584,7 @@ fn a_panic_names_the_call_and_the_error() {
         assert!(text.starts_with("`Scope::wait` failed"), "{text}");
         let text = panics(&|| drop(comm.sendrecv(&[1u8], me, 7, &mut [0u8], me, 9)));
         assert!(text.starts_with("`sendrecv` failed"), "{text}");
-        // All still works, and nothing was left behind.
+        // Later calls still succeed, and no request was left behind.
         comm.recv(&mut [0u8], me, 7).unwrap();
         comm.sendrecv(&[1u8], me, 7, &mut [0u8], me, 7).unwrap();
         assert_eq!(comm.stats().requests, 0);

@@ -41,7 +41,7 @@ enum List {
     Item(Box<List>),
 }
 
-/// A list with three nested parts per item.
+/// A list with two nested parts per item: a struct and an option.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Chain(Option<Box<Chain>>);
 

@@ -189,7 +189,7 @@ pub(crate) fn death_between_two_receives_is_pending<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// A receive from any source that has matched its message does not wait for other ranks.
+/// A receive from any source that has matched its message does not report the failures of other ranks.
 pub(crate) fn death_spares_a_matched_receive_from_any_source<M: Medium>(medium: M) {
     let mut job = trio(medium);
     let send = job.send(2, 0, 5, &bytes(2, LONG));
@@ -381,7 +381,7 @@ pub(crate) fn messages_of_a_goodbye_outlive_the_failure_of_later_incarnations<M:
     assert_unharmed(&mut job);
 }
 
-/// A restarted rank says hello before the launcher has reported how it ended.
+/// A restarted rank says hello before the launcher has reported how its earlier process ended.
 pub(crate) fn a_hello_tells_of_a_failure_after_goodbye<M: Medium>(medium: M) {
     let mut job = trio(medium);
     job.engine(0).expect_word();

@@ -120,7 +120,8 @@ impl Comm {
     }
 
     /// Returns how the engine is to carry out a send of elements with this signature. `call` is the name of the public
-    /// call. Returns `None` for a standard send whose types are not checked.
+    /// call. Returns `None` for a standard send without types, and for a ready send without types whose receive is not
+    /// checked.
     #[inline(always)]
     pub(crate) fn how(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<How<'_>> {
         match self.sends {

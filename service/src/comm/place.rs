@@ -74,8 +74,8 @@ fn host() -> Option<u64> {
     Some(low.min(u64::MAX - 1))
 }
 
-/// Returns the first processor of a part of this host, a NUMA node or a core, if the thread is bound to that part.
-/// Each part has a folder in `folder`, with the list of its processors.
+/// Returns the first processor of a part of this host, a NUMA node or a core, if the thread is bound to that part. Each
+/// part has a folder in `folder`, whose name begins with `prefix`. The file `list` in it lists the part's processors.
 fn part_of(folder: &str, prefix: &str, list: &str) -> Option<u32> {
     let allowed = sched_getaffinity(None).ok()?;
     let mine: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();

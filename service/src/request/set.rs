@@ -15,7 +15,8 @@ use crate::{CancelToken, Comm, Error};
 
 /// Requests under way, whose results the caller takes in the order in which they end.
 ///
-/// Taking a result costs the same for any number of requests (MPI's `MPI_Waitany` and `MPI_Waitsome` look at all).
+/// Taking a result costs the same for any number of requests (MPI's `MPI_Waitany` and `MPI_Waitsome` look at all
+/// requests).
 ///
 /// ```
 /// # samite::local(2, |world| -> Result<(), samite::Error> {

@@ -45,8 +45,8 @@ pub enum DecodeError {
     },
 }
 
-/// Decodes a value. Fails if `bytes` is longer than its encoding, or if its lists and maps have more than `max_bytes`
-/// elements.
+/// Decodes a value. Fails if `bytes` is malformed or longer than the value's encoding, if the value is nested too deep,
+/// or if its lists and maps have more than `max_bytes` elements.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, DecodeError> {
     let limits =
         Limits { bytes: bytes.len(), max: max_bytes, left: Cell::new(max_bytes), exceeded: Cell::new(None) };
