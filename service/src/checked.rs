@@ -80,12 +80,12 @@ impl Comm {
 
 /// A slice to which a receive copies values once it has checked them.
 pub(crate) trait CheckedRoom {
-    /// Returns the bytes of the slice.
+    /// Returns the size of the slice in bytes.
     fn bytes(&self) -> usize;
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     fn element_bytes(&self) -> usize;
     /// Copies the values of a message, which has whole elements and is not longer than the slice, to the beginning of the
-    /// slice. If one of them is invalid, copies none.
+    /// slice. If one of the values is invalid, copies no value.
     fn receive(&mut self, status: Status, message: &[u8]) -> Result<(), Error>;
 }
 

@@ -333,10 +333,12 @@ impl Comm {
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
-    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`]. After [`Error::Abandoned`],
-    /// and after [`Error::TimedOut`] and [`Error::PeerFailed`] while the operation waited for the message's bytes
-    /// ([`Awaited::Bytes`](crate::Awaited::Bytes)), the buffer may contain a part of the message. After the others of the
-    /// last six the buffer is unchanged.
+    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`].
+    ///
+    /// After [`Error::Abandoned`] the buffer may contain a part of the message. So it may after [`Error::TimedOut`] and
+    /// [`Error::PeerFailed`], if the receive waited for the bytes of its message
+    /// ([`Awaited::Bytes`](crate::Awaited::Bytes)); otherwise these two errors leave the buffer unchanged, as
+    /// [`Error::FailurePending`], [`Error::Deserted`] and [`Error::Cancelled`] do.
     ///
     /// ```
     /// # samite::local(2, |world| {

@@ -63,7 +63,7 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
-    /// Misuse: the message was sent as elements of other types than those that the call receives. The message is
+    /// Misuse: the message was sent as elements of other types than the call receives. The message is
     /// consumed, and the buffer is unchanged. Only programs under the check `types` get this error: see
     /// [`Check::Types`](crate::Check::Types).
     #[error("the message from rank {} with tag {} has {} bytes of `{}`, and `{call}` receives `{}`: receive it as the type it was sent as, or as bytes", .status.peer, .status.tag, .status.bytes, .types.sent, .types.expected)]
@@ -649,7 +649,7 @@ impl From<LayoutError> for Error {
     }
 }
 
-/// Conversion of the engine's types into those of this crate, which users see.
+/// Conversion of the engine's types into the types of this crate, which users see.
 pub(crate) trait Public {
     type Type;
     /// Returns the same value as this crate's type.

@@ -102,7 +102,7 @@ struct Loans<'env> {
     awaited: Awaited,
     /// The place or the key of the operation with which the wait ended.
     found: usize,
-    /// True if each message must be as long as its buffer.
+    /// True if each message must be as long as its buffer, by the hint [`exact_length`](crate::Hints::exact_length).
     is_exact: bool,
 }
 
@@ -110,7 +110,7 @@ struct Loans<'env> {
 #[derive(Debug, Default)]
 struct Ends {
     /// The engine's watcher for this set. The engine reports to it the operations that end while their buffers are not
-    /// lent. Those that end while their buffers are lent are in `ended`.
+    /// lent. Operations that end while their buffers are lent are in `ended`.
     watcher: u32,
     ended: VecDeque<(RequestId, u32)>,
 }
@@ -129,7 +129,7 @@ enum Loan<'env> {
     Send(RequestId, Readable<'env>),
     /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
-    /// A receive of values that are checked. The request owns the memory that the message comes to.
+    /// A receive of values that are checked. The request owns the memory into which the message is received.
     Checked(RequestId, CheckedLoan<'env>),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
     /// was lent. The last two fields are the size of an element and the size of the buffer, in bytes.
@@ -313,8 +313,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts to receive into a borrowed `buffer`, as [`irecv`](Self::irecv) does, and checks the values of the message
-    /// as [`Comm::recv_checked`] does. The message comes to memory of its own first, and its values are copied to `buffer`
-    /// when all are valid. After an error the buffer is unchanged.
+    /// as [`Comm::recv_checked`] does. The message is received into separate memory, and its values are copied to `buffer`
+    /// if all of them are valid. After an error the buffer is unchanged.
     ///
     /// # Errors
     /// As [`irecv`](Self::irecv). The operation ends with [`Error::InvalidValue`] if the bytes of an element are not a
@@ -581,8 +581,8 @@ impl Loan<'_> {
         }
     }
 
-    /// Returns true if the operation has ended, and its message has no whole elements, or another length than its buffer
-    /// although `is_exact` is true.
+    /// Returns true if the operation has ended with a message of a wrong length: if the message does not consist of whole
+    /// elements, or if `is_exact` is true and the message is not as long as its buffer.
     fn has_wrong_length(&self, is_exact: bool) -> bool {
         match *self {
             Self::Ended(status, element, room) => {
@@ -594,7 +594,7 @@ impl Loan<'_> {
 }
 
 impl CheckedLoan<'_> {
-    /// Returns the result of the receive, which has ended, and copies the values to their slice.
+    /// Returns the result of the receive, which has ended, and copies the received values to the slice.
     fn end(&mut self, completion: Completion) -> Result<Status, Error> {
         let status = whole(completion.result?, self.0.element_bytes())?;
         let memory = completion.memory.ok_or(Error::NoSuchRequest)?;

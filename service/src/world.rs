@@ -21,7 +21,7 @@ use crate::{Comm, Error};
 /// its peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. The two ways
 /// differ in the report to the other ranks:
 ///
-/// * After `leave` the rank has left in good order, whatever its process does then.
+/// * After `leave` the rank has left in good order. The later end of its process makes no difference.
 /// * After a drop, `samite run` waits for the process to end. If the exit code is 0, the rank has left in good order.
 ///   After any other code or a signal the rank has failed, and is restarted under `--on-failure restart`. So a `main`
 ///   that returns `Err` has failed. If the process still runs a second later, the other ranks are informed that the

@@ -109,7 +109,8 @@ fn parts_of_values_reach_no_buffer() {
     });
 }
 
-/// Values come to slices of a scope in each way to wait for them, and an invalid value comes to none.
+/// In each way to wait for a receive, a scope copies the values of a message to the slice if all values are valid, and
+/// otherwise copies none of them.
 #[test]
 fn a_scope_fills_slices_with_valid_values_alone() {
     for (waits, len) in (0..4).flat_map(|waits| [3, 100_000].map(|len| (waits, len))) {

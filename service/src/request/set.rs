@@ -320,7 +320,7 @@ fn used_by(members: &Members<UnderWay, ()>, cancel: &CancelToken) -> Vec<Request
     used.map(|member| member.id).collect()
 }
 
-/// A wait for the first request to end among those of a watcher.
+/// A wait that ends with the first request of a watcher that ends.
 struct Watched<'a> {
     watcher: u32,
     /// The key of the awaited request.
