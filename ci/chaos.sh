@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs jobs of real processes with mixed traffic and kills or stops random ranks at random moments. The survivors check
 # every byte, finish every operation, report the right failures and leave nothing behind. Communicators are derived and
-# dropped meanwhile: each message must stay in its own, and a creation that fails must fail with the same error at all
-# survivors. Every third job restarts the killed ranks and checks that no message of an earlier incarnation reaches a
-# later one.
+# dropped meanwhile: each message must stay in its communicator, and a creation that fails must fail with the same error
+# at all survivors. About one job in three restarts the killed ranks and checks that no message of an earlier
+# incarnation reaches a later one.
 #   ci/chaos.sh --transport T [--minutes M] [--faults N] [--seed S]
 # Stops after M minutes or N faults. Prints a line of JSON for each job, then a summary; fails if any job had trouble.
 # To use another libfabric than the system's: LD_LIBRARY_PATH=… ci/chaos.sh --transport tcp

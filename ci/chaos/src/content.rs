@@ -9,7 +9,8 @@ pub(crate) const BYTES_MAX: usize = 200_000;
 pub(crate) const KIND_BITS: u32 = 4;
 /// Ordinary traffic.
 pub(crate) const TRAFFIC: u64 = 0;
-/// The tag of the last message from a rank to another rank. The message holds the number of messages sent before it.
+/// The tag of the last message from a rank to another rank. The message contains counts of the sender's earlier
+/// messages or, in a job with restarts, the incarnations of sender and receiver.
 pub(crate) const LAST: u64 = 1;
 /// A tag that no message has. A receive with this tag ends only when its peer ends.
 pub(crate) const NEVER_SENT: u64 = 2;

@@ -39,7 +39,7 @@ impl Seen {
         let is_killed = |rank: &u32| killed.contains_key(rank);
         for (at, end) in &self.ends {
             let CreationEnd::Failed { rank, has_left, .. } = end else { continue };
-            // A rank may give up after it has learned of a failure.
+            // A rank may give up the creation, for example after it has learned of a failure.
             let may_give_up = *has_left && self.ends.get(rank).is_none_or(|end| *end != CreationEnd::Made);
             if !is_killed(rank) && !may_give_up {
                 return Some(format!("rank {at} takes {rank} for failed"));
@@ -51,9 +51,9 @@ impl Seen {
             CreationEnd::Failed { has_left, .. } => *has_left,
             CreationEnd::Made => false,
         });
-        // If several ranks have died, survivors may learn of different ones first. A rank that dies while the creation
-        // ends may leave some members with the communicator. The causes are not compared: a test does not wait for the
-        // launcher's report of the cause.
+        // If several ranks have died, different survivors may learn of different deaths first. If a rank dies while the
+        // creation ends, some members may have the communicator. The causes are not compared, because
+        // `Creation::test` does not wait for the launcher's report of the cause.
         let failed = self.ends.values().filter_map(|end| match end {
             CreationEnd::Failed { rank, .. } => Some(rank),
             _ => None,

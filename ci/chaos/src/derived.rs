@@ -1,12 +1,12 @@
 //! Derived communicators, made and dropped while ranks die and restart, with messages in several of them at once.
 //!
-//! A communicator has a number that all its members compute in the same way, from the number of its parent and the order
-//! of the creations there. Its messages are computed from that number, so a message that gets into another communicator
-//! has the wrong content.
+//! A communicator has a number that all its members compute in the same way, from the number of its parent and the
+//! order of the creations there. Its messages are computed from that number, so a message that gets into another
+//! communicator has the wrong content.
 //!
-//! There are three beginnings. A rank invites others to create the communicator of a group. All ranks create a
-//! communicator from the world every [`SLOT_NS`]. And the members of a communicator create further ones from it
-//! ([`creation`]).
+//! Creations begin in three ways. A rank invites other ranks to create the communicator of a group with it. All ranks
+//! create a communicator from the world every [`SLOT_NS`] nanoseconds. And the members of a communicator create further
+//! communicators from it ([`creation`]).
 
 mod channel;
 mod creation;
@@ -48,17 +48,17 @@ pub(crate) struct Derived<'a> {
 
 /// The longest time that an operation may take in a derived communicator.
 pub(crate) const BOUND: Duration = Duration::from_millis(400);
-/// The time by which an operation may exceed its bound: this rank tests its operations between others that wait, and
-/// may be stopped.
+/// The time by which an operation may exceed its bound: this rank tests its operations between other operations that
+/// wait, and may be stopped.
 pub(crate) const SLACK: Duration = Duration::from_secs(8);
 pub(crate) const SOON: Duration = Duration::from_millis(2);
 /// The tag of an invitation, in the world. It holds the number of the communicator and the members.
 const INVITATION: u64 = 4;
 /// Time between two creations by all ranks.
 const SLOT_NS: u64 = 100_000_000;
-/// The largest number of communicators that a rank keeps.
+/// A rank with more communicators than this closes some of them.
 const CHANNELS_MAX: usize = 12;
-/// A rank with this many communicators or fewer invites others.
+/// A rank with this many communicators or fewer invites other ranks to create one.
 const CHANNELS_MIN: usize = 4;
 /// The largest number of steps from the world to a communicator.
 const DEPTH_MAX: u32 = 3;
@@ -160,8 +160,9 @@ impl<'a> Derived<'a> {
         while let Ok(Some(_)) = world.try_claim(Source::ANY, INVITATION) {}
     }
 
-    /// Begins the creations by all ranks that are due. Ranks that join later take part in all earlier ones, too, so that
-    /// all ranks begin the same ones in the same order. A restarted rank begins with the present one.
+    /// Begins the next creation by all ranks, if it is due. Ranks that join late take part in all earlier creations
+    /// too, so that all ranks begin the same creations in the same order. A restarted rank begins with the creation of
+    /// the present slot.
     fn begin_with_all(&mut self) {
         if now_ns().saturating_sub(self.began_ns) / SLOT_NS < self.slots {
             return;
@@ -169,8 +170,9 @@ impl<'a> Derived<'a> {
         let slot = self.slots;
         self.slots += 1;
         let id = number_of(&[slot]);
-        // A restarted rank may take part in the creation of another slot, because it does not know the number of the
-        // creations before. So the colour tells the slot, and all creations are of one kind.
+        // The creation that a restarted rank begins may be the creation of another slot at the other ranks, because the
+        // restarted rank does not know how many creations were begun before. So all creations are splits, and the
+        // colour is the slot: ranks of different slots do not get the same communicator.
         let plan = match self.returns || id.is_multiple_of(3) {
             true => Plan::split_by_slot(self.world, id, slot as u32),
             false => Plan::dup(self.world, id),
@@ -178,7 +180,7 @@ impl<'a> Derived<'a> {
         self.creations.begin(&mut self.rng, plan, &mut self.report);
     }
 
-    /// Invites some ranks to create a communicator with this one. Usually only ranks that live.
+    /// Invites some ranks to create a communicator with this rank. Usually only ranks that live are invited.
     fn invite(&mut self) {
         let with_dead = self.rng.below(8) == 0;
         let mut ranks = vec![];
@@ -238,7 +240,7 @@ impl<'a> Derived<'a> {
     }
 }
 
-/// Returns the number of a communicator, or of a rank's random choices.
+/// Returns a number that follows from the words: the number of a communicator, or the seed of a rank's random choices.
 fn number_of(words: &[u64]) -> u64 {
     words.iter().fold(0, |sum: u64, word| SplitMix64::new(sum.rotate_left(7) ^ word).next_u64())
 }

@@ -40,7 +40,9 @@ pub(crate) struct Job {
     /// since process ids are reused.
     strangers: BTreeSet<OsString>,
     joined: u32,
+    /// The killed ranks, each with the time of its latest kill.
     killed: BTreeMap<u32, u64>,
+    /// The stopped ranks, each with the time at which it is to be continued.
     stopped: BTreeMap<u32, Instant>,
     /// The times during which ranks were stopped: rank, begin, end.
     stops: Vec<(u32, u64, u64)>,
@@ -56,13 +58,14 @@ pub(crate) struct Outcome {
     ranks: u32,
     pub(crate) killed: u64,
     pub(crate) stopped: u64,
-    /// Number of ranks killed and restarted.
+    /// Number of restarts of killed ranks.
     pub(crate) restarted: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     errors: u64,
-    /// Number of derived communicators, counted at each member, and of creations that failed.
+    /// Number of derived communicators, counted at each member.
     pub(crate) comms: u64,
+    /// Number of creations that did not succeed, counted at each rank that takes part.
     pub(crate) failed_creations: u64,
     ms: u64,
     /// Time from each kill to the error at each survivor that was not stopped meanwhile.
@@ -86,9 +89,9 @@ impl Outcome {
 const MARK: &str = "SAMITE_CHAOS_MARK";
 /// Interval between checks that all ranks have joined.
 const TICK: Duration = Duration::from_millis(5);
-/// Longest time between two faults.
+/// Longest time between two faults in microseconds.
 const PAUSE_US: u64 = 60_000;
-/// Number of kills for each rank if killed ranks are restarted.
+/// The number of kills in a job that restarts killed ranks, divided by the number of ranks.
 const KILLS_EACH: u32 = 2;
 /// Longest time in which faults are injected into one job.
 const HARM_MAX: Duration = Duration::from_secs(8);
@@ -111,7 +114,8 @@ impl Job {
         fs::create_dir_all(&dir)?;
         let mut command = Command::new(program.with_file_name("samite"));
         let on_failure = if returns { "restart=1000" } else { "continue" };
-        // Without a prefix the lines of a rank stopped in the middle of a line could mix with others.
+        // Without a prefix, the output of a rank that is stopped in the middle of a line could mix with the lines of
+        // other ranks.
         command.args(["run", "--prefix", "--on-failure", on_failure, "-n", &size.to_string()]);
         if transport != "route" {
             command.args(["--transport", transport]);
@@ -242,7 +246,7 @@ impl Job {
         }
     }
 
-    /// Continues the stopped ranks whose time is over, or all of them.
+    /// Continues the stopped ranks whose stop ends by `time`, or all stopped ranks if `time` is `None`.
     fn resume_until(&mut self, time: Option<Instant>) {
         let due = |until: &Instant| time.is_none_or(|time| *until <= time);
         let ranks: Vec<u32> =
@@ -299,7 +303,8 @@ impl Job {
         let prefix = line.iter().position(|&byte| byte == b' ').map_or(0, |at| at + 1);
         match serde_json::from_slice(&line[prefix..]) {
             Ok(FromRank::Started { rank, pid }) => {
-                // Unless the process exited by itself, it is still a zombie and its id names no other process.
+                // The process was not killed before, because only processes in `living` are killed. So its id names no
+                // other process, unless it has exited by itself.
                 if let Some(process) =
                     Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
                 {

@@ -1,10 +1,10 @@
 //! Runs jobs of real processes with mixed traffic and injects faults: kills ranks with SIGKILL, one or several at once,
 //! from their first instruction on, or stops and continues them. The survivors check each received byte, finish every
-//! operation, report the right failures, and leave nothing behind. Every third job restarts the killed ranks and checks
-//! that no message of an earlier incarnation reaches a later one.
+//! operation, report the right failures, and leave nothing behind. About one job in three restarts the killed ranks and
+//! checks that no message of an earlier incarnation reaches a later one.
 //!
-//! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and exchange
-//! messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
+//! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and
+//! exchange messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
 //!
 //! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
 //! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's

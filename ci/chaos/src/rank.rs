@@ -66,7 +66,7 @@ pub(crate) fn run(seed: u64, dir: &Path, began_ns: u64, returns: bool) -> Result
     drop(world);
     let mut report = Report { joined_ns, descriptors: (before, descriptors_at_end(before)?), ..report };
     if returns {
-        // They are not compared, because a rank may have died in several incarnations.
+        // The ends of creations are not compared, because a rank may have died in several incarnations.
         of_derived.creations.clear();
     }
     report.add(of_derived);

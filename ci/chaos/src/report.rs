@@ -78,23 +78,23 @@ pub(crate) enum CreationEnd {
     },
 }
 
-/// A peer's failure, as reported by the first operation that ended with it.
+/// A peer's failure, as this rank has learned of it from the receive that only the end of the peer can end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) rank: u32,
-    /// Value of [`now_ns`] when that operation had ended.
+    /// Value of [`now_ns`] when this rank found that the receive had ended.
     pub(crate) at_ns: u64,
     pub(crate) cause: String,
 }
 
-/// The content of the file by which the driver tells the ranks that no more faults follow.
+/// The content of the file by which the driver informs the ranks that no more faults follow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct End {
     /// The killed ranks.
     pub(crate) killed: Vec<u32>,
 }
 
-/// The name of that file.
+/// The name of the file that contains [`End`].
 pub(crate) const END: &str = "end";
 
 /// Returns nanoseconds of a clock that all processes of the machine share.

@@ -1,7 +1,8 @@
 //! Traffic of a job whose killed ranks are restarted. Each incarnation of a rank is a peer of its own.
 //!
 //! Every message carries the incarnations of its sender and of its receiver. A check fails if a message of an earlier
-//! incarnation matches a receive posted for a later one, or reaches a later incarnation than it was sent to.
+//! incarnation of the sender matches a receive that was posted for a later one, or if a message reaches another
+//! incarnation of the receiver than the one to which it was sent.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::content::{KIND_BITS, LAST, TRAFFIC};
 use crate::report::Report;
 use crate::watchdog::Watchdog;
 
-/// One incarnation of a rank, and its traffic with all others.
+/// One incarnation of a rank, and its traffic with all other ranks.
 pub(crate) struct RestartTraffic<'a> {
     world: &'a Comm,
     /// The same communicator with a short time-out.
@@ -27,16 +28,16 @@ pub(crate) struct RestartTraffic<'a> {
     report: Report,
 }
 
-/// The traffic between this rank and one other, in both directions.
+/// The traffic between this rank and another rank, in both directions.
 #[derive(Debug, Default)]
 struct Exchange {
     /// Number of sends started.
     begun: u64,
-    /// The sender's incarnation and the number of the message received last.
+    /// The latest of the received messages: the sender's incarnation, and the number of the message.
     latest: Option<(u64, u64)>,
-    /// The peer's incarnation to which this rank has sent its last message, and the peer's incarnation whose last
-    /// message this rank has received.
+    /// The peer's incarnation to which this rank has sent its last message.
     sent_last: Option<u64>,
+    /// The peer's incarnation whose last message this rank has received.
     got_last: Option<u64>,
 }
 
@@ -48,11 +49,11 @@ struct Posted {
 
 const RECEIVES_MAX: usize = 4;
 const SENDS_MAX: usize = 8;
-/// The time limit for finishing the traffic. It is much more than that takes, and less than the time that the driver
+/// The time limit for finishing the traffic. It is much more time than a rank needs for that, and less than the driver
 /// waits.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(2);
-/// The longest message in words. Messages of this length use the rendezvous protocol.
+/// The length of the longest message in words. Messages of this length are sent by rendezvous.
 const WORDS_MAX: u64 = 20_000;
 const ANYTHING: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS) & !LAST);
 const ANY_TRAFFIC: Tag = Tag::masked(TRAFFIC, !(!0 << KIND_BITS));
@@ -237,8 +238,9 @@ impl<'a> RestartTraffic<'a> {
         self.report.bytes += size_of_val(words) as u64;
     }
 
-    /// Checks that a message claimed just now is of no earlier incarnation than the previous ones. (A posted receive is
-    /// not checked: this process may have been stopped and find messages of several incarnations at once.)
+    /// Checks that a message claimed just now is not of an earlier incarnation than a message that was received before.
+    /// (The message of a posted receive is not checked: this process may have been stopped, and find messages of
+    /// several incarnations at once.)
     fn check_order(&mut self, from: u32, words: &[u64]) {
         let latest = self.exchanges.entry(from).or_default().latest;
         if let (Some(&of), Some((incarnation, _))) = (words.first(), latest)

@@ -10,7 +10,7 @@ use crate::content::{BYTES_MAX, KIND_BITS, LAST, Message, NEVER_SENT, TRAFFIC};
 use crate::report::{Report, Verdict, now_ns};
 use crate::watchdog::Watchdog;
 
-/// One rank's traffic with all others.
+/// One rank's traffic with all other ranks.
 pub(crate) struct Traffic<'a> {
     world: &'a Comm,
     /// The same communicator with a short time-out.
@@ -23,6 +23,7 @@ pub(crate) struct Traffic<'a> {
     receives: Vec<(usize, Request<Vec<u8>>)>,
     /// By rank: a receive that ends only when that rank ends.
     sentinels: BTreeMap<u32, Request<Vec<u8>>>,
+    /// The time at which the sentinels were last tested.
     watched_ns: u64,
     exchanges: BTreeMap<u32, Exchange>,
     /// The sender and the number of the message that a receive got. The key is the receive's number, as in `receives`;
@@ -34,12 +35,14 @@ pub(crate) struct Traffic<'a> {
     report: Report,
 }
 
-/// The traffic between this rank and one other, in both directions.
+/// The traffic between this rank and another rank, in both directions.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// Number of sends started; of sends that succeeded; of sends with unknown result.
+    /// Number of sends started.
     begun: u64,
+    /// Number of sends that succeeded.
     arrived: u64,
+    /// Number of sends that ended with an error and may have been delivered.
     unknown: u64,
     /// Number of messages received.
     received: u64,
@@ -189,7 +192,7 @@ impl<'a> Traffic<'a> {
         let ((tag, bytes), mut buffer) = (self.next_message(to), vec![0; BYTES_MAX]);
         self.watchdog.now(format_args!("exchanging with {to}"));
         let result = self.soon.sendrecv(&bytes, Rank(to), tag, &mut buffer, source, ANY_TRAFFIC);
-        // The error does not say which half of the exchange failed.
+        // The error does not say if the send or the receive failed.
         self.sent(to, result.as_ref().map(|_| ()).map_err(|_| UNKNOWN));
         self.lost += u64::from(result.is_err());
         self.took(place, result.map(|status| Done { buffer, status }));
@@ -323,7 +326,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Notes that a peer has failed.
+    /// Notes that a peer has failed or left: the receive from it that only its end can end has ended with this error.
     fn judged(&mut self, peer: u32, error: &Error) {
         match error {
             Error::PeerFailed { rank, cause: Cause::Left, .. } if *rank == peer => {
@@ -458,5 +461,5 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// The assumed result of a send that ended without a report.
+/// The assumed result of an operation that ended without a result of its own.
 const UNKNOWN: Error = Error::Cancelled { fate: Fate::Unknown };

@@ -13,7 +13,8 @@ pub(crate) struct Watchdog {
     doing: Arc<Mutex<String>>,
 }
 
-/// The watchdog's limit: much more than any operation here takes, even on a crowded machine and with a stopped peer.
+/// The watchdog's limit in ticks: much more time than any operation here takes, even on a crowded machine and with a
+/// stopped peer.
 const PATIENCE: u32 = 100;
 const TICK: Duration = Duration::from_millis(200);
 
@@ -47,7 +48,7 @@ impl Watchdog {
         let _ = std::fmt::Write::write_fmt(&mut *text, doing);
     }
 
-    /// Ends a process that runs but makes no progress.
+    /// Reports that this rank runs but makes no progress, and ends the process.
     pub(crate) fn give_up(&self, doing: String) -> ! {
         hangs(self.rank, doing)
     }

@@ -18,17 +18,19 @@ use crate::watchdog::Watchdog;
 
 /// A communicator and its operations under way.
 pub(super) struct Channel {
-    /// Handles whose errors are counted; the second has a short time-out.
+    /// A handle whose errors are counted.
     comm: Comm,
+    /// Such a handle with a short time-out.
     soon: Comm,
     ends: Ends,
     sends: Vec<(Instant, Request<Vec<u8>>)>,
     receives: Vec<(Instant, u64, Request<Vec<u8>>)>,
     tasks: Tasks<Ended>,
-    /// The operations that end with a call of a function.
+    /// The results of operations that have ended with a call of a function.
     called: Arc<Mutex<Vec<Ended>>>,
+    /// The number of operations under way that end with a call of a function.
     calls: usize,
-    /// The time at which the last of them began.
+    /// The time at which the latest of these operations began.
     called_at: Instant,
     rounds: Rounds,
     /// Number of sends begun, by the receiver's rank in the communicator.
@@ -44,8 +46,9 @@ pub(super) struct Channel {
 pub(super) struct Ends {
     /// The number of the communicator.
     pub(super) id: u64,
-    /// The rank in the job of this rank, and of those with which it exchanges messages.
+    /// This rank's number in the job.
     pub(super) me: u32,
+    /// The numbers in the job of the ranks with which this rank exchanges messages, by their rank in the communicator.
     pub(super) peers: Vec<u32>,
     pub(super) handled: Handled,
     /// For each receive that got a message: the sender, and the number of the message. The key is the receive's number
@@ -76,7 +79,7 @@ const TASKS_MAX: usize = 4;
 const BUFFER: usize = 100_000;
 /// Number of steps after which a rank may close a communicator.
 const OLD: u32 = 60;
-/// The largest number of communicators that are created from one.
+/// The largest number of communicators that are created from one communicator.
 const CHILDREN_MAX: u64 = 2;
 
 impl Channel {
@@ -224,14 +227,14 @@ impl Channel {
         let ((to, tag, bytes), place, mut buffer) =
             (self.next_message(rng), self.place(), vec![0; BYTES_MAX]);
         let result = self.soon.sendrecv(&bytes, to, tag, &mut buffer, source, ANY_TRAFFIC);
-        // The error does not say which half failed.
+        // The error does not say if the send or the receive failed.
         self.ends.got(place, result.map(|status| (status, buffer)), report);
     }
 
     fn replace(&mut self, rng: &mut SplitMix64, source: Source, report: &mut Report) {
         let ((to, tag, mut bytes), place) = (self.next_message(rng), self.place());
         bytes.resize(BYTES_MAX, 0);
-        // The length of the sent message is that of the buffer, so this message is as long as the longest.
+        // The sent message has the length of the buffer, so it is as long as the longest message.
         let result = self.soon.sendrecv_replace(&mut bytes, to, tag, source, ANY_TRAFFIC);
         self.ends.got(place, result.map(|status| (status, bytes)), report);
     }
@@ -305,14 +308,15 @@ impl Channel {
                 }
             }
             _ => self.tasks.spawn(async move {
-                // A receive that is posted meanwhile may get an earlier message, so this one is in no order.
+                // A receive that is posted before this claim ends may get a later message or an earlier one. So the
+                // claim takes no part in the order of receives.
                 let claimed = comm.claim_async(source, ANY_TRAFFIC).await;
                 Ended::Got(UNORDERED, claimed.and_then(|message| message.recv()).map(taken))
             }),
         }
     }
 
-    /// Begins an operation whose result a function gets.
+    /// Begins an operation whose result is passed to a function.
     fn begin_call(&mut self, rng: &mut SplitMix64, source: Source, report: &mut Report) {
         let called = Arc::clone(&self.called);
         let push = move |ended| called.lock().unwrap_or_else(PoisonError::into_inner).push(ended);

@@ -25,9 +25,9 @@ enum Kind {
     /// A colour and a key.
     Split(Option<u32>, i64),
     Create(Group, u32),
-    /// Halves of the parent, which are then connected.
+    /// Splits the parent into two halves, its even and its odd ranks. They are connected afterwards.
     Halves,
-    /// A half with this parent, in which the halves' leaders are the first two ranks.
+    /// Connects the two halves of `peer`. Their leaders are the first two ranks of `peer`.
     Connect {
         peer: Comm,
         remote_leader: Rank,
@@ -41,7 +41,7 @@ pub(super) struct Made {
     pub(super) comm: Comm,
     pub(super) id: u64,
     pub(super) depth: u32,
-    /// The creation that follows.
+    /// If the communicator is a half of its parent: the creation that connects it with the other half.
     pub(super) connect: Option<Plan>,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
         Self::new(parent, key, 1, Kind::Dup)
     }
 
-    /// Returns a plan for a creation from the world, from which all ranks of this slot get the same communicator.
+    /// Returns a plan for a creation from the world, in which all ranks with this slot get the same communicator.
     pub(super) fn split_by_slot(world: &Comm, key: u64, slot: u32) -> Self {
         let rank = i64::from(world.rank().0);
         Self::new(world, key, 1, Kind::Split(Some(slot), -rank))
@@ -77,7 +77,8 @@ impl Plan {
         Self { ranks, ..Self::new(world, id, 1, Kind::Create(group, id as u32)) }
     }
 
-    /// Returns the creation with a number among those from a communicator. All members get the same one.
+    /// Returns the plan with this number among the creations from a communicator. All members compute the same kind of
+    /// plan.
     pub(super) fn child(parent: &Comm, id: u64, number: u64, depth: u32) -> Self {
         let key = number_of(&[id, number]);
         let rank = parent.rank().0;
@@ -91,7 +92,7 @@ impl Plan {
                 let is_member = parent.group().rank(rank).is_some_and(|mine| first.contains(mine));
                 match is_member {
                     true => Kind::Create(first, number as u32),
-                    // The others create one of their own.
+                    // The other members create another communicator.
                     false => Kind::Create(parent.group().difference(&first), number as u32),
                 }
             }
@@ -114,7 +115,8 @@ impl Plan {
         Self { parent: parent.clone(), key, ranks, depth, kind }
     }
 
-    /// Returns the number of the new communicator, of which each group and each colour has one.
+    /// Returns the number of the new communicator. A creation can make several communicators, one for each group or
+    /// colour, with different numbers.
     fn id(&self) -> u64 {
         match self.kind {
             Kind::Split(colour, _) => number_of(&[self.key, 1 + u64::from(colour.unwrap_or(u32::MAX))]),
@@ -137,7 +139,8 @@ impl Plan {
         })
     }
 
-    /// Returns the creation that follows when this one has made `half`.
+    /// If this creation has made `half`, a half of the parent, returns the creation that connects it with the other
+    /// half.
     fn connect(&self, half: &Comm) -> Option<Self> {
         let Kind::Halves = self.kind else { return None };
         let remote_leader = Rank(1 - self.parent.rank().0 % 2);

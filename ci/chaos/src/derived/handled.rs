@@ -43,7 +43,7 @@ impl Handled {
         }
     }
 
-    /// Checks that the handler was called for each error.
+    /// Checks that the handler was called as often as calls have returned errors.
     pub(super) fn check(&self, report: &mut Report, what: &str) {
         let raised = self.raised.load(Ordering::Relaxed);
         if raised != self.returned {

@@ -1,4 +1,5 @@
-//! Repeated operations of a communicator: a persistent send and receive, and partitioned ones between neighbours.
+//! Repeated operations of a communicator: a persistent send, a persistent receive, and a partitioned send and receive
+//! between neighbours.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,15 +18,16 @@ use crate::report::Report;
 pub(super) struct Rounds {
     comm: Comm,
     send: Option<PersistentSend<Vec<u8>>>,
-    /// The receiver, and the number of messages.
+    /// The receiver of the persistent send.
     to: Rank,
+    /// The number of messages that persistent sends have begun to send.
     sent: u64,
     receive: Option<PersistentRecv<Vec<u8>>>,
-    /// The number of the last message from each rank.
+    /// The number of the latest message from each rank.
     last: BTreeMap<Rank, u64>,
     marking: Option<Marking>,
     arriving: Option<Arriving>,
-    /// The time at which the last round began or ended.
+    /// The time at which the latest round began or ended, or at which an active partitioned receive was last tested.
     since: Instant,
 }
 
@@ -47,7 +49,7 @@ struct Arriving {
     is_active: bool,
 }
 
-/// Bytes of the number before a persistent message.
+/// Bytes of the number at the start of each message of a persistent send.
 const HEAD: usize = size_of::<u64>();
 /// The numbers of partitions. Each divides [`WORDS`].
 const CUTS: [usize; 6] = [1, 2, 3, 4, 6, 8];
@@ -57,7 +59,8 @@ const ANY_ROUND: Tag = Tag::masked(ROUND, !(!0 << KIND_BITS));
 impl Rounds {
     pub(super) fn new(comm: &Comm, ends: &mut Ends, report: &mut Report) -> Self {
         let (rank, size) = (comm.rank().0, comm.size());
-        // Each rank sends to its neighbour; in an intercommunicator, to the rank with its number.
+        // Each rank sends to its neighbour; in an intercommunicator, to the rank with the same number in the other
+        // group.
         let (to, from, is_paired) = match comm.remote_size() {
             Some(remote) => (Rank(rank), Rank(rank), rank < remote),
             None => (Rank((rank + 1) % size), Rank((rank + size - 1) % size), size > 1),
