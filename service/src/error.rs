@@ -109,7 +109,7 @@ pub enum Error {
     /// Misuse: a rank is not a member of the group or communicator that the call concerns. Only the members of a group
     /// may create its communicator, and each of them must be a member of the communicator on which it is created.
     #[error(
-        "rank {world_rank} of the job is no member: the members of a group create its communicator, on one of which they are all members"
+        "rank {world_rank} of the job is no member: only the members of a group create its communicator, and all of them must be members of the communicator on which they create it"
     )]
     NotAMember {
         /// The rank, in the job.

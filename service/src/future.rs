@@ -141,7 +141,7 @@ fn in_turn(body: Call) {
         }
     });
     let Some(mut body) = is_first else { return };
-    // If a callback panics, the drop of this value calls the rest.
+    // If a callback panics, the drop of this value calls the waiting callbacks.
     let _rest = Rest;
     loop {
         body();

@@ -66,7 +66,7 @@
 //!   [changelog](https://github.com/samite-project/samite/blob/main/CHANGELOG.md).
 //!
 //! The command `samite` is the crate `samite-cli`. The matching engine, `samite-matching`, is usable alone. The other
-//! crates named `samite-…` are parts of this one, without a stable interface.
+//! crates named `samite-…` are parts of this crate, without a stable interface.
 
 #![forbid(unsafe_code)]
 

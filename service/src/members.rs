@@ -73,7 +73,7 @@ impl<U, E> Members<U, E> {
     }
 
     /// Returns true if `has_ended` is true for each operation that is under way as far as the set knows. Asks first
-    /// about the operation that the last call found under way.
+    /// about the operation that the previous call found under way.
     pub(crate) fn have_all_ended(&mut self, has_ended: impl Fn(&U) -> bool) -> bool {
         if self.under_way(self.late).is_some_and(|operation| !has_ended(operation)) {
             return false;

@@ -9,7 +9,7 @@ use samite_p2p::Time;
 pub(crate) struct Patience {
     /// True if there are more ranks than cores: then the awaited rank may need this core.
     crowded: bool,
-    /// The time of the last event, or of the first pause if there was no event yet.
+    /// The time of the latest event, or of the first pause if there was no event yet.
     since: Option<Time>,
 }
 

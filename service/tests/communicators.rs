@@ -194,8 +194,8 @@ fn dropped_communicators_leave_nothing() {
             if round % 4 != 1 + 2 * u64::from(comm.rank().0) {
                 drop(request);
             } else {
-                // The request keeps the communicator. It ends when the other rank drops its last handle, because the
-                // message then counts as received.
+                // The request keeps the communicator. The send ends when the other rank drops its last handle, because
+                // the message then counts as received.
                 let receive = apart.irecv(vec![0u8; 10], other, 5000)?;
                 drop(apart);
                 drop(receive);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use samite::{Error, PendingSet, Rank, Source, Status};
 
-/// Messages of each sender: short ones, and some that travel as a rendezvous.
+/// Messages of each sender: short messages, and some that travel by rendezvous.
 const MESSAGES: usize = 60;
 
 fn length(number: usize) -> usize {

@@ -201,7 +201,7 @@ fn bytes_that_are_no_value_are_an_error() {
         malformed(refused::<Result<(), ()>>(comm, &[0xff, 0xff, 0xff, 0xff, 0x0f], MAX));
         // A type that refuses a part.
         malformed(refused::<std::num::NonZeroU8>(comm, &[0], MAX));
-        // Types that ask the bytes for their type.
+        // A type that needs a self-describing format.
         malformed(refused::<serde_json::Value>(comm, &[1], MAX));
     });
 }

@@ -180,7 +180,8 @@ impl Buffer {
     }
 }
 
-/// Returns the form of a scattered message: blocks of 3 bytes, 7 apart, and the rest after them.
+/// Returns the form of a scattered message: blocks of 3 bytes, whose starts are 7 bytes apart, and then
+/// the remaining bytes.
 fn form(len: usize) -> Form {
     let block = |len| Form::block(len).expect("it is short");
     let blocks = block(3).strided(len / 3, 7).expect("it is short");

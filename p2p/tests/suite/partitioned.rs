@@ -269,7 +269,8 @@ fn begin<M: Medium>(job: &mut Job<M>, stage: Stage, on: usize) -> Begun {
     Begun { send, recv, sent, received }
 }
 
-/// Checks that, after one side of a pair has ended, the other side ends too: in its present round, or in the next one.
+/// Checks that, after one side of a pair has ended, the other side ends too: in its present round, or in its
+/// next round.
 fn other_side_ends<M: Medium>(job: &mut Job<M>, stage: Stage, side: &mut Option<Side>, op: Option<Op>) {
     let Some(side) = side else { return };
     job.settle();

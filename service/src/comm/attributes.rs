@@ -100,7 +100,7 @@ impl fmt::Debug for Attached {
 
 impl Comm {
     /// Gives the communicator a name, which its `Debug` text shows (`MPI_Comm_set_name`). The name is local to this
-    /// rank. A communicator that is created from this one has no name.
+    /// rank. A communicator that is created from this communicator has no name.
     ///
     /// ```
     /// # samite::local(1, |world| {

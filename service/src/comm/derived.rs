@@ -12,8 +12,8 @@ use crate::select::Rank;
 use crate::transport::Transport;
 use crate::world::{CONTEXT, CONTROL};
 
-/// The members and contexts of a communicator. Its handles and their requests share this; dropping the last of them
-/// closes the contexts.
+/// The members and contexts of a communicator. Its handles and their requests share this value; dropping the last
+/// handle or request closes the contexts.
 pub(crate) struct Derived {
     runtime: Arc<Runtime<Transport>>,
     /// The possible destinations, as ranks of the job: the members, or the remote group of an intercommunicator.

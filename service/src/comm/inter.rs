@@ -20,8 +20,8 @@ impl Comm {
     /// leaders are under way at the same time, the tag says which calls belong together. After a creation that failed,
     /// use another tag.
     ///
-    /// In each of the two communicators this is one of the creations that all ranks call in the same order (see
-    /// [`dup`](Self::dup)). The new communicator has the bounds of this handle.
+    /// All ranks of a communicator call creations in the same order (see [`dup`](Self::dup)). For both communicators
+    /// this call is one of these creations. The new communicator has the bounds of this handle.
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup); all living ranks of both groups return the same error.

@@ -25,7 +25,7 @@ pub enum Mode {
     /// later call on the same [lane](Comm::lane), or while this rank leaves, if its receiver takes it within the
     /// parameter `linger_us`. The send ends with [`Error::Exhausted`] if the buffer has no room.
     ///
-    /// The buffer is the one of [`Comm::with_buffer`]. Handles without such a buffer share the buffer of their lane,
+    /// The buffer was made by [`Comm::with_buffer`]. Handles without such a buffer share the buffer of their lane,
     /// which has `buffer_max` bytes, 64 MiB by default. A copied message is lost under the same conditions as a message
     /// in the outbox of [`Comm::send`]. While the receiver has no room for a copied message, later messages to that
     /// rank wait behind it, and a standard send ends with [`Error::TimedOut`] if it has a time-out.
@@ -82,7 +82,7 @@ impl Comm {
 
     /// Returns the same communicator with a buffer of `bytes` bytes for its buffered sends (`MPI_Comm_attach_buffer`):
     /// see [`Mode::Buffered`]. Each message takes its bytes and [`BUFFERED_OVERHEAD`] more. Clones of the handle share
-    /// the buffer. A handle that [`lane`](Self::lane) makes from this one has a buffer of its own, of the same size.
+    /// the buffer. A handle that [`lane`](Self::lane) makes from it has a buffer of its own, of the same size.
     /// Memory is allocated for each message and not in advance. When the last handle with the buffer is dropped, the
     /// messages in it are still sent.
     ///
