@@ -26,7 +26,7 @@
 //! If a rank's child in the tree dies, the rank reports the failure to its parent, and the root reports it to all. If a
 //! rank's parent dies, the rank reports the failure to its children. So all living ranks end with the same error, with
 //! one exception: a rank may die in step 4, when other ranks have already received the result that the communicator
-//! exists. The ranks below the dead one in the tree then give up, and leave the context. They inform all members by
+//! exists. The ranks below the dead rank in the tree then give up, and leave the context. They inform all members by
 //! packets, and the members' operations with them end with [`Cause::LeftContext`].
 //!
 //! The ranks that have the communicator may begin to create another one from it, in which the ranks that left the
@@ -863,11 +863,12 @@ impl Agreement {
         self.ranks.pick(self.choices.indices_of(colour)).expect("each rank has one choice")
     }
 
-    /// Receives the answer of a rank. Returns `None` if it has not arrived yet.
+    /// Receives the answer of a rank. Returns `None` if it has not arrived yet. If the rank has abandoned its message, or
+    /// has sent something else than an answer, the returned answer has the vote [`Vote::GaveUp`].
     ///
     /// # Errors
-    /// Returns an error if this rank or the other one gives up, or if a rank that is necessary for the creation has
-    /// ended.
+    /// Returns an error if this rank gives up, if the message cannot be received, or if a rank that is necessary for
+    /// the creation has ended.
     fn hear<P: Port>(
         &mut self,
         engine: &mut Engine<P>,

@@ -805,7 +805,7 @@ impl<P: Port> Engine<P> {
         Ok(id)
     }
 
-    /// Initializes a partitioned receive of `bytes` bytes, as [`Engine::psend_init`]. If the sender announces another
+    /// Initializes a partitioned receive of `bytes` bytes: see [`Engine::psend_init`]. If the sender announces another
     /// length, both halves end with [`Error::LengthsDiffer`]. If it announces other types, this half ends with
     /// [`Error::TypesDiffer`], and the sender's with [`Error::Abandoned`].
     ///
@@ -837,7 +837,7 @@ impl<P: Port> Engine<P> {
     /// A round that fails ends the pair of send and receive: each later round returns the same error.
     ///
     /// # Errors
-    /// The error with which the pair has ended.
+    /// The error with which the pair has ended; [`Error::NoSuchRequest`] if the send was dropped.
     ///
     /// # Panics
     /// If the previous round has not ended, or the memory does not have the initialized length and partitions.

@@ -83,7 +83,7 @@ impl Outbox {
     }
 }
 
-/// A budget for the copies of the messages of buffered sends, as the buffer that an MPI program attaches (MPI 4.1,
+/// A budget for the copies of the messages of buffered sends, like the buffer that an MPI program attaches (MPI 4.1,
 /// section 3.6). Several engines of a process may share one buffer.
 #[derive(Debug)]
 pub struct SendBuffer {

@@ -1,4 +1,4 @@
-//! Events for `tracing`, with the feature of that name.
+//! Events for the crate `tracing`, if the feature `tracing` is enabled.
 
 pub(crate) use samite_fabric::event;
 

@@ -100,8 +100,8 @@ impl EagerHead {
     }
 }
 
-/// Begins a message of a synchronous or ready send, or of a standard send with a signature. The bytes follow in the same
-/// packet. A synchronous or ready send ends when the message is matched.
+/// Begins a message of a synchronous or ready send, or of a standard send with a signature. The bytes follow in the
+/// same packet. A synchronous or ready send ends when the message is matched.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Synchronous {
@@ -317,7 +317,8 @@ impl Fin {
     }
 }
 
-/// The sender withdraws a message that started with an RTS or a SYNC. Only a stream ends if it has been matched.
+/// The sender withdraws a message that started with an RTS or a SYNC. If the message has been matched, it continues,
+/// unless it is a stream: a stream ends in any case.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Revoke {

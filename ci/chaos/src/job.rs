@@ -124,7 +124,7 @@ impl Job {
         command.args(["--began-ns", &now_ns().to_string()]);
         command.args(returns.then_some("--returns"));
         if rng.below(3) == 0 {
-            // No message is that long, so all messages travel in packets.
+            // No message is as long as this limit, so no receiver reads it in the sender's memory.
             command.env("SAMITE_READ_MIN", "1T");
         }
         if rng.below(3) == 0 {
@@ -226,7 +226,7 @@ impl Job {
         }
     }
 
-    /// Returns the number of ranks that may still be killed.
+    /// Returns the number of kills that are still permitted.
     fn spare(&self) -> u32 {
         match self.returns {
             true => (KILLS_EACH * self.size).saturating_sub(self.outcome.killed as u32),

@@ -23,7 +23,7 @@ pub(crate) struct Report {
     pub(crate) rank: u32,
     /// Value of [`now_ns`] when the rank had joined.
     pub(crate) joined_ns: u64,
-    /// Failed ranks, in the order of their reports.
+    /// The failures of ranks, in the order in which this rank has learned of them.
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) sent: u64,
     pub(crate) received: u64,

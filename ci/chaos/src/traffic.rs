@@ -30,7 +30,7 @@ pub(crate) struct Traffic<'a> {
     /// failed receives have no entry.
     got: BTreeMap<usize, (u32, u64)>,
     places: usize,
-    /// Number of receives that failed after they had matched a message.
+    /// Number of receives that may have matched a message which this rank then did not get.
     lost: u64,
     report: Report,
 }
@@ -326,7 +326,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Notes that a peer has failed or left: the receive from it that only its end can end has ended with this error.
+    /// Notes that a peer has failed or left. `error` is the result of the sentinel for this peer.
     fn judged(&mut self, peer: u32, error: &Error) {
         match error {
             Error::PeerFailed { rank, cause: Cause::Left, .. } if *rank == peer => {

@@ -73,7 +73,7 @@ pub(crate) struct Receive {
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvEnd {
-    /// The receive got this message, whole or truncated, and reported it at this time.
+    /// The receive got this message, whole or truncated. `told_ns` is the time at which the rank knew that.
     Got { message: usize, told_ns: u64 },
     /// The receive had matched no message until this time.
     Unmatched { until_ns: u64 },
@@ -153,7 +153,8 @@ impl Losses {
     }
 }
 
-/// The number of low bits of a tag, which receives match. The other bits hold the message's index in the ledger.
+/// The number of low bits of a tag that hold the message's class, which receives compare. The other bits hold the
+/// message's index in the ledger.
 pub(crate) const CLASS_BITS: u32 = 8;
 
 impl Message {

@@ -38,8 +38,8 @@ pub(crate) struct Rank {
     ends: BTreeSet<Process>,
     /// Groups of requests that were started together: if one fails, the others of its group are given up.
     groups: Vec<BTreeSet<RequestId>>,
-    /// The number of requests started so far. Of three consecutive requests, two are watched, each by a watcher of its
-    /// own.
+    /// The number of requests started so far. Of three consecutive requests, the first is not watched, and the other
+    /// two are watched by watchers 1 and 2.
     started: u32,
     /// Pairs of context and rank: some receive or probe from any source in that context has reported that rank's
     /// failure.

@@ -87,7 +87,7 @@ pub(crate) struct Run {
     incarnations: Vec<u32>,
     /// For each pair of ranks: the incarnation of the second rank that was last introduced to the first rank.
     told: BTreeMap<(u32, u32), u32>,
-    /// Pending reports of the launcher: time, receiver, subject.
+    /// Pending reports of the launcher: the time, the rank that gets the report, and the rank that it is about.
     notices: BTreeSet<(u64, u32, u32)>,
     pub(crate) ledger: Ledger,
     pub(crate) losses: Losses,
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Claims a message to a rank that waits or has begun to arrive, if there is one.
+    /// Lets a rank claim a message that it has not received, if one waits there or has begun to arrive.
     fn claim_early(&mut self) -> Result<(), String> {
         let index = self.rng.below(u64::from(self.size)) as usize;
         let context = self.place(index).context;

@@ -35,7 +35,8 @@ pub(super) struct Choices {
     open: Option<Line>,
 }
 
-/// Rows of lines. With one row, any number of lines that are not repeated.
+/// A row of lines that is repeated `rows` times, each time with other colours and keys. If `rows` is 1, it is a row of
+/// any number of lines that is not repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tile {
     rows: u32,

@@ -273,8 +273,8 @@ impl Tagged {
         }
     }
 
-    /// Notes that no answer is due for the waiting messages of a peer's synchronous and ready sends. These have arrived
-    /// whole, so they can be received, but the peer has ended and waits for no answer.
+    /// Notes that no answer is due for the waiting messages of a peer's synchronous and ready sends. These messages
+    /// have arrived whole, so they can be received, but the peer has ended and waits for no answer.
     fn keep_synchronous(&mut self, peer: Peer) {
         let matcher = &mut self.matcher;
         self.synchronous.retain(|(sender, _), unexpected| {

@@ -512,7 +512,8 @@ impl Tagged {
             return Ok(());
         }
         if matches!(request.state, State::AwaitingMatch { .. }) && link.peer(peer).was_told_goodbye() {
-            // The receiver ends at the goodbye, which arrives before any byte sent from now on.
+            // The receiver ends its receive when this rank's goodbye arrives, and that is before any byte that is sent
+            // from now on.
             self.end_after_goodbye(link, id);
             return Ok(());
         }

@@ -186,7 +186,7 @@ impl Tagged {
         }
     }
 
-    /// Sends the first packet of a message: with its data or alone.
+    /// Sends the first packet of a message, with the message's bytes (EAGER, SYNC) or without them (RTS).
     pub(super) fn begin_message<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,

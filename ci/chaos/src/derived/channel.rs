@@ -26,9 +26,9 @@ pub(super) struct Channel {
     sends: Vec<(Instant, Request<Vec<u8>>)>,
     receives: Vec<(Instant, u64, Request<Vec<u8>>)>,
     tasks: Tasks<Ended>,
-    /// The results of operations that have ended with a call of a function.
+    /// The results of ended operations that were passed to a function ([`Request::on_end`]).
     called: Arc<Mutex<Vec<Ended>>>,
-    /// The number of operations under way that end with a call of a function.
+    /// The number of operations whose result will be passed to a function, or is still in `called`.
     calls: usize,
     /// The time at which the latest of these operations began.
     called_at: Instant,

@@ -37,7 +37,7 @@ fn questions_of_a_peer_that_takes_no_answers_cost_no_memory() {
     }
 }
 
-/// A sink that keeps the total of granted credit of each credit packet that arrives.
+/// A sink that keeps the total of granted credit that each arriving credit packet states.
 #[derive(Default)]
 struct Grants(Vec<u32>);
 
