@@ -22,6 +22,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "send_8_opened_route", run: |operations| send_in(OPENED, opened(), operations) },
     Scenario { name: "send_8_slice_route", run: |operations| send_slice(routes(), operations) },
     Scenario { name: "send_8_contiguous_route", run: |operations| send_contiguous(routes(), operations) },
+    Scenario { name: "send_4K_strided_shm", run: |operations| send_strided(shared_memory(), operations) },
+    Scenario {
+        name: "receive_4K_strided_shm",
+        run: |operations| receive_strided(shared_memory(), operations),
+    },
     Scenario { name: "receive_8_world_route", run: |operations| receive_in(CONTEXT, opened(), operations) },
     Scenario { name: "receive_8_opened_route", run: |operations| receive_in(OPENED, opened(), operations) },
     Scenario { name: "receive_8_posted_loopback", run: |operations| receive_posted(loopback(), operations) },
@@ -101,6 +106,45 @@ fn send_contiguous<P: Port>(mut pair: Pair<P>, operations: u64) {
         });
         assert_eq!(sent.expect("it is sent"), Sent::Now);
         end(&mut pair, 1, into);
+    }
+}
+
+/// The length of a strided message.
+const STRIDED: usize = 4096;
+
+/// Returns 8 bytes of every 16, `STRIDED` bytes in total.
+fn strided() -> Form {
+    Form::block(8).and_then(|block| block.strided(STRIDED / 8, 16)).expect("it is short")
+}
+
+/// Counts a send of scattered data that is sent immediately.
+fn send_strided<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let (data, form) = (black_box(vec![7; 2 * STRIDED]), strided());
+    let view = form.read(&data).expect("it fits");
+    for _ in 0..operations {
+        let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(STRIDED), NEVER).expect("it is posted");
+        let sent = counted(|| pair[0].send_from(Time::ZERO, WorldRank(1), CONTEXT, TAG, &view, NEVER));
+        assert_eq!(sent.expect("it is sent"), Sent::Now);
+        end(&mut pair, 1, into);
+    }
+}
+
+/// Counts the arrival of a message at a receive into scattered memory.
+fn receive_strided<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let (data, mut buffer, form) = (vec![7; STRIDED], black_box(vec![0; 2 * STRIDED]), strided());
+    let mut view = form.write(&mut buffer).expect("it fits");
+    for _ in 0..operations {
+        let posted = pair[1].recv_into(Time::ZERO, FROM_0, &mut view, 0, NEVER, &mut ());
+        let Ok(Received::Pending(request)) = posted else { panic!("nothing was sent") };
+        let sent = pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &data, NEVER).expect("it is sent");
+        assert_eq!(sent, Sent::Now);
+        let received = counted(|| {
+            let mut lent = Writing::of(request, &mut view);
+            pair[1].poll(Time::ZERO, &mut lent).expect("the port works");
+            lent.result(None)
+        });
+        received.expect("one poll is enough");
+        settle(&mut pair);
     }
 }
 
