@@ -23,13 +23,13 @@ pub(crate) const FIRST: u32 = 2;
 /// The contexts that are open at this rank, and the contexts that this rank has closed but other members may still use.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    /// The pairs, by half their even number.
+    /// The pairs, by their even number divided by 2.
     all: Pages<Pair>,
     /// The maximum number of pairs.
     max: usize,
-    /// A cache of living members with which this rank has exchanged a message, with the context in the high half of an
-    /// entry and the rank in the low half. A hit saves two searches. All entries are cleared when a rank or a context
-    /// ends. The state of each peer caches one context in front of it: see [`is_known`].
+    /// A cache of living members with which this rank has exchanged a message. An entry has the context in its high 32
+    /// bits and the rank in its low 32 bits. A hit saves two searches. All entries are cleared when a rank or a context
+    /// ends. The state of each peer caches one context, which is checked before this cache: see [`is_known`].
     alive: [u64; ALIVE],
     /// The first name that this rank has never used. Every later name is unused too.
     next: u64,
@@ -78,10 +78,11 @@ impl Contexts {
         self.all.len() >= self.max
     }
 
-    /// Opens the contexts with a name, unless the name was used before, their numbers are in use, or the maximum number
-    /// of contexts is open. Returns the members that have left them already.
+    /// Opens the contexts with a name. Returns the members that have left these contexts already. Returns `None`, and
+    /// opens nothing, if the name is odd, if it or a later name was used before, if the numbers are in use, or if the
+    /// maximum number of contexts is open.
     ///
-    /// With `remote`, members of `group` exchange messages with those of `remote`, and not with each other.
+    /// With `remote`, the ranks of `group` exchange messages with the ranks of `remote`, and not with each other.
     #[cold]
     pub(crate) fn open(
         &mut self,
@@ -242,8 +243,8 @@ impl Contexts {
         self.get(context).is_some_and(|pair| pair.partner(context, rank).is_some())
     }
 
-    /// Returns true if all members of an open context except this rank have ended. Then only messages of this rank to
-    /// itself can still arrive there.
+    /// Returns true if, apart from this rank, all members that could send messages in an open context have ended. Then
+    /// only messages of this rank to itself can still arrive there.
     pub(crate) fn is_deserted(&self, context: u32) -> bool {
         self.get(context).is_some_and(Pair::is_deserted)
     }
@@ -264,7 +265,7 @@ impl Contexts {
 
     /// Notes that a peer has left the contexts with a name. Returns the number of the pair if the peer was a member
     /// that had not ended. If this rank has opened contexts with that name for other members, in another agreement,
-    /// then it has refused the ones that the peer has left, and nothing changes.
+    /// then it has refused to open the contexts of the peer's agreement, and nothing changes.
     ///
     /// # Errors
     /// [`WireError::Value`] if the contexts cannot be left: the peer violates the protocol.
@@ -330,15 +331,16 @@ impl Contexts {
     }
 }
 
-/// Returns true if a peer is known to be a living member of a context: the contexts of the job have all ranks as
-/// members, and the peer's state has the last other context. If false, [`Contexts::member`] gives the answer.
+/// Returns true if a peer is known to be a living member of a context: of a context of the job, which has all ranks as
+/// members, or of the one other context that the peer's state remembers. If this returns false,
+/// [`Contexts::member`] gives the answer.
 #[inline(always)]
 pub(crate) fn is_known(peer: &PeerState, context: u32) -> bool {
     context < FIRST || peer.known_in() == context
 }
 
-/// Returns the halves of the numbers of all even names from `from` on and before `until`: two ranges if the numbers come
-/// round between them. There are `space` halves.
+/// Returns the numbers, divided by 2, of all even names from `from` on and before `until`. They are one range, or two
+/// ranges if the numbers begin again at 0 between these names. There are `space` different quotients.
 fn halves(from: u64, until: u64, space: u64) -> [Option<RangeInclusive<u32>>; 2] {
     let (first, end) = (from.div_ceil(2), until.div_ceil(2));
     if first >= end {
