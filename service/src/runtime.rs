@@ -259,8 +259,18 @@ impl<P: Port> Runtime<P> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        let received = core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ());
-        self.end_recv(core, received, buffer, bounds)
+        match core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ()) {
+            Ok(Received::Now(status)) => {
+                self.hand_over(&mut core);
+                Ok(status.public())
+            }
+            Ok(Received::Pending(id)) => self.await_recv(core, id, buffer, bounds),
+            Err(error) => {
+                self.hand_over(&mut core);
+                drop(core);
+                Err(self.explain(error.public(), bounds))
+            }
+        }
     }
 
     /// Receives as [`recv`](Self::recv) does, and checks the types of the message.
@@ -275,38 +285,35 @@ impl<P: Port> Runtime<P> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let now = core.now;
-        let received = core.engine.recv_typed(typed, now, pattern, buffer, 0, deadline);
-        self.end_recv(core, received, buffer, bounds)
-    }
-
-    /// Waits for the end of a receive that was started.
-    #[inline(always)]
-    fn end_recv(
-        &self,
-        mut core: BiasedGuard<'_, Core<P>>,
-        received: Result<Received, samite_p2p::Error>,
-        buffer: &mut (impl Room + ?Sized),
-        bounds: &Bounds,
-    ) -> Result<Status, Error> {
-        match received {
+        match core.engine.recv_typed(typed, now, pattern, buffer, 0, deadline) {
             Ok(Received::Now(status)) => {
                 self.hand_over(&mut core);
                 Ok(status.public())
             }
+            Ok(Received::Pending(id)) => self.await_recv(core, id, buffer, bounds),
             Err(error) => {
                 self.hand_over(&mut core);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
-            Ok(Received::Pending(id)) => {
-                self.hand_over(&mut core);
-                let mut lent = Writing::of(id, buffer);
-                let end = self.wait(core, id, &mut lent, bounds);
-                match lent.received() {
-                    Some(status) => Ok(status.public()),
-                    None => end.map_or(Err(Error::NoSuchRequest), |end| end.result),
-                }
-            }
+        }
+    }
+
+    /// Waits for the end of a receive that was started.
+    #[inline(always)]
+    fn await_recv(
+        &self,
+        mut core: BiasedGuard<'_, Core<P>>,
+        id: RequestId,
+        buffer: &mut (impl Room + ?Sized),
+        bounds: &Bounds,
+    ) -> Result<Status, Error> {
+        self.hand_over(&mut core);
+        let mut lent = Writing::of(id, buffer);
+        let end = self.wait(core, id, &mut lent, bounds);
+        match lent.received() {
+            Some(status) => Ok(status.public()),
+            None => end.map_or(Err(Error::NoSuchRequest), |end| end.result),
         }
     }
 

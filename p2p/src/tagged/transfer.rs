@@ -37,18 +37,16 @@ impl Tagged {
         // first get is posted.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.may_use_memory(limits.fence));
+        let status = status_of(envelope, bytes);
+        if signature != Signature::BYTES && self.refuse_types(link, (peer, send), id, status, signature) {
+            return;
+        }
         let Some(request) = self.requests.get_mut(id) else { no_receive(id) };
         request.partner = Partner::Rank(WorldRank(envelope.source));
-        let status = status_of(envelope, bytes);
         let room = request.buffer.len();
-        let conflict = self.signatures.conflict(id, status, signature);
-        if bytes > room || bytes == 0 || conflict.is_some() {
+        if bytes > room || bytes == 0 {
             self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
-            let result = match conflict {
-                Some(conflict) => Err(conflict),
-                None if bytes > room => Err(Error::Truncated { status, room }),
-                None => Ok(status),
-            };
+            let result = if bytes > room { Err(Error::Truncated { status, room }) } else { Ok(status) };
             return self.finish(link, id, result);
         }
         if let (TransferMode::Pull(from), true) = (mode, gets) {
@@ -79,6 +77,22 @@ impl Tagged {
                 TransferMode::Push | TransferMode::Pull(_) => self.call(link, id),
             }
         }
+    }
+
+    /// Ends a receive if its message has other types. Returns true if they differ.
+    #[cold]
+    fn refuse_types(
+        &mut self,
+        link: &mut Link,
+        (peer, send): (Peer, u64),
+        id: RequestId,
+        status: Status,
+        signature: Signature,
+    ) -> bool {
+        let Some(conflict) = self.signatures.conflict(id, status, signature) else { return false };
+        self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Delivered));
+        self.finish(link, id, Err(conflict));
+        true
     }
 
     /// Delivers a stream, of which some or all bytes have arrived, to a receive.
