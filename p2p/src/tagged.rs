@@ -90,7 +90,7 @@ pub(crate) struct Tagged {
     pub(crate) envelopes_cost: u64,
     /// The largest number of messages that waited for a receive at the same time.
     pub(crate) unexpected_max: u64,
-    /// Envelopes refused for lack of budget.
+    /// Messages and initializations of partitioned sends that were refused for lack of budget or memory.
     pub(crate) refused: u64,
 }
 

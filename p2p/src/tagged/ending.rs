@@ -329,8 +329,8 @@ impl Tagged {
         }
     }
 
-    /// Gives up unreceived messages for which a goodbye waits, at this rank or at another one, because this rank begins
-    /// to leave and will not receive them. Otherwise two ranks that leave could wait for each other.
+    /// Gives up unreceived messages for which the goodbye of this rank or of another rank waits, because this rank
+    /// begins to leave and will not receive them. Otherwise two ranks that leave could wait for each other.
     #[cold]
     pub(crate) fn receive_nothing(&mut self, link: &mut Link) {
         self.is_leaving = true;

@@ -79,7 +79,8 @@ impl Tagged {
         }
     }
 
-    /// Ends a receive if its message has other types. Returns true if they differ.
+    /// Ends a receive with an error if its message has other types than the receive expects, and informs the sender
+    /// that no bytes are needed. Returns true if the types differ.
     #[cold]
     fn refuse_types(
         &mut self,
