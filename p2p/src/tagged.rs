@@ -179,6 +179,15 @@ impl Unexpected {
             Self::Rts(rendezvous) => rendezvous.bytes,
         }
     }
+
+    /// Returns true if the sender waits for the match.
+    pub(crate) fn awaits_match(&self) -> bool {
+        match self {
+            Self::Eager(_) => false,
+            Self::Whole(whole) => whole.send.is_some(),
+            Self::Rts(rendezvous) => rendezvous.mode != TransferMode::Stream,
+        }
+    }
 }
 
 impl Tagged {

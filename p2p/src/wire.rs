@@ -188,6 +188,14 @@ impl Unmatched {
             _ => return Err(WireError::Value { field: "unmatched" }),
         })
     }
+
+    /// Returns the verdict on a message in a context that its receiver has closed.
+    pub(crate) fn when_closed(self) -> Verdict {
+        match self {
+            Self::Waits | Self::Confirm => Verdict::Abandoned,
+            Self::Drop => Verdict::Unposted,
+        }
+    }
 }
 
 /// How the bytes of a message travel whose envelope is an [`Rts`].
@@ -288,7 +296,7 @@ pub(crate) enum Verdict {
     /// The receiver has dropped the message before it was matched, because the sender has withdrawn it.
     Withdrawn,
     /// The receiver gave up the message before all its bytes had arrived: its receive has ended with an error, or it
-    /// leaves and will not match the message.
+    /// will not match the message, because it leaves or has closed the communicator.
     Abandoned,
     /// The receiver has refused the message, because its budget for envelopes or its memory for matching is used up.
     Refused,

@@ -290,6 +290,7 @@ pub enum Error {
     DriverExists,
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A part
     /// of the message may be in the receiver's buffer.
+    /// Also the error of a send that waited for its receive when the receiver dropped the communicator.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {
         /// The rank that gave up.

@@ -194,12 +194,13 @@ fn dropped_communicators_leave_nothing() {
             if round % 4 != 1 + 2 * u64::from(comm.rank().0) {
                 drop(request);
             } else {
-                // The request keeps the communicator. The send ends when the other rank drops its last handle, because
-                // the message then counts as received.
+                // The request keeps the communicator. The send ends when the message has left, or when the other rank drops
+                // its last handle.
                 let receive = apart.irecv(vec![0u8; 10], other, 5000)?;
                 drop(apart);
                 drop(receive);
-                request.wait()?;
+                let end = request.wait().map_err(Error::from);
+                assert!(matches!(end, Ok(_) | Err(Error::Abandoned { .. })), "{end:?}");
             }
         }
         comm.sendrecv(&[0u8], other, 1, &mut [0u8], other, 1)?;

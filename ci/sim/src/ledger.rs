@@ -185,10 +185,7 @@ impl Ledger {
         let message = &self.messages[index];
         let end = match result {
             Ok(status) => {
-                // A message that is dropped because its receiver closed a communicator counts as received.
-                let may_be_dropped = message.name != 0;
-                let is_matched = may_be_dropped
-                    || matches!(message.mode, Mode::Standard | Mode::Buffered)
+                let is_matched = matches!(message.mode, Mode::Standard | Mode::Buffered)
                     || self.receives.iter().any(|receive| {
                         let may_have_got = match receive.end {
                             Some(RecvEnd::Got { message, .. }) => message == index,

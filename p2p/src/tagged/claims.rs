@@ -12,7 +12,7 @@ use samite_matching::{Envelope, Pattern, Source, UnexpectedId};
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
 use crate::request::{Buffer, Partner, Request, State};
-use crate::wire::TransferMode;
+use crate::wire::{Fin, TransferMode, Verdict, kind};
 
 /// A message taken out of matching, which only [`Engine::recv_claimed`](crate::Engine::recv_claimed) can receive (MPI:
 /// matched probe).
@@ -132,8 +132,26 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
+    /// Drops a message that no receive has matched, and informs its sender, which waits for the match.
+    #[cold]
+    pub(super) fn drop_unmatched(&mut self, link: &mut Link, unexpected: UnexpectedId, verdict: Verdict) {
+        let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };
+        self.matched(link, &envelope, &message);
+        let send = match message {
+            Unexpected::Rts(rendezvous) => Some(rendezvous.send),
+            Unexpected::Whole(whole) => {
+                self.drop_whole(link, whole.data);
+                whole.send
+            }
+            Unexpected::Eager(_) => None,
+        };
+        if let (Some(send), Some(peer)) = (send, link.find(WorldRank(envelope.source))) {
+            self.answer(link, peer, kind::FIN, &Fin::new(send, verdict));
+        }
+    }
+
     /// Closes the contexts of a communicator: cancels their receives and drops their unexpected messages. Later
-    /// messages are dropped on arrival.
+    /// messages are dropped on arrival. Sends that still wait for the match end with [`Error::Abandoned`].
     #[cold]
     pub(crate) fn close_contexts(&mut self, link: &mut Link, context: u32) {
         if let Some(first) = self.contexts.close(context, link) {
@@ -158,7 +176,12 @@ impl Tagged {
         }
         let all = Pattern { context, source: Source::ANY, tag: 0, mask: 0 };
         while let Some((unexpected, ..)) = self.matcher.probe(&all) {
-            self.discard_unexpected(link, unexpected);
+            match self.matcher.unexpected(unexpected) {
+                Some((_, message)) if message.awaits_match() => {
+                    self.drop_unmatched(link, unexpected, Verdict::Abandoned);
+                }
+                _ => self.discard_unexpected(link, unexpected),
+            }
         }
         self.close_halves(link, context);
     }

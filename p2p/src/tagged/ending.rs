@@ -35,6 +35,8 @@
 //! leave gives up the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the
 //! messages to itself in its own outbox.
 //!
+//! A send that still waits for the match when its receiver closes the communicator is abandoned, and not delivered.
+//!
 //! A sender that exposes its bytes ends the exposure before it returns the buffer to its owner. A receiver that is
 //! reading the bytes at that moment detects this, and its message counts as not received.
 
@@ -341,15 +343,11 @@ impl Tagged {
         let mut holding: Vec<_> =
             self.envelopes.iter().map(|(name, unexpected)| (*name, *unexpected)).collect();
         holding.sort_unstable_by_key(|(name, _)| *name);
-        for ((peer, send), unexpected) in holding {
-            let Some((_, Unexpected::Rts(rendezvous))) = self.matcher.unexpected(unexpected) else {
-                continue;
-            };
-            if rendezvous.unmatched == Unmatched::Confirm {
-                self.matcher.remove(unexpected);
-                let rank = link.peer(peer).rank();
-                self.forget_envelope(link, rank, send);
-                self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Abandoned));
+        for (_, unexpected) in holding {
+            if let Some((_, Unexpected::Rts(rendezvous))) = self.matcher.unexpected(unexpected)
+                && rendezvous.unmatched == Unmatched::Confirm
+            {
+                self.drop_unmatched(link, unexpected, Verdict::Abandoned);
             }
         }
     }

@@ -96,7 +96,9 @@ impl Tagged {
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: sync.tag.get() };
         if !self.contexts.admit(link, envelope.context, peer)? {
-            self.confirm_match(link, peer, send);
+            if let Some(send) = send {
+                self.answer(link, peer, kind::FIN, &Fin::new(send, unmatched.when_closed()));
+            }
             return Ok(());
         }
         let (store, signature) = (&mut self.store, Signature::from_digest(sync.signature));
@@ -244,7 +246,8 @@ impl Tagged {
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
         let is_wanted = self.contexts.admit(link, envelope.context, peer)?;
         if !is_wanted && !is_stream {
-            self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Delivered));
+            let verdict = rendezvous.unmatched.when_closed();
+            self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, verdict));
             return Ok(());
         }
         match self.matcher.arrive(envelope, || Unexpected::Rts(rendezvous)) {
@@ -586,20 +589,11 @@ impl Tagged {
         if self.end_stream(link, peer, send) {
             return;
         }
-        if let Some(unexpected) = self.synchronous.remove(&(peer, send)) {
-            if let Some((_, Unexpected::Whole(whole))) = self.matcher.remove(unexpected) {
-                self.drop_whole(link, whole.data);
-            }
-            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
-            return;
-        }
-        let unexpected = self.envelopes.get(&(peer, send)).copied();
+        let waiting = self.synchronous.get(&(peer, send)).or_else(|| self.envelopes.get(&(peer, send)));
         // If the message is not among the unexpected ones any more, a receive has matched it, and that receive
         // continues.
-        if unexpected.is_some_and(|unexpected| self.matcher.remove(unexpected).is_some()) {
-            let rank = link.peer(peer).rank();
-            self.forget_envelope(link, rank, send);
-            self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Withdrawn));
+        if let Some(&unexpected) = waiting {
+            self.drop_unmatched(link, unexpected, Verdict::Withdrawn);
         }
     }
 

@@ -18,9 +18,9 @@ impl Comm {
     /// All ranks of this communicator call `dup`; for an intercommunicator, the ranks of both groups. All ranks must
     /// call `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a
     /// time. The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the
-    /// messages in it that were not received, and those that arrive later. To their senders such messages count as
-    /// received. A request, a claimed message and a persistent or partitioned operation hold a handle too, until they
-    /// end.
+    /// messages in it that were not received, and those that arrive later. A send that waits for its receive then ends
+    /// with [`Error::Abandoned`]; a short standard send does not wait, and succeeds. A request, a claimed message and a
+    /// persistent or partitioned operation hold a handle too, until they end.
     ///
     /// The members of the new communicator are the processes that create it. If a rank is started again later
     /// ([`incarnation`](Self::incarnation)), its new process is not a member: operations with that rank end with

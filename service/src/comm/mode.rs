@@ -18,8 +18,8 @@ pub enum Mode {
     Standard,
     /// A send ends when its message has been matched by a receive, also if the message is short (`MPI_Ssend`). A
     /// claimed message counts as matched when [`Message::recv`](crate::Message::recv) or
-    /// [`Message::irecv`](crate::Message::irecv) is called. A message that its receiver drops with the communicator
-    /// counts as received.
+    /// [`Message::irecv`](crate::Message::irecv) is called. If the receiver drops the
+    /// communicator before, the send ends with [`Error::Abandoned`].
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer. It is sent by a
     /// later call on the same [lane](Comm::lane), or while this rank leaves, if its receiver takes it within the

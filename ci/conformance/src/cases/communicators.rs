@@ -1,6 +1,6 @@
 //! Communicators: who is in them, and which messages they keep apart.
 
-use samite::{Attribute, Comparison, Error, Inherited, Rank, Source, Tag};
+use samite::{Attribute, Comparison, Error, Inherited, Mode, Rank, Source, Tag};
 
 use crate::case::{Cases, SHORT, barrier, bytes, expect, expect_error};
 
@@ -452,6 +452,21 @@ fn lifetimes(cases: &mut Cases) {
                 let mut byte = [0u8];
                 next.recv(&mut byte, Source::ANY, Tag::ANY)?;
                 assert_eq!(byte, [round]);
+            }
+        }
+        Ok(())
+    });
+    let rule = "a synchronous send whose message is dropped with its communicator does not succeed";
+    cases.add("comm.free.synchronous", 2, rule, |job| {
+        for len in [1, job.long] {
+            let twin = job.comm.dup()?;
+            if job.rank() == 0 {
+                let sent = twin.with_mode(Mode::Synchronous).send(&bytes(1, len), Rank(1), 7);
+                assert!(matches!(sent, Err(Error::Abandoned { .. })), "{sent:?}");
+                job.comm.send(&[1u8], Rank(1), 8)?;
+            } else {
+                drop(twin);
+                job.comm.recv(&mut [0u8], Rank(0), 8)?;
             }
         }
         Ok(())

@@ -76,9 +76,8 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     let mut sends = Vec::new();
     let mut send = |engines: &mut [Engine<Loopback>; 2]| {
         for len in [0, 8, 50_000, LONG, 5_000_000] {
-            sends.push(
-                engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(len), NEVER).unwrap(),
-            );
+            let memory = Memory::zeroed(len);
+            sends.push((len, engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, memory, NEVER).unwrap()));
         }
         settle(engines);
     };
@@ -92,9 +91,16 @@ fn a_closed_context_drops_what_waits_and_what_comes() {
     }
     let cancelled = engines[1].collect(recv, &mut ()).unwrap().result;
     assert!(matches!(cancelled, Err(Error::Cancelled { fate: Fate::NotDelivered })), "{cancelled:?}");
-    for send in sends {
+    let abandoned = Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered };
+    for (len, send) in sends {
         let completion = engines[0].collect(send, &mut ()).expect("it has ended");
-        assert!(completion.result.is_ok() && completion.memory.is_some(), "{completion:?}");
+        assert!(completion.memory.is_some(), "{completion:?}");
+        match completion.result {
+            Ok(status) => {
+                assert!(len < 5_000_000 && status.bytes == len, "{len} bytes: the match was awaited")
+            }
+            Err(error) => assert!(len > 8 && error == abandoned, "{len} bytes: {error:?}"),
+        }
     }
     at_rest(&engines);
     for engine in &mut engines {
@@ -396,7 +402,37 @@ fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
     engines[1].free_name(Time::ZERO, 0);
     settle(&mut engines);
     assert_eq!(engines[1].free_name(Time::ZERO, 0), Some(10));
-    engines[0].collect(waits, &mut ()).expect("it has ended").result.unwrap();
+    let end = engines[0].collect(waits, &mut ()).expect("it has ended").result;
+    assert_eq!(end, Err(Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered }));
+}
+
+/// A synchronous send ends with success only at its match, and a ready send needs a posted receive.
+#[test]
+fn a_closed_context_abandons_the_sends_that_await_a_match() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
+    let start = |engines: &mut [Engine<Loopback>; 2], mode, len| {
+        let memory = Memory::zeroed(len);
+        let id = engines[0].isend_with(mode, Time::ZERO, WorldRank(1), OPENED, 5, memory, NEVER).unwrap();
+        settle(engines);
+        id
+    };
+    let waiting = [8, LONG].map(|len| start(&mut engines, Mode::Synchronous, len));
+    engines[1].close_contexts(Time::ZERO, OPENED);
+    settle(&mut engines);
+    let late = [8, LONG].map(|len| start(&mut engines, Mode::Synchronous, len));
+    let abandoned = Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered };
+    for id in waiting.into_iter().chain(late) {
+        let end = engines[0].collect(id, &mut ()).expect("it has ended");
+        assert!(end.memory.is_some() && end.result == Err(abandoned.clone()), "{end:?}");
+    }
+    for len in [8, LONG] {
+        let id = start(&mut engines, Mode::Ready, len);
+        let end = engines[0].collect(id, &mut ()).expect("it has ended").result;
+        assert_eq!(end, Err(Error::NotPosted { rank: WorldRank(1) }));
+    }
+    at_rest(&engines);
 }
 
 #[test]
@@ -409,7 +445,8 @@ fn a_closed_context_takes_no_room_for_envelopes() {
         engines[0].isend(Time::ZERO, WorldRank(1), OPENED, 5, Memory::zeroed(5_000_000), NEVER).unwrap();
     settle(&mut engines);
     let completion = engines[0].collect(send, &mut ()).expect("it has ended");
-    assert!(completion.result.is_ok() && completion.memory.is_some(), "{completion:?}");
+    let abandoned = Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered };
+    assert!(completion.memory.is_some() && completion.result == Err(abandoned), "{completion:?}");
     at_rest(&engines);
 }
 
