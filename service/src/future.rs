@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use samite_p2p::{Engine, Pattern};
 
 use crate::buffer::Buffer;
+use crate::comm::outside_handler;
 use crate::error::Public;
 use crate::request::{Done, Failed, Request};
 use crate::runtime::{Entry, Sought, contain};
@@ -88,7 +89,9 @@ impl<B: Buffer> RequestFuture<B> {
     /// Calls `body` with the result: in this call if the request has ended, otherwise later, in the thread that wakes
     /// futures.
     pub(crate) fn call(self, body: impl FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static) {
-        Arc::new(Callback(Mutex::new(Some((self, body))))).turn();
+        if let Some(call) = Arc::new(Callback(Mutex::new(Some((self, body))))).turn() {
+            in_turn(call);
+        }
     }
 }
 
@@ -96,27 +99,27 @@ impl<B: Buffer> RequestFuture<B> {
 struct Callback<B: Buffer, F>(Mutex<Option<(RequestFuture<B>, F)>>);
 
 impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback<B, F> {
-    fn turn(self: Arc<Self>) {
+    /// Polls the future. Returns the call of the function if the future has ended.
+    fn turn(self: Arc<Self>) -> Option<Call> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((future, _)) = &mut *state else { return };
+        let (future, _) = state.as_mut()?;
         let waker = Waker::from(Arc::clone(&self));
         let RequestFuture { request, entry } = future;
         // The poll gets no name of a call, so that it does not call an error handler under this lock.
-        let Poll::Ready(end) = request.poll(None, entry, &waker) else { return };
+        let Poll::Ready(end) = request.poll(None, entry, &waker) else { return None };
         let taken = state.take();
         // Unlock first: `body`, an error handler and the drop of the future run code of the program, which may take any
         // lock and may wake this callback again.
         drop(state);
-        if let Some((future, body)) = taken {
-            let comm = end.is_err().then(|| future.request.comm().clone());
-            drop(future);
-            in_turn(Box::new(move || {
-                body(match comm {
-                    None => end,
-                    Some(comm) => comm.handle_result("Request::on_end", end),
-                });
-            }));
-        }
+        let (future, body) = taken?;
+        let comm = end.is_err().then(|| future.request.comm().clone());
+        drop(future);
+        Some(Box::new(move || {
+            body(match comm {
+                None => end,
+                Some(comm) => comm.handle_result("Request::on_end", end),
+            });
+        }))
     }
 }
 
@@ -166,7 +169,9 @@ impl Drop for Rest {
 
 impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Wake for Callback<B, F> {
     fn wake(self: Arc<Self>) {
-        self.turn();
+        if let Some(call) = self.turn() {
+            in_turn(Box::new(|| outside_handler(call)));
+        }
     }
 }
 

@@ -672,6 +672,34 @@ fn a_function_whose_calls_fail_is_not_called_for_them() {
     });
 }
 
+/// A driver calls the functions of requests. The errors of these requests belong to no call of the handler.
+#[test]
+fn a_handler_that_drives_hides_no_error_of_another_request() {
+    samite::local(1, |world| {
+        let driver = world.comm().driver().unwrap();
+        let log = Log::default();
+        let (reports, left) = (log.clone(), Arc::new(AtomicUsize::new(3)));
+        let waits_for = Arc::clone(&left);
+        let comm = world.comm().with_error_handler(ErrorHandler::call(move |raised| {
+            reports.0.lock().unwrap().push((raised.call.to_owned(), raised.error.clone()));
+            while raised.call == "send" && waits_for.load(Ordering::Relaxed) > 0 {
+                driver.drive().unwrap();
+            }
+        }));
+        for _ in 0..3 {
+            let left = Arc::clone(&left);
+            let receive = comm.with_timeout(SHORT).irecv(vec![0u8], comm.rank(), 7).unwrap();
+            receive.on_end(move |end| {
+                assert!(is_timeout(&end.unwrap_err().error));
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        assert!(comm.send(&[1u8], NO_RANK, 7).is_err());
+        let calls: Vec<_> = log.take().into_iter().map(|(call, _)| call).collect();
+        assert_eq!(calls, ["send", "Request::on_end", "Request::on_end", "Request::on_end"]);
+    });
+}
+
 #[test]
 fn a_function_that_panics_leaves_the_handle_usable() {
     alone(|comm, log| {

@@ -67,7 +67,8 @@ impl ErrorHandler {
     /// Returns the handler that calls `function`. Several threads may call it at the same time.
     ///
     /// The function may make any call of Samite, also on the same communicator. While it runs, the calls that it makes
-    /// in its thread call no handler function. A handle with [`Panic`](Self::Panic) or [`Abort`](Self::Abort) panics or
+    /// in its thread call no handler function; functions of [`Request::on_end`](crate::Request::on_end) that run there,
+    /// because it [drives](crate::Driver::drive), are no such calls. A handle with [`Panic`](Self::Panic) or [`Abort`](Self::Abort) panics or
     /// ends the process as always. If the function panics, the panic continues in the call that reported the error.
     #[must_use]
     pub fn call(function: impl Fn(&Raised<'_>) + Send + Sync + 'static) -> Self {
@@ -134,6 +135,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         RUNNING.set(false);
     }
+}
+
+/// Calls a function that is not part of a handler's function, although this thread may run one: a handler's function may
+/// drive, and so call the functions of other requests. These report their errors as always.
+pub(crate) fn outside_handler(call: impl FnOnce()) {
+    struct Inside(bool);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            RUNNING.set(self.0);
+        }
+    }
+    let _inside = Inside(RUNNING.replace(false));
+    call();
 }
 
 /// The properties of a handle that few programs set.
