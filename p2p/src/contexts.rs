@@ -8,7 +8,7 @@
 //! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
 //! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use samite_fabric::link::{Cause, Group, Link, Peer, PeerState, WorldRank};
@@ -34,6 +34,7 @@ pub(crate) struct Contexts {
     /// The first name that this rank has never used. Every later name is unused too.
     next: u64,
     pub(crate) closed: Closed,
+    ended: Ended,
     /// The number of pairs in which all members except this rank have ended.
     pub(crate) deserted: usize,
     /// Members that left contexts before this rank opened them: the name of the contexts, and the rank.
@@ -42,6 +43,11 @@ pub(crate) struct Contexts {
     /// rank has ended or left.
     pub(crate) ends: u64,
 }
+
+/// The ranks of which an incarnation has ended. For each, the names below this one were opened before that: the rank has
+/// ended in their contexts. So the end of a rank takes the same memory for any number of open contexts.
+#[derive(Debug, Default)]
+struct Ended(BTreeMap<WorldRank, u64>);
 
 const ALIVE: usize = 256;
 
@@ -58,10 +64,9 @@ struct Pair {
     /// The members of this rank's own group, if the communicator has two groups. With them this rank exchanges only the
     /// messages of agreements.
     own: Option<Box<Group>>,
-    /// The members that have ended, with the cause that operations with them return. Allocated when the first member
-    /// ends.
+    /// The members that have left these contexts. Allocated when the first member leaves.
     #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
-    ended: Option<Box<BTreeMap<WorldRank, Cause>>>,
+    left: Option<Box<BTreeSet<WorldRank>>>,
 }
 
 impl Contexts {
@@ -70,7 +75,17 @@ impl Contexts {
         let (all, early) = (Pages::default(), Vec::new());
         let (next, closed) = (FIRST.into(), Closed::default());
         // An entry of 0 is empty. It would stand for context 0, which is never opened, so no member has this entry.
-        Self { all, max, alive: [0; ALIVE], next, closed, deserted: 0, early, ends: 0 }
+        Self {
+            all,
+            max,
+            alive: [0; ALIVE],
+            next,
+            closed,
+            ended: Ended::default(),
+            deserted: 0,
+            early,
+            ends: 0,
+        }
     }
 
     /// Returns true if no more contexts can be opened before others are closed.
@@ -109,13 +124,11 @@ impl Contexts {
         if !self.is_free(name) || self.are_full() {
             return None;
         }
-        let have_left = left.iter().map(|rank| (*rank, Cause::LeftContext));
         let failed = link.peers().filter(|(_, peer)| !peer.is_alive()).map(|(_, peer)| peer.rank());
-        let failed = failed.filter(|rank| members.contains(*rank)).map(|rank| (rank, Cause::Restarted));
-        let ended: BTreeMap<_, _> = have_left.chain(failed).collect();
-        let ended = (!ended.is_empty()).then(|| Box::new(ended));
-        let pair = Pair { name, members, own, ended };
-        self.deserted += usize::from(pair.is_deserted());
+        failed.filter(|rank| members.contains(*rank)).for_each(|rank| self.ended.end(rank, self.next));
+        let have_left = (!left.is_empty()).then(|| Box::new(left.iter().copied().collect()));
+        let pair = Pair { name, members, own, left: have_left };
+        self.deserted += usize::from(pair.is_deserted(&self.ended));
         self.all.insert(self.closed.number(name) / 2, pair);
         Some(left)
     }
@@ -136,7 +149,7 @@ impl Contexts {
 
     fn remove(&mut self, context: u32, link: &mut Link) -> Option<Pair> {
         let pair = self.all.remove(context / 2)?;
-        self.deserted -= usize::from(pair.is_deserted());
+        self.deserted -= usize::from(pair.is_deserted(&self.ended));
         self.alive = [0; ALIVE];
         link.peers_mut()
             .filter(|peer| peer.known_in() / 2 == context / 2)
@@ -184,8 +197,7 @@ impl Contexts {
 
     /// Returns the members of an open context that have ended, with the reasons.
     pub(crate) fn ended(&self, context: u32) -> impl Iterator<Item = (WorldRank, Cause)> + '_ {
-        let ended = self.get(context).and_then(|pair| pair.ended.as_deref()).into_iter().flatten();
-        ended.map(|(rank, cause)| (*rank, cause.clone()))
+        self.get(context).into_iter().flat_map(|pair| pair.ended(&self.ended))
     }
 
     /// Returns true if a peer's message in a context must be received, and false if it must be dropped.
@@ -215,8 +227,8 @@ impl Contexts {
         }
         let rank = link.peer(peer).rank();
         if !self.is_alive(context, rank) {
-            if let Some(cause) = self.get(context)?.partner(context, rank)? {
-                return Some(Some(cause.clone()));
+            if let Some(cause) = self.get(context)?.partner(&self.ended, context, rank)? {
+                return Some(Some(cause));
             }
             let (at, key) = alive_at(context, rank);
             self.alive[at] = key;
@@ -240,13 +252,13 @@ impl Contexts {
 
     #[cold]
     fn is_opened_member(&self, context: u32, rank: WorldRank) -> bool {
-        self.get(context).is_some_and(|pair| pair.partner(context, rank).is_some())
+        self.get(context).is_some_and(|pair| pair.partner(&self.ended, context, rank).is_some())
     }
 
     /// Returns true if, apart from this rank, all members that could send messages in an open context have ended. Then
     /// only messages of this rank to itself can still arrive there.
     pub(crate) fn is_deserted(&self, context: u32) -> bool {
-        self.get(context).is_some_and(Pair::is_deserted)
+        self.get(context).is_some_and(|pair| pair.is_deserted(&self.ended))
     }
 
     /// Notes that a peer has ended.
@@ -255,11 +267,8 @@ impl Contexts {
         self.ends += 1;
         self.alive = [0; ALIVE];
         link.peer_mut(peer).set_known_in(0);
-        for pair in self.all.values_mut() {
-            let was_deserted = pair.is_deserted();
-            pair.end(rank, Cause::Restarted);
-            self.deserted += usize::from(!was_deserted && pair.is_deserted());
-        }
+        self.ended.end(rank, self.next);
+        self.deserted = self.all.iter().filter(|(_, pair)| pair.is_deserted(&self.ended)).count();
         self.early.retain(|&(_, early)| early != rank);
     }
 
@@ -284,9 +293,9 @@ impl Contexts {
             self.ends += 1;
             self.alive = [0; ALIVE];
             link.peer_mut(peer).set_known_in(0);
-            let was_deserted = pair.is_deserted();
-            let has_changed = pair.end(rank, Cause::LeftContext);
-            self.deserted += usize::from(!was_deserted && pair.is_deserted());
+            let was_deserted = pair.is_deserted(&self.ended);
+            let has_changed = pair.leave(&self.ended, rank);
+            self.deserted += usize::from(!was_deserted && pair.is_deserted(&self.ended));
             return Ok(has_changed.then_some(number));
         }
         // The peer may have opened and left the contexts before this rank opens them, so this rank keeps the name. If
@@ -307,9 +316,9 @@ impl Contexts {
         assert!(self.all.len() <= self.max, "the budget holds");
         let mut deserted = 0;
         for (half, pair) in self.all.iter() {
-            deserted += usize::from(pair.is_deserted());
-            let mut ended = pair.ended.iter().flat_map(|ended| ended.keys());
-            assert!(ended.all(|rank| pair.members.contains(*rank)), "only members end");
+            deserted += usize::from(pair.is_deserted(&self.ended));
+            let mut left = pair.left.iter().flat_map(|left| left.iter());
+            assert!(left.all(|rank| pair.members.contains(*rank)), "only members leave");
             assert!((FIRST.into()..self.next).contains(&pair.name), "names in use are before the next one");
             assert_eq!(self.closed.number(pair.name), 2 * half, "a number is that of its name");
         }
@@ -317,7 +326,7 @@ impl Contexts {
         let cached = self.alive.into_iter().map(|known| ((known >> 32) as u32, WorldRank(known as u32)));
         let of_peers = link.peers().map(|(_, peer)| (peer.known_in(), peer.rank()));
         for (context, rank) in cached.chain(of_peers).filter(|(context, _)| *context != 0) {
-            let member = self.get(context).and_then(|pair| pair.partner(context, rank));
+            let member = self.get(context).and_then(|pair| pair.partner(&self.ended, context, rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
         }
         assert!(
@@ -362,41 +371,73 @@ fn alive_at(context: u32, rank: WorldRank) -> (usize, u64) {
     (context.wrapping_add(rank.0) as usize % ALIVE, u64::from(context) << 32 | u64::from(rank.0))
 }
 
+impl Ended {
+    /// Notes that a rank has ended in the contexts with names below `next`.
+    fn end(&mut self, rank: WorldRank, next: u64) {
+        let until = self.0.entry(rank).or_default();
+        *until = next.max(*until);
+    }
+
+    /// Returns true if a rank has ended since the contexts with this name were opened.
+    fn contains(&self, rank: WorldRank, name: u64) -> bool {
+        self.0.get(&rank).is_some_and(|until| name < *until)
+    }
+}
+
 impl Pair {
     /// Returns `Some(Some(cause))` if a member has ended, `Some(None)` if it has not, and `None` if the rank is not a
     /// member.
     #[inline]
-    fn member(&self, rank: WorldRank) -> Option<Option<&Cause>> {
-        self.members.contains(rank).then(|| self.ended.as_ref().and_then(|ended| ended.get(&rank)))
+    fn member(&self, ended: &Ended, rank: WorldRank) -> Option<Option<Cause>> {
+        self.members.contains(rank).then(|| match () {
+            () if self.has_left(rank) => Some(Cause::LeftContext),
+            () if ended.contains(rank, self.name) => Some(Cause::Restarted),
+            () => None,
+        })
     }
 
     /// Returns the same as [`member`](Self::member), but `None` for ranks with which this rank exchanges no messages in
     /// this context.
     #[inline]
-    fn partner(&self, context: u32, rank: WorldRank) -> Option<Option<&Cause>> {
+    fn partner(&self, ended: &Ended, context: u32, rank: WorldRank) -> Option<Option<Cause>> {
         let is_own = || self.own.as_ref().is_some_and(|own| own.contains(rank));
-        if context.is_multiple_of(2) && is_own() { None } else { self.member(rank) }
+        if context.is_multiple_of(2) && is_own() { None } else { self.member(ended, rank) }
     }
 
-    /// If a rank is a member that has not ended, notes that it has ended now, and returns true.
-    fn end(&mut self, rank: WorldRank, why: Cause) -> bool {
-        let is_new = self.member(rank) == Some(None);
+    fn has_left(&self, rank: WorldRank) -> bool {
+        self.left.as_ref().is_some_and(|left| left.contains(&rank))
+    }
+
+    /// Returns the members that have ended, with the reasons.
+    fn ended<'a>(&'a self, ended: &'a Ended) -> impl Iterator<Item = (WorldRank, Cause)> + 'a {
+        let left = self.left.iter().flat_map(|left| left.iter()).map(|rank| (*rank, Cause::LeftContext));
+        let died = ended.0.iter().filter(|(_, until)| self.name < **until).map(|(rank, _)| *rank);
+        let died = died.filter(|rank| self.members.contains(*rank) && !self.has_left(*rank));
+        left.chain(died.map(|rank| (rank, Cause::Restarted)))
+    }
+
+    /// If a rank is a member that has not ended, notes that it has left, and returns true.
+    fn leave(&mut self, ended: &Ended, rank: WorldRank) -> bool {
+        let is_new = self.member(ended, rank) == Some(None);
         if is_new {
-            self.ended.get_or_insert_default().insert(rank, why);
+            self.left.get_or_insert_default().insert(rank);
         }
         is_new
     }
 
     /// Returns true if, apart from this rank, all members that could send a message here have ended.
-    fn is_deserted(&self) -> bool {
-        let Some(ended) = &self.ended else { return false };
-        match &self.own {
-            None => self.members.len() > 1 && ended.len() + 1 >= self.members.len() as usize,
-            Some(own) => {
-                let partners = ended.keys().filter(|rank| !own.contains(**rank)).count();
-                partners == (self.members.len() - own.len()) as usize
-            }
+    fn is_deserted(&self, ended: &Ended) -> bool {
+        let partners = match &self.own {
+            None => self.members.len() as usize - 1,
+            Some(own) => (self.members.len() - own.len()) as usize,
+        };
+        let left = self.left.as_ref().map_or(0, |left| left.len());
+        // At most these have ended, so the members need not be looked at in most contexts.
+        if partners == 0 || partners > left + ended.0.len() {
+            return false;
         }
+        let is_partner = |rank: WorldRank| self.own.as_ref().is_none_or(|own| !own.contains(rank));
+        self.ended(ended).filter(|(rank, _)| is_partner(*rank)).count() >= partners
     }
 }
 

@@ -160,7 +160,10 @@ impl<P: Port> Engine<P> {
                 Some((peer.rank(), peer.failure()?)).filter(|(rank, _)| group.contains(*rank))
             })
         };
-        let of_context = || contexts.ended(context).find(|(rank, _)| group.contains(*rank));
+        let of_context = || {
+            let ended = contexts.ended(context).filter(|(rank, _)| group.contains(*rank));
+            ended.min_by_key(|(rank, _)| *rank)
+        };
         let (rank, cause) = of_job().or_else(of_context)?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }

@@ -80,10 +80,6 @@ impl<T> Pages<T> {
         self.pages.iter().flat_map(|(at, page)| page.iter(*at))
     }
 
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.pages.values_mut().flat_map(|page| &mut page.values)
-    }
-
     /// Iterates over the values of the numbers in a range, in ascending order. Visits at most as many other values as
     /// two pages have.
     pub(crate) fn range(&self, numbers: RangeInclusive<u32>) -> impl Iterator<Item = &T> {

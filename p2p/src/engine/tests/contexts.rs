@@ -341,6 +341,29 @@ fn failures_are_reported_where_the_rank_is_a_member() {
     engine.check_invariants();
 }
 
+/// There may be millions of contexts, so the end of a rank is noted once and not in each of them.
+#[test]
+fn a_rank_that_ends_has_ended_in_all_contexts_opened_before() {
+    const MANY: u32 = 5_000;
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let both = Group::range(WorldRank(0), 2);
+    for number in 0..MANY {
+        assert_eq!(engines[0].open_contexts((OPENED + 2 * number).into(), both.clone()), Ok(true));
+    }
+    let engine = &mut engines[0];
+    engine.peer_failed(WorldRank(1), None, Cause::Died("killed".into())).unwrap();
+    for number in 0..MANY {
+        let from_it = engine.probe(&Pattern::exact(OPENED + 2 * number, 1, 5));
+        assert!(matches!(from_it, Err(Error::PeerFailed { .. })), "{number}: {from_it:?}");
+        let contexts = &engine.inner.stack().contexts;
+        assert!(contexts.is_deserted(OPENED + 2 * number), "{number}");
+    }
+    engine.check_invariants();
+    (0..MANY).for_each(|number| engine.close_contexts(Time::ZERO, OPENED + 2 * number));
+    engine.check_invariants();
+}
+
 /// The numbers of contexts are used again once all members have closed them and have sent everything.
 #[test]
 fn numbers_come_round_when_all_members_have_closed_their_contexts() {
