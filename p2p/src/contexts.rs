@@ -35,7 +35,7 @@ pub(crate) struct Contexts {
     next: u64,
     pub(crate) closed: Closed,
     ended: Ended,
-    /// The number of pairs in which all members except this rank have ended.
+    /// The number of pairs that are deserted: see [`Pair::is_deserted`].
     pub(crate) deserted: usize,
     /// Members that left contexts before this rank opened them: the name of the contexts, and the rank.
     early: Vec<(u64, WorldRank)>,
@@ -44,8 +44,9 @@ pub(crate) struct Contexts {
     pub(crate) ends: u64,
 }
 
-/// The ranks of which an incarnation has ended. For each, the names below this one were opened before that: the rank has
-/// ended in their contexts. So the end of a rank takes the same memory for any number of open contexts.
+/// The ranks of which an incarnation has ended, each with the first name that this rank had not used at that time. The
+/// rank has ended in all contexts with earlier names. So the end of a rank takes the same memory for any number of open
+/// contexts.
 #[derive(Debug, Default)]
 struct Ended(BTreeMap<WorldRank, u64>);
 
@@ -432,7 +433,8 @@ impl Pair {
             Some(own) => (self.members.len() - own.len()) as usize,
         };
         let left = self.left.as_ref().map_or(0, |left| left.len());
-        // At most these have ended, so the members need not be looked at in most contexts.
+        // At most `left` members have left, and at most `ended.0.len()` members have ended. So in most contexts the
+        // members need not be looked at.
         if partners == 0 || partners > left + ended.0.len() {
             return false;
         }

@@ -206,8 +206,9 @@ impl<P: Port> Engine<P> {
     }
 
     /// Closes the two contexts of a communicator at this rank. Cancels this rank's receives there, and drops its
-    /// unexpected messages. Messages that arrive later are dropped too. The senders of dropped messages see them as
-    /// received. Sends under way continue.
+    /// unexpected messages. Messages that arrive later are dropped too. A send that waits for the match of a dropped
+    /// message ends with [`Error::Abandoned`], or with [`Error::NotPosted`] if it is a ready send. Other senders of
+    /// dropped messages see them as received. This rank's sends under way continue.
     #[cold]
     pub fn close_contexts(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.close_contexts(link, context));

@@ -132,7 +132,7 @@ impl Tagged {
         self.accept_claimed(link, id, claimed);
     }
 
-    /// Drops a message that no receive has matched, and informs its sender, which waits for the match.
+    /// Drops a message that no receive has matched, and informs its sender if the sender waits for the match.
     #[cold]
     pub(super) fn drop_unmatched(&mut self, link: &mut Link, unexpected: UnexpectedId, verdict: Verdict) {
         let Some((envelope, message)) = self.matcher.remove(unexpected) else { return };

@@ -35,7 +35,7 @@
 //! leave gives up the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the
 //! messages to itself in its own outbox.
 //!
-//! A send that still waits for the match when its receiver closes the communicator is abandoned, and not delivered.
+//! A send that waits for the match when its receiver closes the communicator ends as abandoned and not delivered.
 //!
 //! A sender that exposes its bytes ends the exposure before it returns the buffer to its owner. A receiver that is
 //! reading the bytes at that moment detects this, and its message counts as not received.

@@ -429,7 +429,7 @@ fn a_number_stays_in_use_while_a_message_waits_to_be_sent() {
     assert_eq!(end, Err(Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered }));
 }
 
-/// A synchronous send ends with success only at its match, and a ready send needs a posted receive.
+/// A synchronous send succeeds only if its message is matched, and a ready send only if a receive is posted for it.
 #[test]
 fn a_closed_context_abandons_the_sends_that_await_a_match() {
     let mut engines = pair(&Config::default());
