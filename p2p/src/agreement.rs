@@ -960,7 +960,7 @@ impl Agreement {
             Some(leader) if leader.rank == to => (leader.control, leader.tag()),
             _ => (self.control, self.tag()),
         };
-        let sent = engine.isend(now, to, control, tag, memory, Time::NEVER);
+        let sent = engine.isend_answer(now, to, control, tag, memory);
         // A failed peer needs no message.
         engine.agreements.sends.extend(sent.map(|id| (id, to)));
     }

@@ -319,8 +319,8 @@ impl<P: Port> Engine<P> {
         deadline: Time,
     ) -> Sent {
         let (_, tagged) = self.inner.parts();
-        if tagged.may_keep(data.len()) {
-            self.keep(peer, envelope, data, Way { typed, ..Way::standard(Copied::Kept) });
+        if tagged.may_keep(peer, data.len()) {
+            self.keep(peer, envelope, data, Way { typed, ..Way::standard(Copied::Kept) }, deadline);
             return Sent::Copied;
         }
         self.send_pending(peer, envelope, data, (None, typed), deadline)
@@ -357,9 +357,16 @@ impl<P: Port> Engine<P> {
     }
 
     /// Copies a message to the outbox, or to a buffer of buffered sends. The caller has checked that there is room.
-    fn keep(&mut self, peer: Peer, envelope: (u32, u64), data: &(impl Body + ?Sized), way: Way) {
+    fn keep(
+        &mut self,
+        peer: Peer,
+        envelope: (u32, u64),
+        data: &(impl Body + ?Sized),
+        way: Way,
+        deadline: Time,
+    ) {
         let copy = Buffer::Owned(Memory::new(gather(&[], data)));
-        self.send_later(peer, envelope, (copy, way), None, Time::NEVER);
+        self.send_later(peer, envelope, (copy, way), None, deadline);
     }
 
     /// Starts to send borrowed `data` in a mode, or with a signature.
@@ -381,7 +388,7 @@ impl<P: Port> Engine<P> {
         let How { mode, typed } = how.into();
         match mode {
             Mode::Standard => Ok(self.send_in_turn(peer, (context, tag), data, typed, deadline)),
-            Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer, typed),
+            Mode::Buffered(buffer) => self.buffer(peer, (context, tag), data, buffer, typed, deadline),
             Mode::Synchronous | Mode::Ready => {
                 Ok(self.send_pending(peer, (context, tag), data, (mode.answered(), typed), deadline))
             }
@@ -396,6 +403,7 @@ impl<P: Port> Engine<P> {
         data: &(impl Data + ?Sized),
         buffer: &Arc<SendBuffer>,
         typed: Option<Typed>,
+        deadline: Time,
     ) -> Result<Sent, Error> {
         let (mut out, _) = self.inner.parts();
         if typed.is_none() && send_at_once(&mut out, peer, context, tag, data) {
@@ -406,7 +414,7 @@ impl<P: Port> Engine<P> {
             return Err(Error::Exhausted { what, hint: hint.into() });
         }
         let way = Way { kept_in: Some(Arc::clone(buffer)), typed, ..Way::standard(Copied::Kept) };
-        self.keep(peer, (context, tag), data, way);
+        self.keep(peer, (context, tag), data, way, deadline);
         Ok(Sent::Copied)
     }
 
@@ -441,14 +449,42 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
+        self.isend_standard(now, to, context, tag, memory, deadline, true)
+    }
+
+    /// Starts to send a message of an agreement as [`Engine::isend`] does, but never uses the outbox: its budget is for
+    /// the messages of the program.
+    pub(crate) fn isend_answer(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        memory: Memory,
+    ) -> Result<RequestId, (Error, Memory)> {
+        self.isend_standard(now, to, context, tag, memory, Time::NEVER, false)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of a standard send, and whether to use the outbox")]
+    fn isend_standard(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        memory: Memory,
+        deadline: Time,
+        keeps: bool,
+    ) -> Result<RequestId, (Error, Memory)> {
         let peer = match self.receiver(now, to, context) {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
         let (mut out, tagged) = self.inner.parts();
         let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
-        if !is_sent && tagged.may_keep(memory.len()) {
-            self.keep(peer, (context, tag), &memory.readable(), Way::standard(Copied::Kept));
+        if !is_sent && keeps && tagged.may_keep(peer, memory.len()) {
+            self.keep(peer, (context, tag), &memory.readable(), Way::standard(Copied::Kept), deadline);
             is_sent = true;
         }
         if is_sent {
@@ -480,11 +516,11 @@ impl<P: Port> Engine<P> {
         let How { mode, typed } = how.into();
         let kept = match mode {
             Mode::Buffered(buffer) => {
-                self.buffer(peer, (context, tag), &memory.readable(), buffer, typed).map(|_| true)
+                self.buffer(peer, (context, tag), &memory.readable(), buffer, typed, deadline).map(|_| true)
             }
-            Mode::Standard if self.inner.stack().may_keep(memory.len()) => {
+            Mode::Standard if self.inner.stack().may_keep(peer, memory.len()) => {
                 let way = Way { typed, ..Way::standard(Copied::Kept) };
-                self.keep(peer, (context, tag), &memory.readable(), way);
+                self.keep(peer, (context, tag), &memory.readable(), way, deadline);
                 Ok(true)
             }
             _ => Ok(false),

@@ -1,10 +1,10 @@
 //! The outbox: copies of messages whose sends have returned before the messages could be sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use samite_fabric::link::RequestId;
+use samite_fabric::link::{PeerState, RequestId, Time, WorldRank};
 
 use crate::config::Config;
 
@@ -36,8 +36,8 @@ pub(crate) struct Outbox {
     buffered: u64,
     /// The buffers of the copies of buffered sends.
     buffers: BTreeMap<RequestId, Arc<SendBuffer>>,
-    /// Copies that were not delivered.
-    pub(crate) lost: u64,
+    /// The number of copies that were not delivered, by receiver.
+    pub(crate) lost: BTreeMap<WorldRank, u64>,
 }
 
 impl Outbox {
@@ -63,8 +63,8 @@ impl Outbox {
         }
     }
 
-    /// Accounts for a copy that was sent, or that is lost.
-    pub(crate) fn release(&mut self, id: RequestId, len: usize, is_lost: bool) {
+    /// Accounts for a copy that was sent or is lost.
+    pub(crate) fn release(&mut self, id: RequestId, len: usize) {
         // Usually there are no buffered sends, and then the search in the map is skipped.
         let buffer = if self.buffers.is_empty() { None } else { self.buffers.remove(&id) };
         match buffer {
@@ -74,13 +74,57 @@ impl Outbox {
                 buffer.release(len);
             }
         }
-        self.lost += u64::from(is_lost);
     }
 
     /// Asserts that the request of each copy of a buffered send exists.
     pub(crate) fn check_invariants(&self, mut is_kept: impl FnMut(RequestId) -> bool) {
         assert!(self.buffers.keys().all(|id| is_kept(*id)), "a copy is kept by its request");
     }
+}
+
+/// The messages from the outbox to one peer that were passed to the port, and that the peer has not acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    /// Ranges of sequence numbers, first and last, in order. Each number is that of the last packet of one message.
+    runs: VecDeque<(u32, u32)>,
+}
+
+impl Unacknowledged {
+    /// Notes that the last packet which was sent to the peer completes a message.
+    pub(crate) fn sent(&mut self, peer: &PeerState) {
+        while self.runs.front().is_some_and(|run| peer.unacknowledged(run.1) == 0) {
+            self.runs.pop_front();
+        }
+        let last = peer.last_sent();
+        match self.runs.back_mut() {
+            Some(run) if run.1.wrapping_add(1) == last => run.1 = last,
+            _ => self.runs.push_back((last, last)),
+        }
+    }
+
+    /// Returns the number of messages.
+    pub(crate) fn len(&self, peer: &PeerState) -> u64 {
+        let of_run = |run: &(u32, u32)| {
+            let len = run.1.wrapping_sub(run.0).wrapping_add(1);
+            u64::from(len.min(peer.unacknowledged(run.1)))
+        };
+        self.runs.iter().map(of_run).sum()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.runs.clear();
+    }
+}
+
+/// The messages from the outbox that a peer has not taken, see [`Engine::untaken`](crate::Engine::untaken).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untaken {
+    /// The receiver.
+    pub rank: WorldRank,
+    /// The number of messages.
+    pub messages: u64,
+    /// The latest deadline of their sends. [`Time::ZERO`] if the port has no room for the receiver.
+    pub until: Time,
 }
 
 /// A budget for the copies of the messages of buffered sends, like the buffer that an MPI program attaches (MPI 4.1,

@@ -34,7 +34,7 @@ use crate::failures::Failures;
 #[cfg(metered)]
 use crate::metered::MessageQueues;
 use crate::names::name_in;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Unacknowledged, Untaken};
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::signatures::Signatures;
 use crate::store::{Bytes, Store};
@@ -110,6 +110,13 @@ pub(crate) struct Queues {
     partitioned: VecDeque<PartitionedId>,
     /// The number of messages to the peer in the outbox, in any state.
     kept: usize,
+    /// The messages from the outbox that were passed to the port.
+    unacknowledged: Unacknowledged,
+    /// The latest deadline of the sends of all these messages. It does not end them: a rank that leaves waits for its
+    /// peers to take the messages until then.
+    until: Time,
+    /// True if the port had no room for the peer at the last attempt to reach it.
+    pub(crate) has_no_room: bool,
     /// The message in the outbox whose envelope the peer has not confirmed yet. Until the peer has confirmed it, no
     /// other message is sent to the peer. So the peer can keep every such envelope, and need not refuse one.
     pub(crate) unconfirmed: Option<RequestId>,
@@ -396,19 +403,11 @@ impl Tagged {
     /// was collected before, or if no caller wants it.
     pub(crate) fn finish(&mut self, link: &mut Link, id: RequestId, result: Result<Status, Error>) {
         let Some(request) = self.requests.get_mut(id) else { return };
+        let was_awaiting_match = matches!(request.state, State::AwaitingMatch { .. });
         request.state = State::Over;
         if request.collected {
             if request.copied.is_kept() {
-                let (rank, len) = (request.rank(), request.buffer.len());
-                self.outbox.release(id, len, result.is_err());
-                if let Some(peer) = rank.and_then(|rank| link.find(rank)) {
-                    self.queues(peer).kept -= 1;
-                    self.confirmed(link, peer, id);
-                    if self.is_leaving {
-                        // The goodbye to the peer may have waited for this message.
-                        link.list(peer);
-                    }
-                }
+                self.release_copy(link, id, was_awaiting_match, result.is_ok());
             }
             let Some(request) = self.requests.get_mut(id) else { return };
             if let Buffer::Registered { region, registration } =
@@ -424,6 +423,48 @@ impl Tagged {
             }
             self.note_end(id);
         }
+    }
+
+    /// Accounts for the end of a message of the outbox. If its match was awaited, the receiver has ended it.
+    #[cold]
+    fn release_copy(&mut self, link: &mut Link, id: RequestId, was_awaiting_match: bool, is_sent: bool) {
+        let Some(request) = self.requests.get(id) else { return };
+        let rank = request.rank().expect("a send has a receiver");
+        self.outbox.release(id, request.buffer.len());
+        if !is_sent {
+            *self.outbox.lost.entry(rank).or_default() += 1;
+        }
+        let peer = link.find(rank).expect("the receiver was met");
+        self.queues(peer).kept -= 1;
+        // A message that the receiver has ended was taken.
+        if is_sent && !was_awaiting_match {
+            self.queues(peer).unacknowledged.sent(link.peer(peer));
+        }
+        self.confirmed(link, peer, id);
+        if self.is_leaving {
+            // The goodbye to the peer may have waited for this message.
+            link.list(peer);
+        }
+    }
+
+    /// Notes a new message of the outbox to a peer.
+    pub(crate) fn note_copy(&mut self, link: &Link, peer: Peer, deadline: Time) {
+        let queues = self.queues(peer);
+        let is_first = queues.kept == 0 && queues.unacknowledged.len(link.peer(peer)) == 0;
+        queues.kept += 1;
+        queues.until = if is_first { deadline } else { deadline.max(queues.until) };
+    }
+
+    /// Returns the messages of the outbox that living ranks have not taken, except for those to this rank itself.
+    pub(crate) fn untaken(&self, link: &Link) -> impl Iterator<Item = Untaken> {
+        let mine = link.identity().rank;
+        link.peers().filter_map(move |(peer, state)| {
+            let queues = self.queues.get(peer.index())?;
+            let messages = queues.kept as u64 + queues.unacknowledged.len(state);
+            let until = if queues.has_no_room { Time::ZERO } else { queues.until };
+            let rank = state.rank();
+            (messages > 0 && rank != mine).then_some(Untaken { rank, messages, until })
+        })
     }
 
     /// Reports the end of a request to its watcher, if it has one.
@@ -710,7 +751,8 @@ impl Stack for Tagged {
     fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
         let limits = Limits::new(caps, &self.config);
         link.peer_mut(peer).set_immediate_max(limits.eager_max);
-        self.queues(peer).limits = Some(limits);
+        let queues = self.queues(peer);
+        (queues.limits, queues.has_no_room) = (Some(limits), false);
     }
 
     fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
@@ -726,9 +768,10 @@ impl Stack for Tagged {
             self.give_up(link, id, Error::Exhausted { what, hint: hint.to_owned().into() });
         }
         self.end_halves(link, peer, &Error::Exhausted { what, hint: hint.to_owned().into() });
-        // The messages in the outbox stay queued, and are sent when a later operation finds a path.
+        // The messages in the outbox stay queued, and are sent when a later attempt finds a path.
         let Self { requests, queues, .. } = self;
         if let Some(queues) = queues.get_mut(peer.index()) {
+            queues.has_no_room = true;
             queues.messages.retain(|id| requests.get(*id).is_some_and(|request| request.copied.is_kept()));
         }
         self.note_queue(link, peer);

@@ -288,6 +288,17 @@ pub enum Error {
     /// Misuse: the lane has a [`Driver`](crate::Driver) already.
     #[error("this lane has a Driver already: keep one for each lane, and drop it before another is made")]
     DriverExists,
+    /// This rank has left the job, and some messages of the outbox were not delivered, or their fate is unknown. The sends
+    /// of these messages had returned. Their receivers failed, left, or made no call in time: see
+    /// [`World::leave`](crate::World::leave).
+    #[error(
+        "this rank has left the job, and {} not taken: they may or may not have been delivered",
+        undelivered(messages)
+    )]
+    Undelivered {
+        /// The receivers, by their ranks in the job, and the number of such messages to each.
+        messages: Vec<(Rank, u64)>,
+    },
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A part
     /// of the message may be in the receiver's buffer.
     /// Also the error of a send that waited for its receive when the receiver dropped the communicator.
@@ -630,6 +641,16 @@ fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
         Cause::LeftComm => format!("{name} gave up creating the communicator"),
         cause => format!("{name} failed: {cause}"),
     }
+}
+
+/// Returns the text for numbers of messages, by receiver.
+fn undelivered(messages: &[(Rank, u64)]) -> String {
+    let of_rank = |&(rank, number): &(Rank, u64)| match number {
+        1 => format!("1 message to rank {rank}"),
+        number => format!("{number} messages to rank {rank}"),
+    };
+    let verb = if let [(_, 1)] = messages { "was" } else { "were" };
+    format!("{} {verb}", messages.iter().map(of_rank).collect::<Vec<_>>().join(" and "))
 }
 
 /// Returns the name of a rank: its rank in its communicator, and also its rank in the job if that differs.

@@ -18,8 +18,11 @@ use crate::{Comm, Error};
 /// `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it concerns.
 ///
 /// A rank leaves the job by [`leave`](Self::leave), or when its `World` is dropped. In both cases it says goodbye to
-/// its peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. The two ways
-/// differ in the report to the other ranks:
+/// its peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. It waits longer
+/// for messages whose sends have returned before the messages could be sent (see [`Comm::send`]), as `MPI_Finalize`
+/// does: until the receivers have taken them, have failed or have left, at most until the time-outs of the sends. So a
+/// send without a time-out can make this rank wait as long as its receiver makes no call. The two ways differ in the
+/// report to the other ranks:
 ///
 /// * After `leave` the rank has left in good order. The later end of its process makes no difference.
 /// * After a drop, `samite run` waits for the process to end. If the exit code is 0, the rank has left in good order.
@@ -56,9 +59,10 @@ impl World {
     /// job for a code other than 0 unless it was started with `--on-failure continue` or `restart`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if a rank has not taken the messages sent to it within `SAMITE_LINGER_US`; this rank has
-    /// left all the same. [`Error::Condemned`] if this rank was given up before, [`Error::Forked`] in a child of
-    /// fork(2).
+    /// This rank has left all the same. [`Error::Undelivered`] if messages of the outbox were not delivered, or if their
+    /// fate is unknown: it names the receivers and the numbers of messages. [`Error::TimedOut`] if a rank has not taken
+    /// the other messages sent to it within `SAMITE_LINGER_US`. [`Error::Condemned`] if this rank was given up before,
+    /// [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
         self.lanes.say_goodbye(|directory| directory.leave())
     }
@@ -69,8 +73,11 @@ impl Drop for World {
         if std::thread::panicking() {
             self.lanes.abandon();
         } else {
-            // A drop cannot return an error. The other ranks see the failure in their operations.
-            let _ = self.lanes.say_goodbye(|directory| directory.close());
+            // A drop cannot return an error. A lost message shows in `Stats::lost` and in the trace.
+            if let Err(_error) = self.lanes.say_goodbye(|directory| directory.close()) {
+                #[cfg(feature = "tracing")]
+                tracing::warn!(target: "samite", rank = %self.comm.rank(), error = %_error, "left with an error");
+            }
         }
     }
 }

@@ -148,6 +148,11 @@ impl<P: Port, S: Stack> Engine<P, S> {
                         continue;
                     }
                     state.greeting_due = Time::NEVER;
+                    if state.is_alive() && state.path.is_none() && self.stack.has_data_for(peer) {
+                        // The port had no room for the peer, and may have room by now.
+                        self.link.seek(peer);
+                        continue;
+                    }
                     let waits = state.packets.front().is_some_and(super::Packet::is_hello);
                     if state.is_alive() && state.path.is_some() && !state.answered && !waits {
                         // If the lost hello reported that there is no credit, the repeated one must report it too.

@@ -30,7 +30,7 @@ impl fmt::Display for WorldRank {
 }
 
 /// A point in time, in nanoseconds of the caller's monotonic clock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Time(u64);
 

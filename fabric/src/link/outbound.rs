@@ -200,7 +200,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Handles a lack of room for the connection to a peer, here or at the peer. Operations that need the path end. The
-    /// peer has not failed: the next send asks for a path again.
+    /// peer has not failed: the next send asks for a path again, and so does a timer if messages still wait for the peer.
     ///
     /// The queued packets are dropped. The peer can wait only for an answer to its hello, because it sends nothing but
     /// hellos until this side has answered. It repeats its hello, and is then answered if there is room.
@@ -209,8 +209,15 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let state = &mut self.link.peers[peer];
         (state.path, state.sought) = (None, false);
         state.packets.clear();
+        let is_closing = state.queued.has_goodbye();
         state.queued.clear();
         self.stack.no_path(&mut self.link, peer, what, hint);
+        if self.stack.has_data_for(peer) {
+            if is_closing {
+                self.link.peers[peer].queued.insert_goodbye();
+            }
+            self.link.repeat_later(peer, GREETINGS_MAX);
+        }
     }
 }
 
@@ -223,7 +230,13 @@ impl Link {
             state.sequence = Sequence::FIRST;
         }
         state.grant.note_told();
-        let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(20));
+        self.repeat_later(peer, 20);
+    }
+
+    /// Sets the timer of the next hello to a peer. The time doubles with each hello, at most `doublings` times.
+    fn repeat_later(&mut self, peer: Peer, doublings: u32) {
+        let state = &mut self.peers[peer];
+        let wait_ns = ANSWER_WITHIN_NS.saturating_mul(1 << state.greetings.min(doublings));
         state.greetings = state.greetings.saturating_add(1);
         let due = self.now.after(wait_ns);
         // If a timer that is due earlier is set, no other timer is added. Otherwise a peer that repeats its hello would
@@ -239,6 +252,10 @@ impl Link {
 /// number of packets, so it takes several polls to receive a long message that has arrived in time. The time is
 /// limited, because otherwise a peer that never stops sending could put off a deadline for ever.
 pub(super) const LATE_NS: u64 = 1_000_000;
+
+/// The number of times that the time between two attempts to reach a peer doubles, if the port had no room for it: up to
+/// 4 s. A port does not report that it has room again.
+const GREETINGS_MAX: u32 = 4;
 
 /// The time after which a hello without an answer is repeated. Even a peer that shares its core with dozens of
 /// processes answers sooner.

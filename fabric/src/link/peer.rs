@@ -276,6 +276,19 @@ impl PeerState {
         self.expected.get()
     }
 
+    /// Returns the sequence number of the last packet that was sent to the peer.
+    #[must_use]
+    pub fn last_sent(&self) -> u32 {
+        self.sequence.get().wrapping_sub(1)
+    }
+
+    /// Returns the number of packets up to number `last` that the peer has not acknowledged. Numbers wrap.
+    #[must_use]
+    pub fn unacknowledged(&self, last: u32) -> u32 {
+        let acked = self.acked;
+        if acked.is_after(Sequence::new(last)) { 0 } else { last.wrapping_sub(acked.get()).wrapping_add(1) }
+    }
+
     /// Returns the bytes of data that may be sent to the peer before it grants more credit.
     #[inline]
     #[must_use]

@@ -1,11 +1,13 @@
 //! Observing an engine: counters, usage, reports.
 
+use std::collections::BTreeMap;
+
 use samite_fabric::link::{Cause, Error, Fate, OtherTags, Report, Time, Traffic, WorldRank};
 use samite_fabric::{Caps, PeerId, Port};
 use samite_matching::Pattern;
 
 use super::Engine;
-use crate::{Config, Counters, Usage};
+use crate::{Config, Counters, Untaken, Usage};
 
 impl<P: Port> Engine<P> {
     /// Returns the counts of events so far.
@@ -15,7 +17,7 @@ impl<P: Port> Engine<P> {
         let mut counters = Counters {
             unexpected_max: tagged.unexpected_max,
             refused: tagged.refused,
-            lost: tagged.outbox.lost,
+            lost: tagged.outbox.lost.values().sum(),
             quarantined: link.quarantined().0,
             rejected,
             stale,
@@ -57,6 +59,17 @@ impl<P: Port> Engine<P> {
             partitioned: tagged.partitioned.len().0,
             quarantined: link.quarantined().1,
         }
+    }
+
+    /// Returns the messages that other ranks have not taken although their sends have returned, by rank: those in the
+    /// outbox, and those from it that were passed to the port and are not acknowledged.
+    pub fn untaken(&self) -> impl Iterator<Item = Untaken> {
+        self.inner.stack().untaken(self.inner.link())
+    }
+
+    /// Returns the number of messages from the outbox that were not delivered, by receiver.
+    pub fn lost(&self) -> &BTreeMap<WorldRank, u64> {
+        &self.inner.stack().outbox.lost
     }
 
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and

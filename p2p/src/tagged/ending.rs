@@ -30,8 +30,9 @@
 //! A send whose bytes the receiver requests is not delivered if the sender's goodbye is sent before the last of these
 //! bytes: the receiver ends its receive when the goodbye arrives.
 //!
-//! A message in the outbox is a send whose caller does not wait for it. It has no deadline and is not cancelled. If its
-//! peer fails or leaves, it is lost, and counted as lost. The goodbye to the peer waits for it. A rank that begins to
+//! A message in the outbox is a send whose caller does not wait for it. It is not cancelled, and its deadline does not end
+//! it: a rank that leaves waits until then for its receiver. If its peer fails or leaves, it is lost, and counted as
+//! lost. The goodbye to the peer waits for it. A rank that begins to
 //! leave gives up the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the
 //! messages to itself in its own outbox.
 //!
@@ -259,6 +260,8 @@ impl Tagged {
         queues.inits.clear();
         queues.partitioned.clear();
         queues.unconfirmed = None;
+        queues.has_no_room = false;
+        queues.unacknowledged.clear();
         self.unconfirmed.retain(|(sender, _)| *sender != peer);
     }
 

@@ -141,9 +141,10 @@ impl Tagged {
         }
         if way.copied.is_kept() {
             self.outbox.keep(id, len, way.kept_in);
-            self.queues(peer).kept += 1;
+            self.note_copy(out.link, peer, deadline);
+        } else {
+            self.set_deadline(out.link, id, deadline);
         }
-        self.set_deadline(out.link, id, deadline);
         let state = out.link.peer(peer);
         if state.has_answered()
             && state.has_no_packets_queued()
@@ -160,9 +161,11 @@ impl Tagged {
         (id, has_path)
     }
 
-    /// Returns true if a message of `len` bytes that cannot be sent at once may be copied to the outbox.
-    pub(crate) fn may_keep(&self, len: usize) -> bool {
-        len <= self.config.eager_max && self.outbox.has_room(&self.config, len)
+    /// Returns true if a message of `len` bytes that cannot be sent at once may be copied to the outbox. If the port had
+    /// no room for the peer, it may not: then the send ends with the error that names the fix.
+    pub(crate) fn may_keep(&self, peer: Peer, len: usize) -> bool {
+        let has_no_room = self.queues.get(peer.index()).is_some_and(|queues| queues.has_no_room);
+        len <= self.config.eager_max && self.outbox.has_room(&self.config, len) && !has_no_room
     }
 
     /// Notes that the receiver has matched the envelope of request `id`, or has confirmed that the envelope waits. The

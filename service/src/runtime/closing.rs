@@ -1,15 +1,15 @@
 //! The end of a runtime: later calls are refused, and the peers are informed.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use samite_fabric::Port;
 use samite_os::Refused;
-use samite_p2p::{Time, WorldRank};
+use samite_p2p::{Awaited, Operation, Report, Time, WorldRank};
 
 use super::state::Core;
 use super::tasks::wake;
 use super::{Directory, Runtime, error_of};
-use crate::error::{Awaited, Error, Fate, Operation, Public, Report};
+use crate::error::{Error, Fate, Public};
 use crate::patience::{Patience, Rest};
 use crate::select::Rank;
 use crate::stats::Stats;
@@ -25,19 +25,21 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
         let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start = self.clock.now();
+        let lost = core.engine.lost().clone();
         core.ask = Time::ZERO;
         // If the other ranks have given up this rank, it has failed for them, and cannot leave in good order.
         core.attend(start).map_err(Public::public)?;
-        let mut goodbye = Goodbye { runtime: self, core, was_alone, start, is_said: false, awaits: None };
+        let mut goodbye =
+            Goodbye { runtime: self, core, was_alone, start, lost, is_said: false, awaits: None };
         goodbye.say(start, false);
         Ok(goodbye)
     }
 
-    /// Waits a limited time for the peers to take the messages sent to them in all lanes of a rank, and informs the
-    /// launcher.
+    /// Waits for the peers to take the messages sent to them in all lanes of a rank: a limited time, and longer for
+    /// messages of the outbox. Then informs the launcher.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if a peer has not taken the messages in time; the errors of polls.
+    /// [`Error::Undelivered`] or [`Error::TimedOut`] if a peer has not taken the messages in time; the errors of polls.
     pub(crate) fn end_goodbyes(
         mut goodbyes: Vec<Goodbye<'_, P>>,
         tell: impl Fn(&mut dyn Directory),
@@ -82,45 +84,72 @@ impl<P: Port> Runtime<P> {
     }
 }
 
-/// Drives the lanes of a rank until their peers have taken all messages, at most for the time [`Runtime::linger`]. All
+/// Drives the lanes of a rank until their peers have taken all messages. The time is limited: see [`awaited`]. All
 /// lanes are driven until the last lane has finished, because a peer may make its first contact in any lane, and must
 /// then receive the goodbye.
 fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
     let Some(first) = goodbyes.first() else { return Ok(()) };
+    let (clock, start) = (&first.runtime.clock, first.start);
+    let until = start.after(first.runtime.linger.as_nanos() as u64);
     let mut patience = Patience::new(first.runtime.crowded);
-    let is_only = goodbyes.len() == 1;
-    while let Some((index, rank)) = not_closed(goodbyes) {
+    let mut now = start;
+    while let Some((index, rank)) = awaited(goodbyes, now, now > until) {
         let mut events = 0;
         for Goodbye { runtime, core, .. } in &mut *goodbyes {
+            core.sought = Some(departure(core, rank, now.since(start)));
             events += core.step(runtime.clock.now(), &mut ()).map_err(Public::public)?;
         }
-        let Goodbye { runtime, start, .. } = &goodbyes[index];
-        let (now, start) = (runtime.clock.now(), *start);
-        let until = start.after(runtime.linger.as_nanos() as u64);
+        now = clock.now();
         goodbyes.iter_mut().for_each(|goodbye| goodbye.say(now, now > until));
-        let Goodbye { runtime, core, was_alone, .. } = &mut goodbyes[index];
-        if now > until {
-            return Err(not_taken(rank, Duration::from_nanos(now.since(start))));
+        rest(goodbyes, index, patience.rest(now, events > 0), until);
+    }
+    let undelivered = undelivered(goodbyes);
+    match not_closed(goodbyes) {
+        _ if !undelivered.is_empty() => Err(Error::Undelivered { messages: undelivered }),
+        Some((index, rank)) => {
+            let report = departure(&mut goodbyes[index].core, rank, now.since(start));
+            Err(Error::TimedOut { fate: Fate::Unknown, report: Box::new(report.public()) })
         }
-        match patience.rest(now, events > 0) {
-            Rest::Spin => std::hint::spin_loop(),
-            Rest::Yield => rustix::thread::sched_yield(),
-            Rest::Sleep(nap_time) => {
-                let time = core.time_to_sleep(nap_time, until);
-                let Some(time) = core.arm(nap_time, time) else { continue };
-                match &runtime.watch {
-                    // Sleep on the descriptors only if no other thread slept there and there is no other lane. Another
-                    // thread that was woken may not have reset the alarm, which would end this sleep at once. Events of
-                    // other lanes do not end a sleep on this lane's descriptors.
-                    Some(watch) if *was_alone && is_only => watch.sleep(time),
-                    _ => nap(nap_time.min(time)),
-                }
-                core.engine.port_mut().disarm();
-                core.ask = Time::ZERO;
+        None => Ok(()),
+    }
+}
+
+/// Rests until there may be work in a lane.
+fn rest<P: Port>(goodbyes: &mut [Goodbye<'_, P>], lane: usize, rest: Rest, until: Time) {
+    let is_only = goodbyes.len() == 1;
+    let Goodbye { runtime, core, was_alone, .. } = &mut goodbyes[lane];
+    match rest {
+        Rest::Spin => std::hint::spin_loop(),
+        Rest::Yield => rustix::thread::sched_yield(),
+        Rest::Sleep(nap_time) => {
+            // After the time `until` the rank may wait longer for some peers, and then the time does not limit the sleep.
+            let until = if core.now > until { Time::NEVER } else { until };
+            let time = core.time_to_sleep(nap_time, until);
+            let Some(time) = core.arm(nap_time, time) else { return };
+            match &runtime.watch {
+                // Sleep on the descriptors only if no other thread slept there and there is no other lane. Another
+                // thread that was woken may not have reset the alarm, which would end this sleep at once. Events of
+                // other lanes do not end a sleep on this lane's descriptors.
+                Some(watch) if *was_alone && is_only => watch.sleep(time),
+                _ => nap(nap_time.min(time)),
             }
+            core.engine.port_mut().disarm();
+            core.ask = Time::ZERO;
         }
     }
-    Ok(())
+}
+
+/// Returns a peer for which this rank must wait, and its lane. At first these are all peers that have not taken all
+/// messages. If `is_late`, these are only peers that have not taken messages of the outbox, each until the deadlines of
+/// the sends: the rank waits as long as the sends would have waited without the outbox.
+fn awaited<P: Port>(goodbyes: &[Goodbye<'_, P>], now: Time, is_late: bool) -> Option<(usize, WorldRank)> {
+    if !is_late {
+        return not_closed(goodbyes);
+    }
+    goodbyes.iter().enumerate().find_map(|(lane, goodbye)| {
+        let mut untaken = goodbye.core.engine.untaken();
+        untaken.find(|untaken| untaken.until > now).map(|untaken| (lane, untaken.rank))
+    })
 }
 
 /// Returns the first lane in which a peer has not taken all messages, and that peer. Returns `None` if there is no such
@@ -130,6 +159,40 @@ fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)
     lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.not_closed()?)))
 }
 
+/// Returns the numbers of the messages of the outbox that were not delivered since the rank began to leave, or whose
+/// fate is unknown, by receiver.
+fn undelivered<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Vec<(Rank, u64)> {
+    let mut messages = BTreeMap::new();
+    let mut add = |rank: WorldRank, number: u64| {
+        if number > 0 {
+            *messages.entry(rank).or_insert(0) += number;
+        }
+    };
+    for Goodbye { runtime, core, lost, .. } in goodbyes {
+        // A message of this rank to itself is not lost by the end of the rank: the rank has not received it before.
+        for (rank, now) in core.engine.lost().iter().filter(|(rank, _)| **rank != runtime.rank) {
+            add(*rank, now - lost.get(rank).unwrap_or(&0));
+        }
+        core.engine.untaken().for_each(|untaken| add(untaken.rank, untaken.messages));
+    }
+    messages.into_iter().map(|(rank, number)| (Rank(rank.0), number)).collect()
+}
+
+/// Describes the wait of a leaving rank for a peer.
+fn departure<P: Port>(core: &mut Core<P>, rank: WorldRank, age_ns: u64) -> Report {
+    Report {
+        operation: Operation::Send,
+        peer: Some(rank),
+        tag: 0,
+        mask: 0,
+        other_tags: None,
+        bytes: 0,
+        age_ns,
+        awaited: Awaited::Room,
+        is_stopped: core.engine.is_stopped(rank),
+    }
+}
+
 /// A runtime that says goodbye.
 pub(crate) struct Goodbye<'a, P> {
     runtime: &'a Runtime<P>,
@@ -137,6 +200,8 @@ pub(crate) struct Goodbye<'a, P> {
     /// True if no thread slept on the descriptors when the runtime was closed.
     was_alone: bool,
     start: Time,
+    /// The messages of the outbox that were lost before, by receiver.
+    lost: BTreeMap<WorldRank, u64>,
     is_said: bool,
     /// The receiver of an unsent message of an agreement. The message must be sent before the goodbye.
     awaits: Option<WorldRank>,
@@ -156,21 +221,4 @@ impl<P: Port> Goodbye<'_, P> {
     fn not_closed(&self) -> Option<WorldRank> {
         if self.is_said { self.core.engine.not_closed() } else { self.awaits }
     }
-}
-
-/// Returns the error for a rank that has not taken the messages that this rank sent to it before it left.
-fn not_taken(rank: WorldRank, age: Duration) -> Error {
-    let report = Report {
-        operation: Operation::Send,
-        peer: Some(Rank(rank.0)),
-        world_peer: Some(Rank(rank.0)),
-        tag: 0,
-        mask: 0,
-        other_tags: None,
-        bytes: 0,
-        age,
-        awaited: Awaited::Room,
-        is_stopped: false,
-    };
-    Error::TimedOut { fate: Fate::Unknown, report: Box::new(report) }
 }
