@@ -61,10 +61,10 @@ parameters! {
     /// for it and cannot get the bytes itself.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
     /// Budget for messages of at most `eager_max` bytes that cannot be sent at once: they are copied, and their sends
-    /// return. Off by default: set it to, for example, 1M. A rank that is stopped or killed right after such a send loses
-    /// the message. Each message counts its bytes and 192 more. At the limit a send waits until its message has been
-    /// sent, and so does every send of a rank with several lanes.
-    outbox_max: usize = 0, "bytes", 0, 1 << 40;
+    /// return. A rank that is stopped or killed before such a message is sent loses it. Each message counts its bytes and
+    /// 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several lanes,
+    /// every send does.
+    outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
     /// Budget for messages of buffered sends that cannot be sent at once, unless they have a buffer of their own
     /// (`Comm::with_buffer`). Each message counts its bytes and 192 more. At the limit a buffered send ends with
     /// `Error::Exhausted`.
@@ -96,7 +96,8 @@ parameters! {
     /// Communicators that a rank may have at a time, beside that of the job. At the limit the creation of another one ends
     /// with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
     communicators_max: usize = 1 << 24, "", 1, 1 << 31;
-    /// How long a leaving rank waits for its peers to take the data sent to them.
+    /// How long a leaving rank waits for its peers to take the data sent to them. For messages of the outbox it waits until
+    /// the time-outs of their sends, if these end later, and without limit if a send had no time-out.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 

@@ -287,13 +287,18 @@ impl Comm {
     /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way, received,
     /// or in the outbox.
     ///
-    /// By default a send whose message cannot be sent at once waits, because the parameter `outbox_max` is 0. If the
-    /// parameter is larger, such a message of at most `eager_max` bytes is copied to an outbox of `outbox_max` bytes,
-    /// and the send returns (MPI 4.1, section 3.4: standard mode). The message is sent by a later call, or while this
-    /// rank leaves. It is lost if this rank is stopped or killed before that, if the receiver has not taken it within
-    /// the parameter `linger_us` when this rank leaves, or if the receiver fails: [`Stats::lost`] counts it, and later
-    /// operations with the receiver end with [`Error::PeerFailed`]. The same holds for [`isend`](Self::isend) and sends
-    /// in a [`Scope`].
+    /// A message of at most `eager_max` bytes that cannot be sent at once is copied to an outbox, and the send returns
+    /// (MPI 4.1, section 3.4: standard mode). So a short send does not wait for a receiver that makes no call, also if the
+    /// two ranks have not communicated before. The message is sent by a later call, or while this rank leaves:
+    /// [`World::leave`](crate::World::leave) waits until it is taken. The parameter `outbox_max` is the size of the outbox,
+    /// 1 MiB by default. A send beyond it waits, and so does every send of a rank with several [lanes](Self::lane),
+    /// because a thread that waits in one lane would not send the messages of another.
+    ///
+    /// If the receiver fails or leaves before it has taken the message, the message is lost although the send has
+    /// returned `Ok`: [`Stats::lost`] counts it, later operations with the receiver end with [`Error::PeerFailed`], and
+    /// `leave` returns [`Error::Undelivered`] if the message is lost then. If this rank is stopped or killed, messages in
+    /// its outbox are lost. A send in mode [`Synchronous`](crate::Mode::Synchronous) ends only when the message is
+    /// received. The same holds for [`isend`](Self::isend) and sends in a [`Scope`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],

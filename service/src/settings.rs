@@ -101,9 +101,8 @@ setters! {
     set_eager_max(bytes: usize) = "eager_max", bytes.to_string();
     /// Sets the length of the longest message whose bytes follow its envelope at once.
     set_stream_max(bytes: usize) = "stream_max", bytes.to_string();
-    /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. It is 0 by
-    /// default. With 0 only buffered sends return before their messages are sent: see
-    /// [`Comm::send`](crate::Comm::send).
+    /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. With 0 only
+    /// buffered sends return before their messages are sent: see [`Comm::send`](crate::Comm::send).
     set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).

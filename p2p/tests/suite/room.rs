@@ -21,12 +21,19 @@ fn ended(job: &mut Job<Simulated>, op: Op) -> Done {
     job.wait(op)
 }
 
+/// A configuration without an outbox, with which a send waits until the port has room for the receiver.
+fn without_outbox() -> Config {
+    let mut config = Config::default();
+    config.outbox_max = 0;
+    config
+}
+
 #[test]
 fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
     let mut network = SimConfig::default();
     // There is room for two peers: rank 0 itself, and rank 1.
     network.caps.peers_max = 2;
-    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
+    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &without_outbox());
     let both_ways = |job: &mut Job<Simulated>, to: u32| {
         for len in [3, 200_000] {
             let recv = job.recv(to as usize, exact(0, 5), len);
@@ -54,7 +61,7 @@ fn a_peer_that_the_port_has_no_room_for_has_not_failed() {
 fn a_peer_that_had_no_room_answers_once_it_has() {
     let mut network = SimConfig::default();
     network.caps.peers_max = 2;
-    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &Config::default());
+    let mut job = Job::new(Simulated(Net::new(5, network)), 3, &without_outbox());
     // The port of rank 1 has room for two peers, which are ranks 0 and 1.
     let send = job.send(2, 1, 5, &bytes(1, 3));
     job.settle();

@@ -22,8 +22,9 @@ pub enum Mode {
     /// communicator before, the send ends with [`Error::Abandoned`].
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer. It is sent by a
-    /// later call on the same [lane](Comm::lane), or while this rank leaves, if its receiver takes it within the
-    /// parameter `linger_us`. The send ends with [`Error::Exhausted`] if the buffer has no room.
+    /// later call on the same [lane](Comm::lane), or while this rank leaves: [`World::leave`](crate::World::leave) waits
+    /// until it is taken, or until the time-out of the send. The send ends with [`Error::Exhausted`] if the buffer has
+    /// no room.
     ///
     /// The buffer was made by [`Comm::with_buffer`]. Handles without such a buffer share the buffer of their lane,
     /// which has `buffer_max` bytes, 64 MiB by default. A copied message is lost under the same conditions as a message

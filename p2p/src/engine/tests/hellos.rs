@@ -80,7 +80,8 @@ fn crowded() -> (Net, [Engine<SimPort>; 2]) {
     let net = Net::new(1, config);
     let mut engines = [0, 1].map(|rank| {
         let identity = Identity { rank: WorldRank(rank), size: 3, incarnation: 7, secret: [9; 16] };
-        Engine::new(net.start(rank), identity, Config::default())
+        // Without an outbox, so that a send ends when its message is sent.
+        Engine::new(net.start(rank), identity, Config { outbox_max: 0, ..Config::default() })
     });
     engines[0].introduce(WorldRank(2), 7, net.address(2)).unwrap();
     engines[1].introduce(WorldRank(0), 7, net.address(0)).unwrap();

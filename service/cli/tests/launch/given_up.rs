@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use samite::{Cause, Comm, Error, Rank, World};
+use samite::{Cause, Comm, Error, Mode, Rank, Settings, World};
 
 use crate::hosts::shell;
 use crate::ranks::{PATIENCE, is_rank, job_of_test};
@@ -38,7 +38,11 @@ const NEVER: u64 = 3;
 /// then has nothing left to send, so its port does not notice that the path is cut off. Rank 1 waits for rank 0 without
 /// a deadline.
 fn take_part() {
-    let world = samite::init().unwrap();
+    // Without an outbox, so that the announcements of rank 1 are under way when it is given up, and so that each message
+    // has been sent when a rank waits for something else than a message.
+    let mut settings = Settings::from_environment().unwrap();
+    settings.set_outbox_max(0).unwrap();
+    let world = settings.init().unwrap();
     let comm = world.comm();
     match comm.rank() {
         Rank(0) => give_up_rank_1(&world),
@@ -210,7 +214,8 @@ fn a_rank_of_another_host_that_is_given_up_is_informed() {
         let result = match comm.rank() {
             Rank(0) => {
                 let listener = UnixListener::bind(aside()).unwrap();
-                let result = comm.send(&[1_u8], Rank(1), FIRST);
+                // A standard send would return before rank 0 has tried to reach rank 1.
+                let result = comm.with_mode(Mode::Synchronous).send(&[1_u8], Rank(1), FIRST);
                 // Rank 0 makes no other call until rank 1 has got the verdict, and stays alive.
                 listener.accept().unwrap();
                 result

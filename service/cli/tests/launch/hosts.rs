@@ -82,7 +82,8 @@ fn late(scratch: &Scratch, arguments: &str, script: &str) -> Running {
 fn a_host_that_is_started_late_is_reached() {
     let scratch = Scratch::new("late");
     let ring = std::path::Path::new(env!("CARGO_BIN_EXE_samite")).with_file_name("examples/ring");
-    let job = late(&scratch, "", &format!("exec {} 20", ring.display()));
+    // Without an outbox, so that the first send of rank 0 waits for the address of rank 1.
+    let job = late(&scratch, "", &format!("exec env SAMITE_OUTBOX_MAX=0 {} 20", ring.display()));
     while top(&scratch)["ranks"][0]["figures"]["awaits"]["awaited"] != "address" {}
     fs::write(scratch.0.join("go"), "").unwrap();
     let (code, stdout, stderr) = job.finish();

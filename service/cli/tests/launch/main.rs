@@ -20,6 +20,7 @@ mod places;
 mod ranks;
 mod rendezvous;
 mod run;
+mod short_sends;
 mod strangers;
 mod support;
 mod survivors;

@@ -5,14 +5,17 @@
 use std::io::{BufRead, Read};
 
 use rustix::process::Signal;
-use samite::{Rank, Tag};
+use samite::{Rank, Settings, Tag};
 
 use crate::ranks::{is_rank, job_of_test};
 use crate::support::{Job, text};
 
 /// Ranks 0 and 1 receive first, rank 2 waits for another tag than rank 0 has sent, and rank 3 makes no calls.
 fn deadlock() {
-    let world = samite::init().unwrap();
+    // Without an outbox, so that the message of rank 0 has been sent when rank 0 is ready.
+    let mut settings = Settings::from_environment().unwrap();
+    settings.set_outbox_max(0).unwrap();
+    let world = settings.init().unwrap();
     let comm = world.comm();
     let mut into = [0_u8; 8];
     let rank = comm.rank();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
-use samite::{CancelToken, Comm, Error, Rank, Source};
+use samite::{CancelToken, Comm, Error, Mode, Rank, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -111,7 +111,8 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     let world = world.comm().with_timeout(PATIENCE);
     let mut number = [0_i32];
     if world.rank() == 1 {
-        world.send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
+        // Synchronous, because a stopped process sends nothing.
+        world.with_mode(Mode::Synchronous).send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
         world.send(&number, Rank(0), 1).unwrap();
         world.recv(&mut number, Rank(0), 2).unwrap();
@@ -165,7 +166,8 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         for data in [&short, &long].into_iter().cycle().take(16) {
             assert!(bounded.recv_vec::<u8>(Rank(0), 0).unwrap().buffer == *data);
         }
-        bounded.send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
+        // Synchronous, because a stopped process sends nothing.
+        bounded.with_mode(Mode::Synchronous).send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
         kill_process(getpid(), Signal::STOP).unwrap();
         // When this message arrives, all earlier messages have arrived or were withdrawn, and none was sent twice or in
         // part.
