@@ -123,7 +123,7 @@ pub struct Untaken {
     pub rank: WorldRank,
     /// The number of messages.
     pub messages: u64,
-    /// The latest deadline of their sends. [`Time::ZERO`] if the port has no room for the receiver.
+    /// The latest deadline of the sends of these messages; [`Time::ZERO`] if the port has no room for the receiver.
     pub until: Time,
 }
 

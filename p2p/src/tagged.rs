@@ -110,10 +110,10 @@ pub(crate) struct Queues {
     partitioned: VecDeque<PartitionedId>,
     /// The number of messages to the peer in the outbox, in any state.
     kept: usize,
-    /// The messages from the outbox that were passed to the port.
+    /// The messages from the outbox that were passed to the port and that the peer has not acknowledged.
     unacknowledged: Unacknowledged,
-    /// The latest deadline of the sends of all these messages. It does not end them: a rank that leaves waits for its
-    /// peers to take the messages until then.
+    /// The latest deadline of the sends whose messages `kept` and `unacknowledged` count. The deadline does not end the
+    /// messages: it is the time until which a leaving rank waits for the peer to take them.
     until: Time,
     /// True if the port had no room for the peer at the last attempt to reach it.
     pub(crate) has_no_room: bool,
@@ -425,7 +425,8 @@ impl Tagged {
         }
     }
 
-    /// Accounts for the end of a message of the outbox. If its match was awaited, the receiver has ended it.
+    /// Accounts for the end of a message of the outbox. `was_awaiting_match` is true if the message awaited its match
+    /// until now.
     #[cold]
     fn release_copy(&mut self, link: &mut Link, id: RequestId, was_awaiting_match: bool, is_sent: bool) {
         let Some(request) = self.requests.get(id) else { return };
@@ -436,7 +437,7 @@ impl Tagged {
         }
         let peer = link.find(rank).expect("the receiver was met");
         self.queues(peer).kept -= 1;
-        // A message that the receiver has ended was taken.
+        // A message that awaited its match succeeds by an answer of the receiver, so the receiver has taken it.
         if is_sent && !was_awaiting_match {
             self.queues(peer).unacknowledged.sent(link.peer(peer));
         }
@@ -455,7 +456,7 @@ impl Tagged {
         queues.until = if is_first { deadline } else { deadline.max(queues.until) };
     }
 
-    /// Returns the messages of the outbox that living ranks have not taken, except for those to this rank itself.
+    /// Returns the messages of the outbox that other living ranks have not taken, by receiver.
     pub(crate) fn untaken(&self, link: &Link) -> impl Iterator<Item = Untaken> {
         let mine = link.identity().rank;
         link.peers().filter_map(move |(peer, state)| {

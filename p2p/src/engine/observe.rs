@@ -61,8 +61,9 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Returns the messages that other ranks have not taken although their sends have returned, by rank: those in the
-    /// outbox, and those from it that were passed to the port and are not acknowledged.
+    /// Returns the messages that other ranks have not taken although their sends have returned, by receiver. They are
+    /// the messages in the outbox, and the messages from the outbox that the port has accepted and the receiver has not
+    /// acknowledged.
     pub fn untaken(&self) -> impl Iterator<Item = Untaken> {
         self.inner.stack().untaken(self.inner.link())
     }

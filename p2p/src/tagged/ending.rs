@@ -30,11 +30,11 @@
 //! A send whose bytes the receiver requests is not delivered if the sender's goodbye is sent before the last of these
 //! bytes: the receiver ends its receive when the goodbye arrives.
 //!
-//! A message in the outbox is a send whose caller does not wait for it. It is not cancelled, and its deadline does not end
-//! it: a rank that leaves waits until then for its receiver. If its peer fails or leaves, it is lost, and counted as
-//! lost. The goodbye to the peer waits for it. A rank that begins to
-//! leave gives up the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the
-//! messages to itself in its own outbox.
+//! A message in the outbox is a send whose caller does not wait for it. It is not cancelled, and its deadline does not
+//! end it: the deadline limits how long a leaving rank waits for the receiver. If its peer fails or leaves, the message
+//! is lost, and counted as lost. The goodbye to the peer waits for the message. A rank that begins to leave gives up
+//! the messages from the outboxes of other ranks that it has not received, with FIN(abandoned), and the messages to
+//! itself in its own outbox.
 //!
 //! A send that waits for the match when its receiver closes the communicator ends as abandoned and not delivered.
 //!
