@@ -745,6 +745,22 @@ impl<P: Port> Out<'_, P> {
     ) -> Result<Post, PortError> {
         self.port.get(path, into, from, operation(by, key))
     }
+
+    /// Posts a put. Unless the put ends within the call ([`Post::Over`]), its end is reported to [`Stack::completed`]
+    /// with the same `key`, which has at most 60 bits.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Port::put`].
+    pub fn put(
+        &mut self,
+        path: PeerId,
+        from: Local,
+        into: Remote,
+        by: Protocol,
+        key: u64,
+    ) -> Result<Post, PortError> {
+        self.port.put(path, from, into, operation(by, key))
+    }
 }
 
 /// Returns the name of an operation for the port: the protocol's number in the high four bits, and the protocol's own

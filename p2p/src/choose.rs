@@ -6,7 +6,7 @@
 //! in which a message travels, and not a state machine on the link.
 
 use samite_fabric::wire::Header;
-use samite_fabric::{Caps, Reach};
+use samite_fabric::{Caps, Order, Reach};
 
 use crate::config::{Config, OVERHEAD};
 use crate::wire::{Data, Eager, PartData, Synchronous};
@@ -31,6 +31,15 @@ pub(crate) struct Limits {
     pub(crate) get: bool,
     /// The largest number of bytes that one get fetches.
     pub(crate) get_max: usize,
+    /// True if the port has puts ([`Port::put`](samite_fabric::Port::put)), and can end a peer's access to the memory
+    /// that they reach.
+    pub(crate) put: bool,
+    /// Shortest message that is put into the receiver's memory.
+    pub(crate) put_min: usize,
+    /// Longest put.
+    pub(crate) put_max: usize,
+    /// True if a packet that is sent after a put arrives after the put's bytes.
+    pub(crate) send_after_put: bool,
     /// True if memory is safe to reuse once a peer is fenced.
     pub(crate) fence: bool,
 }
@@ -48,6 +57,10 @@ impl Limits {
             part_max: (caps.fragment_max - Header::LEN - size_of::<PartData>()) / LINE * LINE,
             get: caps.get == Reach::Any && caps.rma_max > 0,
             get_max: config.pull_chunk.min(caps.rma_max).max(1),
+            put: caps.put == Reach::Any && caps.rma_max > 0 && caps.fence,
+            put_min: config.put_min.max(eager_max + 1),
+            put_max: config.put_chunk.min(caps.rma_max).max(1),
+            send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
             fence: caps.fence,
         }
     }
@@ -67,6 +80,8 @@ pub(crate) enum Choice {
     Stream,
     /// The envelope is sent first. The receiver fetches the bytes by gets.
     Pull,
+    /// The envelope is sent first. The receiver offers memory, and the sender puts the bytes there.
+    Put,
     /// The envelope is sent first. The receiver requests the bytes, and the sender sends them in packets.
     Push,
 }
@@ -90,19 +105,34 @@ pub struct Protocols {
 pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let limits = Limits::new(caps, config);
     let streamed = limits.stream_max.max(limits.eager_max);
-    let bands = [(0, Some(limits.eager_max)), (limits.eager_max + 1, Some(streamed)), (streamed + 1, None)];
-    let bands = bands.into_iter().filter(|&(from, to)| to.is_none_or(|to| from <= to));
+    let mut starts = vec![0, limits.eager_max + 1, streamed + 1];
+    if limits.put {
+        starts.push(limits.put_min);
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    let ends = starts[1..].iter().map(|next| Some(next - 1)).chain([None]);
+    let bands = starts.iter().copied().zip(ends);
     let bands = bands.map(|(from, to)| {
         let name = |owned| match choose(from, &limits, u32::MAX, false, owned, false) {
             Choice::Eager => "eager",
             Choice::Wait => "wait",
             Choice::Stream => "stream",
             Choice::Pull => "pull",
+            Choice::Put => "put",
             Choice::Push => "push",
         };
         Protocols { from, to, owned: name(true), borrowed: name(false) }
     });
-    bands.collect()
+    let mut bands: Vec<_> = bands.collect();
+    bands.dedup_by(|next, band| {
+        let is_same = (next.owned, next.borrowed) == (band.owned, band.borrowed);
+        if is_same {
+            band.to = next.to;
+        }
+        is_same
+    });
+    bands
 }
 
 /// Returns the credit that a message of `len` bytes needs if it is sent eagerly or as a stream.
@@ -125,7 +155,11 @@ pub(crate) fn choose(
     if synchronous && len > limits.sync_max {
         // A stream is not possible: the send of a stream ends when the bytes are sent, and would not wait for the
         // match.
-        return if owned && limits.get && len > limits.eager_max { Choice::Pull } else { Choice::Push };
+        return match () {
+            () if owned && limits.get && len > limits.eager_max => Choice::Pull,
+            () if limits.put && len >= limits.put_min => Choice::Put,
+            () => Choice::Push,
+        };
     }
     if len <= limits.eager_max {
         match exhausted {
@@ -136,6 +170,8 @@ pub(crate) fn choose(
         }
     } else if owned && limits.get {
         Choice::Pull
+    } else if limits.put && len >= limits.put_min {
+        Choice::Put
     } else if len <= limits.stream_max && credit >= cost(len) {
         Choice::Stream
     } else {
@@ -151,9 +187,24 @@ mod tests {
     fn the_table_of_choices() {
         let (eager_max, stream_max, read_min, data_max, get_max) = (1000, 2000, 1001, 1000, 1 << 20);
         let (sync_max, part_max, get, fence) = (984, data_max, true, true);
-        let limits =
-            Limits { eager_max, sync_max, stream_max, read_min, data_max, part_max, get, get_max, fence };
+        let (put, put_min, put_max, send_after_put) = (false, 1500, 1 << 20, true);
+        let limits = Limits {
+            eager_max,
+            sync_max,
+            stream_max,
+            read_min,
+            data_max,
+            part_max,
+            get,
+            get_max,
+            put,
+            put_min,
+            put_max,
+            send_after_put,
+            fence,
+        };
         let without = Limits { get: false, ..limits };
+        let puts = Limits { put: true, ..without };
         let rich = u32::MAX / 2;
         for (len, limits, credit, exhausted, owned, choice) in [
             (0, limits, rich, false, false, Choice::Eager),
@@ -167,6 +218,10 @@ mod tests {
             (2000, without, cost(2000), true, true, Choice::Stream),
             (2000, without, cost(2000) - 1, false, true, Choice::Push),
             (2001, limits, rich, false, false, Choice::Push),
+            (1499, puts, rich, false, true, Choice::Stream),
+            (1500, puts, rich, false, true, Choice::Put),
+            (1500, puts, 0, true, false, Choice::Put),
+            (2001, Limits { put: true, ..limits }, rich, false, true, Choice::Pull),
         ] {
             let chosen = choose(len, &limits, credit, exhausted, owned, false);
             assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");
@@ -180,6 +235,7 @@ mod tests {
             (1001, limits, rich, false, true, Choice::Pull),
             (1001, limits, rich, false, false, Choice::Push),
             (2000, without, rich, false, true, Choice::Push),
+            (1500, puts, rich, false, false, Choice::Put),
         ] {
             let chosen = choose(len, &limits, credit, exhausted, owned, true);
             assert_eq!(chosen, choice, "{len} bytes, credit {credit}, exhausted {exhausted}, owned {owned}");

@@ -87,6 +87,12 @@ parameters! {
     pull_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Gets of one message that are outstanding at a time.
     pull_depth: usize = 4, "", 1, 256;
+    /// Shortest message that the sender puts into the receiver's memory, over ports that have puts and no gets.
+    put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
+    /// Longest piece that one put writes.
+    put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
+    /// Puts of one message that are outstanding at a time.
+    put_depth: usize = 4, "", 1, 256;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Budget for memory of ended operations that a port may still access: after a peer's death, if the port cannot

@@ -1,9 +1,10 @@
 //! Requests: the engine's state of an operation.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
-use samite_fabric::layout::{Room, Writable};
-use samite_fabric::link::{Error, Lent, RequestId, Slot, Slots, Status, Time, WorldRank};
+use samite_fabric::layout::{Readable, Room, Writable};
+use samite_fabric::link::{Error, Lent, Peer, RequestId, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
@@ -76,10 +77,14 @@ pub(crate) enum State {
     /// A send whose bytes travel in packets awaits that it can send the next bytes: that the receiver requests them,
     /// that their buffer is lent, and that the port has room.
     Pushing(Box<Push>),
+    /// A send awaits the end of its puts, or the place of more bytes in the receiver's memory.
+    Putting(Box<Put>),
     /// A receive awaits a message that matches.
     AwaitingMessage(PostedId),
     /// A receive awaits the completion of its gets.
     Pulling(Box<Pull>),
+    /// A receive awaits the bytes that its sender puts into its memory.
+    Landing(Box<Landing>),
     /// A receive awaits DATA or STREAM packets. Or it reads the bytes from exposed memory, and awaits its next turn, in
     /// which its buffer must be lent.
     AwaitingData(Box<Inflow>),
@@ -122,6 +127,100 @@ pub(crate) struct Pull {
     /// True if the receive was given up, and so has its result already. Then no more gets are posted, and FIN is sent
     /// when the outstanding gets have completed.
     pub(crate) abandoned: bool,
+}
+
+/// The progress of a send whose bytes are put into the receiver's memory.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// The receiver.
+    pub(crate) to: Peer,
+    /// The receiver's name for the transfer.
+    pub(crate) recv: u64,
+    /// The length of the message.
+    pub(crate) total: usize,
+    /// The parts for which the receiver has offered memory, and that were not posted whole.
+    pub(crate) parts: VecDeque<Part>,
+    /// The number of bytes for which the receiver has offered memory so far.
+    pub(crate) offered: usize,
+    /// The number of bytes for which puts were posted.
+    pub(crate) posted: usize,
+    /// The number of bytes that the last LANDED has reported to the receiver.
+    pub(crate) reported: usize,
+    /// A copy of the bytes that are being put, in slots of one put each. `None` if the request's own memory is
+    /// registered.
+    pub(crate) bounce: Option<(Region, Registration)>,
+    /// The slots of `bounce` that no put uses.
+    pub(crate) free: Vec<usize>,
+    /// The number of puts that have not ended.
+    pub(crate) outstanding: usize,
+    /// True if the operation has its result already. Then no more puts are posted. ABORT is sent when the outstanding
+    /// puts have ended.
+    pub(crate) abandoned: bool,
+}
+
+impl Put {
+    pub(crate) fn new(to: Peer, recv: u64, total: usize, first: Part) -> Self {
+        Self {
+            to,
+            recv,
+            total,
+            offered: first.end,
+            parts: VecDeque::from([first]),
+            posted: 0,
+            reported: 0,
+            bounce: None,
+            free: Vec::new(),
+            outstanding: 0,
+            abandoned: false,
+        }
+    }
+
+    /// Notes that no put uses a slot of the bounce buffer any more.
+    pub(crate) fn release(&mut self, slot: usize) {
+        if self.bounce.is_some() {
+            self.free.push(slot);
+        }
+    }
+}
+
+/// A part of a message, and the receiver's memory for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The offset of its first byte in the message.
+    pub(crate) start: usize,
+    /// The offset behind its last byte.
+    pub(crate) end: usize,
+    /// The place of the first byte.
+    pub(crate) into: Remote,
+}
+
+/// The progress of a receive into whose memory the sender puts the bytes.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    /// The sender's name for the transfer.
+    pub(crate) send: u64,
+    pub(crate) status: Status,
+    /// The target of the puts: the request's own memory, or a bounce buffer of several parts, from which the bytes are
+    /// copied to the caller's buffer. `None` until it is registered.
+    pub(crate) memory: Option<(Region, Registration)>,
+    /// The length of each part that is offered to the sender, except the last one.
+    pub(crate) part: usize,
+    /// The number of bytes for which memory was offered to the sender.
+    pub(crate) offered: usize,
+    /// The number of bytes that the sender has put.
+    pub(crate) landed: usize,
+    /// The number of bytes that are in the caller's buffer or in the request's own memory.
+    pub(crate) copied: usize,
+    /// True if the operation has its result already. Then no more memory is offered, and the request ends when the
+    /// sender can write to its memory no more.
+    pub(crate) abandoned: bool,
+}
+
+impl Landing {
+    /// Returns true if all bytes of the message are in memory of this side, so that its sender is needed no more.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.landed == self.status.bytes
+    }
 }
 
 /// The progress of a receive whose bytes arrive in packets, or are read from exposed memory.
@@ -197,6 +296,15 @@ impl Buffer {
             Self::Owned(memory) => Some(memory.writable()),
             Self::Lent { place, .. } => lent.write(id, *place),
             Self::Registered { .. } | Self::Gone => no_buffer(id),
+        }
+    }
+
+    /// Returns the bytes of a message that is sent. Returns `None` if the caller owns them and does not lend them now.
+    pub(crate) fn bytes<'a>(&'a self, id: RequestId, lent: &'a impl Lent) -> Option<Readable<'a>> {
+        match self {
+            Self::Owned(memory) => Some(memory.readable()),
+            Self::Lent { place, .. } => lent.read(id, *place),
+            Self::Registered { .. } | Self::Gone => None,
         }
     }
 
@@ -278,7 +386,10 @@ impl Request {
     }
 
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self.state, State::AwaitingRoom { .. } | State::AwaitingMatch { .. } | State::Pushing(_))
+        matches!(
+            self.state,
+            State::AwaitingRoom { .. } | State::AwaitingMatch { .. } | State::Pushing(_) | State::Putting(_)
+        )
     }
 }
 
@@ -295,7 +406,11 @@ impl Slot for Request {
                     exposure.is_none()
                 }
                 State::AwaitingMessage(_) | State::Partitioned { .. } | State::Over => true,
-                State::Pushing(_) | State::Pulling(_) | State::AwaitingData(_) => false,
+                State::Pushing(_)
+                | State::Putting(_)
+                | State::Pulling(_)
+                | State::Landing(_)
+                | State::AwaitingData(_) => false,
             }
             && !matches!(self.result, Some(Err(_)))
     }

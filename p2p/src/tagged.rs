@@ -5,6 +5,7 @@ mod ending;
 mod inbound;
 mod outbound;
 mod partitioned;
+mod put;
 mod transfer;
 
 use std::collections::hash_map::Entry;
@@ -54,8 +55,8 @@ pub(crate) struct Tagged {
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
     store: Store,
-    /// Gets that are under way at the port. The index is the key that their completion will carry.
-    pub(crate) gets: Slab<PostedGet>,
+    /// Gets and puts that are under way at the port. The index is the key that their completion will carry.
+    pub(crate) one_sided: Slab<OneSided>,
     /// Envelopes without data that wait for a receive, by the sender and the sender's name for the message.
     pub(crate) envelopes: HashMap<(Peer, u64), UnexpectedId>,
     /// Messages of synchronous and ready sends that have arrived whole and wait for a receive, by the sender and the
@@ -129,11 +130,11 @@ impl Queues {
     }
 }
 
-/// A get that this process has posted.
+/// A get or a put that this process has posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PostedGet {
+pub(crate) struct OneSided {
     request: RequestId,
-    /// The offset of the bytes in the message.
+    /// Of a get, the offset of the bytes in the message; of a put, the slot of the bounce buffer.
     offset: usize,
     len: usize,
 }
@@ -207,7 +208,7 @@ impl Tagged {
             signatures: Signatures::default(),
             failures: Failures::default(),
             store: Store::default(),
-            gets: Slab::new(),
+            one_sided: Slab::new(),
             envelopes: HashMap::new(),
             synchronous: HashMap::new(),
             unconfirmed: VecDeque::new(),
@@ -746,7 +747,7 @@ impl Stack for Tagged {
     }
 
     fn completed<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
-        self.got(link, done, lent)
+        self.one_sided_ended(link, done, lent)
     }
 
     fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
@@ -844,14 +845,18 @@ impl Stack for Tagged {
     }
 
     /// The senders of streams that have begun and of messages in the outbox count on their delivery, so the goodbye
-    /// waits for their bytes.
+    /// waits for their bytes. It also waits for the end of puts: a put that arrived after the goodbye would find memory
+    /// that its receiver has taken back.
     fn has_data_for(&self, peer: Peer) -> bool {
         let is_stream = |request: &Request| match &request.state {
             State::Pushing(push) => push.recv.is_none(),
             _ => false,
         };
         let Some(queues) = self.queues.get(peer.index()) else { return false };
-        queues.kept > 0 || queues.pushes.iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
+        let puts = |request: &Request| matches!(&request.state, State::Putting(put) if put.to == peer);
+        queues.kept > 0
+            || queues.pushes.iter().any(|&id| self.requests.get(id).is_some_and(is_stream))
+            || self.one_sided.iter().any(|(_, posted)| self.requests.get(posted.request).is_some_and(puts))
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

@@ -21,6 +21,11 @@
 //!  DATA offset, bytes ────────────────────▶ … until the window is used, then the next CTS
 //!             ◀──────────────── FIN ───────                                  if it cannot
 //!
+//!  RTS(put) tag, length ──────────────────▶ matched
+//!             ◀── PLACE offset, length, key, address   the receiver's memory for a part
+//!  puts ──────────────────────────────────▶ … into that memory
+//!  LANDED end ────────────────────────────▶ the bytes before `end` are there       where the sender can put
+//!
 //!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
 //!             ◀──────────────── FIN(waits) ─
 //!
@@ -72,6 +77,8 @@ pub(crate) mod kind {
     pub(crate) const INQUIRE: u8 = 14;
     pub(crate) const CONFIRM: u8 = 15;
     pub(crate) const SYNC: u8 = 16;
+    pub(crate) const PLACE: u8 = 17;
+    pub(crate) const LANDED: u8 = 18;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -209,6 +216,9 @@ pub(crate) enum TransferMode {
     Stream,
     /// The receiver reads the bytes at this place in the sender's memory, which the sender exposes until its send ends.
     Read(Remote),
+    /// The receiver offers memory by PLACE, and the sender puts the bytes there. A receiver that cannot do this requests
+    /// the bytes by CTS.
+    Put,
 }
 
 impl Rts {
@@ -218,6 +228,7 @@ impl Rts {
             TransferMode::Pull(remote) => (1, Some(remote)),
             TransferMode::Stream => (2, None),
             TransferMode::Read(remote) => (3, Some(remote)),
+            TransferMode::Put => (4, None),
         };
         Self {
             tag: tag.into(),
@@ -252,6 +263,7 @@ impl Rts {
             1 => TransferMode::Pull(at),
             2 => TransferMode::Stream,
             3 => TransferMode::Read(at),
+            4 => TransferMode::Put,
             _ => return Err(WireError::Value { field: "mode" }),
         })
     }
@@ -266,6 +278,30 @@ pub(crate) struct Cts {
     pub(crate) recv: U64,
     pub(crate) offset: U64,
     pub(crate) len: U64,
+}
+
+/// Offers memory of the receiver for `len` bytes of the message from `offset` on. The sender puts the bytes there. It
+/// may write to the memory until it has reported these bytes by LANDED, or sent ABORT.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Place {
+    pub(crate) send: U64,
+    /// The receiver's name for the operation.
+    pub(crate) recv: U64,
+    pub(crate) offset: U64,
+    pub(crate) len: U64,
+    /// The place of the first of these bytes, for puts.
+    pub(crate) key: U64,
+    pub(crate) address: U64,
+}
+
+/// All bytes of the message before `end` are in the memory that the receiver has offered.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Landed {
+    /// The receiver's name for the operation.
+    pub(crate) recv: U64,
+    pub(crate) end: U64,
 }
 
 /// Begins a packet with bytes of a message: in DATA the bytes that a CTS requested, in STREAM the bytes that follow
@@ -447,6 +483,7 @@ const _: () = {
     );
     assert!(size_of::<Synchronous>() == 24 && size_of::<Fin>() == 16);
     assert!(size_of::<Revoke>() == 8 && size_of::<Abort>() == 8);
+    assert!(size_of::<Place>() == 48 && size_of::<Landed>() == 16);
 };
 
 #[cfg(test)]
@@ -487,11 +524,16 @@ mod tests {
         let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, signature };
         assert_eq!(rts.as_bytes(), up_to(47));
         let at = Remote { key: 1, address: 2 };
-        let modes =
-            [TransferMode::Push, TransferMode::Pull(at), TransferMode::Stream, TransferMode::Read(at)];
+        let modes = [
+            TransferMode::Push,
+            TransferMode::Pull(at),
+            TransferMode::Stream,
+            TransferMode::Read(at),
+            TransferMode::Put,
+        ];
         let rts = |mode, unmatched| Rts::new(0, 0, 0, mode).unless_matched(unmatched);
         let number = |mode| rts(mode, Unmatched::Waits).mode;
-        assert_eq!(modes.map(number), [0, 1, 2, 3]);
+        assert_eq!(modes.map(number), [0, 1, 2, 3, 4]);
         assert_eq!(modes.map(|mode| rts(mode, Unmatched::Waits).mode().unwrap()), modes);
         let kinds = [Unmatched::Waits, Unmatched::Confirm, Unmatched::Drop];
         assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1, 2]);
@@ -517,6 +559,17 @@ mod tests {
         assert!(dropped.unmatched().is_err());
         let cts = Cts { send: from(0), recv: from(8), offset: from(16), len: from(24) };
         assert_eq!(cts.as_bytes(), up_to(31));
+        let place = Place {
+            send: from(0),
+            recv: from(8),
+            offset: from(16),
+            len: from(24),
+            key: from(32),
+            address: from(40),
+        };
+        assert_eq!(place.as_bytes(), up_to(47));
+        assert_eq!(Landed { recv: from(0), end: from(8) }.as_bytes(), up_to(15));
+        assert_eq!((kind::PLACE, kind::LANDED), (17, 18));
         assert_eq!(Data { operation: from(0), offset: from(8) }.as_bytes(), up_to(15));
         let reserved = [9, 10, 11, 12, 13, 14, 15];
         assert_eq!(Fin { send: from(0), verdict: 8, reserved }.as_bytes(), up_to(15));

@@ -121,6 +121,12 @@ setters! {
     set_pull_chunk(bytes: usize) = "pull_chunk", bytes.to_string();
     /// Sets the number of gets of one message that are outstanding at a time.
     set_pull_depth(gets: usize) = "pull_depth", gets.to_string();
+    /// Sets the length of the shortest message that the sender puts into the receiver's memory.
+    set_put_min(bytes: usize) = "put_min", bytes.to_string();
+    /// Sets the length of the longest piece that one put writes.
+    set_put_chunk(bytes: usize) = "put_chunk", bytes.to_string();
+    /// Sets the number of puts of one message that are outstanding at a time.
+    set_put_depth(puts: usize) = "put_depth", puts.to_string();
     /// Sets the number of bytes of one message that the receiver requests at a time.
     set_push_window(bytes: usize) = "push_window", bytes.to_string();
     /// Sets the budget for memory of ended operations that a port may still access.

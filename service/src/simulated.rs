@@ -35,7 +35,8 @@ pub struct Simulated<R> {
 pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) -> Simulated<R> {
     let mut rng = SplitMix64::new(seed);
     let net_config = NetConfig::adverse(&mut rng);
-    let engine = engine_config(&mut rng, net_config.caps.packet_max);
+    let mut engine = engine_config(&mut rng, net_config.caps.packet_max);
+    choose_puts(&mut engine, &mut SplitMix64::new(seed ^ 0x0070_7574));
     let mut settings = Settings::default();
     (settings.engine, settings.checks) = (engine, Checks { modes: true, hints: true, types: true });
     let net = Net::new(rng.next_u64(), net_config);
@@ -81,6 +82,15 @@ fn engine_config(rng: &mut SplitMix64, packet_max: usize) -> Config {
     config.pull_depth = pick(&[1, 2, 4]);
     config.push_window = pick(&[300, 700, 5_000, 1 << 20]);
     config
+}
+
+/// Sets random limits for puts. They come from numbers of their own, so that a seed still has the run that it had without
+/// puts.
+fn choose_puts(config: &mut Config, rng: &mut SplitMix64) {
+    let mut pick = |choices: &[usize]| choices[rng.below(choices.len() as u64) as usize];
+    config.put_min = pick(&[0, 600, 5_000, 1 << 40]);
+    config.put_chunk = pick(&[300, 1_000, 1 << 20]);
+    config.put_depth = pick(&[1, 2, 4]);
 }
 
 /// A rank's part in a simulation, which ends when this value is dropped.

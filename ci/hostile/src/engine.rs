@@ -89,9 +89,10 @@ impl Run {
         }
         if choice & 2 != 0 {
             (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);
+            (config.put_min, config.put_chunk, config.put_depth) = (500, 300, 2);
         }
         let identity = Identity { rank: WorldRank(ME), size: SIZE, incarnation: INCARNATION, secret: SECRET };
-        let mut engine = Engine::new(Tape::new(choice & 4 != 0), identity, config.clone());
+        let mut engine = Engine::new(Tape::new(choice & 4 != 0, choice & 8 != 0), identity, config.clone());
         // Make contact with the ranks in order, so that the number by which the engine knows a peer equals the rank of
         // the peer.
         (0..SIZE).for_each(|rank| engine.seek(WorldRank(rank)).expect("a rank of the job"));

@@ -29,6 +29,8 @@ const PART_END: u8 = 13;
 const INQUIRE: u8 = 14;
 const CONFIRM: u8 = 15;
 const SYNC: u8 = 16;
+const PLACE: u8 = 17;
+const LANDED: u8 = 18;
 const HELLO: u8 = 0;
 
 /// Names and keys in the packets that a hostile member has received.
@@ -86,11 +88,15 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
         }
         5 | 6 => {
             let [len, send, key, address] = [(); 4].map(|()| seen.number(input));
-            let pull = [0, 1, 1, 2][input.below(4)];
-            let rest = words(&[len, send, key, address, pull | ((typed(send) << 8) & !0xffff)]);
+            let mode = [0, 1, 4, 2][input.below(4)];
+            let rest = words(&[len, send, key, address, mode | ((typed(send) << 8) & !0xffff)]);
             (Protocol::P2p, RTS, [&tag(input)[..], &rest].concat())
         }
-        7 => (Protocol::P2p, CTS, words(&[(); 4].map(|()| seen.number(input)))),
+        7 => match input.byte() % 4 {
+            0 | 1 => (Protocol::P2p, CTS, words(&[(); 4].map(|()| seen.number(input)))),
+            2 => (Protocol::P2p, PLACE, words(&[(); 6].map(|()| seen.number(input)))),
+            _ => (Protocol::P2p, LANDED, words(&[(); 2].map(|()| seen.number(input)))),
+        },
         8 => {
             let [recv, offset] = [(); 2].map(|()| seen.number(input));
             let len = [0, 1, 64, 440][input.below(4)];

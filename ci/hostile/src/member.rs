@@ -93,6 +93,7 @@ impl Run {
         }
         if choice & 8 != 0 {
             (config.pull_chunk, config.pull_depth, config.push_window) = (700, 2, 1500);
+            (config.put_min, config.put_chunk, config.put_depth) = (600, 700, 2);
         }
         let net = Net::new(u64::from(choice), net_config);
         let mut port = net.start(HOSTILE);

@@ -33,19 +33,19 @@ pub(crate) enum Event {
 }
 
 impl Tape {
-    pub(crate) fn new(get: bool) -> Self {
+    pub(crate) fn new(get: bool, put: bool) -> Self {
         let caps = Caps {
             name: "tape".into(),
             short_max: 64,
             packet_max: 512,
             fragment_max: 512,
             zcopy_max: 0,
-            rma_max: if get { 1000 } else { 0 },
+            rma_max: if get || put { 1000 } else { 0 },
             put_bytes_max: 0,
             get_bytes_max: 0,
             iov_max: 0,
             rma_depth: 4,
-            put: Reach::None,
+            put: Reach::Any.when(put),
             get: Reach::Any.when(get),
             change: Reach::None,
             passive: false,
@@ -74,6 +74,22 @@ impl Tape {
 
     pub(crate) fn registered(&self) -> usize {
         self.registrations.iter().flatten().count()
+    }
+
+    /// Accepts a get or a put, of which the memory of other ranks that the port reaches is `reach`.
+    fn one_sided(&mut self, reach: Reach, peer: PeerId, local: Local, op: OpId) -> Result<Post, PortError> {
+        self.check(peer)?;
+        if !reach.is_some() {
+            return Err(PortError::Unsupported { what: "get or put" });
+        }
+        assert!(local.len <= self.caps.rma_max, "{local:?}");
+        let region = self.registrations[local.registration.id as usize].as_ref().expect("registered");
+        assert!(local.offset + local.len <= region.len(), "{local:?}");
+        if !self.has_room || self.outstanding.len() >= self.caps.rma_depth {
+            return Ok(Post::Again);
+        }
+        self.outstanding.push_back((op, peer));
+        Ok(Post::Done)
     }
 
     fn check(&self, peer: PeerId) -> Result<(), PortError> {
@@ -115,8 +131,8 @@ impl Port for Tape {
         Err(PortError::Unsupported { what: "gather" })
     }
 
-    fn put(&mut self, _: PeerId, _: Local, _: Remote, _: OpId) -> Result<Post, PortError> {
-        Err(PortError::Unsupported { what: "put" })
+    fn put(&mut self, to: PeerId, from: Local, _: Remote, op: OpId) -> Result<Post, PortError> {
+        self.one_sided(self.caps.put, to, from, op)
     }
 
     fn put_imm(&mut self, _: PeerId, _: Local, _: Remote, _: u64, _: OpId) -> Result<Post, PortError> {
@@ -124,18 +140,7 @@ impl Port for Tape {
     }
 
     fn get(&mut self, to: PeerId, into: Local, _: Remote, op: OpId) -> Result<Post, PortError> {
-        self.check(to)?;
-        if !self.caps.get.is_some() {
-            return Err(PortError::Unsupported { what: "get" });
-        }
-        assert!(into.len <= self.caps.rma_max, "{into:?}");
-        let region = self.registrations[into.registration.id as usize].as_ref().expect("registered");
-        assert!(into.offset + into.len <= region.len(), "{into:?}");
-        if !self.has_room || self.outstanding.len() >= self.caps.rma_depth {
-            return Ok(Post::Again);
-        }
-        self.outstanding.push_back((op, to));
-        Ok(Post::Done)
+        self.one_sided(self.caps.get, to, into, op)
     }
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {

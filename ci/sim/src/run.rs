@@ -121,6 +121,11 @@ impl Run {
         config.push_window = pick(&mut rng, &[300, 700, 5_000, 1 << 20]);
         config.outbox_max = pick(&mut rng, &[0, 500, 5_000, 1 << 20, 1 << 20]);
         config.buffer_max = pick(&mut rng, &[0, 3_000, 30_000, 1 << 20]);
+        // These come from numbers of their own, so that a seed still has the run that it had without puts.
+        let mut later = SplitMix64::new(seed ^ 0x0070_7574);
+        config.put_min = pick(&mut later, &[0, 600, 5_000, 1 << 40]);
+        config.put_chunk = pick(&mut later, &[300, 1000, 1 << 20]);
+        config.put_depth = pick(&mut later, &[1, 2, 4]);
         // The numbers of incarnations wrap, so some runs begin just before a number wraps or changes its sign.
         let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let mut run = Self {

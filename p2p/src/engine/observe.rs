@@ -49,7 +49,7 @@ impl<P: Port> Engine<P> {
         Usage {
             peers: link.peers().count(),
             requests: tagged.requests.len(),
-            operations: tagged.gets.len(),
+            operations: tagged.one_sided.len(),
             queued: packets + queues.sum::<usize>(),
             credit_granted: link.credit_out(),
             outbox: tagged.outbox.cost(),

@@ -74,6 +74,11 @@ fn peer_state<P: Port>(engine: &Engine<P>, rank: WorldRank) -> &PeerState {
     engine.inner.link().peer(peer_of(engine, rank))
 }
 
+/// Returns a configuration with which no message is put into the receiver's memory.
+fn without_puts() -> Config {
+    Config { put_min: 1 << 40, ..Config::default() }
+}
+
 /// Returns the number of messages that are queued to a rank.
 fn messages_to<P: Port>(engine: &mut Engine<P>, rank: WorldRank) -> usize {
     let peer = peer_of(engine, rank);

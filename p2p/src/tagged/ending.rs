@@ -11,9 +11,14 @@
 //!  Pushing           timed out, not delivered; ABORT       cancelled, not delivered;    not delivered
 //!                                                          ABORT
 //!   a stream         timed out, unknown; REVOKE            cancelled, unknown; REVOKE   unknown
+//!  Putting           timed out, not delivered; ABORT      cancelled, not delivered;    not delivered
+//!                    after the outstanding puts            ABORT likewise
 //!  AwaitingMessage   timed out, not delivered              cancelled, not delivered     not delivered
 //!  Pulling           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
 //!                    doned) after the gets outstanding
+//!  Landing           timed out, not delivered; FIN(aban-   too late: goes on            not delivered
+//!                    doned); the memory is kept until the
+//!                    sender has stopped
 //!  AwaitingData      timed out, not delivered;             too late: goes on            not delivered
 //!                    FIN(abandoned)
 //!  Partitioned       timed out, not delivered;             cancelled, not delivered;    not delivered
@@ -119,6 +124,7 @@ impl Tagged {
                 State::AwaitingMessage(_)
                     | State::AwaitingData(_)
                     | State::Pulling(_)
+                    | State::Landing(_)
                     | State::Partitioned { sends: false, .. }
             );
             receives && request.result.is_none()
@@ -146,6 +152,14 @@ impl Tagged {
                 self.note_end(id);
                 self.move_later(link, id);
             }
+            State::Landing(landing) => {
+                let send = landing.send;
+                if let Some(peer) = peer.filter(|_| !landing.abandoned) {
+                    self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Abandoned));
+                }
+                self.abandon_landing(link, id, error);
+            }
+            State::Putting(_) => self.abandon_put(link, id, error),
             State::Pushing(push) => {
                 let recv = push.recv;
                 match (peer, recv) {
@@ -327,8 +341,9 @@ impl Tagged {
     /// receives of these messages when the goodbye arrives, and ignores later bytes.
     pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
-        let is_called_for =
-            |request: &Request| request.rank() == Some(rank) && matches!(request.state, State::Pushing(_));
+        let is_called_for = |request: &Request| {
+            request.rank() == Some(rank) && matches!(request.state, State::Pushing(_) | State::Putting(_))
+        };
         for id in self.requests.select(is_called_for) {
             self.end_after_goodbye(link, id);
         }
@@ -358,7 +373,10 @@ impl Tagged {
     /// Ends a send because the goodbye to its peer was sent before all of its bytes.
     pub(super) fn end_after_goodbye(&mut self, link: &mut Link, id: RequestId) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
-        self.finish(link, id, Err(abandoned));
+        match self.requests.get(id).map(|request| &request.state) {
+            Some(State::Putting(_)) => self.abandon_put(link, id, abandoned),
+            _ => self.finish(link, id, Err(abandoned)),
+        }
     }
 
     /// Returns the next failure that a receive from any source must report, and notes that it is reported. Returns
@@ -417,6 +435,7 @@ impl Tagged {
             request.rank() == Some(rank)
                 && only.is_none_or(|context| request.context == context)
                 && !matches!(request.state, State::Partitioned { .. })
+                && !matches!(&request.state, State::Landing(landing) if landing.is_whole())
                 && (request.result.is_none() || !matches!(request.state, State::Over))
         });
         let peer = link.find(rank);
@@ -436,6 +455,9 @@ impl Tagged {
                     // A get may still write to the region. The port keeps it until that is impossible.
                     link.retire(pull.landing.take());
                 }
+                // The port keeps the memory until no put can reach it any more.
+                State::Landing(landing) => link.retire(landing.memory.take()),
+                State::Putting(put) => link.retire(put.bounce.take()),
                 _ => {}
             }
             self.finish(link, id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate, report }));
@@ -493,6 +515,8 @@ impl Request {
             // A stream: its envelope may have matched a receive with a buffer that was too short, which consumes the
             // message.
             State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
+            // The receiver has perhaps all bytes, and only the end of the last put is awaited.
+            State::Putting(put) if put.reported == put.total => Fate::Unknown,
             _ => Fate::NotDelivered,
         }
     }
@@ -518,12 +542,14 @@ impl Request {
             }
             State::AwaitingMatch { .. } => (Operation::Send, Awaited::Match),
             State::Pushing(push) if push.recv.is_none() => (Operation::Send, Awaited::Room),
-            State::Pushing(_) => (Operation::Send, Awaited::Bytes),
+            State::Pushing(_) | State::Putting(_) => (Operation::Send, Awaited::Bytes),
             // These two events are only placeholders: the caller replaces them by the result of `Partitioned::awaited`.
             State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
             State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
             State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
-            State::Pulling(_) | State::AwaitingData(_) => (Operation::Receive, Awaited::Bytes),
+            State::Pulling(_) | State::Landing(_) | State::AwaitingData(_) => {
+                (Operation::Receive, Awaited::Bytes)
+            }
         };
         Report {
             operation,

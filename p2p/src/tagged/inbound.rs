@@ -6,8 +6,10 @@ use samite_fabric::layout::{Room, Signature};
 use samite_fabric::link::{Cause, Error, Fate, Lent, Link, Peer, RequestId, Status, WorldRank};
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use samite_matching::{Arrival, Envelope, UnexpectedId};
+use zerocopy::little_endian::U64;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::put::part_of;
 use super::{Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
@@ -185,6 +187,8 @@ impl Tagged {
                 self.accept_rts(link, peer, envelope, rendezvous)?;
             }
             kind::CTS => self.cts(link, peer, exact(body)?)?,
+            kind::PLACE => self.place(link, peer, exact(body)?)?,
+            kind::LANDED => self.landed(link, peer, exact(body)?)?,
             kind::FIN => self.fin(link, peer, exact(body)?)?,
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
             kind::ABORT => self.abort(link, peer, exact(body)?)?,
@@ -485,7 +489,7 @@ impl Tagged {
 
     /// Returns the request that a packet of a peer names, if the request still exists and is an operation with that
     /// peer. Otherwise counts the packet as stale.
-    fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<RequestId> {
+    pub(super) fn answered(&mut self, link: &mut Link, peer: Peer, name: u64) -> Option<RequestId> {
         let id = RequestId::from_wire(name);
         let rank = link.peer(peer).rank();
         let found = self.requests.get(id).is_some_and(|request| request.rank() == Some(rank));
@@ -495,35 +499,51 @@ impl Tagged {
         found.then_some(id)
     }
 
-    fn cts(&mut self, link: &mut Link, peer: Peer, cts: &Cts) -> Result<(), WireError> {
-        let Some(id) = self.answered(link, peer, cts.send.get()) else {
-            self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
-            return Ok(());
+    /// Returns the send whose bytes the receiver asks for, by CTS or PLACE. If the send has ended, or ends now, informs
+    /// the receiver and returns `None`.
+    pub(super) fn called_for(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        send: u64,
+        recv: U64,
+    ) -> Option<RequestId> {
+        let Some(id) = self.answered(link, peer, send) else {
+            self.answer(link, peer, kind::ABORT, &Abort { recv });
+            return None;
         };
-        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        if matches!(request.state, State::Over) {
-            // The send was given up while its bytes were being sent, and the receiver was informed of that.
+        let request = self.requests.get_mut(id)?;
+        let (is_matched, is_over) =
+            (!matches!(request.state, State::AwaitingMatch { .. }), matches!(request.state, State::Over));
+        let is_abandoned = matches!(&request.state, State::Putting(put) if put.abandoned);
+        if is_over || is_abandoned {
+            // The send was given up while its bytes were being sent, and the receiver is informed of that.
             link.note_stale();
-            return Ok(());
+            return None;
+        }
+        if is_matched {
+            return Some(id);
         }
         let is_gone = matches!(request.buffer, Buffer::Lent { .. } | Buffer::Gone);
-        let given_up = request.result.is_some() || (request.collected && is_gone);
-        if matches!(request.state, State::AwaitingMatch { .. }) && given_up {
+        if request.result.is_some() || (request.collected && is_gone) {
             // The send has timed out, or its owner has dropped the data. The receiver has no bytes yet.
-            self.answer(link, peer, kind::ABORT, &Abort { recv: cts.recv });
+            self.answer(link, peer, kind::ABORT, &Abort { recv });
             self.finish(link, id, Err(Error::Cancelled { fate: Fate::NotDelivered }));
-            return Ok(());
+            return None;
         }
-        if matches!(request.state, State::AwaitingMatch { .. }) && link.peer(peer).was_told_goodbye() {
+        if link.peer(peer).was_told_goodbye() {
             // The receiver ends its receive when this rank's goodbye arrives, and that is before any byte that is sent
             // from now on.
             self.end_after_goodbye(link, id);
-            return Ok(());
+            return None;
         }
-        let offset = usize::try_from(cts.offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
-        let len = usize::try_from(cts.len.get()).map_err(|_| WireError::Value { field: "length" })?;
-        let requested = offset.checked_add(len).filter(|&end| len > 0 && end <= request.buffer.len());
-        let requested = requested.ok_or(WireError::Value { field: "length" })?;
+        Some(id)
+    }
+
+    fn cts(&mut self, link: &mut Link, peer: Peer, cts: &Cts) -> Result<(), WireError> {
+        let Some(id) = self.called_for(link, peer, cts.send.get(), cts.recv) else { return Ok(()) };
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        let (offset, requested) = part_of(cts.offset, cts.len, request.buffer.len())?;
         match &mut request.state {
             State::AwaitingMatch { .. } if offset == 0 => {
                 let recv = Some(cts.recv.get());
@@ -580,7 +600,12 @@ impl Tagged {
                 hint: "have it receive them, or raise its envelopes_max".into(),
             }),
         };
-        self.finish(link, id, result);
+        match (result, &request.state) {
+            // The port may be reading the memory for puts, so the request ends when they have ended.
+            (Err(error), State::Putting(_)) => self.abandon_put(link, id, error),
+            (Ok(_), State::Putting(_)) => return Err(WireError::Value { field: "verdict" }.into()),
+            (result, _) => self.finish(link, id, result),
+        }
         Ok(())
     }
 
@@ -602,9 +627,13 @@ impl Tagged {
         if self.is_streamed(id) {
             return Err(WireError::Value { field: "recv" });
         }
-        if self.requests.get(id).is_some_and(|request| matches!(request.state, State::AwaitingData(_))) {
-            let rank = link.peer(peer).rank();
-            self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+        match self.requests.get(id).map(|request| &request.state) {
+            Some(State::AwaitingData(_)) => {
+                let rank = link.peer(peer).rank();
+                self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
+            }
+            Some(State::Landing(_)) => self.end_landing(link, id),
+            _ => {}
         }
         Ok(())
     }

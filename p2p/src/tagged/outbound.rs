@@ -267,6 +267,7 @@ impl Tagged {
             }
             (Choice::Pull, _) => TransferMode::Pull(self.register(out, id, path)?),
             (Choice::Stream, _) => TransferMode::Stream,
+            (Choice::Put, _) => TransferMode::Put,
             _ => TransferMode::Push,
         };
         // A short message is sent as an envelope without data only because credit was lacking. Ask for credit, so that

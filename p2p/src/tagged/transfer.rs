@@ -1,6 +1,7 @@
-//! The bytes of long messages. They travel in one of four transfer modes: the receiver reads them in the sender's
+//! The bytes of long messages. They travel in one of five transfer modes: the receiver reads them in the sender's
 //! memory, if it can map that memory; the bytes follow their envelope in STREAM packets; the receiver fetches them by
-//! gets, if its port has gets; or the receiver requests them, and the sender sends DATA packets.
+//! gets, if its port has gets; the sender puts them into the receiver's memory, if its port has puts (`put.rs`); or the
+//! receiver requests them, and the sender sends DATA packets.
 
 use std::collections::btree_map::Entry;
 
@@ -14,7 +15,7 @@ use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
-use super::{PostedGet, Queues, Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
+use super::{OneSided, Queues, Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
 use crate::store::{Bytes, append};
@@ -37,6 +38,7 @@ impl Tagged {
         // first get is posted.
         let path = self.path_to(link, peer);
         let gets = path.is_none_or(|(_, limits)| limits.get && link.may_use_memory(limits.fence));
+        let puts = path.is_some_and(|(_, limits)| limits.put);
         let status = status_of(envelope, bytes);
         if signature != Signature::BYTES && self.refuse_types(link, (peer, send), id, status, signature) {
             return;
@@ -63,18 +65,20 @@ impl Tagged {
                 abandoned: false,
             }));
             self.move_later(link, id);
+        } else if let (TransferMode::Put, true) = (mode, puts) {
+            self.begin_landing(link, id, send, status);
         } else {
             let (requested, mode) = match mode {
                 TransferMode::Stream => (bytes, mode),
                 TransferMode::Read(_) | TransferMode::Push => (0, mode),
-                TransferMode::Pull(_) => (0, TransferMode::Push),
+                TransferMode::Pull(_) | TransferMode::Put => (0, TransferMode::Push),
             };
             request.state =
                 State::AwaitingData(Box::new(Inflow { send, status, mode, requested, received: 0 }));
             match mode {
                 TransferMode::Stream => _ = self.streams.insert((peer, send), Stream::Matched(id)),
                 TransferMode::Read(_) => self.move_later(link, id),
-                TransferMode::Push | TransferMode::Pull(_) => self.call(link, id),
+                TransferMode::Push | TransferMode::Pull(_) | TransferMode::Put => self.call(link, id),
             }
         }
     }
@@ -215,7 +219,7 @@ impl Tagged {
     /// Requests more bytes of a message, if no more than half a window of requested bytes is missing, and no bytes are
     /// staged. At most one window of bytes is requested and missing at a time, because bytes that arrive while a
     /// borrowed buffer is not lent must be staged, and this limits their number.
-    fn call(&mut self, link: &mut Link, id: RequestId) {
+    pub(super) fn call(&mut self, link: &mut Link, id: RequestId) {
         let window = self.config.push_window.max(1);
         let Some(request) = self.requests.get_mut(id) else { return };
         let staged = matches!(&request.buffer, Buffer::Lent { staged: Some(_), .. });
@@ -283,46 +287,63 @@ impl Tagged {
         Ok(())
     }
 
-    /// Handles the completion of a get.
-    pub(super) fn got<L: Lent>(&mut self, link: &mut Link, done: Done, lent: &mut L) -> Result<(), Fault> {
-        let operation = usize::try_from(done.key).ok().and_then(|key| self.gets.try_remove(key));
-        let Some(PostedGet { request: id, offset, len }) = operation else {
+    /// Handles the end of a get or a put.
+    pub(super) fn one_sided_ended<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        done: Done,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        let operation = usize::try_from(done.key).ok().and_then(|key| self.one_sided.try_remove(key));
+        let Some(OneSided { request: id, offset, len }) = operation else {
             link.note_stale();
             return Ok(());
         };
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        let State::Pulling(pull) = &mut request.state else { return Ok(()) };
-        pull.outstanding -= 1;
+        match &mut request.state {
+            State::Pulling(pull) => pull.outstanding -= 1,
+            State::Putting(put) => {
+                put.outstanding -= 1;
+                put.release(offset);
+                if self.is_leaving {
+                    // The goodbye to the peer may have waited for this put.
+                    link.list(put.to);
+                }
+            }
+            _ => return Ok(()),
+        }
         if let Err(failure) = done.result {
-            let rank = pull.status.source;
-            let Some(peer) = link.find(rank) else { return Ok(()) };
+            let Some(peer) = request.rank().and_then(|rank| link.find(rank)) else { return Ok(()) };
             if link.peer(peer).was_told_goodbye() {
-                // The get failed because this side has said goodbye: the peer has ended its send, and taken its memory
+                // It failed because this side has said goodbye: the peer has ended its operation, and taken its memory
                 // back.
+                let rank = link.peer(peer).rank();
                 self.give_up(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
                 return Ok(());
             }
-            // One of the peer's messages is lost, although the peer seems to be alive. Its later messages may be lost
-            // too, so the peer fails.
+            // One of the messages with the peer is lost, although the peer seems to be alive. Later messages may be
+            // lost too, so the peer fails.
             return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
-        match (&mut request.buffer, &pull.landing) {
-            (buffer @ (Buffer::Lent { .. } | Buffer::Owned(_)), Some((landing, _))) => {
-                match buffer.room(id, lent) {
-                    Some(mut buffer) if !pull.abandoned => {
-                        buffer.put(offset, &Landed { landing, offset, len });
-                        pull.landed += len;
+        if let State::Pulling(pull) = &mut request.state {
+            match (&mut request.buffer, &pull.landing) {
+                (buffer @ (Buffer::Lent { .. } | Buffer::Owned(_)), Some((landing, _))) => {
+                    match buffer.room(id, lent) {
+                        Some(mut buffer) if !pull.abandoned => {
+                            buffer.put(offset, &Landed { landing, offset, len });
+                            pull.landed += len;
+                        }
+                        _ => pull.waiting.push((offset, len)),
                     }
-                    _ => pull.waiting.push((offset, len)),
                 }
+                _ => pull.landed += len,
             }
-            _ => pull.landed += len,
         }
         self.move_later(link, id);
         Ok(())
     }
 
-    /// Moves the bytes of a receive as far as possible.
+    /// Moves the bytes of a request as far as possible.
     pub(super) fn advance<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -330,16 +351,40 @@ impl Tagged {
         lent: &mut L,
     ) -> Result<(), Fault> {
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        match &request.state {
-            State::Pulling(_) => {
-                let Some(peer) = request.rank().and_then(|rank| out.link.find(rank)) else { return Ok(()) };
-                let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(()) };
-                match self.pull(out, id, peer, path, &limits, lent) {
-                    Ok(Post::Done | Post::Over) => {}
-                    Ok(Post::Again) => self.move_later(out.link, id),
-                    Err(error) => return Err(Fault::new(peer, Cause::from(error))),
+        let step = match &request.state {
+            State::Pulling(_) => Self::pull::<P, L>,
+            State::Landing(landing) if landing.is_whole() => {
+                // The sender may have ended, and have no path any more.
+                if !self.copy_landed(id, lent) {
+                    self.move_later(out.link, id);
+                } else {
+                    self.close_landing(out, id);
                 }
+                return Ok(());
             }
+            State::Landing(_) => Self::land::<P, L>,
+            State::Putting(_) => Self::put::<P, L>,
+            _ => return self.advance_in_packets(out, id, lent),
+        };
+        let Some(peer) = request.rank().and_then(|rank| out.link.find(rank)) else { return Ok(()) };
+        let Some((path, limits)) = self.path_to(out.link, peer) else { return Ok(()) };
+        match step(self, out, id, (peer, path), &limits, lent) {
+            Ok(Post::Done | Post::Over) => {}
+            Ok(Post::Again) => self.move_later(out.link, id),
+            Err(error) => return Err(Fault::new(peer, Cause::from(error))),
+        }
+        Ok(())
+    }
+
+    /// Moves the bytes of a receive that are read from exposed memory, or that have arrived in packets.
+    fn advance_in_packets<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        lent: &mut L,
+    ) -> Result<(), Fault> {
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        match &request.state {
             State::AwaitingData(inflow) if let TransferMode::Read(from) = inflow.mode => {
                 self.read(out, id, from, lent);
             }
@@ -477,8 +522,7 @@ impl Tagged {
         &mut self,
         out: &mut Out<'_, P>,
         id: RequestId,
-        peer: Peer,
-        path: PeerId,
+        (peer, path): (Peer, PeerId),
         limits: &Limits,
         lent: &mut L,
     ) -> Result<Post, PortError> {
@@ -522,14 +566,14 @@ impl Tagged {
                 break;
             }
             let slot = if bounces { pull.posted % landing.len() } else { pull.posted };
-            let operation = PostedGet { request: id, offset: pull.posted, len };
-            let key = self.gets.insert(operation);
+            let operation = OneSided { request: id, offset: pull.posted, len };
+            let key = self.one_sided.insert(operation);
             let from =
                 Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
             let local = registration.local(slot, len);
             let posted = out.get(path, local, from, Protocol::P2p, key as u64);
             if posted == Ok(Post::Over) {
-                self.gets.remove(key);
+                self.one_sided.remove(key);
                 match bounces {
                     true => pull.waiting.push((pull.posted, len)),
                     false => pull.landed += len,
@@ -539,7 +583,7 @@ impl Tagged {
                 continue;
             }
             if posted != Ok(Post::Done) {
-                self.gets.remove(key);
+                self.one_sided.remove(key);
                 out.link.note_again();
                 if posted == Ok(Post::Again) && pull.outstanding > 0 {
                     return Ok(Post::Done);
@@ -637,11 +681,11 @@ fn read_scattered<P: Port>(
 /// Bytes of a message in a registered region: in a chunk of the bounce buffer, or in the region that contains the whole
 /// message, of a receive or a send. The offset in the message, modulo the length of the region, is the offset of the
 /// bytes in the region.
-struct Landed<'a> {
-    landing: &'a Region,
+pub(super) struct Landed<'a> {
+    pub(super) landing: &'a Region,
     /// The offset in the message.
-    offset: usize,
-    len: usize,
+    pub(super) offset: usize,
+    pub(super) len: usize,
 }
 
 impl Body for Landed<'_> {

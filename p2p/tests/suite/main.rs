@@ -11,6 +11,7 @@ mod matching;
 mod misuse;
 mod modes;
 mod partitioned;
+mod puts;
 mod quarantine;
 mod room;
 mod rounds;
@@ -23,7 +24,7 @@ use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::ofi::offer::recorded;
 use samite_fabric::shm::{Config as ShmConfig, Shm};
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
-use samite_fabric::{Caps, Reach, SplitMix64};
+use samite_fabric::{Caps, Order, Reach, SplitMix64};
 
 use job::Medium;
 
@@ -70,6 +71,15 @@ impl Simulated {
         (config.caps.packet_max, config.caps.fragment_max) = (512, 512);
         (config.caps.zcopy_max, config.channel_depth) = (0, 2);
         Self(Net::new(2, config))
+    }
+
+    /// A network that has puts and no gets, whose packets overtake puts unless it keeps their order.
+    fn puts(keeps_order: bool) -> Self {
+        let mut config = SimConfig::default();
+        (config.caps.get, config.caps.change, config.caps.rma_max) = (Reach::None, Reach::None, 30_000);
+        config.caps.order.set(Order::SEND_AFTER_PUT, keeps_order);
+        (config.jitter_ns, config.completion_delay_ns) = (2_000, 10_000);
+        Self(Net::new(6, config))
     }
 
     /// A network with the limits and capabilities of a provider that needs hardware. Completions are as late and as
@@ -335,6 +345,8 @@ macro_rules! on_every_port {
         on_every_port!(@port sim, crate::Simulated::kind(), $($module: $($case),+;)+);
         on_every_port!(@port sim_poor, crate::Simulated::poor(), $($module: $($case),+;)+);
         on_every_port!(@port sim_adverse, crate::Simulated::adverse(), $($module: $($case),+;)+);
+        on_every_port!(@port sim_puts, crate::Simulated::puts(true), $($module: $($case),+;)+);
+        on_every_port!(@port sim_unordered_puts, crate::Simulated::puts(false), $($module: $($case),+;)+);
         on_every_port!(@port sim_read, crate::Exposing::new(true), $($module: $($case),+;)+);
         on_every_port!(@port sim_unread, crate::Exposing::new(false), $($module: $($case),+;)+);
         on_every_port!(@port sim_mixed, crate::Mixed::new(), $($module: $($case),+;)+);

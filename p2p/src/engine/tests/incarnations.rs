@@ -191,7 +191,7 @@ fn a_failure_after_the_goodbye_counts_as_one() {
 /// arrives. If `begun` is true, the sender has sent the first requested bytes before it leaves. Returns the results of
 /// the send and the receive.
 fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
-    let config = Config { push_window: window, stream_max: 0, ..Config::default() };
+    let config = Config { push_window: window, stream_max: 0, ..without_puts() };
     let mut engines = pair(&config);
     settle(&mut engines);
     let data = bytes(LONG);

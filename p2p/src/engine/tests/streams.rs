@@ -7,7 +7,7 @@ const LEN: usize = 200_000;
 
 /// Returns two engines with credit for many messages of `LEN` bytes.
 fn rich() -> [Engine<Loopback>; 2] {
-    let mut engines = pair(&Config { window_min: 1 << 20, ..Config::default() });
+    let mut engines = pair(&Config { window_min: 1 << 20, ..without_puts() });
     settle(&mut engines);
     engines
 }
@@ -255,7 +255,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
 #[test]
 fn a_claimed_message_of_a_former_incarnation_leaves_one_of_the_same_name_alone() {
     let hub = Hub::new();
-    let config = Config { window_min: 1 << 20, ..Config::default() };
+    let config = Config { window_min: 1 << 20, ..without_puts() };
     let mut engines = pair_over(2, [hub.port(), hub.port()], &config);
     settle(&mut engines);
     let begun = begin(&mut engines, NEVER);
@@ -314,7 +314,7 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
 fn claimed_messages_are_kept_within_the_budget() {
     // The budget has room for two messages, claimed or not.
     let budget = 2 * (LEN + 96);
-    let mut engines = pair(&Config { window_min: 1 << 20, unexpected_max: budget, ..Config::default() });
+    let mut engines = pair(&Config { window_min: 1 << 20, unexpected_max: budget, ..without_puts() });
     settle(&mut engines);
     let mut claims = Vec::new();
     for tag in 0..6 {
@@ -345,7 +345,7 @@ fn claimed_messages_are_kept_within_the_budget() {
 
 #[test]
 fn one_for_which_there_is_no_credit_waits_with_its_sender_and_the_next_ones_need_not() {
-    let mut engines = pair(&Config { window_min: 10_000, ..Config::default() });
+    let mut engines = pair(&Config { window_min: 10_000, ..without_puts() });
     settle(&mut engines);
     for round in 0..6 {
         let recv = receive(&mut engines, 2, LEN);
@@ -365,8 +365,7 @@ fn one_for_which_there_is_no_credit_waits_with_its_sender_and_the_next_ones_need
 #[test]
 fn a_short_message_does_not_overtake_one_that_waits_for_credit() {
     // Without an outbox, the sends that lack credit wait.
-    let config =
-        Config { window_min: 4000, eager_max: 3000, stream_max: 0, outbox_max: 0, ..Config::default() };
+    let config = Config { window_min: 4000, eager_max: 3000, stream_max: 0, outbox_max: 0, ..without_puts() };
     let mut engines = pair(&config);
     settle(&mut engines);
     // The credit suffices for the first message and the last, but not for the second.

@@ -1,0 +1,130 @@
+//! Long messages that the sender puts into the receiver's memory, over a simulated port that has puts and no gets. The
+//! cases of the other files run over such ports too; here is what only puts can do wrong.
+
+use samite_fabric::sim::{Net, What};
+use samite_p2p::{Config, Error, Fate, WorldRank};
+
+use crate::Simulated;
+use crate::job::{Borrowed, Job, NEVER, Owned, Whose, bytes, exact, killed};
+
+const LEN: usize = 100_000;
+
+/// Three ranks, with puts of at most 10,000 bytes, two of one message at a time.
+fn trio(keeps_order: bool) -> (Job<Simulated>, Net) {
+    let medium = Simulated::puts(keeps_order);
+    let net = medium.0.clone();
+    let mut config = Config::default();
+    (config.put_chunk, config.put_depth) = (10_000, 2);
+    (Job::new(medium, 3, &config), net)
+}
+
+/// Returns the number of puts and of packets in the trace.
+fn posted(net: &Net) -> (usize, usize) {
+    let trace = net.take_trace();
+    let count = |is_one: fn(&What) -> bool| trace.iter().filter(|event| is_one(&event.what)).count();
+    (count(|what| matches!(what, What::Put { .. })), count(|what| matches!(what, What::Sent { .. })))
+}
+
+#[test]
+fn long_messages_are_put_and_few_packets_are_sent() {
+    for (keeps_order, whose) in [(true, Owned), (true, Borrowed), (false, Owned), (false, Borrowed)] {
+        let (mut job, net) = trio(keeps_order);
+        // The ranks meet first.
+        let hello = (job.recv(1, exact(0, 4), 1), job.send(0, 1, 4, b"x"));
+        assert!(job.wait(hello.0).result.is_ok() && job.wait(hello.1).result.is_ok());
+        job.settle();
+        net.record();
+        let recv = job.recv_as(1, exact(0, 5), LEN + 7, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+        assert!(job.wait(recv).bytes.unwrap()[..LEN] == bytes(1, LEN));
+        assert!(job.wait(send).result.is_ok());
+        let (puts, packets) = posted(&net);
+        assert_eq!(puts, 10, "{keeps_order} {whose:?}");
+        // RTS, a PLACE for the message or for each put, and at most one LANDED for each put.
+        assert!(packets <= 21, "{keeps_order} {whose:?}: {packets}");
+        job.assert_at_rest();
+    }
+}
+
+/// Begins to move a message of which the sender stops in the middle.
+fn stop_amid_puts(job: &mut Job<Simulated>, net: &Net, whose: Whose) -> [crate::job::Op; 2] {
+    let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+    job.poll_until(|job| job.usages()[0].operations > 0);
+    net.pause(0);
+    [send, recv]
+}
+
+#[test]
+fn a_receive_ends_at_its_deadline_and_its_memory_stays_until_the_sender_has_stopped() {
+    for (keeps_order, whose) in [(true, Owned), (true, Borrowed), (false, Owned), (false, Borrowed)] {
+        let (mut job, net) = trio(keeps_order);
+        let [send, recv] = stop_amid_puts(&mut job, &net, whose);
+        job.hurry(&recv);
+        let done = job.wait(recv);
+        assert!(
+            matches!(done.result, Err(Error::TimedOut { fate: Fate::NotDelivered, .. })),
+            "{:?}",
+            done.result
+        );
+        assert!(whose == Borrowed || done.bytes.is_none(), "puts may still reach it");
+        assert_eq!(job.usages()[1].requests, 1, "the memory is kept");
+        net.resume(0);
+        assert!(matches!(
+            job.wait(send).error(),
+            Error::Abandoned { rank: WorldRank(1), fate: Fate::NotDelivered }
+        ));
+        job.assert_at_rest();
+        // Both go on with each other.
+        let pair = (
+            job.recv_as(1, exact(0, 6), LEN, whose, NEVER),
+            job.send_as(0, 1, 0, 6, &bytes(2, LEN), whose, NEVER),
+        );
+        assert!(job.wait(pair.0).message() == bytes(2, LEN));
+        assert!(job.wait(pair.1).result.is_ok());
+        job.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_send_that_ends_amid_puts_ends_the_receive_and_not_the_peer() {
+    for (keeps_order, whose) in [(true, Owned), (true, Borrowed), (false, Owned), (false, Borrowed)] {
+        let (mut job, net) = trio(keeps_order);
+        let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+        job.poll_until(|job| job.usages()[0].operations > 0);
+        net.pause(1);
+        job.cancel(&send);
+        assert!(job.is_over(&send), "a send ends at once");
+        let done = job.wait(send);
+        assert!(
+            matches!(done.result, Err(Error::Cancelled { fate: Fate::NotDelivered })),
+            "{:?}",
+            done.result
+        );
+        net.resume(1);
+        assert!(matches!(
+            job.wait(recv).error(),
+            Error::Abandoned { rank: WorldRank(0), fate: Fate::NotDelivered }
+        ));
+        job.assert_at_rest();
+    }
+}
+
+#[test]
+fn the_death_of_either_side_amid_puts_leaves_nothing_behind() {
+    for (victim, whose) in [(0, Owned), (0, Borrowed), (1, Owned), (1, Borrowed)] {
+        let (mut job, net) = trio(true);
+        let [send, recv] = stop_amid_puts(&mut job, &net, whose);
+        net.resume(0);
+        let survivor = if victim == 0 { recv } else { send };
+        job.engine(1 - victim)
+            .peer_failed(WorldRank(victim as u32), None, killed())
+            .expect("a rank of the job");
+        job.kill(victim as u32);
+        assert!(matches!(job.wait(survivor).error(), Error::PeerFailed { .. }));
+        job.settle();
+        let usage = &job.usages()[1 - victim];
+        assert_eq!((usage.requests, usage.operations, usage.quarantined), (0, 0, 0), "{victim} {whose:?}");
+    }
+}
