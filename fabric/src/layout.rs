@@ -135,14 +135,14 @@ impl Form {
         Self { depth, ..list }.nested_deeper(u8::from(count > 1))
     }
 
-    /// Returns this form with an item of the form `inner` instead of each unit of `unit` bytes. A place n units from
+    /// Returns this form with each unit of `unit` bytes replaced by an item of the form `inner`. A place n units from
     /// the origin becomes the place n extents of `inner` from the origin.
     ///
     /// # Errors
     /// [`FormError`].
     ///
     /// # Panics
-    /// If a block of this form, or a distance, is no multiple of `unit`.
+    /// If the length of a block, a place, a stride or a bound of this form is no multiple of `unit`.
     pub fn nested(&self, unit: usize, inner: &Self) -> Result<Self, FormError> {
         let places = Units { unit, extent: inner.extent() };
         let form = self.node.each_unit(places, inner)?;

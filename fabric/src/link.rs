@@ -144,7 +144,7 @@ pub trait Stack {
     /// Notes the port's capabilities for a peer. The link calls this when it has resolved the peer's address to a path.
     fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps);
 
-    /// Ends the operations of a peer. See [`Ending`].
+    /// Ends the operations with a peer. See [`Ending`].
     fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>);
 
     /// Ends the operations that need a path to a peer, because the port or the peer has no room for another connection.

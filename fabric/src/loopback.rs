@@ -472,8 +472,8 @@ impl Port for Loopback {
     }
 
     fn fence_peer(&mut self, peer: PeerId) {
-        // Operations with the peer have ended within their calls, so only the peer's own events
-        // can still arrive.
+        // In this port each operation ends within its posting call. So only events that the peer has sent can still
+        // arrive.
         if let Some(target) = self.forget(peer) {
             self.shared.exposed_mut().barred.these.insert(target.index);
             let mut inbox = lock(&self.shared.inbox);

@@ -234,7 +234,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.origin.as_ptr(), self.len()) }
     }
 
-    /// Returns the bytes of one element, or of one unit of scattered memory.
+    /// Returns the size in bytes of one element, or of one unit of scattered memory.
     #[must_use]
     pub fn element_bytes(&self) -> usize {
         self.parts().map_or(self.vtable.size, |parts| parts.unit)

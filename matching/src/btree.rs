@@ -12,8 +12,8 @@ use crate::pool::{Pool, Slot};
 use crate::query::{Query, Side};
 use crate::structure::{Selection, Structure};
 
-/// The standard library's B-tree from (context, rank) to the rank's two lists. (Zounmevo 2014, section 4.5) uses
-/// a red-black tree.
+/// The standard library's B-tree from (context, rank) to the rank's two lists, of posted receives and of unexpected
+/// messages. Zounmevo (2014, section 4.5) uses a red-black tree.
 ///
 /// A search descends in O(log ranks in use) and compares the entries of the rank. A receive from any source visits
 /// every rank in use. Receives from any source are in a separate list, which every arriving message compares.

@@ -304,7 +304,8 @@ impl Span {
         rank >> self.bits
     }
 
-    /// Returns the coordinates c3, c2 and c1 of a rank. Ranks that are not below [`Config::ranks`] are valid too: their
+    /// Returns the coordinates c3, c2 and c1 of a rank: c3 is the most significant, and c0 would be the place within a
+    /// group. Ranks that are not below [`Config::ranks`] are valid too: their
     /// c3 may exceed the span.
     const fn coordinates(self, rank: u32) -> [u32; 3] {
         let mask = self.len() as u32 - 1;

@@ -88,7 +88,7 @@ parameters! {
     /// Gets of one message that are outstanding at a time.
     pull_depth: usize = 4, "", 1, 256;
     /// Shortest message that the sender puts into the receiver's memory, over ports that have puts and no gets.
-    put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
+    put_min: usize = (256 << 10) + 1, "bytes", 1, 1 << 40;
     /// Longest piece that one put writes.
     put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time.

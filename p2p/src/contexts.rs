@@ -75,10 +75,11 @@ impl Contexts {
     pub(crate) fn new(max: usize) -> Self {
         let (all, early) = (Pages::default(), Vec::new());
         let (next, closed) = (FIRST.into(), Closed::default());
-        // An entry of 0 is empty. It would stand for context 0, which is never opened, so no member has this entry.
         Self {
             all,
             max,
+            // An entry of 0 is empty. It would stand for context 0, but contexts below `FIRST` are never in this cache:
+            // all ranks are their members.
             alive: [0; ALIVE],
             next,
             closed,
@@ -429,12 +430,12 @@ impl Pair {
     /// Returns true if, apart from this rank, all members that could send a message here have ended.
     fn is_deserted(&self, ended: &Ended) -> bool {
         let partners = match &self.own {
-            None => self.members.len() as usize - 1,
+            None => self.members.len().saturating_sub(1) as usize,
             Some(own) => (self.members.len() - own.len()) as usize,
         };
         let left = self.left.as_ref().map_or(0, |left| left.len());
-        // At most `left` members have left, and at most `ended.0.len()` members have ended. So in most contexts the
-        // members need not be looked at.
+        // At most `left` partners have left, and at most `ended.0.len()` partners have ended otherwise. So in most
+        // contexts the members need not be looked at.
         if partners == 0 || partners > left + ended.0.len() {
             return false;
         }

@@ -40,8 +40,8 @@ pub(crate) struct Request {
     pub(crate) watch: Watch,
 }
 
-/// The watcher that is informed when a request ends, and the watcher's key for the request. It is a part of the
-/// request, because the cache lines of the request are loaded anyway at its end.
+/// The watcher that is informed when a request ends, and the watcher's key for the request. This value is
+/// stored in the request, because the request's cache lines are loaded anyway when the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     /// The watcher's number; 0 in [`Watch::NONE`].
@@ -153,6 +153,9 @@ pub(crate) struct Put {
     pub(crate) free: Vec<usize>,
     /// The number of puts that have not ended.
     pub(crate) outstanding: usize,
+    /// True if the receiver has left after it was informed that all bytes are in its memory. So the message has been
+    /// delivered, whatever the result of the outstanding puts.
+    pub(crate) is_delivered: bool,
     /// True if the operation has its result already. Then no more puts are posted. ABORT is sent when the outstanding
     /// puts have ended.
     pub(crate) abandoned: bool,
@@ -171,8 +174,15 @@ impl Put {
             bounce: None,
             free: Vec::new(),
             outstanding: 0,
+            is_delivered: false,
             abandoned: false,
         }
+    }
+
+    /// Returns true if the receiver has been informed that all bytes are in its memory. Then only the end of the last puts
+    /// is awaited, because the port may still read this side's memory.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.reported == self.total
     }
 
     /// Notes that no put uses a slot of the bounce buffer any more.

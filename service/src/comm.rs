@@ -971,7 +971,7 @@ impl Comm {
         self.derived.as_ref().map_or(self.runtime.size, |derived| derived.group.len())
     }
 
-    /// Returns the rank in the job of a rank of this communicator.
+    /// Translates a rank of this communicator to its rank in the job.
     #[inline(always)]
     pub(crate) fn world_rank(&self, rank: Rank) -> Result<WorldRank, Error> {
         match &self.derived {

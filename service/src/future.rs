@@ -39,7 +39,7 @@ use crate::{Comm, Error, Message, Status};
 /// # samite::local(2, |world| {
 /// # let comm = world.comm();
 /// let other = samite::Rank(1 - comm.rank().0);
-/// Any executor has such a `block_on`.
+/// // Any executor has such a `block_on`.
 /// let received = block_on(async {
 ///     let receive = comm.irecv(vec![0; 1], other, 7)?;
 ///     comm.isend(vec![comm.rank().0], other, 7)?.await?;

@@ -515,7 +515,8 @@ impl<'env> Loans<'env> {
         self.all.insert(loan) as u32
     }
 
-    /// Notes the end of a lent operation for its set, if it is in one.
+    /// Records in its set that an operation has ended while its buffer was lent. Does nothing if the operation is in no
+    /// set.
     #[inline]
     fn note_end(&mut self, request: RequestId, place: u32) {
         if let Some(&Some((set, key))) = self.members.get(place as usize) {

@@ -84,7 +84,7 @@ fn cells() -> impl Iterator<Item = (usize, Workload)> {
     })
 }
 
-/// Returns the cache lines of a match, counted in a separate process.
+/// Returns the average number of cache lines that a match touches, counted in a separate process.
 fn count(cell: usize) -> Result<f64, CountError> {
     let counts = callgrind::collect(&MODEL, &["matching", "--cold-cell", &cell.to_string()])?;
     let missed: u64 = MISSES.into_iter().filter_map(|at| counts.get(at)).sum();

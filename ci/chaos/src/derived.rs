@@ -60,7 +60,7 @@ const SLOT_NS: u64 = 100_000_000;
 const CHANNELS_MAX: usize = 12;
 /// A rank with this many communicators or fewer invites other ranks to create one.
 const CHANNELS_MIN: usize = 4;
-/// The largest number of steps from the world to a communicator.
+/// The largest number of creations from the world to a communicator, each from the communicator before it.
 const DEPTH_MAX: u32 = 3;
 
 impl<'a> Derived<'a> {
@@ -126,7 +126,7 @@ impl<'a> Derived<'a> {
         }
     }
 
-    /// Drops the communicators whose operations have all ended.
+    /// Polls the communicators in `closing`, and closes those whose operations have all ended.
     fn close_those_at_rest(&mut self) {
         for channel in &mut self.closing {
             channel.look(&mut self.report);
@@ -240,7 +240,8 @@ impl<'a> Derived<'a> {
     }
 }
 
-/// Returns a number that follows from the words: the number of a communicator, or the seed of a rank's random choices.
+/// Returns a hash of `words`. Ranks that must make the same choice hash the same words. The hash is for example the
+/// number of a communicator, or the seed of a rank's random choices.
 fn number_of(words: &[u64]) -> u64 {
     words.iter().fold(0, |sum: u64, word| SplitMix64::new(sum.rotate_left(7) ^ word).next_u64())
 }

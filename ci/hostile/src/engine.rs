@@ -431,7 +431,8 @@ pub(crate) fn drain<P: Port>(engine: &mut Engine<P>, now: Time) {
     }
 }
 
-/// Returns the types of an operation with a tag. Operations with one of the four tags have none.
+/// Returns the types of an operation with this tag. Operations with tag 0 have none; each of the tags 1 to 3 has types
+/// of its own.
 fn typed(tag: u64) -> Option<Typed> {
     let signature = |number| Signature::from_digest([number; 6]);
     (tag > 0).then(|| Typed { signature: signature(tag.min(9) as u8), call: "the operation" })

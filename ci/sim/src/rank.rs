@@ -498,8 +498,9 @@ impl Rank {
                 return Err(format!("{id:?}: its lender knows {received:?}, the engine {collected:?}"));
             }
         };
-        // The end of a watched request must be reported, with two exceptions: its lender has the result already, or the
-        // result is the error `Deserted`, which becomes true without an event of the request.
+        // The end of a watched request must be reported, with two exceptions. The lender of its buffer has the result
+        // already. Or the result is the error `Deserted`: the engine records no event when the last possible sender
+        // ends, and checks for it only when the caller asks, so the end may be collected before it is reported.
         let must_be_reported = watch.is_some() && received.is_none() && result != Err(Error::Deserted);
         require(is_reported || !must_be_reported, || {
             format!("the end of {id:?} was not reported: {result:?}")

@@ -257,9 +257,9 @@ impl<T> BiasedMutex<T> {
             _ => self.bias().revoke(),
         }
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
-        // only one inside, and the only one that accesses `held` and `entered`. The mutex's guard may live longer than
-        // its lifetime says, because it is dropped only in `unlock`, when the returned `BiasedGuard` is dropped. The
-        // `BiasedGuard` borrows this lock, so the lock lives until then and is not moved. If the `BiasedGuard` is
+        // only one inside, and the only one that accesses `held` and `entered`. The transmute extends the
+        // lifetime of the mutex's guard. This is sound: `unlock` takes that guard out of `held` and drops it when the
+        // `BiasedGuard` is dropped that `enter` makes after this call. The `BiasedGuard` borrows this lock, so the lock lives until then and is not moved. If the `BiasedGuard` is
         // forgotten, no thread unlocks the mutex or reads `entered` again.
         unsafe {
             *self.held.get() =

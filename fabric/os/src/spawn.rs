@@ -77,8 +77,9 @@ fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<l
 
 /// Makes the kernel kill the calling process with SIGKILL when its parent dies, if the parent has only one thread.
 ///
-/// This is for a rank that a wrapper started, for example a shell: the shell dies with its own parent, and the rank
-/// should die too. If the parent has several threads, this does nothing, since the kernel would send the signal when
+/// This is for a rank that was started by a wrapper, for example a shell. The agent starts the wrapper with
+/// [`end_with_parent`], so the kernel kills the wrapper when the agent dies. The wrapper's children do not inherit that
+/// setting, and the rank must die too. If the parent has several threads, this does nothing, since the kernel would send the signal when
 /// the forking thread ends, although the parent may still run.
 pub fn end_with_simple_parent() -> io::Result<()> {
     let Some(parent) = getppid() else { return Ok(()) };

@@ -184,7 +184,8 @@ pub enum Cause {
     OutOfMemory,
     /// A later incarnation has replaced the peer.
     Restarted,
-    /// The peer has closed the communicator of the operation. It may still take part in other communicators.
+    /// The peer gave up the creation of the operation's communicator, so it is not in that communicator. It may still
+    /// take part in other communicators.
     LeftContext,
     /// The peer is alive, but has given up this rank, for the reason in the text. The peer exchanges nothing with this
     /// incarnation of this rank any more. `samite run` and a rendezvous report the decision to this rank; other

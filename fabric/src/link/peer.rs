@@ -462,7 +462,8 @@ impl Peers {
         peer
     }
 
-    /// Resets the state of a peer for its next incarnation. Only the rank and the counts of its traffic remain.
+    /// Resets the state of a peer for its next incarnation. Keeps the rank, the counts of its traffic, and the fields
+    /// that record the peer's place in the link's lists and its timer.
     pub(super) fn renew(&mut self, peer: Peer) {
         let state = &mut self[peer];
         // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. The code

@@ -122,6 +122,7 @@ pub(super) fn error(call: &'static str, code: c_int) -> PortError {
 
 /// Returns libfabric's text for an error number.
 pub(super) fn text(code: c_int) -> String {
-    // SAFETY: any number is valid, and the result is a static string.
+    // SAFETY: any number is valid. The text lives at least until this thread calls `fi_strerror` again, and is copied
+    // before that.
     unsafe { CStr::from_ptr(sys::fi_strerror(code)) }.to_string_lossy().into_owned()
 }

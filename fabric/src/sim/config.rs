@@ -11,7 +11,8 @@ pub struct Config {
     pub caps: Caps,
     /// The costs of operations.
     pub costs: Costs,
-    /// The maximum of a random addition to every delay.
+    /// The maximum random time that is added to the delay of a message, unless a spike is added instead: see
+    /// [`Config::spikes_per_million`].
     pub jitter_ns: u64,
     /// The number of messages in a million that are delayed by up to [`Config::spike_ns`], instead of `jitter_ns`.
     pub spikes_per_million: u32,

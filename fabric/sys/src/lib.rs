@@ -36,7 +36,7 @@
 //! // SAFETY: no preconditions.
 //! let version = unsafe { fi_version() };
 //! assert!(version >= API_VERSION);
-//! // SAFETY: any number is an error number; the text is static.
+//! // SAFETY: any number is valid; the text of a known one is static.
 //! let text = unsafe { CStr::from_ptr(fi_strerror(FI_EAGAIN)) };
 //! assert_eq!(text.to_str(), Ok("Resource temporarily unavailable"));
 //! # Ok::<(), &'static LoadError>(())

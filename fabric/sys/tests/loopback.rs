@@ -183,8 +183,8 @@ fn ok(status: c_int) {
     assert_eq!(status, 0, "{}", text(status));
 }
 
-fn text(status: c_int) -> &'static str {
-    // SAFETY: any number is an error number, and its text is static.
-    let text = unsafe { CStr::from_ptr(fi_strerror(status)) };
-    text.to_str().expect("error texts are ASCII")
+fn text(status: c_int) -> String {
+    // SAFETY: `fi_strerror` accepts any number. The text of an unknown number is in a buffer that the next call may reuse,
+    // so it is copied at once.
+    unsafe { CStr::from_ptr(fi_strerror(status)) }.to_str().expect("error texts are ASCII").to_owned()
 }

@@ -18,7 +18,7 @@ pub(crate) struct Echo {
     protocol: Protocol,
     pub(crate) calls: Slots<Call>,
     queues: BTreeMap<Peer, VecDeque<RequestId>>,
-    /// The longest packets that the paths to peers take.
+    /// For each peer, the length of the longest packet on its path.
     packet_max: BTreeMap<Peer, usize>,
 }
 

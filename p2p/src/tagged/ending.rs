@@ -241,6 +241,7 @@ impl Tagged {
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.keep_synchronous(peer);
+                self.note_delivered(rank);
                 self.fail_requests(link, rank, None, &Cause::Left);
                 self.fail_halves(link, peer, None, &Cause::Left);
                 self.end_streams(link, peer);
@@ -264,6 +265,16 @@ impl Tagged {
             }
             Ending::Explained(cause) => self.failures.amend(rank, cause),
             Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
+        }
+    }
+
+    /// Notes that the messages whose bytes are all in the memory of a peer that leaves have been delivered. Their sends
+    /// still await the end of their puts. That comes soon, because the path to the peer is cut off.
+    fn note_delivered(&mut self, rank: WorldRank) {
+        for id in self.requests.select(|request| request.rank() == Some(rank)) {
+            if let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) {
+                put.is_delivered = put.is_whole();
+            }
         }
     }
 
@@ -436,6 +447,7 @@ impl Tagged {
                 && only.is_none_or(|context| request.context == context)
                 && !matches!(request.state, State::Partitioned { .. })
                 && !matches!(&request.state, State::Landing(landing) if landing.is_whole())
+                && !matches!(&request.state, State::Putting(put) if put.is_delivered)
                 && (request.result.is_none() || !matches!(request.state, State::Over))
         });
         let peer = link.find(rank);
@@ -516,7 +528,7 @@ impl Request {
             // message.
             State::Pushing(push) if push.recv.is_none() => Fate::Unknown,
             // The receiver has perhaps all bytes, and only the end of the last put is awaited.
-            State::Putting(put) if put.reported == put.total => Fate::Unknown,
+            State::Putting(put) if put.is_whole() => Fate::Unknown,
             _ => Fate::NotDelivered,
         }
     }

@@ -305,14 +305,14 @@ impl Tagged {
         let landed =
             if has_landed && !put.abandoned && put.reported < put.posted { Some(put.posted) } else { None };
         put.reported = landed.unwrap_or(put.reported);
-        let (recv, is_whole) = (put.recv, put.reported == put.total);
+        let (recv, is_whole) = (put.recv, put.is_whole());
         let (is_at_rest, abandoned) = (put.outstanding == 0, put.abandoned);
         let recv = U64::from(recv);
         if let Some(landed) = landed {
             self.answer(out.link, peer, kind::LANDED, &wire::Landed { recv, end: (landed as u64).into() });
         }
         if is_at_rest && (is_whole || abandoned) {
-            self.close_put(out, id, (peer, recv.get()), is_whole);
+            self.close_put(out, id);
             return Ok(Post::Done);
         }
         Ok(blocked.unwrap_or(Post::Done))
@@ -356,15 +356,10 @@ impl Tagged {
     }
 
     /// Ends a send of which no put is under way.
-    fn close_put<P: Port>(
-        &mut self,
-        out: &mut Out<'_, P>,
-        id: RequestId,
-        (peer, recv): (Peer, u64),
-        is_whole: bool,
-    ) {
+    pub(super) fn close_put<P: Port>(&mut self, out: &mut Out<'_, P>, id: RequestId) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let State::Putting(put) = &mut request.state else { return };
+        let (peer, recv, is_whole) = (put.to, put.recv, put.is_whole());
         let status = Status { source: out.link.peer(peer).rank(), tag: request.tag, bytes: put.total };
         if let Some((region, registration)) = put.bounce.take() {
             out.port.deregister(registration);

@@ -312,8 +312,11 @@ impl Tagged {
             }
             _ => return Ok(()),
         }
-        if let Err(failure) = done.result {
-            let Some(peer) = request.rank().and_then(|rank| link.find(rank)) else { return Ok(()) };
+        let is_delivered = matches!(&request.state, State::Putting(put) if put.is_delivered);
+        if let Err(failure) = done.result
+            && let Some(peer) = request.rank().and_then(|rank| link.find(rank))
+            && !is_delivered
+        {
             if link.peer(peer).was_told_goodbye() {
                 // It failed because this side has said goodbye: the peer has ended its operation, and taken its memory
                 // back.
@@ -360,6 +363,11 @@ impl Tagged {
                 } else {
                     self.close_landing(out, id);
                 }
+                return Ok(());
+            }
+            State::Putting(put) if put.is_whole() && put.outstanding == 0 => {
+                // The receiver may have left, and have no path any more.
+                self.close_put(out, id);
                 return Ok(());
             }
             State::Landing(_) => Self::land::<P, L>,

@@ -21,7 +21,8 @@ enum First {
 /// is cancelled.
 fn race<M: Medium>(medium: M, cancels: First) {
     let mut config = Config::default();
-    (config.push_window, config.pull_chunk, config.put_chunk) = (20_000, 20_000, 20_000);
+    (config.push_window, config.pull_chunk) = (20_000, 20_000);
+    (config.put_min, config.put_chunk) = (1 << 16, 20_000);
     let mut job = Job::new(medium, 2, &config);
     for len in LENGTHS {
         for mode in [None, Some(Mode::Synchronous)] {

@@ -11,7 +11,7 @@ const LONG: usize = 400_000;
 fn pair<M: Medium>(medium: M) -> Job<M> {
     let mut config = Config::default();
     (config.push_window, config.pull_chunk) = (50_000, 20_000);
-    (config.put_chunk, config.put_depth) = (10_000, 4);
+    (config.put_min, config.put_chunk, config.put_depth) = (1 << 16, 10_000, 4);
     Job::new(medium, 2, &config)
 }
 

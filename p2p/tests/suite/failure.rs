@@ -11,7 +11,7 @@ fn trio<M: Medium>(medium: M) -> Job<M> {
     let mut config = Config::default();
     // Less than a long message, so that a transfer can be stopped midway.
     (config.push_window, config.pull_chunk) = (50_000, 20_000);
-    (config.put_chunk, config.put_depth) = (10_000, 4);
+    (config.put_min, config.put_chunk, config.put_depth) = (1 << 16, 10_000, 4);
     Job::new(medium, 3, &config)
 }
 

@@ -1,4 +1,5 @@
-//! Send and receive cases that run on every port. Each case on each port is a test of its own.
+//! Send and receive cases that run on every port, except the tests that are marked `#[test]` in the modules. Each case
+//! on each port is a test of its own.
 
 mod cancels;
 mod claims;

@@ -14,7 +14,7 @@ fn trio(keeps_order: bool) -> (Job<Simulated>, Net) {
     let medium = Simulated::puts(keeps_order);
     let net = medium.0.clone();
     let mut config = Config::default();
-    (config.put_chunk, config.put_depth) = (10_000, 2);
+    (config.put_min, config.put_chunk, config.put_depth) = (20_000, 10_000, 2);
     (Job::new(medium, 3, &config), net)
 }
 
@@ -126,5 +126,20 @@ fn the_death_of_either_side_amid_puts_leaves_nothing_behind() {
         job.settle();
         let usage = &job.usages()[1 - victim];
         assert_eq!((usage.requests, usage.operations, usage.quarantined), (0, 0, 0), "{victim} {whose:?}");
+    }
+}
+
+/// The receiver leaves when it has the message, before its sender has learned that the last put has ended.
+#[test]
+fn a_message_that_was_put_is_sent_though_its_receiver_leaves_at_once() {
+    for whose in [Owned, Borrowed] {
+        let (mut job, _) = trio(true);
+        let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+        job.poll_until(|job| job.is_over(&recv));
+        assert!(!job.is_over(&send), "the end of its last puts is under way");
+        assert!(job.wait(recv).message() == bytes(1, LEN));
+        job.leave(1);
+        assert!(job.wait(send).result.is_ok());
     }
 }

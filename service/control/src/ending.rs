@@ -42,8 +42,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or the
-    /// signal's number and 128. A panic has Rust's code 101, even if the process has not exited. A rank that is gone or
+    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or
+    /// 128 plus the signal's number. A panic has Rust's code 101, even if the process has not exited. A rank that is gone or
     /// lost has 255.
     pub fn exit_code(&self) -> u8 {
         match *self {

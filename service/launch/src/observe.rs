@@ -463,8 +463,8 @@ impl JobStatus {
     }
 }
 
-/// The time for which an observer's answer waits for reports of the ranks. Waiting ranks report within a millisecond,
-/// computing ranks only when they make a call.
+/// The longest time that the coordinator waits for the ranks' reports before it answers an observer. Ranks that wait
+/// report within a millisecond; ranks that compute report only when they make a call.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(100);
 
 /// The longest time that an observer waits for the next bytes of an answer.

@@ -108,7 +108,7 @@ impl Comm {
     /// ```
     /// # samite::local(5, |world| {
     /// # let comm = world.comm();
-    /// One communicator of the even ranks and one of the odd ranks, each in descending order.
+    /// // One communicator of the even ranks and one of the odd ranks, each in descending order.
     /// let rank = comm.rank().0;
     /// let half = comm.split(Some(rank % 2), -i64::from(rank))?.expect("it has a colour");
     /// assert_eq!(half.size(), 3 - rank % 2);

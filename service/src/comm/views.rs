@@ -18,7 +18,7 @@ impl Comm {
     /// # let comm = world.comm();
     /// use samite::{Layout, Rank};
     ///
-    /// The sender's elements with even indices fill the receiver's first elements.
+    /// // The sender's elements with even indices fill the receiver's first elements.
     /// if comm.rank() == 0 {
     ///     comm.send_view(Layout::vector(3, 1, 2)?.of(&[1, 2, 3, 4, 5])?, Rank(1), 7)?;
     /// } else {

@@ -379,8 +379,8 @@ const LOST_WORD_WITHIN: Duration = Duration::from_millis(100);
 /// has left.
 const GOODBYE_WORD_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time for which a search continues after its deadline while polls have events. A poll takes a limited number of
-/// packets, so the awaited message may be behind them.
+/// The time for which [`Runtime::until`] continues a wait, for example that of a probe, after its deadline while polls
+/// have events. A poll takes a limited number of packets, so the awaited message may be behind them.
 const LOOKED_FOR: Duration = Duration::from_millis(1);
 
 /// The number of yields before the next poll. A rank that shares its core polls twice before it reads the clock and

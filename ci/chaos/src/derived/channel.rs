@@ -147,7 +147,7 @@ impl Channel {
         self.look(report);
     }
 
-    /// Returns the next communicator to create from this one.
+    /// Decides at random if a communicator is created from this one now, and returns its plan.
     pub(super) fn next_child(&mut self, rng: &mut SplitMix64, depth_max: u32) -> Option<Plan> {
         if self.depth >= depth_max || self.children >= CHILDREN_MAX || rng.below(8) > 0 {
             return None;

@@ -33,8 +33,8 @@ fn a_killed_peer_takes_nobody_with_it() {
                 .spawn()
                 .expect("this program starts");
             let (stream, _) = listener.accept().expect("the peer comes");
-            // The differences between the numbers of steps are unequal, so that the deaths come at different moments of
-            // the traffic.
+            // The number of steps before the kill grows by a different amount from round to round, so that the peers
+            // die at different moments of the traffic.
             let steps = 20 + 97 * round * round;
             survive(&mut node, &stream, round, steps, || {
                 peer.kill().expect("it runs");

@@ -68,8 +68,8 @@ fn garbage_at_the_ports_of_ranks_disturbs_no_rank() {
     job.command.arg(hosts::shell(&scratch)).args(["--", "sh", "-c", &script]);
     let mut job = job.start();
     job.lines(4);
-    // The launcher closes its listener soon after the last agent has connected, and the agent may have started its
-    // ranks before that. The ports of ranks without input may be open already.
+    // The coordinator closes its listener soon after the last agent has connected. The agent may have started its ranks
+    // before that. Only rank 0 has input and waits for it, so the ports of the other ranks may already be open.
     let is_closed = (0..10_000).any(|_| listeners(job.coordinator_pid()).is_empty());
     assert!(is_closed, "the launcher no longer listens");
     drop(job.coordinator.stdin.take());

@@ -184,7 +184,7 @@ const WIDTH_MIN: usize = 6;
 const STATE_WIDTH_MIN: usize = 20;
 const HOST_WIDTH_MAX: usize = 16;
 
-/// Number of ranks shown at either end of a long chain.
+/// Number of ranks shown at each end of a long chain.
 const LINKS_SHOWN: usize = 8;
 
 #[cfg(test)]
