@@ -126,7 +126,7 @@ impl<'a> Derived<'a> {
         }
     }
 
-    /// Polls the communicators in `closing`, and closes those whose operations have all ended.
+    /// Polls the communicators in `closing`, and closes each one when all its operations have ended.
     fn close_those_at_rest(&mut self) {
         for channel in &mut self.closing {
             channel.look(&mut self.report);

@@ -146,20 +146,14 @@ impl Tagged {
                     self.revoke_send(link, id);
                 }
             }
-            State::Pulling(pull) => {
-                pull.abandoned = true;
-                request.fail(error);
-                self.note_end(id);
-                self.move_later(link, id);
-            }
             State::Landing(landing) => {
                 let send = landing.send;
                 if let Some(peer) = peer.filter(|_| !landing.abandoned) {
                     self.answer(link, peer, kind::FIN, &Fin::new(send, Verdict::Abandoned));
                 }
-                self.abandon_landing(link, id, error);
+                self.abandon(link, id, error);
             }
-            State::Putting(_) => self.abandon_put(link, id, error),
+            State::Pulling(_) | State::Putting(_) => self.abandon(link, id, error),
             State::Pushing(push) => {
                 let recv = push.recv;
                 match (peer, recv) {
@@ -196,6 +190,21 @@ impl Tagged {
             }
             State::Over => self.finish(link, id, Err(error)),
         }
+    }
+
+    /// Ends an operation by gets or puts for its caller. The request and its memory stay until neither side accesses the
+    /// memory any more.
+    pub(super) fn abandon(&mut self, link: &mut Link, id: RequestId, error: Error) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        match &mut request.state {
+            State::Pulling(pull) => pull.abandoned = true,
+            State::Landing(landing) => landing.abandoned = true,
+            State::Putting(put) => put.abandoned = true,
+            _ => unreachable!("{id:?} moves no bytes by gets or puts"),
+        }
+        request.fail(error);
+        self.note_end(id);
+        self.move_later(link, id);
     }
 
     /// Ends a send that waits for its turn, and removes it from the queue if that is cheap. So sends that expire while
@@ -385,7 +394,7 @@ impl Tagged {
     pub(super) fn end_after_goodbye(&mut self, link: &mut Link, id: RequestId) {
         let abandoned = Error::Abandoned { rank: link.identity().rank, fate: Fate::NotDelivered };
         match self.requests.get(id).map(|request| &request.state) {
-            Some(State::Putting(_)) => self.abandon_put(link, id, abandoned),
+            Some(State::Putting(_)) => self.abandon(link, id, abandoned),
             _ => self.finish(link, id, Err(abandoned)),
         }
     }

@@ -602,7 +602,7 @@ impl Tagged {
         };
         match (result, &request.state) {
             // The port may be reading the memory for puts, so the request ends when they have ended.
-            (Err(error), State::Putting(_)) => self.abandon_put(link, id, error),
+            (Err(error), State::Putting(_)) => self.abandon(link, id, error),
             (Ok(_), State::Putting(_)) => return Err(WireError::Value { field: "verdict" }.into()),
             (result, _) => self.finish(link, id, result),
         }

@@ -70,17 +70,7 @@ impl Tagged {
         let Some(Request { state: State::Landing(landing), .. }) = self.requests.get_mut(id) else { return };
         let rank = landing.status.source;
         landing.offered = landing.landed;
-        self.abandon_landing(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
-    }
-
-    /// Ends a receive for its caller. Its memory stays until the sender can write to it no more.
-    pub(super) fn abandon_landing(&mut self, link: &mut Link, id: RequestId, error: Error) {
-        let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Landing(landing) = &mut request.state else { return };
-        landing.abandoned = true;
-        request.fail(error);
-        self.note_end(id);
-        self.move_later(link, id);
+        self.abandon(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
     }
 
     /// Moves the bytes of a receive as far as possible: copies what has landed, and offers the sender more room.
@@ -231,16 +221,6 @@ impl Tagged {
         self.move_later(link, id);
         self.confirmed(link, peer, id);
         Ok(())
-    }
-
-    /// Ends a send for its caller. Puts that are under way still read its memory, so the request ends after them.
-    pub(super) fn abandon_put(&mut self, link: &mut Link, id: RequestId, error: Error) {
-        let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Putting(put) = &mut request.state else { return };
-        put.abandoned = true;
-        request.fail(error);
-        self.note_end(id);
-        self.move_later(link, id);
     }
 
     /// Posts puts of a send, and reports to the receiver what has landed. Returns `Again` if another call is necessary,
