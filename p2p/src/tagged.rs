@@ -30,7 +30,7 @@ pub use self::partitioned::PartitionedId;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
-use crate::contexts::{Contexts, is_known};
+use crate::contexts::{Contexts, FIRST, is_known};
 use crate::failures::Failures;
 #[cfg(metered)]
 use crate::metered::MessageQueues;
@@ -395,9 +395,14 @@ impl Tagged {
         failure.map_or(Ok(None), Err)
     }
 
-    /// Returns true if no message can come to a receive from any source in a context.
+    /// Returns true if no message can come to a receive from any source in a context: every other rank that could send
+    /// there has ended, and there was at least one.
     pub(crate) fn is_deserted(&self, link: &Link, context: u32) -> bool {
-        link.is_deserted() || self.contexts.is_deserted(context) && link.is_idle_to_itself()
+        if context < FIRST {
+            link.is_deserted()
+        } else {
+            self.contexts.is_deserted(context) && link.is_idle_to_itself()
+        }
     }
 
     /// Ends the transfer of a request, and sets its result unless it has one already. Removes the request if its result

@@ -202,6 +202,31 @@ fn a_member_that_is_started_again_has_ended_for_its_contexts() {
     job.engines[1].check_invariants();
 }
 
+/// The end of all other ranks of the job does not concern a context whose only member is this rank: its receives from
+/// any source wait for messages of this rank to itself.
+#[test]
+fn a_context_of_one_member_is_never_deserted() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    engines[1].open_contexts(OPENED.into(), Group::range(WorldRank(1), 1)).unwrap();
+    let any = |engine: &mut Engine<_>| {
+        engine.irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).map_err(|(error, _)| error).unwrap()
+    };
+    let before = any(&mut engines[1]);
+    engines[0].close(Time::ZERO);
+    settle(&mut engines);
+    let after = any(&mut engines[1]);
+    assert_eq!(engines[1].probe(&Pattern { source: Source::ANY, ..Pattern::exact(OPENED, 0, 5) }), Ok(None));
+    for recv in [before, after] {
+        assert_eq!(engines[1].outcome(recv), Outcome::Pending);
+    }
+    for recv in [before, after] {
+        engines[1].send(Time::ZERO, WorldRank(1), OPENED, 5, &[1], NEVER).unwrap();
+        settle(&mut engines);
+        assert_eq!(engines[1].collect(recv, &mut ()).unwrap().result.map(|status| status.bytes), Ok(1));
+    }
+}
+
 /// When a member leaves a context, operations that wait for this member end, but only in this context. This holds even
 /// if the member leaves before the other rank has opened the context, or before the two ranks had any contact.
 #[test]
