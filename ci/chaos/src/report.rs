@@ -1,6 +1,7 @@
 //! Messages from ranks to the driver, and the driver's results: JSON, one object in a line.
 
 use rustix::time::{ClockId, clock_gettime};
+use samite::Error;
 use serde::{Deserialize, Serialize};
 
 /// A message from a rank to the driver.
@@ -39,7 +40,27 @@ pub(crate) struct Report {
     pub(crate) troubles: Vec<String>,
 }
 
+/// The calls that a part of the traffic makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// Sends in the standard mode, receives and claims, in the world.
+    Standard,
+    /// All calls: also sends in other modes, repeated operations and creations, in derived communicators.
+    All,
+}
+
 impl Report {
+    /// Counts an error with which one of `calls` has ended. The error is a violated expectation if it is not permitted.
+    pub(crate) fn failed(&mut self, error: &Error, calls: Calls) {
+        self.errors += 1;
+        if !is_permitted(error, calls) {
+            self.troubles.push(match calls {
+                Calls::Standard => format!("an operation ended with: {error}"),
+                Calls::All => format!("an operation in a derived communicator ended with: {error}"),
+            });
+        }
+    }
+
     /// Adds the results in derived communicators.
     pub(crate) fn add(&mut self, other: Self) {
         self.sent += other.sent;
@@ -96,6 +117,34 @@ pub(crate) struct End {
 
 /// The name of the file that contains [`End`].
 pub(crate) const END: &str = "end";
+
+/// Returns true if one of `calls` may end with an error while ranks are killed, stopped and restarted.
+fn is_permitted(error: &Error, calls: Calls) -> bool {
+    match error {
+        // The rank at the other end was killed or restarted, or it has left. The driver compares the failures that the
+        // ranks report with its kills.
+        Error::PeerFailed { .. } => true,
+        // A rank was killed, and this call was a receive or claim from any source.
+        Error::FailurePending { .. } => true,
+        // The other ranks send and receive at random, so no partner may come within the short time-out of many calls.
+        // A partner may also be stopped for longer than the time-out.
+        Error::TimedOut { .. } => true,
+        // This rank has cancelled the operation.
+        Error::Cancelled { .. } => true,
+        // The other rank has cancelled or dropped its operation, or its time was over, after the two had matched; or
+        // the receiver of a send has dropped the communicator.
+        Error::Abandoned { .. } => true,
+        // All other ranks were killed or have left, and this call was a receive or claim from any source.
+        Error::Deserted => true,
+        // The ranks do not agree on the order of their operations, so the message of a ready send may arrive before its
+        // receive is posted. A job under the check `modes` reports that.
+        Error::NotPosted { .. } => calls == Calls::All,
+        // The message of a buffered send may not fit in the buffer beside the messages that are kept there; and some
+        // jobs limit the number of communicators, so that a creation finds too many.
+        Error::Exhausted { .. } => calls == Calls::All,
+        _ => false,
+    }
+}
 
 /// Returns nanoseconds of a clock that all processes of the machine share.
 pub(crate) fn now_ns() -> u64 {

@@ -11,7 +11,7 @@ use samite::{Comm, Done, Error, Rank, Request, Source, Tag};
 use samite_fabric::SplitMix64;
 
 use crate::content::{KIND_BITS, LAST, TRAFFIC};
-use crate::report::Report;
+use crate::report::{Calls, Report};
 use crate::watchdog::Watchdog;
 
 /// One incarnation of a rank, and its traffic with all other ranks.
@@ -272,19 +272,7 @@ impl<'a> RestartTraffic<'a> {
 
     /// Checks that an operation failed with a permitted error.
     fn failed(&mut self, error: &Error) {
-        self.report.errors += 1;
-        let may_be = matches!(
-            error,
-            Error::PeerFailed { .. }
-                | Error::FailurePending { .. }
-                | Error::TimedOut { .. }
-                | Error::Cancelled { .. }
-                | Error::Abandoned { .. }
-                | Error::Deserted
-        );
-        if !may_be {
-            self.trouble(format!("an operation ended with: {error}"));
-        }
+        self.report.failed(error, Calls::Standard);
     }
 
     fn trouble(&mut self, what: String) {

@@ -7,7 +7,7 @@ use samite::{Awaited, Cause, Comm, Done, Error, Failed, Fate, Rank, Request, Sou
 use samite_fabric::SplitMix64;
 
 use crate::content::{BYTES_MAX, KIND_BITS, LAST, Message, NEVER_SENT, TRAFFIC};
-use crate::report::{Report, Verdict, now_ns};
+use crate::report::{Calls, Report, Verdict, now_ns};
 use crate::watchdog::Watchdog;
 
 /// One rank's traffic with all other ranks.
@@ -391,17 +391,7 @@ impl<'a> Traffic<'a> {
 
     /// Checks that an operation failed with a permitted error.
     fn failed(&mut self, error: &Error) {
-        self.report.errors += 1;
-        let may_be = matches!(
-            error,
-            Error::PeerFailed { .. }
-                | Error::FailurePending { .. }
-                | Error::TimedOut { .. }
-                | Error::Cancelled { .. }
-                | Error::Abandoned { .. }
-                | Error::Deserted
-        );
-        self.require(may_be, || format!("an operation ended with: {error}"));
+        self.report.failed(error, Calls::Standard);
     }
 
     /// Checks order and completeness at the end.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use samite::{Comm, Error, ErrorHandler};
 
-use crate::report::Report;
+use crate::report::{Calls, Report};
 
 /// Counts errors. The handler must be called once for each error that a call returns, except a cancel.
 #[derive(Default)]
@@ -25,22 +25,8 @@ impl Handled {
 
     /// Counts an error that a call has returned, and checks that the call may end with it.
     pub(super) fn returned(&mut self, error: &Error, report: &mut Report) {
-        report.errors += 1;
+        report.failed(error, Calls::All);
         self.returned += u64::from(!matches!(error, Error::Cancelled { .. }));
-        let may_be = matches!(
-            error,
-            Error::PeerFailed { .. }
-                | Error::FailurePending { .. }
-                | Error::TimedOut { .. }
-                | Error::Cancelled { .. }
-                | Error::Abandoned { .. }
-                | Error::Deserted
-                | Error::NotPosted { .. }
-                | Error::Exhausted { .. }
-        );
-        if !may_be {
-            report.troubles.push(format!("an operation in a derived communicator ended with: {error}"));
-        }
     }
 
     /// Checks that the handler was called as often as calls have returned errors.
