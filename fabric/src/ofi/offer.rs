@@ -218,6 +218,7 @@ mod tests {
             inject_size: 4096,
             cq_data_size: 0,
             max_order_waw_size: 100,
+            max_order_raw_size: 100,
             ..recorded::psm3()
         };
         let plan = offer.plan(&OfiConfig::default(), true).expect("it will do");

@@ -1,7 +1,8 @@
 //! Offers of providers whose hardware few machines have. These providers would return them for the hints that this port
 //! passes: `FI_MSG | FI_RMA`, both context modes, and all rules of registration that the port supports (`MR_MODES`).
 //! The values were read in the source files that are named at each offer. The files are from libfabric v1.17.0, and for
-//! cxi, which came later, from v2.5.1. None of these providers orders reads after writes (`FI_ORDER_RAW`).
+//! cxi, which came later, from v2.5.1. The orders of atomics are left out, because the port does not request atomics.
+//! So `max_order_raw_size` is 0 if a provider orders reads after writes for atomics at most.
 
 use samite_fabric_sys as sys;
 
@@ -20,21 +21,21 @@ pub fn of(provider: &str) -> Option<Offer> {
 }
 
 /// Returns the offer of `verbs;ofi_rxm`, from prov/verbs/src/verbs_info.c and prov/rxm/src/rxm_init.c. rxm passes on
-/// the orders and modes of registration of verbs, and the smaller of the two values of `cq_data_size`. rxm injects by a
-/// copy to its own buffer.
+/// the orders, the lengths for which they hold, and the modes of registration of verbs, and the smaller of the two
+/// values of `cq_data_size`. rxm injects by a copy to its own buffer.
 #[must_use]
 pub fn verbs_rxm() -> Offer {
     Offer {
         provider: "verbs;ofi_rxm".into(),
         caps: MSG_AND_RMA,
         mode: 0,
-        msg_order: sys::FI_ORDER_SAS | sys::FI_ORDER_SAW | ORDERED_WRITES,
+        msg_order: sys::FI_ORDER_SAS | sys::FI_ORDER_SAW | ORDERED_WRITES | ORDERED_READS,
         inject_size: 64,
         iov_limit: 4,
         protocol: sys::FI_PROTO_RXM,
         max_msg_size: 1 << 30,
         max_order_waw_size: 1 << 30,
-        max_order_raw_size: 0,
+        max_order_raw_size: 1 << 30,
         mr_mode: sys::FI_MR_LOCAL | BY_VIRTUAL_ADDRESS,
         mr_key_size: 4,
         cq_data_size: 4,
@@ -94,13 +95,13 @@ pub fn psm3() -> Offer {
         provider: "psm3".into(),
         caps: MSG_AND_RMA,
         mode: sys::FI_CONTEXT,
-        msg_order: sys::FI_ORDER_SAS | ORDERED_WRITES,
+        msg_order: sys::FI_ORDER_SAS | ORDERED_WRITES | ORDERED_READS,
         inject_size: 64,
         iov_limit: 1,
         protocol: sys::FI_PROTO_PSMX3,
         max_msg_size: 0xffff_f000,
         max_order_waw_size: 4096,
-        max_order_raw_size: 0,
+        max_order_raw_size: 4096,
         mr_mode: 0,
         mr_key_size: 8,
         cq_data_size: 4,
@@ -140,5 +141,8 @@ const MSG_AND_RMA: u64 = sys::FI_MSG
     | sys::FI_REMOTE_WRITE;
 
 const ORDERED_WRITES: u64 = sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW;
+
+/// Reads are ordered after writes.
+const ORDERED_READS: u64 = sys::FI_ORDER_RAW | sys::FI_ORDER_RMA_RAW;
 
 const BY_VIRTUAL_ADDRESS: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
