@@ -27,7 +27,7 @@ pub struct Caps {
     pub get_bytes_max: usize,
     /// The largest number of parts for [`Port::put_v`](crate::Port::put_v). It is 0 if the port lacks this call.
     pub iov_max: usize,
-    /// The largest number of one-sided operations that may be outstanding at once, over all peers.
+    /// The largest number of one-sided operations that may be outstanding at the same time, over all peers.
     pub rma_depth: usize,
     /// The memory that [`Port::put`](crate::Port::put) writes.
     pub put: Reach,

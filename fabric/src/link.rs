@@ -205,8 +205,8 @@ pub trait Stack {
         Ok(())
     }
 
-    /// Returns true while a protocol of the stack has messages for the peer that must be sent before the goodbye. If the
-    /// port has no room for the peer, the link tries again as long as this is true.
+    /// Returns true while a protocol of the stack has messages for the peer that must be sent before the goodbye. If
+    /// the port has no room for the peer, the link tries again as long as this is true.
     fn has_data_for(&self, _peer: Peer) -> bool {
         false
     }

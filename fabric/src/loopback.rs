@@ -1,8 +1,8 @@
 //! The port within one process: for messages of a rank to itself, and for ranks that are threads.
 //!
-//! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded
-//! number of bytes. Puts and gets copy between registered regions at once, so every order holds and the target
-//! need not poll.
+//! Ports of one [`Hub`] reach each other. A packet is copied into the receiver's inbox, which holds a bounded number of
+//! bytes. Puts and gets copy between registered regions within the call, so every order holds and the target need not
+//! poll.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;

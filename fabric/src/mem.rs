@@ -108,8 +108,8 @@ impl Memory {
     }
 
     /// Returns a block of the bytes that a form selects from `memory`. A message to or from this block consists of
-    /// whole units of `unit` bytes, and of `elements`. `B` is the type of the buffer from which the caller made `memory`.
-    /// [`is_scattered_of`](Self::is_scattered_of) compares this type later.
+    /// whole units of `unit` bytes, and of `elements`. `B` is the type of the buffer from which the caller made
+    /// `memory`. [`is_scattered_of`](Self::is_scattered_of) compares this type later.
     ///
     /// # Errors
     /// Returns the memory if the form does not lie within it, or if the memory is scattered itself.
@@ -442,7 +442,7 @@ impl Region {
     }
 
     /// Returns `len` bytes of zero in memory that other processes of this host can map, if a port lets them
-    /// ([`Caps::put`](crate::Caps::put)). All pages are allocated at once, and the region uses a file descriptor.
+    /// ([`Caps::put`](crate::Caps::put)). All pages are allocated in this call, and the region uses a file descriptor.
     ///
     /// # Errors
     /// [`PortError::Exhausted`] if memory is exhausted, [`PortError::Provider`] if the system refuses a file in memory.
@@ -493,7 +493,8 @@ impl Region {
     /// Copies `from` into the region, from `offset` on.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`]; [`PortError::Unsupported`] if the memory is [shared](Memory::is_shared).
+    /// [`PortError::OutOfBounds`]; [`PortError::Unsupported`] if the memory is that of an `Arc`
+    /// ([`Memory::is_shared`]), which other holders may read.
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), PortError> {
         let into = self.span_to_write(offset, from.len())?;
         match &*self.0 {

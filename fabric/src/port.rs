@@ -58,7 +58,7 @@ pub trait Port {
     ///
     /// # Errors
     /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if
-    /// the port knows at once that no path exists, [`PortError::Exhausted`] if the port has as many peers as it can
+    /// the port knows already that no path exists, [`PortError::Exhausted`] if the port has as many peers as it can
     /// have.
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 

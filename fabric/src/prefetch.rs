@@ -5,8 +5,8 @@
 #[inline(always)]
 pub(crate) fn for_writing<T>(line: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction has no effect that a program could observe, and no address makes it fault. A processor without
-    // it executes it as a NOP (AMD64 manual, volume 3, PREFETCHW). It uses no flags and no stack.
+    // SAFETY: the instruction has no effect that a program could observe, and no address makes it fault. A processor
+    // without it executes it as a NOP (AMD64 manual, volume 3, PREFETCHW). It uses no flags and no stack.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",

@@ -50,8 +50,9 @@ use samite_os::process::{Place, Process};
 /// Sizes of a port's mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The maximum number of resolved peers, and also of senders connected at once: 1 to [`Config::PEERS_MAX`]. Each
-    /// possible sender takes 192 bytes of the mailbox, and memory for its rings once it sends.
+    /// The maximum number of resolved peers, and also of senders that are connected at the same time: 1 to
+    /// [`Config::PEERS_MAX`]. Each possible sender takes 192 bytes of the mailbox, and memory for its rings once it
+    /// sends.
     pub peers_max: usize,
     /// Bytes of the ring that a sender uses while the receiver keeps up with it: a power of two from 2 KiB to
     /// [`Config::ring_bytes`]. Two such rings and the data should fit in the processor's first-level cache.

@@ -257,10 +257,11 @@ impl<T> BiasedMutex<T> {
             _ => self.bias().revoke(),
         }
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
-        // only one inside, and the only one that accesses `held` and `entered`. The transmute extends the
-        // lifetime of the mutex's guard. This is sound: `unlock` takes that guard out of `held` and drops it when the
-        // `BiasedGuard` is dropped that `enter` makes after this call. The `BiasedGuard` borrows this lock, so the lock lives until then and is not moved. If the `BiasedGuard` is
-        // forgotten, no thread unlocks the mutex or reads `entered` again.
+        // only one inside, and the only one that accesses `held` and `entered`. The transmute extends the lifetime of
+        // the mutex's guard. This is sound: `unlock` takes that guard out of `held` and drops it when the `BiasedGuard`
+        // is dropped that `enter` makes after this call. The `BiasedGuard` borrows this lock, so the lock lives until
+        // then and is not moved. If the `BiasedGuard` is forgotten, no thread unlocks the mutex or reads `entered`
+        // again.
         unsafe {
             *self.held.get() =
                 Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(mutex));
@@ -291,7 +292,7 @@ impl<T> BiasedMutex<T> {
     }
 }
 
-/// In a child the value is not dropped, because its contents may be shared with the parent.
+/// In a child of fork(2) the value is not dropped, because its contents may be shared with the parent.
 impl<T> Drop for BiasedMutex<T> {
     fn drop(&mut self) {
         // A guard of the mutex is present here only if a guard of this lock was forgotten. Only the thread that locked
@@ -433,7 +434,7 @@ impl Bias {
         Ok(mutex)
     }
 
-    /// Returns true if this thread, `me`, is the owner and has entered.
+    /// Enters if this thread, `me`, is the owner and is not inside. Returns true if it has entered.
     #[inline(always)]
     fn enter(&self, me: u64) -> bool {
         if self.owner() != me || self.held.load(Ordering::Relaxed) != 0 {

@@ -70,8 +70,8 @@ impl Process {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return false,
             Err(_) => None,
         };
-        // The start is read after the descriptor was opened. If the id belongs to this process now, it did so
-        // then, and the descriptor refers to this process.
+        // The start is read after the descriptor was opened. If the id belongs to the process now, it belonged to the
+        // process then, so the descriptor refers to the process.
         match start_of(self.pid) {
             Ok(start) if start != self.start => return false,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
@@ -87,8 +87,8 @@ impl Process {
     /// have.
     pub fn end(&self) -> io::Result<OwnedFd> {
         let pidfd = open_pidfd(self.pid)?;
-        // The start is read after the descriptor was opened. If the id belongs to this process now, it did so
-        // then, and the descriptor refers to this process.
+        // The start is read after the descriptor was opened. If the id belongs to the process now, it belonged to the
+        // process then, so the descriptor refers to the process.
         if self.is_alive() { Ok(pidfd) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
 }

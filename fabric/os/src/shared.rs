@@ -56,9 +56,10 @@ impl SharedFile {
         Ok(Self { file, len })
     }
 
-    /// From now on, lets other processes open the file only for reading. (Root can still open it for writing. The seal
-    /// F_SEAL_FUTURE_WRITE serves the same purpose, but with that seal the owner could never return memory to the
-    /// system: see shmem_fallocate in Linux, mm/shmem.c.)
+    /// Removes the write permission: from now on other processes can open the file only for reading. (Root can still
+    /// open it for writing, and a process of this user could restore the permission. The seal F_SEAL_FUTURE_WRITE
+    /// serves the same purpose, but with that seal the owner could never return memory to the system: see
+    /// shmem_fallocate in Linux, mm/shmem.c.)
     pub fn make_read_only(&self) -> Result<(), OsError> {
         self.file.set_permissions(Permissions::from_mode(0o400)).map_err(|_| {
             OsError::last("fchmod", "a file in memory keeps its permissions: is there a security module?")

@@ -67,7 +67,7 @@ pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     Ok(duplicate)
 }
 
-/// Executes a command of fcntl(2) that takes an integer, on a descriptor that may not be open.
+/// Executes a command of fcntl(2) that takes an integer, on a descriptor that is possibly closed.
 fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
     // SAFETY: fcntl(2) takes integers for the commands above, touches no memory, and fails with EBADF if the descriptor
     // is not open.
@@ -79,8 +79,8 @@ fn fcntl(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<l
 ///
 /// This is for a rank that was started by a wrapper, for example a shell. The agent starts the wrapper with
 /// [`end_with_parent`], so the kernel kills the wrapper when the agent dies. The wrapper's children do not inherit that
-/// setting, and the rank must die too. If the parent has several threads, this does nothing, since the kernel would send the signal when
-/// the forking thread ends, although the parent may still run.
+/// setting, and the rank must die too. If the parent has several threads, this does nothing, since the kernel would
+/// send the signal when the forking thread ends, although the parent may still run.
 pub fn end_with_simple_parent() -> io::Result<()> {
     let Some(parent) = getppid() else { return Ok(()) };
     let threads = std::fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()))?.count();

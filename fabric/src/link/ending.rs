@@ -55,8 +55,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
 
     /// Notes that `rank`, which is alive, has given up this rank for the reason `why`: its engine has returned this
     /// rank from [`Engine::given_up`]. `rank` then fails here too, since it exchanges nothing with this rank any more.
-    /// The call has no effect if `verdict_on` is another incarnation than that of this process, or if a later
-    /// incarnation than `incarnation` of `rank` is known.
+    /// The call has no effect if `verdict_on` is another incarnation than that of this process, if a later incarnation
+    /// than `incarnation` of `rank` is known, or if `rank` is this rank.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -80,8 +80,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Notes whether the launcher restarts a failed rank. While a restart is announced, a receive from any source does
-    /// not end with [`Error::Deserted`], since the restarted rank may send to it. The call has no effect if another
-    /// incarnation is known.
+    /// not end with [`Error::Deserted`], since the restarted rank may send to it. The call has no effect unless
+    /// `incarnation` is the known incarnation of the rank.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
@@ -139,9 +139,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Begins to say goodbye to each peer to which this side has a path, or for which a message is queued. A goodbye is
-    /// sent after the messages that are queued for the peer. After this call poll until [`Engine::closed`] returns
-    /// true. Send nothing new after this call.
+    /// Begins to say goodbye to each peer that takes part, if this side has a path to it or something is queued for it.
+    /// A goodbye is sent after the messages that are queued for the peer. After this call poll until [`Engine::closed`]
+    /// returns true. Send nothing new after this call.
     pub fn close(&mut self, now: Time) {
         let link = &mut self.link;
         link.now = now;
@@ -156,8 +156,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.drive(&mut ());
     }
 
-    /// Returns true if each peer that takes part has received the packets that were queued for it, and the goodbye if
-    /// there was one. Nothing may be queued for a peer that has left, such as the acknowledgement of its goodbye.
+    /// Returns true if nothing is queued for a peer that takes part or has left, and each peer that takes part has
+    /// acknowledged this side's goodbye, if one was sent to it. The acknowledgement means that the peer has received
+    /// all packets that were sent before the goodbye. For a peer that has left, the acknowledgement of its own goodbye
+    /// may be queued.
     pub fn closed(&self) -> bool {
         self.not_closed().is_none()
     }
@@ -353,8 +355,8 @@ impl Link {
         }
     }
 
-    /// Returns true if only messages of this rank to itself can still arrive: every other rank has left or failed for
-    /// good, and no message of this rank to itself is under way.
+    /// Returns true if only messages of this rank to itself can still arrive: there are other ranks, each of them has
+    /// left or failed for good, and no message of this rank to itself is under way.
     #[inline(always)]
     #[must_use]
     pub fn is_deserted(&self) -> bool {

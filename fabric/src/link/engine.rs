@@ -63,9 +63,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Returns the time at which [`Engine::poll`] must be called next, even if the port has no events. It is
-    /// [`Time::ZERO`] (at once) if work waits for room in the port, if an address is wanted, or if
-    /// [`Engine::next_packet`] has taken packets, which may have ended requests. Otherwise it is the time of the next
-    /// deadline or repeated hello, or [`Time::NEVER`] if there is none.
+    /// [`Time::ZERO`] (immediately) if there is work left, for example packets that wait for room in the port, if a
+    /// deadline has passed, if an address is wanted, or if [`Engine::next_packet`] has taken packets, which may have
+    /// ended requests. Otherwise it is the time of the next deadline or repeated hello, or [`Time::NEVER`] if there is
+    /// none.
     pub fn due(&self) -> Time {
         let link = &self.link;
         if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
@@ -167,7 +168,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// Requests the address of a rank, unless it is known, as the first message to that rank would.
+    /// Requests the address of a rank, as the first message to that rank would. The call has no effect if there is a
+    /// path to the rank, if its address was requested before, or if the rank has ended.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].

@@ -275,7 +275,7 @@ pub struct Report {
 pub struct OtherTags {
     /// The number of messages.
     pub messages: usize,
-    /// The tag of the first one.
+    /// The tag of the first of these messages.
     pub first: u64,
 }
 

@@ -200,7 +200,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     }
 
     /// Handles a lack of room for the connection to a peer, here or at the peer. Operations that need the path end. The
-    /// peer has not failed: the next send asks for a path again, and so does a timer if messages still wait for the peer.
+    /// peer has not failed: the next send asks for a path again, and so does a timer if messages still wait for the
+    /// peer.
     ///
     /// The queued packets are dropped. The peer can wait only for an answer to its hello, because it sends nothing but
     /// hellos until this side has answered. It repeats its hello, and is then answered if there is room.
@@ -253,8 +254,8 @@ impl Link {
 /// limited, because otherwise a peer that never stops sending could put off a deadline for ever.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// The number of times that the time between two attempts to reach a peer doubles, if the port had no room for it: up to
-/// 4 s. A port does not report that it has room again.
+/// The number of times that the time between two attempts to reach a peer doubles, if the port had no room for it: up
+/// to 4 s. A port does not report that it has room again.
 const GREETINGS_MAX: u32 = 4;
 
 /// The time after which a hello without an answer is repeated. Even a peer that shares its core with dozens of

@@ -39,8 +39,8 @@ pub(crate) use self::peer::PeerHeap;
 /// # Costs
 /// A large allocation takes 20 ns more than malloc if a free block with pages can be reused. It takes up to twice as
 /// long as malloc if all pages are new, because the kernel provides the pages of a file one by one. An allocation takes
-/// a power of two of address space, but memory only for used pages. The free blocks of each size together keep up to
-/// 32 MiB of pages. Growth beyond a power of two copies the bytes, so give a vector its capacity at once.
+/// a power of two of address space, but memory only for used pages. The free blocks of each size together keep up to 32
+/// MiB of pages. Growth beyond a power of two copies the bytes, so make a vector with its final capacity.
 ///
 /// The memory counts as shared (`RssShmem` in /proc/PID/status), also in peers that have read it. Its pages have
 /// 4 KiB unless /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more. Core dumps do not contain it.
@@ -99,8 +99,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Exposes bytes: until the returned value is dropped, peers that know its key may read them. Returns `None` if the
-/// bytes do not lie in the arena, or if too many exposures exist already.
+/// Exposes bytes: until the returned value is dropped, peers that know its key may read them. Returns `None` if there
+/// are no bytes, if they do not lie in the arena, if too many exposures exist already, or in a child of fork(2).
 pub(crate) fn expose(bytes: &[u8]) -> Option<Exposed> {
     ARENA.get()?.as_ref()?.expose(bytes)
 }

@@ -66,8 +66,8 @@ pub struct Marked {
     shared: Arc<Shared>,
     /// A bit for each partition that [`next_run`](Self::next_run) has returned.
     seen: SmallVec<[u64; 2]>,
-    /// The first word that may have marks which [`next_run`](Self::next_run) has not returned. Later marks before this word
-    /// are news.
+    /// The first word that may have marks which [`next_run`](Self::next_run) has not returned. Later marks before this
+    /// word are news.
     first: usize,
     /// True if there was news since [`has_news`](Self::has_news) was called.
     has_news: bool,
@@ -256,8 +256,8 @@ impl PartitionsMut {
         self.shared.marks.len()
     }
 
-    /// Returns the bytes of `span` for writing. Returns `None` if they touch a partition that is marked or does not
-    /// belong to this value.
+    /// Returns the bytes of `span` for writing. Returns `None` if they do not all lie in the memory, or if they touch a
+    /// partition that is marked or does not belong to this value.
     pub fn span_mut(&mut self, span: Range<usize>) -> Option<&mut [u8]> {
         if span.start > span.end || span.end > self.shared.len {
             return None;

@@ -336,7 +336,7 @@ fn home(key: u64) -> usize {
 /// The value of a grant's key while the grant is written. Every real key is greater.
 const CLAIMED: u64 = 1;
 
-/// The number of bytes that are copied at once to this process's memory. They stay in a first-level cache.
+/// The number of bytes that are copied to this process's memory in one step. They stay in a first-level cache.
 const PIECE: usize = 4096;
 
 const WORD: usize = size_of::<AtomicU64>();

@@ -41,7 +41,7 @@ impl Window {
     }
 
     /// Returns true until the peer ends its registration. After that, loads and stores still work, but the peer may
-    /// reuse the memory. A killed peer ends no registration.
+    /// reuse the memory. A killed peer ends no registration. A window of this process's own memory is always open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.key.is_none_or(|key| self.segment.permits(key, RIGHTS, self.span.start, self.span.len()))

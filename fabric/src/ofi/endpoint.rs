@@ -23,7 +23,7 @@ pub(super) struct Domain {
     info: Info,
 }
 
-/// Largest number of completions read at once.
+/// Largest number of completions that one call reads.
 const BATCH: usize = 16;
 
 /// The maximum length of a text address, with its NUL. Libfabric's shm has the longest addresses (SMR_NAME_MAX,
@@ -40,8 +40,8 @@ pub(super) enum Completions<'a> {
     Failed(Box<sys::fi_cq_err_entry>),
 }
 
-/// Room for the completions read at once. It is uninitialized, so that a poll that finds no completion does not spend
-/// time on its initialization.
+/// Room for the completions that one call reads. It is uninitialized, so that a poll that finds no completion does not
+/// spend time on its initialization.
 pub(super) struct Batch([MaybeUninit<sys::fi_cq_data_entry>; BATCH]);
 
 impl Batch {

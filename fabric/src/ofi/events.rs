@@ -24,7 +24,8 @@ const DRAIN_READS_MAX: usize = 1 << 12;
 
 impl OfiPort {
     /// Returns the event of a completion. Returns `None` if a copied packet has been sent, or the first part of an
-    /// operation in two parts has ended, because the caller does not wait for these.
+    /// operation in two parts has ended, because the caller does not wait for these, and if the completion belongs to
+    /// no operation of this port.
     pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
         match self.slots.of(entry.op_context) {
             Some(Slot::Receive(buffer)) => {

@@ -196,8 +196,9 @@ impl OfiPort {
             data: immediate.unwrap_or(0),
         };
         let told = if immediate.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
-        // An empty write has nothing to deliver; on libfabric's shm such a write would never complete (seen at 1.17.0).
-        // But a notification has ended only when the write before it has ended.
+        // An empty write has no bytes to deliver, and with FI_DELIVERY_COMPLETE it would never complete on libfabric's
+        // shm (seen at 1.17.0). But if `notes_alone` is true, the empty write is the notification of a put. It
+        // completes only on delivery, so that its completion also means that the write before it was delivered.
         let delivered = if len > 0 || self.notes_alone { sys::FI_DELIVERY_COMPLETE } else { 0 };
         let flags = sys::FI_COMPLETION | delivered | told;
         // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. The memory of the spans

@@ -210,7 +210,7 @@ fn a_notification_comes_after_its_data() {
         assert_eq!(b.heard.0.last(), Some(&Heard::Notified(carried)));
         assert!(bytes_of(&target) == vec![9; len], "round {round}");
     }
-    // Posts more puts than the port has room for at once. Some of them are empty.
+    // Posts more puts than the port has room for at the same time. Some of them are empty.
     for op in 20..100 {
         let len = [0, 1, 70_000][op as usize % 3];
         post(&mut a, &mut b, |port| port.put_imm(to, from.local(0, len), remote.remote(0), op, OpId(op)));
@@ -511,7 +511,7 @@ fn a_fence_is_safe_whatever_the_connection_is_about() {
             a.poll();
             b.poll();
         }
-        // The two ends fence each other at once, while each connects to the other.
+        // The two ends fence each other at the same time, while each connects to the other.
         let (to_b, to_a) = (a.peer(&b), b.peer(&a));
         for _ in 0..50 {
             let _ = (a.port.send(to_b, b"x", &[]), b.port.send(to_a, b"x", &[]));
@@ -587,7 +587,8 @@ fn operations_are_limited() {
     let (_target, remote) = b.region(vec![0; 3000], Access::REMOTE_WRITE);
     let put = |op| move |port: &mut OfiPort| port.put(to, from.local(0, 3000), remote.remote(0), OpId(op));
     post(&mut a, &mut b, put(0));
-    // The third post, or an earlier one, exceeds a limit of the configuration or of the provider.
+    // Operation 0 was posted before. So the last of these three posts, or an earlier one, exceeds a limit of the
+    // configuration or of the provider.
     let posts = [1, 2, 3].map(|op| put(op)(&mut a.port).expect("accepted, or no room"));
     assert_eq!(posts[2], Post::Again);
     let rest = (1..4).zip(posts).filter(|(_, posted)| *posted == Post::Again);

@@ -390,7 +390,7 @@ pub(super) struct MappedRings {
 
 impl MappedRings {
     fn map(file: &SharedFile, layout: Layout, slots: &View<Slot>, slot: usize) -> Result<Self, PortError> {
-        // Maps all rings at once, although the extra ring is a hole until it is granted. No process touches the extra
+        // Maps all rings together, although the extra ring is a hole until it is granted. No process touches the extra
         // ring before that, and the mapping of a hole costs only an entry in a table of the kernel.
         let mapping = file.map(layout.rings(slot))?;
         let ring = |ring: usize| {
@@ -587,9 +587,9 @@ const REFUSED: u64 = 2;
 /// The version of the layout of header, slots and rings.
 const VERSION: u64 = u64::from_le_bytes(*b"samite\0\x06");
 
-/// The limits of the numbers of lines. With the minimum, a small ring carries packets of up to 896 bytes, and a large
-/// ring packets of up to 1792 bytes. With the maximum, the length of the longest packet is still less than the special
-/// values that can stand in place of a length.
+/// The limits of the number of lines of each ring. With the minimum, a small ring carries packets of up to 896 bytes,
+/// and a large ring packets of up to 1792 bytes. With the maximum, the length of the longest packet is still less than
+/// the special values that can stand in place of a length.
 const SMALL_LINES_MIN: u64 = 32;
 const LINES_MIN: u64 = 64;
 const LINES_MAX: u64 = 2048;

@@ -1,5 +1,4 @@
-//! Puts, gets and atomic operations in segments that both processes map. The initiator performs them
-//! at once.
+//! Puts, gets and atomic operations in segments that both processes map. The initiator performs them within the call.
 //!
 //! A peer's segment is identified by its descriptor, which is in the upper bits of the remote address. The segment is
 //! mapped at first use. The initiator checks key, rights and bounds before its copy, and again after it. So a put that

@@ -533,7 +533,7 @@ fn access_takes_the_key_the_right_and_bounds() {
     let post = a.put(to_b, mine.local(0, 8), exposed.remote(0), OpId(0));
     refused(&mut a, post);
     assert_eq!(a.get(to_b, mine.local(0, 8), read_only.remote(0), OpId(1)), Ok(Post::Over));
-    // Mistakes of the calling side are errors at once.
+    // A call returns an error for a mistake of its own side.
     let outside = a.put(to_b, mine.local(1, 8), read_only.remote(0), OpId(0));
     assert_eq!(outside, Err(PortError::OutOfBounds { offset: 1, len: 8 }));
     assert!(matches!(b.register(to_a, &ours, Access::REMOTE_READ), Err(PortError::Unsupported { .. })));

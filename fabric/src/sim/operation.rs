@@ -68,7 +68,7 @@ impl World {
     pub(super) fn post(&mut self, mut operation: Operation, head: &[u8]) {
         let serial = self.serial();
         let (from, to, len) = (operation.origin, operation.target, operation.len);
-        // A provider may read the origin's memory at once or at any later time.
+        // A provider may read the origin's memory within the posting call or at any later time.
         if self.rng.below(2) == 0 {
             operation.read();
         }

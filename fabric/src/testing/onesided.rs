@@ -204,7 +204,7 @@ impl<P: Port> Ends<P> {
         if call == Call::GetBytes && posted == Ok(Post::Over) {
             ours.region.copy_in(offset, &bytes).expect("as many as asked for");
         }
-        // The port has copied the bytes, so they may change at once.
+        // The port has copied the bytes within the call, so they may change now.
         bytes.fill(0xdb);
         posted
     }

@@ -146,7 +146,7 @@ through_table! {
         flags: u64,
     ) -> isize;
 
-    /// Reports if [`fi_atomic`] supports this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_atomic`] supports this datatype and operation, and for how many elements in one call.
     fi_atomicvalid = (*ep).atomic => writevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,
@@ -154,7 +154,7 @@ through_table! {
         count: *mut usize,
     ) -> c_int;
 
-    /// Reports if [`fi_fetch_atomic`] supports this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_fetch_atomic`] supports this datatype and operation, and for how many elements in one call.
     fi_fetch_atomicvalid = (*ep).atomic => readwritevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,
@@ -162,7 +162,7 @@ through_table! {
         count: *mut usize,
     ) -> c_int;
 
-    /// Reports if [`fi_compare_atomic`] supports this datatype and operation, and for how many elements at once.
+    /// Reports if [`fi_compare_atomic`] supports this datatype and operation, and for how many elements in one call.
     fi_compare_atomicvalid = (*ep).atomic => compwritevalid(
         ep: *mut fid_ep,
         datatype: fi_datatype,

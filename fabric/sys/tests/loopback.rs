@@ -184,7 +184,7 @@ fn ok(status: c_int) {
 }
 
 fn text(status: c_int) -> String {
-    // SAFETY: `fi_strerror` accepts any number. The text of an unknown number is in a buffer that the next call may reuse,
-    // so it is copied at once.
+    // SAFETY: `fi_strerror` accepts any number. The text of an unknown number is in a buffer that the next call may
+    // reuse, so it is copied at once.
     unsafe { CStr::from_ptr(fi_strerror(status)) }.to_str().expect("error texts are ASCII").to_owned()
 }

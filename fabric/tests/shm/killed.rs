@@ -298,7 +298,7 @@ const AREAS: usize = 16;
 /// The size of an area in bytes. It is not a multiple of a word.
 const AREA: usize = 301;
 
-/// Returns the numbers of descriptors and of mappings of samite's memory files in this process.
+/// Returns the number of descriptors and the number of mappings of samite's memory files in this process.
 fn traces() -> (usize, usize) {
     // This process's own heap stays.
     let counts = |line: &str| line.contains("memfd:samite-") && !line.contains("memfd:samite-heap");

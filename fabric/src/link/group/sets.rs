@@ -1,11 +1,11 @@
 //! Intersections and differences of groups, by their parts.
 //!
-//! Some ranks of a part may also be in another part. Their indices in the first part form an arithmetic progression
-//! ([`Part::common`]). A group consists of parts without common ranks. So the ranks of a part that are also in a group
-//! have indices that form some progressions, of which no two have an index in common. This module merges these
-//! progressions in ascending order. If several of them have the same step and together form one progression with a
-//! smaller step, that one replaces them, so that the work and the result depend on the number of parts and not on the
-//! number of ranks.
+//! A part is an arithmetic progression of ranks, and the parts of a group have no rank in common. If some ranks of a
+//! part are also in another part, their indices in the first part form an arithmetic progression too
+//! ([`Part::common`]). So the ranks of a part that are also in a group have indices in several progressions, which have
+//! no index in common. This module merges these progressions in ascending order. If all progressions in a range of
+//! indices have the same step and together form one progression with a smaller step, that one replaces them. Then the
+//! work and the result for this range depend on the number of parts, and not on the number of ranks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

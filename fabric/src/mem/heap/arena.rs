@@ -32,7 +32,8 @@ impl Arena {
     /// Creates the arena of a process. Its address space is several times the machine's memory. Blocks never change
     /// their size class, and the blocks of each class together may at some time have filled most of the memory, so each
     /// class may need as much address space as the machine has memory. The address space is at most [`BYTES_MAX`], and
-    /// at most a quarter of the process's limit. Returns `None` if the system provides no address space.
+    /// at most a quarter of the process's limit. Returns `None` if the system provides no address space or no file in
+    /// memory of this size, or if it commits memory at allocation.
     pub(super) fn of_process() -> Option<Self> {
         // With strict overcommit the kernel reserves memory for each allocation, but not for the holes in a file. So an
         // access to a new page of the arena could fail later.

@@ -60,7 +60,7 @@ impl Blocks {
         self.len
     }
 
-    /// Returns the number of granules from the start on that have been in blocks.
+    /// Returns the first granule from which on no granule has ever been in a block.
     #[cfg(test)]
     fn top(&self) -> usize {
         self.top

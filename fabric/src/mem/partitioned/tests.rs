@@ -86,8 +86,8 @@ fn a_reader_gets_each_run_once() {
     assert!(memory.begin());
 }
 
-/// The reader does not search all partitions before a marked one: with a million partitions that are marked from the last
-/// to the first, it would look at ten thousand words for each.
+/// The reader does not search all partitions before a marked one: with a million partitions that are marked from the
+/// last to the first, it would look at ten thousand words for each.
 #[test]
 fn a_reader_begins_at_the_first_word_with_news() {
     let memory = Partitioned::new(vec![1_u8; 1000], 1000).unwrap();

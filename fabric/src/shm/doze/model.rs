@@ -1,5 +1,5 @@
-//! A loom model of the steps by which the owner goes to sleep, run under the interleavings of its threads. A lost
-//! wake-up is a deadlock in the model, and loom reports deadlocks.
+//! A loom model of the steps by which the owner goes to sleep, run under the interleavings of its threads with a
+//! limited number of preemptions. A lost wake-up is a deadlock in the model, and loom reports deadlocks.
 //!
 //! The model fails if the fence on either side is removed, or if the owner looks for packets before it announces its
 //! sleep.

@@ -1,5 +1,6 @@
-//! A loom model of writers that mark partitions, and of a reader that looks for marks, run under every interleaving of
-//! their threads. If the marks do not order two accesses to the bytes of a partition, loom reports a data race.
+//! A loom model of writers that mark partitions, and of a reader that looks for marks. It runs under every interleaving
+//! of their threads with at most three preemptions. If the marks do not order two accesses to the bytes of a partition,
+//! loom reports a data race.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
