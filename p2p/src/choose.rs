@@ -19,7 +19,7 @@ pub(crate) struct Limits {
     /// Longest message in one packet if the send ends with the match (a synchronous or ready send), or if the message
     /// has a signature.
     pub(crate) sync_max: usize,
-    /// Longest message that is sent as a stream: its bytes follow its envelope at once.
+    /// Longest message that is sent as a stream: its bytes follow its envelope without a request by the receiver.
     pub(crate) stream_max: usize,
     /// Shortest message that is exposed to its receiver, if the memory allows that.
     pub(crate) read_min: usize,
@@ -76,7 +76,7 @@ pub(crate) enum Choice {
     Eager,
     /// Nothing is sent yet: the sender waits for credit.
     Wait,
-    /// The envelope is sent first, and the bytes follow at once in further packets.
+    /// The envelope is sent first, and the bytes follow in further packets, without a request by the receiver.
     Stream,
     /// The envelope is sent first. The receiver fetches the bytes by gets.
     Pull,

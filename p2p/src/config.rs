@@ -54,16 +54,16 @@ macro_rules! parameters {
 }
 
 parameters! {
-    /// Longest message that is sent at once with its envelope, if the receiver has granted credit for it. It is also
-    /// limited by the longest packet of the port.
+    /// Longest message that is sent in the packet of its envelope, if the receiver has granted credit for it. It is
+    /// also limited by the longest packet of the port.
     eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
-    /// Longest message whose bytes follow its envelope at once, in several packets, if the receiver has granted credit
-    /// for it and cannot get the bytes itself.
+    /// Longest message whose bytes follow its envelope in further packets without a request by the receiver, if the
+    /// receiver has granted credit for it and cannot get the bytes itself.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
     /// Budget for messages of at most `eager_max` bytes that cannot be sent at once: they are copied, and their sends
-    /// return. A rank that is stopped or killed before such a message is sent loses it. Each message counts its bytes and
-    /// 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several lanes,
-    /// every send does.
+    /// return. A rank that is stopped or killed before such a message is sent loses it. Each message counts its bytes
+    /// and 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several
+    /// lanes, every send does.
     outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
     /// Budget for messages of buffered sends that cannot be sent at once, unless they have a buffer of their own
     /// (`Comm::with_buffer`). Each message counts its bytes and 192 more. At the limit a buffered send ends with
@@ -99,11 +99,11 @@ parameters! {
     /// fence the peer off. The memory is kept until the port releases it. At the limit long messages over such ports
     /// travel in packets, which need no registered memory.
     quarantine_max: usize = 256 << 20, "bytes", 0, 1 << 40;
-    /// Communicators that a rank may have at a time, beside that of the job. At the limit the creation of another one ends
-    /// with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
+    /// Communicators that a rank may have at a time, beside that of the job. At the limit the creation of another one
+    /// ends with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
     communicators_max: usize = 1 << 24, "", 1, 1 << 31;
-    /// How long a leaving rank waits for its peers to take the data sent to them. For messages of the outbox it waits until
-    /// the time-outs of their sends, if these end later, and without limit if a send had no time-out.
+    /// How long a leaving rank waits for its peers to take the data sent to them. For messages of the outbox it waits
+    /// until the time-outs of their sends, if these end later, and without limit if a send had no time-out.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 

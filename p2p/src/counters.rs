@@ -33,8 +33,9 @@ pub struct Counters {
     pub quarantined: u64,
 }
 
-/// The engine's present state. If no operation is under way, no message waits and no partitioned send or receive is
-/// initialized, all fields are 0 except `peers` and `credit_granted`, and `quarantined` after the failure of a peer.
+/// The engine's present state. All fields are 0 except `peers` and `credit_granted`, and `quarantined` after the
+/// failure of a peer, if every request has ended and was collected, no packet is queued, no message waits or is
+/// claimed, and no partitioned send or receive is initialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {

@@ -572,11 +572,13 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Starts to receive to a borrowed buffer, which `lent` returns for `place`: see [`Lent`].
+    /// Starts to receive to `buffer`. If the receive does not end in this call, later calls lend the buffer under the
+    /// number `place`: see [`Lent`]. In this call `lent` lends the buffers of other requests.
     ///
-    /// Before the receive is posted, this call takes packets that have arrived. If the message is in one of them, it is
-    /// copied directly to the buffer, and the receive need not be posted. The other packets are handled as in a poll,
-    /// so other requests may end in this call.
+    /// Before the receive is posted, this call takes packets that have arrived, unless an unexpected message waits,
+    /// which could be an earlier match. If the message is in one of the packets, it is copied directly to the buffer,
+    /// and the receive need not be posted. The other packets are handled as in a poll, so other requests may end in
+    /// this call.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
@@ -1079,8 +1081,9 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Abandons a request whose result is not wanted. The request ends, unless it was matched and owns its memory: then
-    /// it continues without a caller.
+    /// Abandons a request whose result is not wanted. The request ends, unless it owns its memory and may have been
+    /// matched: then it continues without a caller. In this case the receiver of a send is asked to give up the
+    /// message.
     pub fn forget(&mut self, id: RequestId) {
         let (out, tagged) = self.inner.parts();
         if tagged.withdraw_unmatched(out.link, id) {
@@ -1294,7 +1297,7 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
 
 /// Peers: their addresses, and the launcher's reports about them.
 impl<P: Port> Engine<P> {
-    /// Requests the address of a rank, unless it is known, as the first message to that rank would.
+    /// Requests the address of a rank, as the first message to that rank would: see [`link::Engine::seek`].
     ///
     /// # Errors
     /// [`Error::InvalidRank`].

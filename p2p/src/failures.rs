@@ -105,7 +105,7 @@ impl Failures {
 }
 
 impl Failure {
-    /// Returns true if `rank` has failed in all its contexts: the event is not that it left one context.
+    /// Returns true if this is the failure of `rank` in all its contexts, and not the event that it left one context.
     fn is_of(&self, rank: WorldRank) -> bool {
         self.rank == rank && self.context.is_none()
     }

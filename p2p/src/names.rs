@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Packets arrive in order, so every message that the member has sent in the closed contexts arrives before its
-//! CONFIRM. No answer is needed from a member that has ended. A member answers at once. If it still has some of the
-//! contexts open, or sends in them that are under way, `used` is the first of their names, and the rank asks again
-//! later.
+//! CONFIRM. No answer is needed from a member that has ended. A member answers each INQUIRE immediately. If it still
+//! has some of the contexts open, or sends in them that are under way, `used` is the first of their names, and the rank
+//! asks again later.
 //!
 //! The same numbers come again after 2^31 communicators. A rank asks the members of its closed contexts only when three
 //! quarters of these communicators have been created, so most programs never ask. Until then the closed names are kept
@@ -86,7 +86,7 @@ impl Closed {
         (name % self.space) as u32
     }
 
-    /// Returns true if a number belongs to a name that may be in use.
+    /// Returns true if a closed range contains a name with this number.
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.all().any(|range| range.name(number, self.space).is_some())
     }
@@ -116,7 +116,8 @@ impl Closed {
         }
     }
 
-    /// Unites the two ranges with the smallest gap between them.
+    /// Unites the two neighbouring ranges with the smallest gap, among those that together span at most `space` names;
+    /// unites none if there are no such ranges. If their members differ, all ranks become members of the united range.
     fn unite(&mut self, size: u32) {
         let mut ranges: Vec<_> = self.ranges.drain(..).collect();
         ranges.sort_by_key(|range| range.from);

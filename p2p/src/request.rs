@@ -179,8 +179,8 @@ impl Put {
         }
     }
 
-    /// Returns true if the receiver has been informed that all bytes are in its memory. Then only the end of the last puts
-    /// is awaited, because the port may still read this side's memory.
+    /// Returns true if the receiver has been informed that all bytes are in its memory. Then only the end of the last
+    /// puts is awaited, because the port may still read this side's memory.
     pub(crate) fn is_whole(&self) -> bool {
         self.reported == self.total
     }

@@ -118,8 +118,10 @@ pub(crate) struct Queues {
     until: Time,
     /// True if the port had no room for the peer at the last attempt to reach it.
     pub(crate) has_no_room: bool,
-    /// The message in the outbox whose envelope the peer has not confirmed yet. Until the peer has confirmed it, no
-    /// other message is sent to the peer. So the peer can keep every such envelope, and need not refuse one.
+    /// A message of the outbox whose envelope was sent without data (an RTS, but not of a stream), and which the peer
+    /// has neither matched nor confirmed. Its send has returned, so the peer must not refuse it, even beyond its
+    /// budget. Until the peer answers, no further message to it is begun. So a peer keeps at most one unconfirmed
+    /// envelope of each sender.
     pub(crate) unconfirmed: Option<RequestId>,
 }
 
@@ -249,8 +251,8 @@ impl Tagged {
         Some((path, self.queues.get(peer.index())?.limits?))
     }
 
-    /// Returns an error if the pattern names one source and no message can come from that rank: it is not a member, or
-    /// it has ended.
+    /// Returns an error if the pattern names one source and no message can come from that rank: it is not a member of
+    /// the context, or it no longer takes part in the job or in the context.
     #[inline(always)]
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
         let rank = WorldRank(pattern.source.as_rank()?);
@@ -395,8 +397,8 @@ impl Tagged {
         failure.map_or(Ok(None), Err)
     }
 
-    /// Returns true if no message can come to a receive from any source in a context: every other rank that could send
-    /// there has ended, and there was at least one.
+    /// Returns true if no message can come to a receive from any source in a context: there was at least one other rank
+    /// that could send there, each of them has ended, and no message of this rank to itself is under way.
     pub(crate) fn is_deserted(&self, link: &Link, context: u32) -> bool {
         if context < FIRST {
             link.is_deserted()

@@ -212,12 +212,12 @@ pub(crate) enum TransferMode {
     Push,
     /// The receiver fetches the bytes by gets from this place in the sender's memory.
     Pull(Remote),
-    /// The bytes follow the envelope at once in STREAM packets, against credit.
+    /// The bytes follow the envelope in STREAM packets, against credit and without a request by the receiver.
     Stream,
     /// The receiver reads the bytes at this place in the sender's memory, which the sender exposes until its send ends.
     Read(Remote),
-    /// The receiver offers memory by PLACE, and the sender puts the bytes there. A receiver that cannot do this requests
-    /// the bytes by CTS.
+    /// The receiver offers memory by PLACE, and the sender puts the bytes there. A receiver that cannot do this
+    /// requests the bytes by CTS.
     Put,
 }
 

@@ -192,8 +192,8 @@ impl Tagged {
         }
     }
 
-    /// Ends an operation by gets or puts for its caller. The request and its memory stay until neither side accesses the
-    /// memory any more.
+    /// Ends an operation by gets or puts for its caller. The request and its memory stay until neither side accesses
+    /// the memory any more.
     pub(super) fn abandon(&mut self, link: &mut Link, id: RequestId, error: Error) {
         let Some(request) = self.requests.get_mut(id) else { return };
         match &mut request.state {

@@ -161,8 +161,9 @@ impl Tagged {
         (id, has_path)
     }
 
-    /// Returns true if a message of `len` bytes that cannot be sent at once may be copied to the outbox. Returns false
-    /// if the port had no room for the peer, so that the send ends with an error that names the fix.
+    /// Returns true if a message of `len` bytes that cannot be sent at once may be copied to the outbox: it is short,
+    /// the outbox has room for it, and the port had room for the peer at the last attempt. If the port had no room, the
+    /// send must wait, so that it ends with an error that names the fix.
     pub(crate) fn may_keep(&self, peer: Peer, len: usize) -> bool {
         let has_no_room = self.queues.get(peer.index()).is_some_and(|queues| queues.has_no_room);
         len <= self.config.eager_max && self.outbox.has_room(&self.config, len) && !has_no_room

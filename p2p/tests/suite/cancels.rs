@@ -96,8 +96,8 @@ fn one<M: Medium>(
     }
 }
 
-/// Each case is repeated with the deadline of the receive after 0, 1, 2, … polls. If a part of the message may be in the
-/// buffer, the error says that the receive waited for the message's bytes.
+/// Each case is repeated with the deadline of the receive after 0, 1, 2, … polls. If a part of the message may be in
+/// the buffer, the error says that the receive waited for the message's bytes.
 pub(crate) fn a_receive_that_timed_out_tells_if_it_has_a_part<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.push_window, config.pull_chunk) = (20_000, 20_000);

@@ -4,8 +4,8 @@ use samite_p2p::{Cause, Claimed, Config, Error, Fate, Status, WorldRank};
 
 use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact, killed};
 
-/// The largest number of bytes of a message that its sender may send right after the envelope. Most ports take fewer at
-/// once.
+/// The largest number of bytes of a message that its sender may send right after the envelope. Most ports have room for
+/// only a part of them.
 const LONG: usize = 256 << 10;
 
 fn trio<M: Medium>(medium: M) -> Job<M> {

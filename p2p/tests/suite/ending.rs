@@ -269,7 +269,7 @@ pub(crate) fn forget_a_borrowed_send<M: Medium>(medium: M) {
     job.poll_until(|job| job.engine(1).probe(&exact(0, 5)).unwrap().is_some());
     let recv = job.recv(1, exact(0, 5), LONG);
     if job.medium.reads() {
-        // The receive got the whole message at once.
+        // The receive read the whole message when it matched.
         assert_eq!(job.wait(recv).message(), bytes(1, LONG));
         job.forget(send);
         return assert_unharmed(job);

@@ -8,7 +8,8 @@ use crate::job::{Borrowed, Job, Medium, NEVER, Owned, bytes, exact};
 /// Bytes before the data of an eager packet, and of a DATA packet.
 const EAGER_HEAD: usize = 40;
 const DATA_HEAD: usize = 48;
-/// The bytes of a message that may be under way at once, in pushes or gets. Longer messages move in several steps.
+/// The bytes of a message that may be under way at the same time, in pushes or gets. Longer messages move in several
+/// steps.
 const WINDOW: usize = 40_000;
 
 fn config() -> Config {

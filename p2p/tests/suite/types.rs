@@ -108,8 +108,8 @@ pub(crate) fn a_claimed_message_keeps_its_types<M: Medium>(medium: M) {
     });
 }
 
-/// A rank that checks no types exchanges messages with a rank that checks them. Bytes agree with every type, and so does
-/// a message without elements.
+/// A rank that checks no types exchanges messages with a rank that checks them. Bytes agree with every type, and so
+/// does a message without elements.
 pub(crate) fn only_known_types_are_compared<M: Medium>(medium: M) {
     for_all(medium, |job, mode, len, whose| {
         for (sent, expected) in [(Some(1), None), (None, Some(1)), (Some(0), Some(1)), (Some(1), Some(0))] {
@@ -131,8 +131,8 @@ pub(crate) fn only_known_types_are_compared<M: Medium>(medium: M) {
     });
 }
 
-/// If a message has other types and is too long too, the error reports the types, because they are the cause of the length
-/// in most cases.
+/// If a message has other types and is too long too, the error reports the types, because they are the cause of the
+/// length in most cases.
 pub(crate) fn other_types_come_before_a_wrong_length<M: Medium>(medium: M) {
     for_all(medium, |job, mode, len, whose| {
         let recv = job.recv_typed(typed(2), 1, exact(0, 5), len - 1, whose);

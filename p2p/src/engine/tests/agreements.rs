@@ -114,8 +114,8 @@ fn a_leader_without_a_group_ends_an_intercommunicator_with_an_error() {
     }
 }
 
-/// Begins two creations at both ranks, in opposite orders, and polls until both have ended. Returns the numbers of
-/// communicators that the ranks have made.
+/// Begins two creations at both ranks, in opposite orders, and polls until both have ended. Returns, for each rank, the
+/// number of communicators that it has made.
 fn made_of_two_that_cross(config: &Config) -> [usize; 2] {
     let mut engines = pair(config);
     settle(&mut engines);

@@ -303,8 +303,8 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
             panic!("its sender has ended")
         };
         let died = Cause::Died("signal 9".into());
-        // In the third case the next incarnation has the same address. The port has fenced that address, so it reports
-        // the peer as lost.
+        // For `way` 2 the sender is restarted, and the next incarnation has the same address. The port has fenced that
+        // address, so it reports the peer as lost.
         assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
         assert_eq!((engines[1].usage().requests, engines[1].inner.stack().claims.len()), (0, 0));
     }
