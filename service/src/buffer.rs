@@ -74,8 +74,9 @@ pub trait Held: Sized + Send + 'static {
     fn of_memory(memory: Memory) -> Result<Self, Memory>;
     /// Returns the signature of the elements of memory that was made from such a buffer.
     fn signature(memory: &Memory) -> Signature;
-    /// Returns the error of a finished operation if [`of_memory`](Self::of_memory) cannot make the buffer from its memory.
-    /// The default is for types that accept all bytes: there it fails only if the memory was made from another type.
+    /// Returns the error of a finished operation if [`of_memory`](Self::of_memory) cannot make the buffer from its
+    /// memory. The default is for types that accept all bytes: there it fails only if the memory was made from another
+    /// type.
     #[cold]
     fn refusal(_memory: &Memory, _status: Status) -> Error {
         Error::NoSuchRequest

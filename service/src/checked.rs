@@ -40,8 +40,8 @@ pub trait CheckedElement: TryFromBytes + IntoBytes + Immutable + Copy + Send + S
 impl<T: TryFromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> CheckedElement for T {}
 
 impl Comm {
-    /// Receives the first message that matches, into the beginning of `buffer`, as [`recv`](Self::recv) does, and checks
-    /// its values. After an error the buffer is unchanged.
+    /// Receives the first message that matches, into the beginning of `buffer`, as [`recv`](Self::recv) does, and
+    /// checks its values. After an error the buffer is unchanged.
     ///
     /// # Errors
     /// As [`recv`](Self::recv); [`Error::InvalidValue`] if the bytes of an element are not a valid value of `T`.
@@ -84,8 +84,8 @@ pub(crate) trait CheckedRoom {
     fn bytes(&self) -> usize;
     /// Returns the size of an element in bytes.
     fn element_bytes(&self) -> usize;
-    /// Copies the values of a message, which has whole elements and is not longer than the slice, to the beginning of the
-    /// slice. If one of the values is invalid, copies no value.
+    /// Copies the values of a message, which has whole elements and is not longer than the slice, to the beginning of
+    /// the slice. If one of the values is invalid, copies no value.
     fn receive(&mut self, status: Status, message: &[u8]) -> Result<(), Error>;
 }
 
@@ -105,8 +105,8 @@ impl<T: CheckedElement> CheckedRoom for &mut [T] {
     }
 }
 
-/// Values of a [`CheckedElement`] type, for operations that own their buffers. If the bytes of a received element are not a
-/// valid value of `T`, the receive ends with [`Error::InvalidValue`], and the error does not return the buffer.
+/// Values of a [`CheckedElement`] type, for operations that own their buffers. If the bytes of a received element are
+/// not a valid value of `T`, the receive ends with [`Error::InvalidValue`], and the error does not return the buffer.
 ///
 /// ```
 /// # samite::local(1, |world| {

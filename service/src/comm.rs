@@ -47,7 +47,8 @@ use crate::world::CONTEXT;
 
 /// A group of ranks that send messages to each other, separate from the messages of other communicators.
 ///
-/// Ranks count from 0. A tag is any 64-bit number. A `Comm` can be cloned, and several threads can use it at once.
+/// Ranks count from 0. A tag is any 64-bit number. A `Comm` can be cloned, and several threads can use it at the same
+/// time.
 ///
 /// Every call ends with success or with an [`Error`]. The time-out and the cancel of the `Comm` bound each call on it:
 /// see [`with_timeout`](Self::with_timeout) and [`with_cancel`](Self::with_cancel). A call without bounds still ends
@@ -132,7 +133,8 @@ impl Comm {
     /// `linger_us`. All ranks create communicators in the same order, over all lanes together. A new communicator has
     /// all lanes too; the handle that its creation returns is on the lane of the handle that created it.
     ///
-    /// The concept resembles the endpoints that were proposed for MPI, and the virtual communication interfaces of MPICH.
+    /// The concept resembles the endpoints that were proposed for MPI, and the virtual communication interfaces of
+    /// MPICH.
     ///
     /// # Errors
     /// [`Error::NoSuchLane`]; [`Error::Closed`] after the [`World`](crate::World) was dropped.
@@ -196,8 +198,9 @@ impl Comm {
         restarted.map_err(|error| self.handle_world_error("wait_for_restart", error))
     }
 
-    /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… Returns `None` before the
-    /// first message to that rank or from it, and after the [`World`](crate::World) was dropped.
+    /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… Returns `None` if there is
+    /// no connection to that rank: before the first message to it or from it, after it has failed or left, after the
+    /// [`World`](crate::World) was dropped, in a child of fork(2), and for an invalid rank.
     #[must_use]
     pub fn transport(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
@@ -206,8 +209,7 @@ impl Comm {
     }
 
     /// Explains in words the choice of the transport to `rank`: names the transport, and the obstacles to better
-    /// transports. Returns `None` before the first message to that rank or from it, and after the
-    /// [`World`](crate::World) was dropped.
+    /// transports. Returns `None` in the same cases as [`transport`](Self::transport).
     #[must_use]
     pub fn explain(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;
@@ -284,20 +286,20 @@ impl Comm {
         Self { bounds: Bounds { cancel: Some(cancel.clone()), ..self.bounds.clone() }, ..self.clone() }
     }
 
-    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way, received,
-    /// or in the outbox.
+    /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way,
+    /// received, or in the outbox.
     ///
     /// A message of at most `eager_max` bytes that cannot be sent at once is copied to an outbox, and the send returns
-    /// (MPI 4.1, section 3.4: standard mode). So a short send does not wait for a receiver that makes no call, also if the
-    /// two ranks have not communicated before. The message is sent by a later call, or while this rank leaves:
-    /// [`World::leave`](crate::World::leave) waits until it is taken. The parameter `outbox_max` is the size of the outbox,
-    /// 1 MiB by default. A send beyond it waits, and so does every send of a rank with several [lanes](Self::lane),
-    /// because a thread that waits in one lane would not send the messages of another.
+    /// (MPI 4.1, section 3.4: standard mode). So a short send does not wait for a receiver that makes no call, also if
+    /// the two ranks have not communicated before. The message is sent by a later call, or while this rank leaves:
+    /// [`World::leave`](crate::World::leave) waits until it is taken. The parameter `outbox_max` is the size of the
+    /// outbox, 1 MiB by default. A send beyond it waits, and so does every send of a rank with several
+    /// [lanes](Self::lane), because a thread that waits in one lane would not send the messages of another.
     ///
     /// If the receiver fails or leaves before it has taken the message, the message is lost although the send has
     /// returned `Ok`: [`Stats::lost`] counts it, later operations with the receiver end with [`Error::PeerFailed`], and
-    /// `leave` returns [`Error::Undelivered`] if the message is lost then. If this rank is stopped or killed, messages in
-    /// its outbox are lost. A send in mode [`Synchronous`](crate::Mode::Synchronous) ends only when the message is
+    /// `leave` returns [`Error::Undelivered`] if the message is lost then. If this rank is stopped or killed, messages
+    /// in its outbox are lost. A send in mode [`Synchronous`](crate::Mode::Synchronous) ends only when the message is
     /// received. The same holds for [`isend`](Self::isend) and sends in a [`Scope`].
     ///
     /// # Errors
@@ -340,10 +342,10 @@ impl Comm {
     /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
     /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`].
     ///
-    /// After [`Error::Abandoned`] the buffer may contain a part of the message. So it may after [`Error::TimedOut`] and
-    /// [`Error::PeerFailed`], if the receive waited for the bytes of its message
-    /// ([`Awaited::Bytes`](crate::Awaited::Bytes)); otherwise these two errors leave the buffer unchanged, as
-    /// [`Error::FailurePending`], [`Error::Deserted`] and [`Error::Cancelled`] do.
+    /// After [`Error::Abandoned`] the buffer may contain a part of the message. The same holds after
+    /// [`Error::TimedOut`] and [`Error::PeerFailed`] if the receive waited for the bytes of its message
+    /// ([`Awaited::Bytes`](crate::Awaited::Bytes)). Otherwise these two errors leave the buffer unchanged.
+    /// [`Error::FailurePending`], [`Error::Deserted`] and [`Error::Cancelled`] always leave it unchanged.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -739,10 +741,10 @@ impl Comm {
         })
     }
 
-    /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at
-    /// once. All of them have ended when this call returns. If `body` fails, or if an operation fails that `body` did
-    /// not wait for, the other operations are abandoned: a message that has matched a receive is lost, and a part of it
-    /// may be in the buffer.
+    /// Runs `body` with a [`Scope`], in which several sends and receives with borrowed buffers can be under way at the
+    /// same time. All of them have ended when this call returns. If `body` fails, or if an operation fails that `body`
+    /// did not wait for, the other operations are abandoned: a message that has matched a receive is lost, and a part
+    /// of it may be in the buffer.
     ///
     /// # Errors
     /// Returns the error of `body`, or otherwise the error of the first operation that failed among those that `body`
@@ -1104,8 +1106,8 @@ impl Message {
     /// Starts to receive the message into the elements of `buffer` (`MPI_Imrecv`; MPI 4.1, section 3.8.3).
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`]; returns the buffer. The request ends with [`Error::Truncated`] if the message
-    /// is longer than the buffer.
+    /// [`Error::Closed`], [`Error::Forked`]; returns the buffer. The request ends with [`Error::Truncated`] if the
+    /// message is longer than the buffer.
     ///
     /// ```
     /// # samite::local(1, |world| {

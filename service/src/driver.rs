@@ -51,8 +51,8 @@ use crate::{Comm, Error};
 /// depend on the `Driver`: they make progress themselves. When the `Driver` is dropped, a thread takes over for the
 /// futures that still wait. If the program forgets the `Driver` (`mem::forget`), these futures keep waiting.
 ///
-/// A lane has one `Driver` at a time. Each further lane ([`Comm::lane`]) has a driver of its own: a thread, or a `Driver`
-/// made from a [`Comm`] of that lane.
+/// A lane has one `Driver` at a time. Each further lane ([`Comm::lane`]) has a driver of its own: a thread, or a
+/// `Driver` made from a [`Comm`] of that lane.
 #[must_use = "dropped, it hands the futures over to a thread"]
 pub struct Driver {
     runtime: Arc<Runtime<Transport>>,
@@ -74,8 +74,8 @@ impl Comm {
 
 impl Driver {
     /// Makes progress until nothing is left to do, and wakes the futures that can continue. Then the descriptor is not
-    /// readable, and becomes readable with the next event, or when a deadline passes. Does not block. After some work it
-    /// returns early, and leaves the descriptor readable, so that other tasks get their turn.
+    /// readable, and becomes readable with the next event, or when a deadline passes. Does not block. After some work
+    /// it returns early, and leaves the descriptor readable, so that other tasks get their turn.
     ///
     /// Functions of [`Request::on_end`](crate::Request::on_end) run in this call.
     ///

@@ -45,8 +45,8 @@ pub enum Error {
         /// The number of ranks in the communicator.
         size: u32,
     },
-    /// Misuse: the message is longer than the buffer, or than the limit of a receive of a value. The message is consumed,
-    /// and the buffer is unchanged.
+    /// Misuse: the message is longer than the buffer, or than the limit of a receive of a value. The message is
+    /// consumed, and the buffer is unchanged.
     #[error("the message from rank {} with tag {} has {} bytes, and the receive accepts only {room}: use a larger buffer or limit, or probe first", .status.peer, .status.tag, .status.bytes)]
     Truncated {
         /// The message.
@@ -216,8 +216,8 @@ pub enum Error {
         /// The known fate of the message.
         fate: Fate,
     },
-    /// The deadline passed. The buffer of a receive is unchanged, unless the receive waited for the bytes of its message
-    /// ([`Awaited::Bytes`]): then the message is lost, and a part of it may be in the buffer.
+    /// The deadline passed. The buffer of a receive is unchanged, unless the receive waited for the bytes of its
+    /// message ([`Awaited::Bytes`]): then the message is lost, and a part of it may be in the buffer.
     #[error("timed out: {report}; {fate}")]
     TimedOut {
         /// The known fate of the message.
@@ -288,8 +288,8 @@ pub enum Error {
     /// Misuse: the lane has a [`Driver`](crate::Driver) already.
     #[error("this lane has a Driver already: keep one for each lane, and drop it before another is made")]
     DriverExists,
-    /// This rank has left the job, and some messages of the outbox were not delivered, or their fate is unknown. The sends
-    /// of these messages had returned. Their receivers failed, left, or made no call in time: see
+    /// This rank has left the job, and some messages of the outbox were not delivered, or their fate is unknown. The
+    /// sends of these messages had returned. Their receivers failed, left, or made no call in time: see
     /// [`World::leave`](crate::World::leave).
     #[error(
         "this rank has left the job, and {} not taken: they may or may not have been delivered",
@@ -299,9 +299,9 @@ pub enum Error {
         /// The receivers, by their ranks in the job, and the number of such messages to each.
         messages: Vec<(Rank, u64)>,
     },
-    /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A part
-    /// of the message may be in the receiver's buffer.
-    /// Also the error of a send that waited for its receive when the receiver dropped the communicator.
+    /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A
+    /// part of the message may be in the receiver's buffer. Also the error of a send that waited for its receive when
+    /// the receiver dropped the communicator.
     #[error("rank {rank} gave up before the message was across; {fate}")]
     Abandoned {
         /// The rank that gave up.
@@ -332,8 +332,8 @@ pub enum Error {
         hint: crate::Hints,
     },
     /// Misuse: the message is shorter than the buffer, and the communicator has the hint
-    /// [`exact_length`](crate::Hints::exact_length). The message is in the buffer. Only programs under the check `hints`
-    /// get this error.
+    /// [`exact_length`](crate::Hints::exact_length). The message is in the buffer. Only programs under the check
+    /// `hints` get this error.
     #[error("the message from rank {} with tag {} has {} bytes, the buffer {room}, and the communicator has the hint exact_length: receive into a buffer of the message's length, or create the communicator without the hint", .status.peer, .status.tag, .status.bytes)]
     NotExact {
         /// The message.
@@ -643,7 +643,7 @@ fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
     }
 }
 
-/// Returns the text for numbers of messages, by receiver.
+/// Returns the text for the number of messages of each receiver.
 fn undelivered(messages: &[(Rank, u64)]) -> String {
     let of_rank = |&(rank, number): &(Rank, u64)| match number {
         1 => format!("1 message to rank {rank}"),

@@ -195,7 +195,7 @@ pub struct ClaimFuture(Search);
 #[derive(Debug)]
 struct Search {
     comm: Comm,
-    /// The search for a message, or the result if it was known at once.
+    /// The search for a message, or the result if no search is needed: the source is absent, or the call is wrong.
     sought: Result<Sought, Option<Result<Status, Error>>>,
 }
 

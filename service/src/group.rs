@@ -10,8 +10,8 @@ use crate::select::Rank;
 /// communicator. A member's index in the group, counted from 0, is its rank in that communicator.
 ///
 /// A group whose ranks form an arithmetic progression takes no memory beyond this value, and finds a rank in constant
-/// time. Other groups are kept as a sequence of progressions. Time and memory of the set operations depend on the number
-/// of progressions, and not on the number of ranks. The operations follow section 7.3 of MPI 4.1.
+/// time. Other groups are kept as a sequence of progressions. Time and memory of the set operations depend on the
+/// number of progressions, and not on the number of ranks. The operations follow section 7.3 of MPI 4.1.
 ///
 /// ```
 /// use samite::{Group, Rank};

@@ -174,8 +174,8 @@ impl<T: Element> Layout<T> {
     }
 
     /// Returns the layout of a part of an array of several dimensions (MPI_Type_create_subarray). The array has
-    /// `sizes[i]` elements in dimension `i`; the part begins at index `starts[i]` and has `parts[i]` elements. The extent
-    /// is that of the whole array.
+    /// `sizes[i]` elements in dimension `i`; the part begins at index `starts[i]` and has `parts[i]` elements. The
+    /// extent is that of the whole array.
     ///
     /// # Errors
     /// [`LayoutError::Subarray`], [`LayoutError::Overflow`].
@@ -428,7 +428,7 @@ impl<T: Element> Layout<T> {
     }
 }
 
-/// Data to send in a [`Layout`], borrowed: see [`Layout::of`].
+/// Borrowed data to send, with the [`Layout`] of the sent elements: see [`Layout::of`].
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(crate) bytes: Readable<'a>,
@@ -469,7 +469,7 @@ impl View<'_> {
     }
 }
 
-/// A buffer to receive into in a [`Layout`], borrowed: see [`Layout::of_mut`].
+/// A borrowed buffer to receive into, with the [`Layout`] of the received elements: see [`Layout::of_mut`].
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     pub(crate) bytes: Writable<'a>,
@@ -700,7 +700,7 @@ impl LayoutError {
         }
     }
 
-    /// Returns the same error with `call`, the call that the user made, as its origin.
+    /// Returns an overflow with `call`, the call that the user made, as its origin. Returns any other error unchanged.
     fn in_call(self, call: &'static str) -> Self {
         match self {
             Self::Overflow { .. } => Self::Overflow { call },

@@ -18,9 +18,9 @@ use crate::transport::{self, Transport};
 use crate::world::World;
 
 /// Runs `body` as `n` ranks, each a thread of this process, and returns the results of all ranks, by rank. The ranks
-/// exchange messages through memory of the process. They read no `SAMITE_*` variables: [`Settings::local`] takes settings,
-/// also those of [`Settings::from_environment`]. Otherwise
-/// they use the same engine and interface as ranks that are processes, but no launcher observes or restarts them.
+/// exchange messages through memory of the process. They read no `SAMITE_*` variables: [`Settings::local`] takes
+/// settings, also those of [`Settings::from_environment`]. Otherwise they use the same engine and interface as ranks
+/// that are processes, but no launcher observes or restarts them.
 ///
 /// # Panics
 /// This panics if a rank panics: the other ranks see it as failed, and the panic continues in the caller when all ranks

@@ -347,8 +347,8 @@ impl<T: Element> PartitionedRecv<T> {
         self.0.comm.handle_result("PartitionedRecv::start", started)
     }
 
-    /// Returns true if all partitions of a range have arrived in the present round, or between two rounds in the latest
-    /// round. Makes progress if they have not. Several threads may call it at the same time.
+    /// Returns true if all partitions of a range have arrived in the present round or, between two rounds, in the
+    /// latest round. Makes progress if they have not. Several threads may call it at the same time.
     ///
     /// MPI: `MPI_Parrived`.
     ///
@@ -380,7 +380,7 @@ impl<T: Element> PartitionedRecv<T> {
         }
     }
 
-    /// Returns the elements of a partition that has arrived in the present round, or between two rounds in the latest
+    /// Returns the elements of a partition if it has arrived in the present round or, between two rounds, in the latest
     /// round. Returns `None` if it has not arrived. Makes no progress. Several threads may call it at the same time.
     ///
     /// # Errors

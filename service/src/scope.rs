@@ -283,9 +283,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts to receive into a borrowed `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there
-    /// is no memory to post the receive; [`Error::Truncated`] or [`Error::PartialElement`] if the message has already
-    /// arrived.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if
+    /// there is no memory to post the receive; [`Error::Truncated`] or [`Error::PartialElement`] if the message has
+    /// already arrived.
     pub fn irecv<T: Element>(
         &mut self,
         buffer: &'env mut [T],
@@ -313,8 +313,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts to receive into a borrowed `buffer`, as [`irecv`](Self::irecv) does, and checks the values of the message
-    /// as [`Comm::recv_checked`] does. The message is received into separate memory, and its values are copied to `buffer`
-    /// if all of them are valid. After an error the buffer is unchanged.
+    /// as [`Comm::recv_checked`] does. The message is received into separate memory, and its values are copied to
+    /// `buffer` if all of them are valid. After an error the buffer is unchanged.
     ///
     /// # Errors
     /// As [`irecv`](Self::irecv). The operation ends with [`Error::InvalidValue`] if the bytes of an element are not a
@@ -582,8 +582,8 @@ impl Loan<'_> {
         }
     }
 
-    /// Returns true if the operation has ended with a message of a wrong length: if the message does not consist of whole
-    /// elements, or if `is_exact` is true and the message is not as long as its buffer.
+    /// Returns true if the operation has ended with a message of a wrong length: if the message does not consist of
+    /// whole elements, or if `is_exact` is true and the message is not as long as its buffer.
     fn has_wrong_length(&self, is_exact: bool) -> bool {
         match *self {
             Self::Ended(status, element, room) => {

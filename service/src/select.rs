@@ -31,8 +31,8 @@ use serde::Serialize;
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// The peer in the [`Status`](crate::Status) of an operation whose partner was absent (`MPI_PROC_NULL`). Calls do not
-    /// accept it as a rank: an absent [`Destination`] or [`Source`] is `None`.
+    /// The peer in the [`Status`](crate::Status) of an operation whose partner was absent (`MPI_PROC_NULL`). Calls do
+    /// not accept it as a rank: an absent [`Destination`] or [`Source`] is `None`.
     pub const ABSENT: Self = Self(u32::MAX);
 
     /// Returns the number as an index into tables of all ranks.

@@ -97,9 +97,9 @@ setters! {
     set_shm_ring_bytes_min(bytes: usize) = "shm_ring_bytes_min", bytes.to_string();
     /// Sets the time for which a rank waits for the other ranks when it joins.
     set_join_timeout(time: Duration) = "join_timeout", time.as_secs_f64().to_string();
-    /// Sets the length of the longest message that is sent at once with its envelope.
+    /// Sets the length of the longest message that is sent in the packet of its envelope.
     set_eager_max(bytes: usize) = "eager_max", bytes.to_string();
-    /// Sets the length of the longest message whose bytes follow its envelope at once.
+    /// Sets the length of the longest message whose bytes follow its envelope without a request by the receiver.
     set_stream_max(bytes: usize) = "stream_max", bytes.to_string();
     /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. With 0 only
     /// buffered sends return before their messages are sent: see [`Comm::send`](crate::Comm::send).

@@ -94,8 +94,8 @@ pub(crate) fn signature_at_run_time(memory: &Memory) -> Signature {
 }
 
 /// Returns the signature of values that serde has serialized. It is the same for all types: one type may be sent and
-/// another received, for example `&str` and `String`, and the receiver finds out by decoding if the bytes are a value of
-/// its type.
+/// another received, for example `&str` and `String`, and the receiver finds out by decoding if the bytes are a value
+/// of its type.
 #[cfg(feature = "serde")]
 #[cold]
 pub(crate) fn signature_of_values() -> Signature {

@@ -84,8 +84,8 @@ fn engine_config(rng: &mut SplitMix64, packet_max: usize) -> Config {
     config
 }
 
-/// Sets random limits for puts. They come from numbers of their own, so that a seed still has the run that it had without
-/// puts.
+/// Sets random limits for puts. They come from numbers of their own, so that a seed still has the run that it had
+/// without puts.
 fn choose_puts(config: &mut Config, rng: &mut SplitMix64) {
     let mut pick = |choices: &[usize]| choices[rng.below(choices.len() as u64) as usize];
     config.put_min = pick(&[0, 600, 5_000, 1 << 40]);

@@ -100,8 +100,8 @@ impl Comm {
     /// Receives the first message that matches, of any length up to `max_bytes`, as a value that
     /// [`send_value`](Self::send_value) has sent.
     ///
-    /// The message is [claimed](Self::claim) first, and memory is allocated for its length. A message that is longer than
-    /// `max_bytes` is consumed without any memory for it. To decide when its length is known, use
+    /// The message is [claimed](Self::claim) first, and memory is allocated for its length. A message that is longer
+    /// than `max_bytes` is consumed without any memory for it. To decide when its length is known, use
     /// [`claim`](Self::claim) and [`Message::recv_value`].
     ///
     /// The bytes may be hostile. Each element of a list, and each entry of a map, counts as at least one byte of
@@ -145,15 +145,16 @@ impl Comm {
         self.handle_result(call, self.find_and(call, from.into(), tag.into(), receive))
     }
 
-    /// Starts to receive a value, whose message has at most `max_bytes` bytes, as [`recv_value`](Self::recv_value) does.
+    /// Starts to receive a value, whose message has at most `max_bytes` bytes, as [`recv_value`](Self::recv_value)
+    /// does.
     ///
     /// `max_bytes` bytes are allocated before the message arrives. To allocate only the length of the message,
     /// [claim](Self::claim_async) it and use [`Message::irecv_value`]. Under the check `hints`, and with the hint
     /// [`exact_length`](crate::Hints::exact_length), the length of the message must be `max_bytes`.
     ///
     /// # Errors
-    /// [`Error::Exhausted`] if there is no memory for `max_bytes` bytes; the errors of [`irecv`](Self::irecv). The request
-    /// ends with [`Error::Truncated`] or [`Error::Undecodable`] as [`recv_value`](Self::recv_value) does.
+    /// [`Error::Exhausted`] if there is no memory for `max_bytes` bytes; the errors of [`irecv`](Self::irecv). The
+    /// request ends with [`Error::Truncated`] or [`Error::Undecodable`] as [`recv_value`](Self::recv_value) does.
     ///
     /// ```
     /// # samite::local(1, |world| {

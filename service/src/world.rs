@@ -14,8 +14,9 @@ use crate::{Comm, Error};
 /// world.leave()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-/// A `World` is not a `Comm`, and does not dereference to one: it exists once and ends the rank's part in the job, while a
-/// `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it concerns.
+/// A `World` is not a `Comm`, and does not dereference to one: it exists once and ends the rank's part in the job,
+/// while a `Comm` is a handle that programs clone, bound by deadlines and keep. So a call shows which of the two it
+/// concerns.
 ///
 /// A rank leaves the job by [`leave`](Self::leave), or when its `World` is dropped. In both cases it says goodbye to
 /// its peers, and waits a limited time (`SAMITE_LINGER_US`) for them to take the messages sent to them. It waits longer
@@ -59,10 +60,10 @@ impl World {
     /// job for a code other than 0 unless it was started with `--on-failure continue` or `restart`.
     ///
     /// # Errors
-    /// This rank has left all the same. [`Error::Undelivered`] if messages of the outbox were not delivered, or if their
-    /// fate is unknown: it names the receivers and the numbers of messages. [`Error::TimedOut`] if a rank has not taken
-    /// the other messages sent to it within `SAMITE_LINGER_US`. [`Error::Condemned`] if this rank was given up before,
-    /// [`Error::Forked`] in a child of fork(2).
+    /// This rank has left all the same. [`Error::Undelivered`] if messages of the outbox were not delivered, or if
+    /// their fate is unknown: it contains each receiver with its number of messages. [`Error::TimedOut`] if a rank has
+    /// not taken the other messages sent to it within `SAMITE_LINGER_US`. [`Error::Condemned`] if this rank was given
+    /// up before, [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
         self.lanes.say_goodbye(|directory| directory.leave())
     }

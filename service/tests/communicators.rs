@@ -14,7 +14,7 @@ fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Erro
     results.into_iter().map(|result| result.unwrap()).collect()
 }
 
-/// Passes a number around the ranks of a communicator, each of which adds its rank.
+/// Passes one number of each rank around the communicator. Every rank adds its rank to each number. Returns the sum.
 fn ring(comm: &Comm) -> Result<u32, Error> {
     let (rank, size) = (comm.rank().0, comm.size());
     let (left, right) = (Rank((rank + size - 1) % size), Rank((rank + 1) % size));
@@ -194,8 +194,8 @@ fn dropped_communicators_leave_nothing() {
             if round % 4 != 1 + 2 * u64::from(comm.rank().0) {
                 drop(request);
             } else {
-                // The request keeps the communicator. The send ends when the message has left, or when the other rank drops
-                // its last handle.
+                // The request keeps the communicator. The send ends when the message has left, or when the other rank
+                // drops its last handle.
                 let receive = apart.irecv(vec![0u8; 10], other, 5000)?;
                 drop(apart);
                 drop(receive);
@@ -340,7 +340,8 @@ fn a_communicator_outlives_its_world() {
     }
 }
 
-/// Creations of one communicator are under way at once, and their results are taken in any order.
+/// Several communicators are created from one communicator at the same time, and the results are taken in another order
+/// than that in which the creations began.
 #[test]
 fn several_creations_are_under_way_at_once() {
     for n in [1, 2, 5, 8] {

@@ -111,8 +111,8 @@ fn messages_that_another_thread_received_are_reported() {
             exchange(&world);
             is_over.store(true, Ordering::Relaxed);
         });
-        // Ranks 1 and 2 stay until the thread of rank 0 has stopped: if one of them left earlier, the thread's probe from
-        // any source could return an error.
+        // Ranks 1 and 2 stay until the thread of rank 0 has stopped: if one of them left earlier, the thread's probe
+        // from any source could return an error.
         match comm.rank() {
             Rank(0) => [1, 2].iter().for_each(|&to| comm.send(&[0_u8], Rank(to), 5).unwrap()),
             _ => drop(comm.recv(&mut [0_u8], Rank(0), 5).unwrap()),

@@ -486,8 +486,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// A value arrives unchanged. A shorter message is an error, and a message with a changed byte is an error or another
-    /// value.
+    /// A value arrives unchanged. A shorter message is an error, and a message with a changed byte is an error or
+    /// another value.
     #[test]
     fn damaged_values_end(shape in shapes(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         samite::local(1, |world| {

@@ -42,9 +42,9 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or
-    /// 128 plus the signal's number. A panic has Rust's code 101, even if the process has not exited. A rank that is gone or
-    /// lost has 255.
+    /// Returns an exit code for the end. It is the code that a shell would report: the process's own exit code, or 128
+    /// plus the signal's number. A panic has Rust's code 101, even if the process has not exited. A rank that is gone
+    /// or lost has 255.
     pub fn exit_code(&self) -> u8 {
         match *self {
             Ending::Left => 0,

@@ -70,8 +70,7 @@ const fn all_bits() -> u64 {
     u64::MAX
 }
 
-/// The numbers of messages exchanged with one rank, in all its incarnations. A message is counted with its first
-/// packet.
+/// Counts of the messages exchanged with one rank, in all its incarnations. A message is counted with its first packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStats {
     /// The other rank.

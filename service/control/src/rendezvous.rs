@@ -230,7 +230,7 @@ impl Server {
             }
             return;
         };
-        // The message is short enough for a new connection to accept it at once.
+        // The message is so short that a new connection accepts all of it without a wait.
         let _ = visitor.send(&Reception::Refused { why });
     }
 

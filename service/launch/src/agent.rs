@@ -52,8 +52,8 @@ const PAUSE_EACH: Duration = Duration::from_micros(100);
 /// Serves as an agent until the job has ended. `fd` is the inherited connection to the coordinator.
 ///
 /// # Errors
-/// [`LaunchError`] if the connection to the coordinator fails before the plan has arrived, or if a necessary system call
-/// fails. No rank is left then. If the connection fails later, the agent ends its ranks, and this is no error.
+/// [`LaunchError`] if the connection to the coordinator fails before the plan has arrived, or if a necessary system
+/// call fails. No rank is left then. If the connection fails later, the agent ends its ranks, and this is no error.
 pub fn serve(fd: i32) -> Result<(), LaunchError> {
     let served = Agent::start(fd).and_then(|agent| agent.map_or(Ok(()), Agent::run));
     descendants::kill_all().map_err(LaunchError::system("ending the ranks"))?;

@@ -3,7 +3,8 @@
 //! Without a prefix the bytes of a rank are forwarded unaltered, and soon. If a rank is the only writer of the output,
 //! its bytes are forwarded at once. Otherwise the beginning of a line is held for [`HOLD`], in which the line's end may
 //! arrive. So the lines of different ranks mix only if they are long, or printed slowly. With a prefix only whole lines
-//! are forwarded, except lines longer than the buffer: see [`Sink::open`].
+//! are forwarded, with two exceptions: a line of [`LINE_BYTES_MAX`] bytes or more is forwarded in parts (see
+//! [`Sink::open`]), and the last line of a rank's output may lack its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

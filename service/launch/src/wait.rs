@@ -1,4 +1,4 @@
-//! Waits for several descriptors at once.
+//! Waits for several descriptors at the same time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -85,8 +85,9 @@ impl Candidate {
 }
 
 /// A directory of the other ranks. Addresses come from the launcher. The kernel reports the end of a rank's process if
-/// this rank has requested that rank's address and the process runs on this host, in the same pid namespace. The end of
-/// another process is noticed only by the transport, or because the launcher ends the job.
+/// this rank has requested that rank's address, the process runs on this host in the same pid namespace, and the kernel
+/// has pidfd_open(2) (Linux 5.3). The end of another process is noticed only by the transport, or because the launcher
+/// ends the job.
 pub(crate) struct KeyValuesDirectory {
     /// `None` when this rank has left, or the launcher is gone.
     clerk: Option<Clerk>,

@@ -19,9 +19,9 @@ impl Comm {
     /// call `dup`, [`split`](Self::split) and the other collective creations in the same order, from one thread at a
     /// time. The new `Comm` has the bounds of this handle. Dropping the last handle of a communicator drops the
     /// messages in it that were not received, and those that arrive later. A send that waits for its receive then ends
-    /// with [`Error::Abandoned`]; a short standard send does not wait, and succeeds. The other ranks are not told: their
-    /// receives from a rank that has dropped its last handle wait until their time-out. A request, a claimed message and
-    /// a persistent or partitioned operation hold a handle too, until they end.
+    /// with [`Error::Abandoned`]; a short standard send does not wait, and succeeds. The other ranks are not told:
+    /// their receives from a rank that has dropped its last handle wait until their time-out. A request, a claimed
+    /// message and a persistent or partitioned operation hold a handle too, until they end.
     ///
     /// The members of the new communicator are the processes that create it. If a rank is started again later
     /// ([`incarnation`](Self::incarnation)), its new process is not a member: operations with that rank end with
@@ -100,8 +100,8 @@ impl Comm {
     /// has no rank in one of the groups, its ranks in the other group get `None`.
     ///
     /// The ranks need memory and time for a list of all choices only if these are irregular. If the colours are for
-    /// example blocks, remainders or rows and columns of a grid, each rank receives some hundred bytes, for any number of
-    /// ranks.
+    /// example blocks, remainders or rows and columns of a grid, each rank receives some hundred bytes, for any number
+    /// of ranks.
     ///
     /// # Errors
     /// Returns the errors of [`dup`](Self::dup).

@@ -38,8 +38,8 @@ pub enum ErrorHandler {
     /// No reaction: the call returns the error (`MPI_ERRORS_RETURN`).
     #[default]
     Return,
-    /// The call panics, with a message that names the call and the error. In a thread that is panicking already the call
-    /// returns the error, because a second panic would abort the process.
+    /// The call panics, with a message that names the call and the error. In a thread that is panicking already the
+    /// call returns the error, because a second panic would abort the process.
     Panic,
     /// The call writes the error to standard error, and ends the process with exit code 1 (`MPI_ERRORS_ABORT`). Under
     /// `samite run` that ends the job, unless its option `--on-failure` says otherwise. With [`local`](crate::local) it
@@ -49,8 +49,8 @@ pub enum ErrorHandler {
     Call(Arc<dyn Fn(&Raised<'_>) + Send + Sync>),
 }
 
-/// An error that a call is about to return, as the function of an [`ErrorHandler`] gets it. Its text names the call, the
-/// rank, the communicator if it has a [name](Comm::set_name), and the error.
+/// An error that a call is about to return, as the function of an [`ErrorHandler`] gets it. Its text names the call,
+/// the rank, the communicator if it has a [name](Comm::set_name), and the error.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Raised<'a> {
@@ -68,8 +68,9 @@ impl ErrorHandler {
     ///
     /// The function may make any call of Samite, also on the same communicator. While it runs, the calls that it makes
     /// in its thread call no handler function; functions of [`Request::on_end`](crate::Request::on_end) that run there,
-    /// because it [drives](crate::Driver::drive), are no such calls. A handle with [`Panic`](Self::Panic) or [`Abort`](Self::Abort) panics or
-    /// ends the process as always. If the function panics, the panic continues in the call that reported the error.
+    /// because it [drives](crate::Driver::drive), are no such calls. A handle with [`Panic`](Self::Panic) or
+    /// [`Abort`](Self::Abort) panics or ends the process as always. If the function panics, the panic continues in the
+    /// call that reported the error.
     #[must_use]
     pub fn call(function: impl Fn(&Raised<'_>) + Send + Sync + 'static) -> Self {
         Self::Call(Arc::new(function))
@@ -137,8 +138,8 @@ impl Drop for Running {
     }
 }
 
-/// Calls a function that is not part of a handler's function, although this thread may run one: a handler's function may
-/// drive, and so call the functions of other requests. These report their errors as always.
+/// Calls a function that is not part of a handler's function, although this thread may run one: a handler's function
+/// may drive, and so call the functions of other requests. These report their errors as always.
 pub(crate) fn outside_handler(call: impl FnOnce()) {
     struct Inside(bool);
     impl Drop for Inside {
@@ -195,8 +196,8 @@ impl Comm {
     ///
     /// An expired time-out is an error like others. To look for messages with short time-outs, use a handle without a
     /// handler. Two errors call no handler: [`Error::Cancelled`], since a cancelled operation has ended as the program
-    /// asked (MPI 4.1, section 3.8.4), and [`Error::Forked`], since a child of fork(2) is no rank. An error that the body
-    /// of a [`scope`](Self::scope) returns is not reported again.
+    /// asked (MPI 4.1, section 3.8.4), and [`Error::Forked`], since a child of fork(2) is no rank. An error that the
+    /// body of a [`scope`](Self::scope) returns is not reported again.
     ///
     /// ```
     /// # samite::local(2, |world| {

@@ -36,15 +36,15 @@ impl Hints {
         (Self::OVERTAKING, "overtaking"),
     ];
 
-    /// Adds the promise that this rank names the source of each receive, probe and claim (`mpi_assert_no_any_source`). A
-    /// call with [`Source::ANY`] ends with [`Error::BrokenHint`].
+    /// Adds the promise that this rank names the source of each receive, probe and claim (`mpi_assert_no_any_source`).
+    /// A call with [`Source::ANY`] ends with [`Error::BrokenHint`].
     #[must_use]
     pub const fn no_any_source(self) -> Self {
         self.and(Self::NO_ANY_SOURCE)
     }
 
-    /// Adds the promise that this rank names one tag for each receive, probe and claim (`mpi_assert_no_any_tag`). A call
-    /// with [`Tag::ANY`] or a [mask](Tag::masked) ends with [`Error::BrokenHint`].
+    /// Adds the promise that this rank names one tag for each receive, probe and claim (`mpi_assert_no_any_tag`). A
+    /// call with [`Tag::ANY`] or a [mask](Tag::masked) ends with [`Error::BrokenHint`].
     #[must_use]
     pub const fn no_any_tag(self) -> Self {
         self.and(Self::NO_ANY_TAG)
@@ -109,7 +109,8 @@ impl fmt::Display for Hints {
 }
 
 impl Comm {
-    /// Creates a communicator as [`dup`](Self::dup) does, with hints (`MPI_Comm_dup_with_info`; MPI 4.1, section 7.4.4).
+    /// Creates a communicator as [`dup`](Self::dup) does, with hints (`MPI_Comm_dup_with_info`; MPI 4.1, section
+    /// 7.4.4).
     ///
     /// The hints are promises of this rank; other ranks may give other hints. They apply to all handles of the new
     /// communicator on this rank. Communicators that are created on the new communicator have no hints, duplicates

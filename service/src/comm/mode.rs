@@ -22,9 +22,9 @@ pub enum Mode {
     /// communicator before, the send ends with [`Error::Abandoned`].
     Synchronous,
     /// A send ends at once (`MPI_Bsend`). A message that cannot be sent at once is copied to a buffer. It is sent by a
-    /// later call on the same [lane](Comm::lane), or while this rank leaves: [`World::leave`](crate::World::leave) waits
-    /// until it is taken, or until the time-out of the send. The send ends with [`Error::Exhausted`] if the buffer has
-    /// no room.
+    /// later call on the same [lane](Comm::lane), or while this rank leaves: [`World::leave`](crate::World::leave)
+    /// waits until it is taken, or until the time-out of the send. The send ends with [`Error::Exhausted`] if the
+    /// buffer has no room.
     ///
     /// The buffer was made by [`Comm::with_buffer`]. Handles without such a buffer share the buffer of their lane,
     /// which has `buffer_max` bytes, 64 MiB by default. A copied message is lost under the same conditions as a message
@@ -150,8 +150,8 @@ impl Comm {
         Some(How { mode, typed })
     }
 
-    /// Returns the types of an operation on elements with this signature. `call` is the name of the public call. Returns
-    /// `None` if types are not checked, or if the elements are bytes, which agree with every type.
+    /// Returns the types of an operation on elements with this signature. `call` is the name of the public call.
+    /// Returns `None` if types are not checked, or if the elements are bytes, which agree with every type.
     #[inline(always)]
     pub(crate) fn typed(&self, call: &'static str, signature: impl FnOnce() -> Signature) -> Option<Typed> {
         match self.checks_receives {

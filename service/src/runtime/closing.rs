@@ -122,7 +122,8 @@ fn rest<P: Port>(goodbyes: &mut [Goodbye<'_, P>], lane: usize, rest: Rest, until
         Rest::Spin => std::hint::spin_loop(),
         Rest::Yield => rustix::thread::sched_yield(),
         Rest::Sleep(nap_time) => {
-            // After the time `until` the rank may wait longer for some peers, and then the time does not limit the sleep.
+            // After the time `until` the rank may wait longer for some peers, and then the time does not limit the
+            // sleep.
             let until = if core.now > until { Time::NEVER } else { until };
             let time = core.time_to_sleep(nap_time, until);
             let Some(time) = core.arm(nap_time, time) else { return };
@@ -159,8 +160,8 @@ fn not_closed<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Option<(usize, WorldRank)
     lanes.into_iter().find_map(|(lane, goodbye)| Some((lane, goodbye.not_closed()?)))
 }
 
-/// Returns the numbers of the messages of the outbox that were not delivered since the rank began to leave, or whose
-/// fate is unknown, by receiver.
+/// Returns, by receiver, the number of messages of the outbox that were lost after the rank began to leave, or that the
+/// receiver has not taken. Messages of this rank to itself are not counted as lost.
 fn undelivered<P: Port>(goodbyes: &[Goodbye<'_, P>]) -> Vec<(Rank, u64)> {
     let mut messages = BTreeMap::new();
     let mut add = |rank: WorldRank, number: u64| {

@@ -1,6 +1,7 @@
-//! A model of the futures and their driver, which loom runs through every interleaving. It is the code of the runtime,
-//! with the lock and the threads of loom ([`sync`](self::sync)). Time stands still, and no time-out ends a sleep. So a
-//! lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
+//! A model of the futures and their driver, which loom runs through every interleaving with a limited number of
+//! preemptions. It is the code of the runtime, with the lock and the threads of loom ([`sync`](self::sync)). Time
+//! stands still, and no time-out ends a sleep. So a lost wake-up is a deadlock, or a thread that looks at its
+//! descriptor without end. Loom reports both.
 
 pub(super) mod sync;
 

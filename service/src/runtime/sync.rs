@@ -1,5 +1,5 @@
 //! The lock and the threads of the runtime. Under loom the model provides both, so that the model checker runs the code
-//! of the runtime through every interleaving.
+//! of the runtime through the interleavings of its threads.
 
 #[cfg(all(test, loom))]
 pub(super) use super::model::sync::*;

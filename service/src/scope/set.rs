@@ -143,9 +143,11 @@ impl<'scope> Scope<'scope, '_> {
         ends
     }
 
-    /// Makes progress, and takes all operations out of the set if all have ended, in the order of their ends: see
-    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns
-    /// an empty list. A receive from any source that must report a failure counts as ended.
+    /// Makes progress, and takes all operations out of the set if all have ended, in the order of their ends. Otherwise
+    /// takes out none, and returns `None` (`MPI_Testall`). An empty set returns an empty list. A receive from any
+    /// source that must report a failure counts as ended. After an error of the runtime itself (see
+    /// [`test_any`](Self::test_any)) all operations are taken out, and the error is the result of each that has not
+    /// ended.
     #[must_use = "a result is returned once"]
     pub fn test_all(&mut self, set: &mut PendingSet<'scope>) -> Option<Vec<End>> {
         let call = "Scope::test_all";

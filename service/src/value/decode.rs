@@ -2,8 +2,8 @@
 //!
 //! postcard reads lengths and variants from the bytes, and has no limits of its own. Two kinds of bytes would be
 //! dangerous: a long list whose elements take no bytes ends after up to 2^64 elements only, and a value that contains
-//! itself, such as a linked list, is decoded by recursion, which overflows the stack. So each part of a value is decoded
-//! through [`Bounded`], which counts elements and depth.
+//! itself, such as a linked list, is decoded by recursion, which overflows the stack. So each part of a value is
+//! decoded through [`Bounded`], which counts elements and depth.
 
 use std::cell::Cell;
 use std::fmt;

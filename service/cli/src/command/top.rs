@@ -32,7 +32,8 @@ pub(crate) struct Top {
     interval: Duration,
 }
 
-/// Shows the activity of a job's ranks until the job ends.
+/// Shows the activity of a job's ranks, until the job ends or the user stops the program; with `--once`, one time.
+/// Returns the exit code.
 pub(crate) fn top(what: &Top) -> Result<u8, String> {
     let job = chosen(what.job.as_deref().unwrap_or_default(), running_jobs())?;
     if !what.once && !what.json && io::stdout().is_terminal() {

@@ -6,8 +6,8 @@ use samite::{Cause, Done, Error, Rank};
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 use crate::support::text;
 
-/// The longest message whose bytes may follow its envelope at once (`stream_max`). The rings of shared memory hold
-/// less.
+/// The longest message whose bytes may follow its envelope without a request by the receiver (`stream_max`). The rings
+/// of shared memory hold less.
 const LONG: usize = 256 << 10;
 
 /// After this number of messages of `LONG` bytes a sender has credit for one more such message.

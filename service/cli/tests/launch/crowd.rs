@@ -81,8 +81,9 @@ fn who_finds_no_room_in_shared_memory_hears_which_setting_to_raise() {
         return exchange(11);
     }
     for number in 1..10 {
-        // The error comes at once each time, since the peer has not failed. The long message comes first: a short one
-        // that is the first to the peer is copied to the outbox, and its send returns.
+        // A lack of room is no failure of the peer, so each of these sends ends at once with the same error. The long
+        // message comes first: if a short message were the first to the peer, it would be copied to the outbox, and its
+        // send would succeed. After a refused send, short messages are not copied either.
         let refused = comm.isend(vec![1_u8; 1 << 20], Rank(other), TO_ONE).unwrap().wait().unwrap_err();
         assert!(is_told(&refused.error), "{refused}");
         let refused = comm.send(&[1_u8], Rank(other), TO_ONE).unwrap_err();

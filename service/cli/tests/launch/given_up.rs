@@ -38,8 +38,8 @@ const NEVER: u64 = 3;
 /// then has nothing left to send, so its port does not notice that the path is cut off. Rank 1 waits for rank 0 without
 /// a deadline.
 fn take_part() {
-    // Without an outbox, so that the announcements of rank 1 are under way when it is given up, and so that each message
-    // has been sent when a rank waits for something else than a message.
+    // Without an outbox, so that the announcements of rank 1 are under way when it is given up, and so that each
+    // message has been sent when a rank waits for something else than a message.
     let mut settings = Settings::from_environment().unwrap();
     settings.set_outbox_max(0).unwrap();
     let world = settings.init().unwrap();

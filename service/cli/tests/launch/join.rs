@@ -91,8 +91,8 @@ fn a_rank_hears_that_its_launcher_is_gone() {
         assert_eq!(output.status.code(), Some(137));
         return;
     };
-    // Turn off the signal that this process gets when its parent dies. A rank that a wrapper has started does not get
-    // that signal either, since the wrapper is the agent's child.
+    // Turn off the signal that this process gets when its parent dies. A rank whose parent is a wrapper with several
+    // threads does not get that signal either: see `end_with_simple_parent`.
     set_parent_process_death_signal(None).unwrap();
     kill_process(getppid().unwrap(), Signal::KILL).unwrap();
     assert_eq!(next(&mut connection), Notice::LauncherGone);

@@ -10,7 +10,8 @@ use samite::{Rank, Settings, Tag};
 use crate::ranks::{is_rank, job_of_test};
 use crate::support::{Job, text};
 
-/// Ranks 0 and 1 receive first, rank 2 waits for another tag than rank 0 has sent, and rank 3 makes no calls.
+/// Ranks 0 and 1 wait for messages from each other, rank 2 waits for a message from rank 0 with another tag than rank 0
+/// has sent, and rank 3 makes no calls.
 fn deadlock() {
     // Without an outbox, so that the message of rank 0 has been sent when rank 0 is ready.
     let mut settings = Settings::from_environment().unwrap();

@@ -172,8 +172,8 @@ pub(crate) fn rank() -> Result<u8, String> {
     }
 }
 
-/// The number of round trips. It is small, since several transports are tested at once, by more ranks than there are
-/// cores.
+/// The number of round trips. It is small, because several transports are tested at the same time, by more ranks than
+/// there are cores.
 const ROUNDS: u64 = 10;
 
 #[cfg(test)]

@@ -130,8 +130,8 @@ impl View {
 }
 
 impl Row<'_> {
-    /// Returns the operation that the rank waits for. Returns `None` if it is not known, for example because the rank
-    /// has not answered the last request.
+    /// Returns the operation that the rank waits for. Returns `None` if the rank does not wait, or if its operation is
+    /// not known: it has not answered the last request, is stopped, or has ended.
     pub(super) fn awaits(&self) -> Option<&samite_control::Awaits> {
         let is_known = self.rank.is_answer && self.rank.ending.is_none() && !self.rank.is_stopped;
         self.rank.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()
@@ -167,8 +167,8 @@ impl Column {
 }
 
 impl Rates {
-    /// Returns the rates between two updates. Returns `None` if the rank reported nothing new, or was restarted between
-    /// them.
+    /// Returns the rates between two updates. Returns `None` if the rank has no figures in one of them, reported
+    /// nothing new, or was restarted between them.
     fn between(before: &RankView, after: &RankView) -> Option<Rates> {
         let (old, new) = (before.figures.as_ref()?, after.figures.as_ref()?);
         let seconds = new.age_ns.checked_sub(old.age_ns).filter(|&time| time > 0)? as f64 / 1e9;
