@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the biased lock, the lock-free parts of shared memory, and the futures of the runtime through every interleaving,
-# under a model checker (loom).
+# Runs the biased lock, the lock-free parts of shared memory, and the futures of the runtime under a model checker
+# (loom): through every interleaving of their threads or, in larger models, through every one with a limited number of
+# preemptions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTFLAGS='--cfg loom' exec cargo test --quiet --locked --release --target-dir target/loom \

@@ -1,7 +1,7 @@
 //! The time of messages that are scattered in memory, beside MPI libraries with the same derived types.
 //!
-//! Each run is a separate job of two ranks, which send a message to and fro. The figure is half the time of a round trip,
-//! as in the benchmark `latency`. `../peers/peer.c` has the same shapes over MPI. Change both together.
+//! Each run is a separate job of two ranks, which send a message to and fro. The figure is half the time of a round
+//! trip, as in the benchmark `latency`. `../peers/peer.c` has the same shapes over MPI. Change both together.
 
 use std::error::Error;
 use std::mem::offset_of;

@@ -1,9 +1,11 @@
-//! Measures the time from the moment when the last partition becomes ready to the end of the receive, and the same for
-//! an ordinary message that is sent at that moment.
+//! Measures the time from the moment when the last partition becomes ready to the end of the receive: for partitions
+//! that become ready one by one, for partitions that become ready together, and for an ordinary message that is sent at
+//! that moment.
 //!
-//! A thread of rank 0 marks the partitions one after the other, in a random order, and sleeps before each. Meanwhile
-//! the main thread waits for the end of the round. Both ranks run on one machine, so their times are from the same
-//! clock and can be subtracted. `../peers/peer.c` has the same loop over MPI. Change both together.
+//! A thread of rank 0 marks the partitions: one after the other in a random order with a sleep before each, or all
+//! together after one sleep of the same total length. Meanwhile the main thread waits for the end of the round. Both
+//! ranks run on one machine, so their times are from the same clock and can be subtracted. `../peers/peer.c` has the
+//! same loop over MPI. Change both together.
 
 use std::error::Error;
 use std::process::{ExitCode, Stdio};

@@ -137,7 +137,7 @@ impl RankArray {
         mem::size_of::<Lead>() + self.ranks * mem::size_of::<RankHead>()
     }
 
-    /// Returns the chain of a source in a context that has been used.
+    /// Returns the chain of a source in a context that has a lead.
     #[inline(always)]
     fn chain<Q: Query>(&mut self, context: u32, source: u32) -> &mut Chain {
         let lead = self.leads.iter_mut().find(|lead| lead.context == context);

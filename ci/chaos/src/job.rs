@@ -91,7 +91,7 @@ const MARK: &str = "SAMITE_CHAOS_MARK";
 const TICK: Duration = Duration::from_millis(5);
 /// Longest time between two faults in microseconds.
 const PAUSE_US: u64 = 60_000;
-/// The number of kills in a job that restarts killed ranks, divided by the number of ranks.
+/// The largest number of kills in a job that restarts killed ranks, divided by the number of ranks.
 const KILLS_EACH: u32 = 2;
 /// Longest time in which faults are injected into one job.
 const HARM_MAX: Duration = Duration::from_secs(8);
@@ -204,7 +204,7 @@ impl Job {
         Ok(self.outcome)
     }
 
-    /// Injects a fault into one rank, or into several at once.
+    /// Injects a fault into one rank, or into several at the same time.
     fn harm(&mut self) {
         let Some(victim) = self.any_living() else { return };
         match self.rng.below(10) {

@@ -1,7 +1,7 @@
-//! Runs jobs of real processes with mixed traffic and injects faults: kills ranks with SIGKILL, one or several at once,
-//! from their first instruction on, or stops and continues them. The survivors check each received byte, finish every
-//! operation, report the right failures, and leave nothing behind. About one job in three restarts the killed ranks and
-//! checks that no message of an earlier incarnation reaches a later one.
+//! Runs jobs of real processes with mixed traffic and injects faults: kills ranks with SIGKILL, one or several at the
+//! same time, from their first instruction on, or stops and continues them. The survivors check each received byte,
+//! finish every operation, report the right failures, and leave nothing behind. About one job in three restarts the
+//! killed ranks and checks that no message of an earlier incarnation reaches a later one.
 //!
 //! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and
 //! exchange messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).

@@ -295,7 +295,7 @@ pub(crate) fn watch() {
 
 /// The number of lanes of each rank that is not simulated.
 const LANES: usize = 2;
-/// The bytes of a long message, which no port sends at once.
+/// The length of a long message in bytes. No port sends such a message in one packet.
 const LONG: usize = 600_000;
 /// The length of a long message in simulations, whose packets are smaller.
 const LONG_SIMULATED: usize = 30_000;

@@ -144,8 +144,8 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
     bytes
 }
 
-/// Returns a flag that the sender awaits no answer, in the low 8 bits, and a signature in the 48 bits above, which follow
-/// from the sender's name for the message. In most cases both are 0.
+/// Returns a flag that the sender awaits no answer, in the low 8 bits, and a signature in the 48 bits above, which
+/// follow from the sender's name for the message. In most cases both are 0.
 fn typed(send: u64) -> u64 {
     match send % 8 {
         0..=3 => 0,

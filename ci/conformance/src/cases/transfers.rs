@@ -145,7 +145,7 @@ pub(crate) const RECVS: &[RecvBy] = &[
 type Length = fn(&Job) -> usize;
 
 /// The lengths of messages that the cases use, with their names. A message of the length `packets` needs several
-/// packets on some ports, and one packet on others. No port sends a message of the length `long` at once.
+/// packets on some ports, and one packet on others. No port sends a message of the length `long` in one packet.
 pub(crate) const SIZES: &[(&str, Length)] =
     &[("empty", |_| 0), ("short", |_| 33), ("packets", |_| 9_000), ("long", |job| job.long)];
 
