@@ -5,11 +5,11 @@ use std::sync::Arc;
 use samite_fabric::Memory;
 use samite_fabric::layout::Signature;
 
-use crate::signature::{signature_at_run_time, signature_of};
+use crate::signature::signature_of;
 use crate::{Element, Error, Status};
 
-/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, a part of such a buffer
-/// in a layout ([`OwnedView`](crate::OwnedView)), or [`AnyBuffer`].
+/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, or a part of such a buffer
+/// in a layout ([`OwnedView`](crate::OwnedView)).
 ///
 /// The elements of an `Arc` are not copied. So one slice can be sent to several ranks at the same time, and the program
 /// can read it while they are sent.
@@ -48,25 +48,10 @@ pub trait Buffer: Held {}
 /// ```
 pub trait BufferMut: Buffer {}
 
-/// A buffer whose type is known only at run time. With it, requests whose buffers have different types can be in one
-/// set: [`Request::into_any`](crate::Request::into_any).
-#[derive(Debug)]
-pub struct AnyBuffer(Memory);
-
-impl AnyBuffer {
-    /// Returns the buffer with its type.
-    ///
-    /// # Errors
-    /// Returns the buffer unchanged if it has another type. A buffer that was made from a `Box<[T]>` can be returned as
-    /// a `Vec<T>` too, and the reverse.
-    pub fn downcast<B: Buffer>(self) -> Result<B, Self> {
-        B::of_memory(self.0).map_err(Self)
-    }
-}
-
 /// The implementation of a buffer, hidden from other crates.
-pub trait Held: Sized + Send + 'static {
-    /// Returns the size of one element in bytes. Returns `None` if the type does not tell it, as for [`AnyBuffer`].
+pub trait Held: Sized + Send + Sync + 'static {
+    /// Returns the size of one element in bytes. Returns `None` if the type does not tell it, as for
+    /// [`OwnedView`](crate::OwnedView).
     fn element_bytes() -> Option<usize>;
     fn into_memory(self) -> Memory;
     /// Makes the buffer from memory. Returns the memory unchanged if it was made from another type, or if its bytes are
@@ -132,25 +117,8 @@ impl<T: Element> Held for Arc<[T]> {
     }
 }
 
-impl Held for AnyBuffer {
-    #[inline(always)]
-    fn element_bytes() -> Option<usize> {
-        None
-    }
-    fn into_memory(self) -> Memory {
-        self.0
-    }
-    fn of_memory(memory: Memory) -> Result<Self, Memory> {
-        Ok(Self(memory))
-    }
-    fn signature(memory: &Memory) -> Signature {
-        signature_at_run_time(memory)
-    }
-}
-
 impl<T: Element> Buffer for Vec<T> {}
 impl<T: Element> Buffer for Box<[T]> {}
 impl<T: Element> Buffer for Arc<[T]> {}
-impl Buffer for AnyBuffer {}
 impl<T: Element> BufferMut for Vec<T> {}
 impl<T: Element> BufferMut for Box<[T]> {}

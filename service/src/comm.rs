@@ -36,6 +36,7 @@ use crate::element::Element;
 use crate::error::{Error, Public, Status};
 use crate::future::{ClaimFuture, ProbeFuture};
 use crate::group::Group;
+use crate::owned::Owned;
 use crate::request::{Done, Exchange, ExchangeFailed, Failed, Request, RequestSet, whole};
 use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
@@ -641,7 +642,7 @@ impl Comm {
     /// Returns an empty set of requests, whose results can be taken in the order in which they end. The time-out of
     /// this handle does not apply to the set: each request has the time-out of the handle that started it.
     #[must_use]
-    pub fn request_set<B: Buffer>(&self) -> RequestSet<B> {
+    pub fn request_set<B: Owned>(&self) -> RequestSet<B> {
         RequestSet::new(self.clone())
     }
 

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use samite_p2p::{Engine, Pattern};
 
-use crate::buffer::Buffer;
 use crate::comm::outside_handler;
 use crate::error::Public;
+use crate::owned::Owned;
 use crate::request::{Done, Failed, Request};
 use crate::runtime::{Entry, Sought, contain};
 use crate::{Comm, Error, Message, Status};
@@ -51,19 +51,22 @@ use crate::{Comm, Error, Message, Status};
 /// ```
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
-pub struct RequestFuture<B: Buffer> {
+pub struct RequestFuture<B: Owned> {
     request: Request<B>,
     entry: Entry,
 }
 
-impl<B: Buffer> RequestFuture<B> {
+impl<B: Owned> RequestFuture<B> {
     /// Cancels the request, as [`Request::cancel`]; the future returns the result.
     pub fn cancel(&self) {
         self.request.cancel();
     }
 }
 
-impl<B: Buffer> IntoFuture for Request<B> {
+/// A poll moves the future's fields, and nothing refers to them.
+impl<B: Owned> Unpin for RequestFuture<B> {}
+
+impl<B: Owned> IntoFuture for Request<B> {
     type Output = Result<Done<B>, Failed<B>>;
     type IntoFuture = RequestFuture<B>;
 
@@ -72,7 +75,7 @@ impl<B: Buffer> IntoFuture for Request<B> {
     }
 }
 
-impl<B: Buffer> Future for RequestFuture<B> {
+impl<B: Owned> Future for RequestFuture<B> {
     type Output = Result<Done<B>, Failed<B>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -80,7 +83,7 @@ impl<B: Buffer> Future for RequestFuture<B> {
     }
 }
 
-impl<B: Buffer> RequestFuture<B> {
+impl<B: Owned> RequestFuture<B> {
     #[inline(always)]
     pub(crate) fn poll_as(&mut self, call: &'static str, waker: &Waker) -> Poll<Result<Done<B>, Failed<B>>> {
         self.request.poll(Some(call), &mut self.entry, waker)
@@ -96,9 +99,9 @@ impl<B: Buffer> RequestFuture<B> {
 }
 
 /// A future that polls itself when it is woken, and the function to call with its result.
-struct Callback<B: Buffer, F>(Mutex<Option<(RequestFuture<B>, F)>>);
+struct Callback<B: Owned, F>(Mutex<Option<(RequestFuture<B>, F)>>);
 
-impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback<B, F> {
+impl<B: Owned, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Callback<B, F> {
     /// Polls the future. Returns the call of the function if the future has ended.
     fn turn(self: Arc<Self>) -> Option<Call> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +170,7 @@ impl Drop for Rest {
     }
 }
 
-impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Wake for Callback<B, F> {
+impl<B: Owned, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Wake for Callback<B, F> {
     fn wake(self: Arc<Self>) {
         if let Some(call) = self.turn() {
             in_turn(Box::new(|| outside_handler(call)));
@@ -175,7 +178,7 @@ impl<B: Buffer, F: FnOnce(Result<Done<B>, Failed<B>>) + Send + 'static> Wake for
     }
 }
 
-impl<B: Buffer> Drop for RequestFuture<B> {
+impl<B: Owned> Drop for RequestFuture<B> {
     fn drop(&mut self) {
         self.request.end_task(&mut self.entry);
     }

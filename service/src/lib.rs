@@ -36,7 +36,7 @@
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
-//! | several operations at a time | [`Request`], [`RequestSet`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
+//! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
@@ -92,6 +92,7 @@ mod local;
 mod members;
 #[cfg(metered)]
 mod metered;
+mod owned;
 mod partitioned;
 mod patience;
 mod persistent;
@@ -112,7 +113,7 @@ mod value;
 mod watch;
 mod world;
 
-pub use buffer::{AnyBuffer, Buffer, BufferMut};
+pub use buffer::{Buffer, BufferMut};
 pub use cancel::CancelToken;
 pub use checked::{CheckedElement, CheckedVec};
 pub use comm::{
@@ -129,6 +130,7 @@ pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
 pub use layout::{Field, Layout, LayoutError, OwnedView, StorageOrder, View, ViewMut};
 pub use local::local;
+pub use owned::{AnyBuffer, Owned};
 pub use partitioned::{Part, PartitionedRecv, PartitionedSend};
 pub use persistent::{Persistent, PersistentRecv, PersistentSend, start_all};
 pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, RequestSet};

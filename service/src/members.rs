@@ -64,6 +64,11 @@ impl<U, E> Members<U, E> {
         self.under_way(self.cursor).map(|operation| (self.cursor, operation))
     }
 
+    /// Returns an operation.
+    pub(crate) fn get(&self, key: usize) -> Option<&Member<U, E>> {
+        self.all.get(key)
+    }
+
     /// Returns an operation under way.
     pub(crate) fn under_way(&self, key: usize) -> Option<&U> {
         match self.all.get(key) {

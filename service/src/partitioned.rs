@@ -11,8 +11,9 @@ use samite_fabric::mem::{Partitioned, PartitionsMut};
 use samite_p2p::{Engine, PartitionedId, RequestId, Time, WorldRank};
 
 use crate::error::{Error, Public, Status};
-use crate::request::Failed;
-use crate::runtime::Runtime;
+use crate::owned::{Kept, Operation, returned};
+use crate::request::{Failed, Request};
+use crate::runtime::{Completion, Runtime};
 use crate::select::Rank;
 use crate::signature::signature_of;
 use crate::transport::Transport;
@@ -298,6 +299,54 @@ impl<T: Element> PartitionedSend<T> {
         Some(self.0.comm.handle_result("PartitionedSend::test", end))
     }
 
+    /// Returns a request for the round, which owns this send until the round ends and then returns it: see
+    /// [`PersistentSend::into_request`](crate::PersistentSend::into_request). The partitions can be marked by
+    /// [`Part`]s that were taken before, and by [`Request::operation`] and
+    /// [`RequestSet::operation`](crate::RequestSet::operation). After an error the pair has ended, and `start` of the
+    /// returned send fails.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{AnyBuffer, PartitionedSend, Rank};
+    ///
+    /// if comm.rank() == 0 {
+    ///     let mut set = comm.request_set::<AnyBuffer>();
+    ///     let mut send = comm.psend_init(vec![0u32; 40], 4, Rank(1), 7)?;
+    ///     for step in 0..3 {
+    ///         send.start()?;
+    ///         let parts: Vec<_> = send.parts()?.collect();
+    ///         let key = set.insert(send.into_request().into_any()).expect("a request of this world");
+    ///         set.insert(comm.irecv(vec![0u8], Rank(1), 8)?.into_any()).expect("a request of this world");
+    ///         for mut part in parts {
+    ///             part.fill(step);
+    ///             part.ready();
+    ///         }
+    ///         let mut back = None;
+    ///         while let Some((ended, end)) = set.wait_any() {
+    ///             let buffer = end?.buffer;
+    ///             if ended == key {
+    ///                 back = buffer.downcast::<PartitionedSend<u32>>().ok();
+    ///             }
+    ///         }
+    ///         send = back.expect("the round has ended");
+    ///     }
+    /// } else {
+    ///     let mut receive = comm.precv_init(vec![0u32; 40], 1, Rank(0), 7)?;
+    ///     for step in 0..3 {
+    ///         receive.start()?;
+    ///         receive.wait()?;
+    ///         assert_eq!(receive.buffer_mut()?, [step; 40]);
+    ///         comm.send(&[step as u8], Rank(0), 8)?;
+    ///     }
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn into_request(self) -> Request<Self> {
+        Request::of_round(self.0.comm.clone(), self.0.round, Kept::new(self))
+    }
+
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
     pub fn cancel(&self) {
         self.0.cancel();
@@ -414,6 +463,13 @@ impl<T: Element> PartitionedRecv<T> {
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         let end = self.0.test()?;
         Some(self.0.comm.handle_result("PartitionedRecv::test", end))
+    }
+
+    /// Returns a request for the round, which owns this receive until the round ends and then returns it: see
+    /// [`PartitionedSend::into_request`]. During the round the partitions can be tested and read by
+    /// [`Request::operation`] and [`RequestSet::operation`](crate::RequestSet::operation).
+    pub fn into_request(self) -> Request<Self> {
+        Request::of_round(self.0.comm.clone(), self.0.round, Kept::new(self))
     }
 
     /// Cancels the round, and with it the pair; [`wait`](Self::wait) returns the result.
@@ -548,19 +604,22 @@ impl<T: Element> Half<T> {
     }
 
     fn wait(&mut self) -> Result<Status, Error> {
-        let round = self.round.take().ok_or(Error::Inactive)?;
+        let round = self.round.ok_or(Error::Inactive)?;
         let end = self.comm.runtime.finish(round, &mut (), &self.comm.bounds);
-        self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result))
+        self.end_round(end)
+    }
+
+    /// Ends the round, whose request has ended with `completion`, and returns its result.
+    fn end_round(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+        self.round.take().ok_or(Error::Inactive)?;
+        self.comm.local(completion.map_or(Err(Error::NoSuchRequest), |end| end.result))
     }
 
     fn test(&mut self) -> Option<Result<Status, Error>> {
         let Some(round) = self.round else { return Some(Err(Error::Inactive)) };
         match self.comm.runtime.test(round, &mut (), &self.comm.bounds) {
             Ok(Poll::Pending) => None,
-            Ok(Poll::Ready(end)) => {
-                self.round = None;
-                Some(self.comm.local(end.map_or(Err(Error::NoSuchRequest), |end| end.result)))
-            }
+            Ok(Poll::Ready(end)) => Some(self.end_round(end)),
             // After this error the request cannot be tested again, so the round ends here, as in `wait`.
             Err(error) => {
                 self.round = None;
@@ -598,6 +657,21 @@ impl<T: Element> Half<T> {
         }
     }
 }
+
+impl<T: Element> Operation for PartitionedSend<T> {
+    fn end_round(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+        self.0.end_round(completion)
+    }
+}
+
+impl<T: Element> Operation for PartitionedRecv<T> {
+    fn end_round(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+        self.0.end_round(completion)
+    }
+}
+
+returned!(PartitionedSend<T: Element>);
+returned!(PartitionedRecv<T: Element>);
 
 impl<T: Element> Drop for Half<T> {
     fn drop(&mut self) {

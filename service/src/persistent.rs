@@ -7,7 +7,8 @@ use samite_p2p::{Pattern, RequestId, WorldRank};
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::Public;
-use crate::request::{Done, Failed, result_of};
+use crate::owned::{Kept, Operation, returned};
+use crate::request::{Done, Failed, Request, result_of};
 use crate::runtime::Completion;
 use crate::select::{Destination, Rank, Source, Tag};
 use crate::{Comm, Error, Status};
@@ -232,6 +233,40 @@ macro_rules! operation {
                 }
             }
 
+            /// Returns a request for the round, which owns this operation until the round ends and then returns it,
+            /// ready to be started again. Such requests can be in a [`RequestSet`](crate::RequestSet) beside other
+            /// requests (`MPI_Waitany` and its relatives; MPI 4.1, section 3.7.5), and can be awaited.
+            ///
+            /// If no round was started, the request ends at once with [`Error::Inactive`]. A dropped request drops the
+            /// operation.
+            ///
+            /// ```
+            /// # samite::local(2, |world| {
+            /// # let comm = world.comm();
+            /// let other = samite::Rank(1 - comm.rank().0);
+            /// let mut send = comm.send_init(vec![0u32; 4], other, 7)?;
+            /// let mut receive = comm.recv_init(vec![0u32; 4], other, 7)?;
+            /// let mut set = comm.request_set();
+            /// for round in 0..10 {
+            ///     send.buffer_mut()?.fill(round);
+            ///     samite::start_all(&mut [&mut receive, &mut send])?;
+            ///     set.insert(receive.into_request()).expect("a request of this world");
+            ///     send.wait()?;
+            ///     let (_key, end) = set.wait_any().expect("the round of the receive");
+            ///     receive = end?.buffer;
+            ///     assert_eq!(*receive.buffer()?, [round; 4]);
+            /// }
+            /// # Ok::<(), samite::Error>(())
+            /// # }).into_iter().for_each(Result::unwrap);
+            /// ```
+            pub fn into_request(self) -> Request<Self> {
+                let id = match self.round {
+                    Round::UnderWay(id) => Some(id),
+                    _ => None,
+                };
+                Request::of_round(self.comm.clone(), id, Kept::new(self))
+            }
+
             /// Returns true if a round was started whose result was not taken.
             #[must_use]
             pub fn is_active(&self) -> bool {
@@ -283,6 +318,17 @@ macro_rules! operation {
         }
 
         impl<B: $buffer> Persistent for $name<B> {}
+
+        impl<B: $buffer> Operation for $name<B> {
+            fn end_round(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+                match self.round {
+                    Round::UnderWay(_) => self.round.end(&self.comm, completion),
+                    _ => self.round.end_at_once(),
+                }
+            }
+        }
+
+        returned!($name<B: $buffer>);
 
         impl<B: $buffer> Drop for $name<B> {
             fn drop(&mut self) {

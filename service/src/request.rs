@@ -1,19 +1,21 @@
 //! Requests that own their buffers.
 
-use std::marker::PhantomData;
+use std::mem;
 use std::task::{Poll, Waker};
 
 use samite_fabric::layout::Room;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
-use crate::buffer::{AnyBuffer, Buffer};
+use crate::buffer::{Buffer, Held};
 use crate::comm::Derived;
+use crate::owned::{AnyBuffer, Owned};
 use crate::runtime::{Completion, Entry};
 use crate::{Comm, Error, Status};
 
-/// A send or receive under way that owns its buffer. A request that is forgotten leaks its buffer, and leaves no
-/// dangling reference. A request that is dropped is cancelled if possible.
+/// A send or receive under way that owns its buffer, or a round that owns its persistent or partitioned operation. A
+/// request that is forgotten leaks its buffer, and leaves no dangling reference. A request that is dropped is cancelled
+/// if possible.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -25,13 +27,18 @@ use crate::{Comm, Error, Status};
 /// # Ok::<(), samite::Error>(())
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
+///
+/// A round of a persistent or partitioned operation becomes a request by
+/// [`into_request`](crate::PersistentSend::into_request). Its result returns the operation in place of a buffer, after
+/// an error too, and the operation can be started again. Requests for rounds can be in a [`RequestSet`], can be awaited,
+/// and can have a callback, as other requests.
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
-pub struct Request<B: Buffer> {
+pub struct Request<B: Owned> {
     comm: Comm,
-    /// `None` once its result was returned.
+    /// `None` once its result was returned, and for a round that ended when it was started.
     id: Option<RequestId>,
-    buffer: PhantomData<fn() -> B>,
+    kept: B::Kept,
 }
 
 /// Checks that a message is made of whole elements of this size.
@@ -47,7 +54,7 @@ pub(crate) fn whole(status: Status, element: usize) -> Result<Status, Error> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done<B> {
     /// The buffer. After a receive, the message is at its beginning. A buffer that the receive has made, as in
-    /// [`Comm::recv_vec`], has the length of the message.
+    /// [`Comm::recv_vec`], has the length of the message. After a round, the operation.
     pub buffer: B,
     /// The message.
     pub status: Status,
@@ -61,11 +68,12 @@ pub struct Failed<B> {
     #[source]
     pub error: Error,
     /// The buffer; `None` if a peer or a port may still access it. Such a buffer is freed when no access is possible
-    /// any more. Also `None` for a [`CheckedVec`](crate::CheckedVec) that received an invalid value.
+    /// any more. Also `None` for a [`CheckedVec`](crate::CheckedVec) that received an invalid value. After a round, the
+    /// operation, which may have lost its buffer for the same reasons.
     pub buffer: Option<B>,
 }
 
-impl<B: Buffer> Failed<B> {
+impl<B: Held> Failed<B> {
     pub(crate) fn new(error: Error, memory: Option<Memory>) -> Self {
         Self { error, buffer: memory.and_then(|memory| B::of_memory(memory).ok()) }
     }
@@ -85,11 +93,18 @@ impl<B> From<Failed<B>> for Error {
 
 impl<B: Buffer> Request<B> {
     pub(crate) fn new(comm: Comm, id: RequestId) -> Self {
-        Self { comm, id: Some(id), buffer: PhantomData }
+        Self { comm, id: Some(id), kept: () }
+    }
+}
+
+impl<B: Owned> Request<B> {
+    /// Returns the request for a round of an operation. `id` is `None` if the round has ended or was not started.
+    pub(crate) fn of_round(comm: Comm, id: Option<RequestId>, kept: B::Kept) -> Self {
+        Self { comm, id, kept }
     }
 
-    /// Forgets the type of the buffer, so that requests of different types can be in one
-    /// [`RequestSet`]. [`AnyBuffer::downcast`] returns the buffer with its type.
+    /// Forgets the type of the buffer or operation, so that requests of different types can be in one
+    /// [`RequestSet`]. [`AnyBuffer::downcast`] returns the buffer or operation with its type.
     ///
     /// ```
     /// # samite::local(1, |world| {
@@ -109,7 +124,33 @@ impl<B: Buffer> Request<B> {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn into_any(mut self) -> Request<AnyBuffer> {
-        Request { comm: self.comm.clone(), id: self.id.take(), buffer: PhantomData }
+        Request { comm: self.comm.clone(), id: self.id.take(), kept: B::erase(mem::take(&mut self.kept)) }
+    }
+
+    /// Returns the operation of the round, to mark or test partitions during the round. Returns `None` if the request
+    /// owns no operation of type `O`, or if its result was returned.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// use samite::PartitionedRecv;
+    ///
+    /// let mut send = comm.psend_init(vec![5u8, 6], 2, comm.rank(), 7)?;
+    /// let mut receive = comm.precv_init(vec![0u8; 2], 2, comm.rank(), 7)?;
+    /// send.start()?;
+    /// receive.start()?;
+    /// let mut receives = receive.into_request();
+    /// send.ready(1..2)?;
+    /// let receive = receives.operation::<PartitionedRecv<u8>>().expect("it is under way");
+    /// while !receive.arrived(1..2)? {}
+    /// assert_eq!(receive.partition(1)?, Some(&[6][..]));
+    /// assert!(receives.test().is_none());
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[must_use]
+    pub fn operation<O: Owned>(&self) -> Option<&O> {
+        B::operation(&self.kept)?.downcast_ref()
     }
 
     /// Makes progress, and returns true if the request has ended, so that [`wait`](Self::wait) returns at once
@@ -174,8 +215,9 @@ impl<B: Buffer> Request<B> {
         completion: Option<Completion>,
     ) -> Result<Done<B>, Failed<B>> {
         self.id = None;
+        let kept = mem::take(&mut self.kept);
         let report = |error: &Error| call.into_iter().for_each(|call| self.comm.raise(call, error));
-        result_of(self.comm.derived.as_deref(), completion, report)
+        B::end(kept, self.comm.derived.as_deref(), completion, report)
     }
 
     pub(crate) fn comm(&self) -> &Comm {
@@ -203,7 +245,8 @@ impl<B: Buffer> Request<B> {
     /// # Errors
     /// Returns the errors of the operation. A receive from any source returns [`Error::FailurePending`] once for each
     /// failure that it must report. After that error, and after an error of the runtime itself, the request is still
-    /// under way: test it again, or wait for it.
+    /// under way: test it again, or wait for it. The error does not return the operation of a round that is still under
+    /// way.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<Done<B>, Failed<B>>> {
         self.test_as("Request::test")
@@ -232,9 +275,12 @@ impl<B: Buffer> Request<B> {
     }
 }
 
-impl<B: Buffer> Drop for Request<B> {
+impl<B: Owned> Drop for Request<B> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        // An operation abandons its round when it is dropped.
+        if let Some(id) = self.id
+            && B::operation(&self.kept).is_none()
+        {
             self.comm.runtime.forget(id);
         }
     }
@@ -243,7 +289,7 @@ impl<B: Buffer> Drop for Request<B> {
 /// Returns the result of an owned request that has ended. The ranks in the result are those of the communicator. Calls
 /// `report` with an error before it returns the error, because a check of the result afterwards would take 3 % of the
 /// time of an await.
-pub(crate) fn result_of<B: Buffer>(
+pub(crate) fn result_of<B: Held>(
     derived: Option<&Derived>,
     completion: Option<Completion>,
     report: impl FnOnce(&Error),
@@ -280,7 +326,7 @@ pub(crate) fn result_of<B: Buffer>(
 }
 
 #[cold]
-fn failed<B: Buffer>(error: Error, memory: Option<Memory>, report: impl FnOnce(&Error)) -> Failed<B> {
+fn failed<B: Held>(error: Error, memory: Option<Memory>, report: impl FnOnce(&Error)) -> Failed<B> {
     report(&error);
     Failed::new(error, memory)
 }

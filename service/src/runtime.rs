@@ -85,7 +85,7 @@ pub(crate) struct Runtime<P> {
 
 /// The result of a request that has ended, and the buffer that it owned, unless a port may still access it.
 #[derive(Debug)]
-pub(crate) struct Completion {
+pub struct Completion {
     pub(crate) result: Result<Status, Error>,
     pub(crate) memory: Option<Memory>,
 }

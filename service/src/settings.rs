@@ -160,7 +160,7 @@ pub enum Check {
     ///
     /// Types are compared, not lengths: four `f64` may be received into ten. An array has the type of its elements, and
     /// numbers with the size of a pointer have the type of the numbers with this size. `u8` agrees with every type (as
-    /// `MPI_BYTE` and `MPI_PACKED`), and so do [`AnyBuffer`](crate::AnyBuffer) and a message without elements. A
+    /// `MPI_BYTE` and `MPI_PACKED`), and so does a message without elements. A
     /// [`Layout`](crate::Layout) has the types of the elements that it selects, in its order. A struct that is sent
     /// without a layout has a type of its own, known by its name: it agrees neither with the sequence of its fields nor
     /// with a struct of another name. All serialized values have one type. A rank that does not use a type itself may

@@ -345,7 +345,7 @@ fn sets_report_to_the_handler_of_each_request() {
         finished.test().unwrap().unwrap();
         let mut set = other.request_set();
         set.insert(finished).unwrap();
-        others.took("RequestSet::wait_any", set.wait_any().unwrap().1.unwrap_err());
+        log.took("RequestSet::wait_any", set.wait_any().unwrap().1.unwrap_err());
     });
 }
 

@@ -14,7 +14,7 @@ use crate::world::{CONTEXT, CONTROL};
 
 /// The members and contexts of a communicator. Its handles and their requests share this value; dropping the last
 /// handle or request closes the contexts.
-pub(crate) struct Derived {
+pub struct Derived {
     runtime: Arc<Runtime<Transport>>,
     /// The possible destinations, as ranks of the job: the members, or the remote group of an intercommunicator.
     pub(super) group: Group,

@@ -1,15 +1,15 @@
 //! Sets of requests, whose results are taken one by one.
 
-use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 
 use samite_fabric::Port;
 use samite_p2p::{Engine, Lent, Outcome, RequestId};
 
-use super::{Awaiting, Done, Failed, Request, result_of};
-use crate::buffer::Buffer;
+use super::{Awaiting, Done, Failed, Request};
 use crate::comm::{Derived, Extras};
 use crate::members::{Member, Members};
+use crate::owned::Owned;
 use crate::runtime::{Bounds, Completion};
 use crate::{CancelToken, Comm, Error};
 
@@ -36,29 +36,69 @@ use crate::{CancelToken, Comm, Error};
 /// # });
 /// ```
 ///
-/// Dropping a set cancels its requests, as dropping each of them alone does.
+/// Rounds of persistent and partitioned operations can be in a set too, beside other requests: see
+/// [`PersistentSend::into_request`](crate::PersistentSend::into_request). When a round ends, the set returns its
+/// operation, which can be started and inserted again. A round that fails or is cancelled returns its operation with the
+/// error.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::{AnyBuffer, PersistentRecv};
+///
+/// let other = samite::Rank(1 - comm.rank().0);
+/// let mut set = comm.request_set::<AnyBuffer>();
+/// let mut receive = comm.recv_init(vec![0u32; 1], other, 7)?;
+/// receive.start()?;
+/// let mut key = set.insert(receive.into_request().into_any()).expect("a request of this world");
+/// for round in 0..3 {
+///     set.insert(comm.isend(vec![round], other, 7)?.into_any()).expect("a request of this world");
+/// }
+/// let mut rounds = 0;
+/// while let Some((ended, end)) = set.wait_any() {
+///     let buffer = end?.buffer;
+///     if ended == key {
+///         let mut receive = buffer.downcast::<PersistentRecv<Vec<u32>>>().expect("the operation");
+///         assert_eq!(*receive.buffer()?, [rounds]);
+///         rounds += 1;
+///         if rounds < 3 {
+///             receive.start()?;
+///             key = set.insert(receive.into_request().into_any()).expect("a request of this world");
+///         }
+///     }
+/// }
+/// assert_eq!(rounds, 3);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// Ends are returned in the order in which they come, so no request of a set waits for another that ends again and
+/// again.
+///
+/// Dropping a set cancels its requests, as dropping each of them alone does: operations are dropped with their rounds,
+/// and a partitioned operation ends its pair.
 #[derive(Debug)]
-pub struct RequestSet<B: Buffer> {
+pub struct RequestSet<B: Owned> {
     comm: Comm,
     watcher: u32,
-    members: Members<UnderWay, ()>,
+    members: Members<UnderWay<B::Kept>, Parts<B::Kept>>,
     cancels: Cancels,
-    buffer: PhantomData<fn() -> B>,
 }
 
 /// The key of a request in a set, and its result.
 type End<B> = (usize, Result<Done<B>, Failed<B>>);
 
-impl<B: Buffer> RequestSet<B> {
+impl<B: Owned> RequestSet<B> {
     pub(crate) fn new(comm: Comm) -> Self {
         let watcher = comm.runtime.add_watcher();
-        Self { comm, watcher, members: Members::default(), cancels: Cancels::default(), buffer: PhantomData }
+        Self { comm, watcher, members: Members::default(), cancels: Cancels::default() }
     }
 
     /// Adds a request, and returns its key in the set. A key is reused once its request was taken out. The request
     /// keeps its own deadline and cancel token; a time-out of the set's communicator has no effect. If the cancel token
     /// of the set's communicator was cancelled, each call that waits or tests cancels one request of the set, so that a
-    /// wait ends. A request whose result [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`].
+    /// wait ends. A request whose result [`Request::test`] has returned ends in the set with [`Error::NoSuchRequest`],
+    /// and a request for a round that was not started with [`Error::Inactive`].
     ///
     /// # Errors
     /// Returns the request if it belongs to another [`World`](crate::World) or another [lane](Comm::lane).
@@ -66,15 +106,15 @@ impl<B: Buffer> RequestSet<B> {
         if !Arc::ptr_eq(&request.comm.runtime, &self.comm.runtime) {
             return Err(request);
         }
-        let Some(id) = request.id.take() else {
-            return Ok(self.members.insert(Member::Ended(())));
-        };
+        let id = request.id.take();
         let Comm { derived, bounds, extras, .. } = request.comm.clone();
-        if let Some(cancel) = &bounds.cancel {
+        let parts = Parts { derived, bounds, extras, kept: mem::take(&mut request.kept) };
+        let Some(id) = id else { return Ok(self.members.insert(Member::Ended(parts))) };
+        if let Some(cancel) = &parts.bounds.cancel {
             self.cancels.add(cancel);
             self.comm.runtime.heeds(cancel);
         }
-        let key = self.members.insert(Member::UnderWay(UnderWay { id, derived, bounds, extras }));
+        let key = self.members.insert(Member::UnderWay(UnderWay { id, parts }));
         self.comm.runtime.watch(id, self.watcher, key as u32);
         Ok(key)
     }
@@ -224,15 +264,18 @@ impl<B: Buffer> RequestSet<B> {
     }
 
     fn end(&mut self, call: &'static str, key: usize, completion: Option<Completion>) -> End<B> {
-        let Some(Member::UnderWay(UnderWay { derived, bounds, extras, .. })) = self.members.remove(key)
-        else {
-            return (key, result_of(None, completion, |error| self.comm.raise(call, error)));
+        let Parts { derived, bounds, extras, kept } = match self.members.remove(key) {
+            Some(Member::UnderWay(UnderWay { parts, .. })) => {
+                self.cancels.remove(parts.bounds.cancel.as_ref());
+                parts
+            }
+            Some(Member::Ended(parts)) => parts,
+            None => unreachable!("only a member of the set ends"),
         };
-        self.cancels.remove(bounds.cancel.as_ref());
         let report = |error: &Error| {
             self.comm_of(derived.clone(), bounds, extras).raise(call, error);
         };
-        (key, result_of(derived.as_deref(), completion, report))
+        (key, B::end(kept, derived.as_deref(), completion, report))
     }
 
     /// Returns the handle on which a request was started.
@@ -243,18 +286,28 @@ impl<B: Buffer> RequestSet<B> {
 
     /// Takes a request out before its end. The request continues.
     pub fn remove(&mut self, key: usize) -> Option<Request<B>> {
-        let (comm, id) = match self.members.remove(key)? {
-            Member::UnderWay(UnderWay { id, derived, bounds, extras }) => {
-                self.cancels.remove(bounds.cancel.as_ref());
+        let (id, parts) = match self.members.remove(key)? {
+            Member::UnderWay(UnderWay { id, parts }) => {
+                self.cancels.remove(parts.bounds.cancel.as_ref());
                 self.comm.runtime.unwatch(id);
-                (self.comm_of(derived, bounds, extras), Some(id))
+                (Some(id), parts)
             }
-            Member::Ended(()) => (Comm { bounds: Bounds::default(), ..self.comm.with_members(None) }, None),
+            Member::Ended(parts) => (None, parts),
         };
-        Some(Request { comm, id, buffer: PhantomData })
+        let Parts { derived, bounds, extras, kept } = parts;
+        Some(Request { comm: self.comm_of(derived, bounds, extras), id, kept })
     }
 
-    /// Cancels a request, as [`Request::cancel`].
+    /// Returns the operation of a round in the set: see [`Request::operation`].
+    #[must_use]
+    pub fn operation<O: Owned>(&self, key: usize) -> Option<&O> {
+        let kept = match self.members.get(key)? {
+            Member::UnderWay(UnderWay { parts, .. }) | Member::Ended(parts) => &parts.kept,
+        };
+        B::operation(kept)?.downcast_ref()
+    }
+
+    /// Cancels a request, as [`Request::cancel`]. It stays in the set until its end is taken.
     pub fn cancel(&mut self, key: usize) {
         if let Some(&UnderWay { id, .. }) = self.members.under_way(key)
             && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
@@ -264,20 +317,31 @@ impl<B: Buffer> RequestSet<B> {
     }
 }
 
-impl<B: Buffer> Drop for RequestSet<B> {
+impl<B: Owned> Drop for RequestSet<B> {
     fn drop(&mut self) {
-        self.members.all_under_way().for_each(|member| self.comm.runtime.forget(member.id));
+        // An operation abandons its round when it is dropped.
+        let buffers =
+            self.members.all_under_way().filter(|member| B::operation(&member.parts.kept).is_none());
+        buffers.for_each(|member| self.comm.runtime.forget(member.id));
         self.comm.runtime.remove_watcher(self.watcher);
     }
 }
 
-/// A request of the set. It keeps its own communicator, which may differ from the set's.
+/// A request of the set that had not ended when it was added.
 #[derive(Debug)]
-struct UnderWay {
+struct UnderWay<K> {
     id: RequestId,
+    parts: Parts<K>,
+}
+
+/// The parts of a request, apart from its name in the engine. The request keeps its own communicator, which may differ
+/// from the set's.
+#[derive(Debug)]
+struct Parts<K> {
     derived: Option<Arc<Derived>>,
     bounds: Bounds,
     extras: Option<Arc<Extras>>,
+    kept: K,
 }
 
 /// The different cancel tokens of a set's requests. Each is kept with the number of its requests, and with a flag that
@@ -313,23 +377,23 @@ impl Cancels {
 }
 
 /// Returns the requests that were started with a cancel token.
-fn used_by(members: &Members<UnderWay, ()>, cancel: &CancelToken) -> Vec<RequestId> {
+fn used_by<K>(members: &Members<UnderWay<K>, Parts<K>>, cancel: &CancelToken) -> Vec<RequestId> {
     let used = members
         .all_under_way()
-        .filter(|member| member.bounds.cancel.as_ref().is_some_and(|own| own.is_same(cancel)));
+        .filter(|member| member.parts.bounds.cancel.as_ref().is_some_and(|own| own.is_same(cancel)));
     used.map(|member| member.id).collect()
 }
 
 /// A wait that ends with the first request of a watcher that ends.
-struct Watched<'a> {
+struct Watched<'a, K> {
     watcher: u32,
     /// The key of the awaited request.
     key: usize,
-    members: &'a Members<UnderWay, ()>,
+    members: &'a Members<UnderWay<K>, Parts<K>>,
     cancels: &'a mut Cancels,
 }
 
-impl Awaiting for Watched<'_> {
+impl<K> Awaiting for Watched<'_, K> {
     #[inline]
     fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
         let (id, key) = engine.take_end(self.watcher)?;
@@ -345,6 +409,6 @@ impl Awaiting for Watched<'_> {
     }
 }
 
-impl Lent for Watched<'_> {
+impl<K> Lent for Watched<'_, K> {
     fn received(&mut self, _: RequestId, _: u32, _: samite_p2p::Status) {}
 }

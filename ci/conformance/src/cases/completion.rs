@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use samite::{AnyBuffer, Done, Error, Failed, PendingSet, Rank, RequestSet, Scope, Source, Status};
+use samite::{
+    AnyBuffer, Done, Error, Failed, Owned, PartitionedRecv, PartitionedSend, PendingSet, PersistentRecv,
+    Rank, RequestSet, Scope, Source, Status, start_all,
+};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect, until};
 
@@ -51,7 +54,9 @@ pub(crate) fn add(cases: &mut Cases) {
     single(cases);
     for &(name, complete) in MIXED {
         mixed(cases, name, complete);
+        rounds(cases, name, complete);
     }
+    members_with_rounds(cases);
 }
 
 /// The calls that complete requests of different types.
@@ -110,6 +115,204 @@ fn mixed(cases: &mut Cases, name: &'static str, complete: CompleteAny) {
         }
         Ok(())
     });
+}
+
+const ROUNDS: u64 = 3;
+
+/// Completes the requests of a set, and returns their buffers and operations in the order of the keys.
+fn back<const N: usize>(
+    job: &Job,
+    set: &mut RequestSet<AnyBuffer>,
+    complete: CompleteAny,
+    keys: [usize; N],
+) -> Result<[Done<AnyBuffer>; N], Error> {
+    let mut ended = BTreeMap::new();
+    while !set.is_empty() {
+        for (key, end) in until(job, || Ok(Some(complete(set)).filter(|ends| !ends.is_empty())))? {
+            assert!(ended.insert(key, end?).is_none(), "a key ends once");
+        }
+    }
+    Ok(keys.map(|key| ended.remove(&key).expect("each ends")))
+}
+
+/// Returns an operation with its type.
+fn typed<O: Owned>(done: Done<AnyBuffer>) -> O {
+    done.buffer.downcast().expect("the operation that was inserted")
+}
+
+fn rounds(cases: &mut Cases, name: &'static str, complete: CompleteAny) {
+    let rule = "rounds of persistent operations complete in a set beside other requests, and start again";
+    cases.add(format!("{name}.persistent"), 2, rule, move |job| {
+        let (other, len) = (job.other(), job.long / 3);
+        let mut set = job.comm.request_set();
+        let mut send = job.comm.send_init(vec![0; len], other, 1)?;
+        let mut receive = job.comm.recv_init(vec![0; len], Source::ANY, 1)?;
+        for round in 0..ROUNDS {
+            *send.buffer_mut()? = bytes(round, len);
+            start_all(&mut [&mut receive, &mut send])?;
+            let keys = [
+                receive.into_request().into_any(),
+                job.comm.irecv(vec![0u64], other, 2)?.into_any(),
+                send.into_request().into_any(),
+                job.comm.isend(vec![round], other, 2)?.into_any(),
+            ];
+            let keys = keys.map(|request| set.insert(request).expect("of this world"));
+            let [received, number, sent, _] = back(job, &mut set, complete, keys)?;
+            expect(received.status, other.0, 1, len);
+            expect(sent.status, other.0, 1, len);
+            (send, receive) = (typed(sent), typed(received));
+            assert_eq!(*receive.buffer()?, bytes(round, len));
+            assert_eq!(typed::<Vec<u64>>(number), [round]);
+        }
+        Ok(())
+    });
+    let rule = "rounds of partitioned operations complete in a set beside other requests, and start again";
+    cases.add(format!("{name}.partitioned"), 2, rule, move |job| {
+        let (other, len) = (job.other(), job.long / 12 * 12);
+        let mut set = job.comm.request_set();
+        let mut send = job.comm.psend_init(vec![0; len], 6, other, 1)?;
+        let mut receive = job.comm.precv_init(vec![0; len], 4, other, 1)?;
+        for round in 0..ROUNDS {
+            send.start()?;
+            receive.start()?;
+            let parts: Vec<_> = send.parts()?.collect();
+            let keys = [
+                receive.into_request().into_any(),
+                send.into_request().into_any(),
+                job.comm.irecv(vec![0u64], other, 1)?.into_any(),
+                job.comm.isend(vec![round], other, 1)?.into_any(),
+            ];
+            let keys = keys.map(|request| set.insert(request).expect("of this world"));
+            let message = bytes(round + u64::from(job.rank()), len);
+            for mut part in parts.into_iter().rev() {
+                let start = part.index() * (len / 6);
+                part.copy_from_slice(&message[start..start + len / 6]);
+                part.ready();
+            }
+            let [received, sent, number, _] = back(job, &mut set, complete, keys)?;
+            expect(received.status, other.0, 1, len);
+            (send, receive) = (typed(sent), typed(received));
+            assert_eq!(receive.buffer_mut()?, bytes(round + u64::from(other.0), len));
+            assert_eq!(typed::<Vec<u64>>(number), [round]);
+        }
+        Ok(())
+    });
+    let rule = "a failed round of a set fails alone, and its operation starts again";
+    cases.add(format!("{name}.round-error"), 2, rule, move |job| {
+        if job.rank() == 1 {
+            return [(1, 60), (0, 50), (1, 50)]
+                .into_iter()
+                .try_for_each(|(tag, len)| job.comm.send(&bytes(tag, len), Rank(0), tag));
+        }
+        let mut set = job.comm.request_set();
+        let mut keys = BTreeMap::new();
+        for tag in 0..2 {
+            let mut receive = job.comm.recv_init(vec![0u8; 50], Rank(1), tag)?;
+            receive.start()?;
+            keys.insert(set.insert(receive.into_request().into_any()).expect("of this world"), tag);
+        }
+        while !set.is_empty() {
+            for (key, end) in until(job, || Ok(Some(complete(&mut set)).filter(|ends| !ends.is_empty())))? {
+                let (tag, buffer) = match (keys[&key], end) {
+                    (1, Err(Failed { error: Error::Truncated { room: 50, .. }, buffer })) => (1, buffer),
+                    (1, end) => panic!("expected Truncated, got {end:?}"),
+                    (tag, end) => (tag, Some(end?.buffer)),
+                };
+                let operation = buffer.expect("it comes back").downcast::<PersistentRecv<Vec<u8>>>();
+                let mut receive = operation.expect("it is this operation");
+                if tag == 1 {
+                    receive.start()?;
+                    receive.wait()?;
+                }
+                assert_eq!(*receive.buffer()?, bytes(tag, 50));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Adds the cases in which rounds are cancelled in a set, or dropped with it, or were not started.
+fn members_with_rounds(cases: &mut Cases) {
+    cases.section("3.8.4");
+    let rule = "a round that is cancelled in a set comes back, and starts again";
+    cases.add("set.round-cancelled", 2, rule, |job| {
+        if job.rank() == 1 {
+            job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
+            return job.comm.send(&[5u8], Rank(0), 7);
+        }
+        let mut set = job.comm.request_set();
+        let mut receive = job.comm.recv_init(vec![0u8], Rank(1), 7)?;
+        receive.start()?;
+        let key = set.insert(receive.into_request()).expect("of this world");
+        set.cancel(key);
+        let (_, end) = set.wait_any().expect("it has a member");
+        let Failed { error, buffer } = end.expect_err("it was cancelled");
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        job.comm.send(&[0u8; 0], Rank(1), 1)?;
+        let mut receive = buffer.expect("it comes back");
+        receive.start()?;
+        receive.wait()?;
+        assert_eq!(*receive.buffer()?, [5]);
+        Ok(())
+    });
+    cases.section("3.9");
+    cases.add("set.rounds-dropped", 2, "the rounds of a dropped set take no messages", |job| {
+        if job.rank() == 1 {
+            job.comm.recv(&mut [0u8; 0], Rank(0), 1)?;
+            return job.comm.send(&[6u8], Rank(0), 7);
+        }
+        let mut set = job.comm.request_set();
+        for _ in 0..3 {
+            let mut receive = job.comm.recv_init(vec![0u8], Rank(1), 7)?;
+            receive.start()?;
+            set.insert(receive.into_request()).expect("of this world");
+        }
+        drop(set);
+        job.comm.send(&[0u8; 0], Rank(1), 1)?;
+        let mut byte = [0u8];
+        job.comm.recv(&mut byte, Rank(1), 7)?;
+        assert_eq!(byte, [6]);
+        Ok(())
+    });
+    cases.add("set.round-inactive", 1, "an operation that was not started completes at once", |job| {
+        let mut set = job.comm.request_set();
+        let receive = job.comm.recv_init(vec![0u8], Rank(0), 7)?;
+        set.insert(receive.into_request()).expect("of this world");
+        let (_, end) = set.wait_any().expect("it has a member");
+        let Failed { error, buffer } = end.expect_err("it was not started");
+        assert_eq!(error, Error::Inactive);
+        assert!(buffer.is_some_and(|receive| !receive.is_active()));
+        Ok(())
+    });
+    cases.section("4.2");
+    let rule = "partitions are marked and tested while their rounds are in a set";
+    cases.add("set.partitions", 2, rule, |job| {
+        let mut set = job.comm.request_set::<AnyBuffer>();
+        if job.rank() == 0 {
+            let mut send = job.comm.psend_init(bytes(1, 60), 6, Rank(1), 7)?;
+            send.start()?;
+            let key = set.insert(send.into_request().into_any()).expect("of this world");
+            let send = set.operation::<PartitionedSend<u8>>(key).expect("it is in the set");
+            send.ready(3..6)?;
+            job.comm.recv(&mut [0u8; 0], Rank(1), 1)?;
+            send.ready(0..3)?;
+        } else {
+            let mut receive = job.comm.precv_init(vec![0u8; 60], 2, Rank(0), 7)?;
+            receive.start()?;
+            let key = set.insert(receive.into_request().into_any()).expect("of this world");
+            let receive = set.operation::<PartitionedRecv<u8>>(key).expect("it is in the set");
+            until(job, || Ok(receive.arrived(1..2)?.then_some(())))?;
+            assert_eq!(receive.partition(1)?.expect("it has arrived"), &bytes(1, 60)[30..]);
+            assert!(!receive.arrived(0..1)?);
+            job.comm.send(&[0u8; 0], Rank(0), 1)?;
+        }
+        let (_, end) = set.wait_any().expect("it has a member");
+        if job.rank() == 1 {
+            assert_eq!(typed::<PartitionedRecv<u8>>(end?).buffer_mut()?, bytes(1, 60));
+        }
+        Ok(())
+    });
+    cases.section("3.7.5");
 }
 
 fn owned(cases: &mut Cases, name: &'static str, complete: Complete) {

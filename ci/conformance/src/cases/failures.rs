@@ -1,6 +1,6 @@
 //! Ranks that end: every operation that another rank has with them ends too.
 
-use samite::{Error, Rank, Source, Tag};
+use samite::{Error, Failed, Rank, Source, Tag};
 
 use crate::case::{Cases, bytes, expect, expect_error};
 
@@ -136,6 +136,32 @@ pub(crate) fn add(cases: &mut Cases) {
             Ok(())
         },
     );
+    let rule = "in a set the rounds with a failed rank fail, and their operations come back";
+    cases.failure("failure.set-rounds", 3, rule, |job| {
+        match job.rank() {
+            1 => job.die(),
+            2 => return job.comm.send(&[5u8], Rank(0), 7),
+            _ => {}
+        }
+        let mut set = job.comm.request_set();
+        let mut alive = job.comm.recv_init(vec![0u8], Rank(2), 7)?;
+        alive.start()?;
+        let alive = set.insert(alive.into_request()).expect("of this world");
+        let mut dead = job.comm.recv_init(vec![0u8], Rank(1), 7)?;
+        // If the failure is known already, no round can be started.
+        let started = dead.start();
+        let dead = set.insert(dead.into_request()).expect("of this world");
+        let mut ends = set.wait_all();
+        ends.sort_by_key(|(key, _)| *key == dead);
+        let [(first, received), (_, failed)] = ends.try_into().expect("both have ended");
+        assert_eq!(first, alive);
+        assert_eq!(*received?.buffer.buffer()?, [5]);
+        let Failed { error, buffer } = failed.expect_err("rank 1 has ended");
+        let error = started.err().unwrap_or(error);
+        assert!(matches!(error, Error::PeerFailed { rank: Rank(1), .. }), "{error}");
+        expect_error!(buffer.expect("it comes back").start(), Error::PeerFailed { .. });
+        Ok(())
+    });
     cases.failure("failure.probe", 2, "probe and claim of a rank that fails end with that failure", |job| {
         if job.rank() == 1 {
             job.die();

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use samite::{
-    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, Layout, Locality, Mode, PartitionedRecv,
-    PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, RequestSet, Scope, Source,
-    Status, ValueRequest, start_all,
+    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, Layout, Locality, Mode, Owned,
+    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, Request,
+    RequestSet, Scope, Source, Status, ValueRequest, start_all,
 };
 
 /// The rank that all calls address.
@@ -312,14 +312,19 @@ fn started<O: Persistent>(made: Result<O, Error>) -> Result<O, Error> {
 
 /// Returns a set with one receive.
 fn set(comm: &Comm, from: impl Into<Source>, tag: u64) -> Result<RequestSet<Vec<u8>>, Error> {
+    Ok(set_of(comm, comm.irecv(long(), from, tag)?))
+}
+
+/// Returns a set with this request.
+fn set_of<B: Owned>(comm: &Comm, request: Request<B>) -> RequestSet<B> {
     let mut set = comm.request_set();
-    assert_eq!(set.insert(comm.irecv(long(), from, tag)?).expect("it is of this world"), 0);
-    Ok(set)
+    let Ok(0) = set.insert(request) else { panic!("it is of this world, and the first") };
+    set
 }
 
 /// Returns the first result in a set.
-fn first(
-    ends: impl IntoIterator<Item = (usize, Result<samite::Done<Vec<u8>>, samite::Failed<Vec<u8>>>)>,
+fn first<B>(
+    ends: impl IntoIterator<Item = (usize, Result<samite::Done<B>, samite::Failed<B>>)>,
 ) -> Result<(), Error> {
     let (key, result) = ends.into_iter().next().expect("one has ended");
     assert_eq!(key, 0);
@@ -486,6 +491,10 @@ calls! {
     "Request::into_any", Waits, gives, |c| {
         held(c.irecv(long(), PEER, TAG).map(samite::Request::into_any), |r| Ok(r.wait().map(drop)?))
     };
+    "Request::operation", Local, nothing, |c| local(c, |c| {
+        let request = c.recv_init(long(), PEER, TAG).unwrap().into_request();
+        assert!(request.operation::<PersistentRecv<Vec<u8>>>().is_some());
+    });
     "Request::is_finished", Waits, gives, |c| held(c.irecv(long(), PEER, TAG), |r| {
         while !r.is_finished() {}
         Ok(r.wait().map(drop)?)
@@ -586,6 +595,12 @@ calls! {
     "PersistentRecv::is_active", Local, nothing, |c| local(c, |c| {
         assert!(!c.recv_init(long(), PEER, TAG).unwrap().is_active());
     });
+    "PersistentSend::into_request", Waits, takes, |c| held(started(c.send_init(long(), PEER, TAG)), |send| {
+        Ok(send.into_request().wait().map(drop)?)
+    });
+    "PersistentRecv::into_request", Waits, gives, |c| held(started(c.recv_init(long(), PEER, TAG)), |recv| {
+        Ok(recv.into_request().wait().map(drop)?)
+    });
     "Comm::psend_init", Waits, takes_parts, |c| whole(c, |c| {
         let mut send = c.psend_init(long(), 4, PEER, TAG)?;
         send.start()?;
@@ -645,6 +660,10 @@ calls! {
         send.cancel();
         send.wait().map(drop)
     });
+    "PartitionedSend::into_request", Waits, takes_parts, |c| {
+        let send = in_parts(c, TAG).and_then(|send| send.ready(0..4).map(|()| send));
+        held(send, |send| Ok(send.into_request().wait().map(drop)?))
+    };
     "PartitionedSend::partitions", Local, nothing, |c| {
         idle(c.psend_init(long(), 4, PEER, UNWANTED), |send| assert_eq!(send.partitions(), 4))
     };
@@ -678,6 +697,9 @@ calls! {
         recv.cancel();
         recv.wait().map(drop)
     });
+    "PartitionedRecv::into_request", Waits, gives_parts, |c| {
+        held(of_parts(c, TAG), |recv| Ok(recv.into_request().wait().map(drop)?))
+    };
     "PartitionedRecv::partitions", Local, nothing, |c| {
         idle(c.precv_init(long(), 2, PEER, UNWANTED), |recv| assert_eq!(recv.partitions(), 2))
     };
@@ -717,6 +739,29 @@ calls! {
     "RequestSet::cancel", Cancelled, nothing, |c| held(set(c, PEER, NEVER), |mut s| {
         s.cancel(0);
         first(s.wait_any())
+    });
+    "RequestSet::wait_any for a round", Waits, gives, |c| held(
+        started(c.recv_init(long(), PEER, TAG)).map(|recv| set_of(c, recv.into_request())),
+        |mut s| first(s.wait_any()),
+    );
+    "RequestSet::wait_any for a round from any", WaitsForAny, gives, |c| held(
+        started(c.recv_init(long(), Source::ANY, TAG)).map(|recv| set_of(c, recv.into_request())),
+        |mut s| first(s.wait_any()),
+    );
+    "RequestSet::wait_any for partitions", Waits, gives_parts, |c| held(
+        of_parts(c, TAG).map(|recv| set_of(c, recv.into_request())),
+        |mut s| first(s.wait_any()),
+    );
+    "RequestSet::cancel of a round", Cancelled, nothing, |c| held(
+        started(c.recv_init(long(), PEER, NEVER)).map(|recv| set_of(c, recv.into_request())),
+        |mut s| {
+            s.cancel(0);
+            first(s.wait_any())
+        },
+    );
+    "RequestSet::operation", Local, nothing, |c| local(c, |c| {
+        let set = set_of(c, c.recv_init(long(), PEER, TAG).unwrap().into_request());
+        assert!(set.operation::<PersistentRecv<Vec<u8>>>(0).is_some_and(|recv| !recv.is_active()));
     });
     "RequestSet::len", Local, nothing, |c| local(c, |c| assert_eq!(c.request_set::<Vec<u8>>().len(), 0));
     "RequestSet::is_empty", Local, nothing, |c| local(c, |c| assert!(c.request_set::<Vec<u8>>().is_empty()));
