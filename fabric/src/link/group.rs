@@ -15,8 +15,8 @@ use super::WorldRank;
 /// A group whose ranks are in arithmetic progression needs no memory beyond this value, and translates an index or a
 /// rank in constant time. Any other group is kept as a sequence of progressions, so a range with some holes is small.
 /// The time of a translation to a rank grows with the logarithm of the number of progressions. A translation to an
-/// index takes as much time for every absolute value that the steps have. The representation is unique, so equal groups
-/// compare equal, however they were made.
+/// index takes that time once for each absolute value that the steps have. The representation is unique, so equal
+/// groups compare equal, however they were made.
 ///
 /// The operations follow MPI 4.1, section 7.3. Set operations take time that depends on the number of progressions in
 /// the arguments and the result, and not on the number of ranks.

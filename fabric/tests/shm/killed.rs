@@ -62,8 +62,8 @@ fn survivors_go_on_when_processes_are_killed() {
         victim.wait().unwrap();
         victims.push_back(spawn(TEST, &parent.port));
         parent.hear(&mut survivor, 20);
-        // The parent has open a mailbox and rings for each living process, and for each dead process whose slot has not
-        // been needed again.
+        // The parent keeps a mailbox and rings open for each living process, and for each dead process whose slot has
+        // not been needed again.
         let (descriptors, mappings) = traces();
         assert!(descriptors <= 4 + CONFIG.peers_max && mappings <= 3 + 3 * CONFIG.peers_max + VICTIMS);
     }

@@ -210,7 +210,7 @@ fn only_whole_pages_go_back_to_the_system() {
         let used =
             || fs::metadata(format!("/proc/self/fd/{}", arena.file.fd())).unwrap().blocks() as usize * 512;
         for len in [GRANULE, 2 * GRANULE, 4 * GRANULE] {
-            // The freed blocks, every second one, are more than the blocks whose pages a free list keeps.
+            // Every second block is freed. These are more blocks than a free list keeps with their pages.
             let layout = Layout::from_size_align(len, 1).unwrap();
             let blocks: Vec<_> = (0..(34 << 20) / len * 2).map(|_| slice(arena, len)).collect();
             let (mut freed, mut left) = (Vec::new(), Vec::new());
