@@ -1,6 +1,6 @@
-//! The choice of how a message travels: as an eager message, or by one of the transfer modes stream, pull and push. The
-//! choice is a pure function of the message's size, its memory, the kind of its send, the path, and the credit. A
-//! message whose memory is exposed is read by its receiver, and needs no choice.
+//! The choice of how a message travels: as an eager message, or by one of the transfer modes stream, pull, put and
+//! push. The choice is a pure function of the message's size, its memory, the kind of its send, the path, and the
+//! credit. A message whose memory is exposed is read by its receiver, and needs no choice.
 //!
 //! The public names [`Protocols`] and [`protocols`] speak of protocols as other libraries do: a protocol there is a way
 //! in which a message travels, and not a state machine on the link.

@@ -70,9 +70,9 @@ pub(crate) enum Partner {
 pub(crate) enum State {
     /// A send awaits its turn in the peer's queue.
     AwaitingRoom { exposure: Option<Box<Exposure>> },
-    /// A send whose envelope was sent awaits the receiver's answer. This is CTS, if the receiver requests the bytes,
-    /// and otherwise FIN: when the receiver has matched a SYNC, has got or read the bytes itself, or does not accept
-    /// the message. `revoked` is true once REVOKE was queued.
+    /// A send whose envelope was sent awaits the receiver's answer. This is CTS if the receiver requests the bytes,
+    /// PLACE if it offers memory for puts, and otherwise FIN: when the receiver has matched a SYNC, has got or read the
+    /// bytes itself, or does not accept the message. `revoked` is true once REVOKE was queued.
     AwaitingMatch { revoked: bool, exposure: Option<Box<Exposure>> },
     /// A send whose bytes travel in packets awaits that it can send the next bytes: that the receiver requests them,
     /// that their buffer is lent, and that the port has room.
@@ -239,8 +239,8 @@ pub(crate) struct Inflow {
     /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// The transfer mode of the bytes: `Push`, `Stream` or `Read`. A receive by gets is in the state
-    /// [`State::Pulling`] instead.
+    /// The transfer mode of the bytes: `Push`, `Stream` or `Read`. A receive by gets is in the state [`State::Pulling`]
+    /// instead, and a receive by puts in the state [`State::Landing`].
     pub(crate) mode: TransferMode,
     /// The number of bytes that the sender may send: the bytes that were requested, or for a stream all bytes.
     pub(crate) requested: usize,
@@ -256,10 +256,12 @@ pub(crate) enum Buffer {
     Lent { len: usize, place: u32, staged: Option<Box<Staged>> },
     /// The request owns the memory.
     Owned(Memory),
-    /// The request owns the memory, and it is registered with the port, so that a peer can get the bytes.
+    /// The request owns the memory, and it is registered with the port: a send's memory, so that the receiver can get
+    /// the bytes or the port can put them.
     Registered { region: Region, registration: Registration },
-    /// The request has no memory: the memory was returned to the caller, is the target of gets ([`Pull::landing`]), or
-    /// is kept by a port that may still access it; or the operation is a round of a partitioned half.
+    /// The request has no memory: the memory was returned to the caller, is the target of gets ([`Pull::landing`]) or
+    /// puts ([`Landing::memory`]), or is kept by a port that may still access it; or the operation is a round of a
+    /// partitioned half.
     Gone,
 }
 
@@ -330,7 +332,7 @@ impl Buffer {
 
 /// Panics because a receive without a result has no buffer into which its message can be copied, which is a bug. A
 /// receive keeps its buffer until it has a result, and only sends register their buffers. If the buffer of a receive is
-/// the target of gets, no bytes are copied into it, so this function is not called.
+/// the target of gets or puts, no bytes are copied into it, so this function is not called.
 #[cold]
 pub(crate) fn no_buffer(id: RequestId) -> ! {
     unreachable!("{id:?} receives without a buffer")
