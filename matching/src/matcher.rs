@@ -42,8 +42,9 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         }
     }
 
-    /// Handles the arrival of a message: takes out the first posted receive that matches it, or queues the
-    /// message with the payload that `unexpected` makes. The closure is called only when the message is queued.
+    /// Handles the arrival of a message: takes out the first posted receive that matches it, or queues the message with
+    /// the payload that `unexpected` makes, or refuses the message for lack of memory. The closure is called only when
+    /// the message is queued.
     pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
         if let Some(posted) = self.match_posted(&envelope) {
             return Arrival::Matched(posted);
@@ -58,8 +59,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
         Arrival::Queued(UnexpectedId { slot, generation, context })
     }
 
-    /// Posts a receive: takes out the first unexpected message that it matches, or queues the
-    /// receive. This function is always inlined, which saves 20 instructions of each receive that is posted.
+    /// Posts a receive: takes out the first unexpected message that it matches, or queues the receive, or refuses it
+    /// for lack of memory. This function is always inlined, which saves 20 instructions of each receive that is posted.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, posted: P) -> Posting<P, U> {
         if let Some((envelope, unexpected)) = self.match_unexpected(&pattern) {
