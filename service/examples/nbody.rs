@@ -1,9 +1,9 @@
 //! Bodies that attract each other, with the forces of all pairs summed directly.
 //!
 //! Each rank owns a part of the bodies, as equal as possible. In each step it posts a receive for every other rank's
-//! part, and sends its own part to all other ranks. So the longest queue of posted receives is the number of ranks less
-//! 1. Each force is summed in the order of the bodies, for any number of ranks. So the result must equal the serial
-//! result bit for bit. Rank 0 also computes the serial result, and compares.
+//! part, and sends its own part to all other ranks. So the longest queue of posted receives is one less than the number
+//! of ranks. Each force is summed in the order of the bodies, for any number of ranks. So the result must equal the
+//! serial result bit for bit. Rank 0 also computes the serial result, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/nbody [BODIES [STEPS]]

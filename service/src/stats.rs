@@ -21,7 +21,7 @@ pub struct Stats {
     /// Envelopes that the rank refused for lack of budget.
     pub refused: u64,
     /// Messages that were not delivered although their sends had returned: their receiver failed or left, or its
-    /// receive ended early.
+    /// receive ended early, or this rank left before it had received its own messages to itself.
     pub lost: u64,
     /// Packets that the rank refused: malformed packets, and packets of unauthenticated processes.
     pub rejected: u64,

@@ -21,8 +21,9 @@ use crate::signature::signature_of_values;
 use crate::{Comm, Error, Message, Request, RequestFuture, Status};
 
 impl Comm {
-    /// Serializes `value`, and sends the bytes as [`send`](Self::send) does. [`recv_value`](Self::recv_value) and
-    /// [`irecv_value`](Self::irecv_value) receive it as a value, every other receive as bytes.
+    /// Serializes `value`, and sends the bytes as [`send`](Self::send) does. [`recv_value`](Self::recv_value),
+    /// [`irecv_value`](Self::irecv_value) and [`Message::recv_value`](crate::Message::recv_value) receive it as a
+    /// value, and calls that do not decode values receive it as bytes.
     ///
     /// The bytes are in [postcard's format](https://postcard.jamesmunns.com/wire-format), which is the same on all
     /// machines and contains no names of types or fields. It does not support types that need a self-describing format,

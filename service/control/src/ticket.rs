@@ -1,9 +1,9 @@
 //! The ticket with which a rank joins its job. Only one process can take it.
 //!
-//! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it, the other end already
-//! closed. The packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent.
-//! Receiving a packet is atomic, so one process gets all of it; any other process that inherited the same
-//! descriptor finds the end of the stream.
+//! A rank inherits one end of a `SOCK_SEQPACKET` pair with a single packet in it. The other end is already closed. The
+//! packet carries the job's particulars and, as `SCM_RIGHTS`, the rank's connection to the agent. Receiving a packet is
+//! atomic, so one process gets all of it; any other process that inherited the same descriptor finds the end of the
+//! stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -58,9 +58,8 @@ impl Sends {
 pub const BUFFERED_OVERHEAD: usize = KEPT_OVERHEAD;
 
 impl Comm {
-    /// Returns the same communicator with a mode for all its sends: [`send`](Self::send), [`isend`](Self::isend), the
-    /// sends of [`scope`](Self::scope)s, of [`send_init`](Self::send_init) and of exchanges. Partitioned sends have no
-    /// modes.
+    /// Returns the same communicator with a mode for all its sends, also those of views and values, of
+    /// [`scope`](Self::scope)s, of [`send_init`](Self::send_init) and of exchanges. Partitioned sends have no modes.
     ///
     /// ```
     /// # samite::local(2, |world| {

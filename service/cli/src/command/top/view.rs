@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(super) struct View {
     #[serde(flatten)]
     pub(super) snapshot: Snapshot,
-    /// The rates of each rank, by rank; `None` if the rank has reported nothing new or was restarted.
+    /// The rates of each rank, by rank; `None` if they are not known (see [`Rates::between`]).
     pub(super) rates: Vec<Option<Rates>>,
 }
 
