@@ -250,10 +250,10 @@ impl Choices {
         }
     }
 
-    /// Adds the remaining rows of `tile` at once if that is possible, and returns their number, or 0 if it is not. The
-    /// line `number` of row `row` of `tile` was added before the call. The rows can be added if the last of these tiles
-    /// continues with the lines that follow in `tile`. Afterwards the line `number` of the last row of `tile` is the
-    /// line that was added last.
+    /// Adds the remaining rows of `tile` in one step if that is possible, and returns their number, or 0 if it is not.
+    /// The line `number` of row `row` of `tile` was added before the call. The rows can be added if the last of these
+    /// tiles continues with the lines that follow in `tile`. Afterwards the line `number` of the last row of `tile` is
+    /// the line that was added last.
     fn skip_rows(&mut self, tile: &Tile, row: u32, number: usize) -> u32 {
         let width = tile.row.len();
         let Some(last) = self.tiles.last_mut().filter(|last| last.rows > 1 && last.row.len() == width) else {

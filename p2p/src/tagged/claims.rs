@@ -151,7 +151,8 @@ impl Tagged {
     }
 
     /// Closes the contexts of a communicator: cancels their receives and drops their unexpected messages. Later
-    /// messages are dropped on arrival. Sends that still wait for the match end with [`Error::Abandoned`].
+    /// messages are dropped on arrival. Sends of other ranks that wait for the match of such a message end with
+    /// [`Error::Abandoned`], or with [`Error::NotPosted`] if they are ready sends.
     #[cold]
     pub(crate) fn close_contexts(&mut self, link: &mut Link, context: u32) {
         if let Some(first) = self.contexts.close(context, link) {

@@ -357,8 +357,8 @@ impl Tagged {
         self.store.release(data);
     }
 
-    /// Ends the sends whose bytes a peer has requested, after the goodbye to the peer was sent. The peer ends its
-    /// receives of these messages when the goodbye arrives, and ignores later bytes.
+    /// Ends the sends whose bytes a peer has requested, or for which it has offered memory, after the goodbye to the
+    /// peer was sent. The peer ends its receives of these messages when the goodbye arrives, and ignores later bytes.
     pub(super) fn end_called_for(&mut self, link: &mut Link, peer: Peer) {
         let rank = link.peer(peer).rank();
         let is_called_for = |request: &Request| {

@@ -227,7 +227,7 @@ impl Tagged {
         self.inflow(link, id, data.offset.get(), bytes, lent)
     }
 
-    /// Handles an RTS: matches the message with a posted receive, or lets the message wait for a receive.
+    /// Handles an RTS: matches the message with a posted receive, lets it wait for a receive, or drops or refuses it.
     fn accept_rts(
         &mut self,
         link: &mut Link,
@@ -433,8 +433,8 @@ impl Tagged {
         }
     }
 
-    /// Completes a receive with a message that has arrived whole. If its buffer is lent, the receive ends here, and the
-    /// lender is informed.
+    /// Completes a receive with a message that has arrived whole. If its buffer is lent and long enough, the receive
+    /// ends here, and the lender is informed.
     #[inline(always)]
     pub(super) fn deliver<L: Lent>(
         &mut self,
@@ -458,8 +458,8 @@ impl Tagged {
         }
     }
 
-    /// Delivers a message as [`deliver`](Self::deliver) does, but while no lender lends the buffer: the request keeps
-    /// the bytes and the result until it is collected.
+    /// Delivers a message as [`deliver`](Self::deliver) does, to a receive that owns its buffer, or whose buffer is not
+    /// lent or too short. The request keeps the result, and the bytes if they fit, until it is collected.
     #[inline(never)]
     fn deliver_unlent(
         &mut self,

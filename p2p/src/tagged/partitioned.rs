@@ -513,6 +513,8 @@ impl Tagged {
 /// Receiving.
 impl Tagged {
     /// Handles PART_INIT: matches it with the first waiting receive, or keeps it until such a receive is initialized.
+    /// Answers with PART_END if this rank has closed the context, if that receive has ended, or if there is no room to
+    /// keep it.
     pub(super) fn part_init(
         &mut self,
         link: &mut Link,
