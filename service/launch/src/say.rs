@@ -46,7 +46,7 @@ pub(super) fn say(who: &str, text: &str) {
     }
 }
 
-/// Prints a message and waits until it is read.
+/// Prints a message, and waits until standard error has accepted all of it.
 pub(super) fn say_to_the_end(who: &str, text: &str) {
     let _ = io::stderr().write_all(format!("samite {who}: {}\n", printable(text)).as_bytes());
 }

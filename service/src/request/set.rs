@@ -191,9 +191,10 @@ impl<B: Owned> RequestSet<B> {
         ends
     }
 
-    /// Makes progress, and takes out all requests if all have ended, in the order of their ends: see
-    /// [`test_any`](Self::test_any). Otherwise takes out none, and returns `None` (`MPI_Testall`). An empty set returns an
-    /// empty list. A receive from any source that must report a failure counts as ended.
+    /// Makes progress, and takes out all requests if all have ended, in the order of their ends. Otherwise takes out
+    /// none, and returns `None` (`MPI_Testall`). An empty set returns an empty list. A receive from any source that
+    /// must report a failure counts as ended. After an error of the runtime itself (see [`test_any`](Self::test_any))
+    /// all requests are taken out, and the error is the result of each that has not ended.
     ///
     /// ```
     /// # samite::local(1, |world| -> Result<(), samite::Error> {
