@@ -1,4 +1,5 @@
-//! Derived communicators, made and dropped while ranks die and restart, with messages in several of them at once.
+//! Derived communicators, made and dropped while ranks die and restart, with messages in several of them at the same
+//! time.
 //!
 //! A communicator has a number that all its members compute in the same way, from the number of its parent and the
 //! order of the creations there. Its messages are computed from that number, so a message that gets into another

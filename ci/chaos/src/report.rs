@@ -31,7 +31,7 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// Number of operations that ended with an error.
     pub(crate) errors: u64,
-    /// The numbers of open descriptors before the rank joined and after it left.
+    /// The number of open descriptors before the rank joined, and the number after it left.
     pub(crate) descriptors: (usize, usize),
     /// Number of derived communicators that were made.
     pub(crate) comms: u64,

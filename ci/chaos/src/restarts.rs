@@ -240,7 +240,7 @@ impl<'a> RestartTraffic<'a> {
 
     /// Checks that a message claimed just now is not of an earlier incarnation than a message that was received before.
     /// (The message of a posted receive is not checked: this process may have been stopped, and find messages of
-    /// several incarnations at once.)
+    /// several incarnations together.)
     fn check_order(&mut self, from: u32, words: &[u64]) {
         let latest = self.exchanges.entry(from).or_default().latest;
         if let (Some(&of), Some((incarnation, _))) = (words.first(), latest)
