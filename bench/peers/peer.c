@@ -4,9 +4,10 @@
  *        peer layouts --shape SHAPE --bytes N
  *        peer threads --threads N --bytes N
  *        peer partitioned --partitions N --bytes N --gap US --rounds N
+ *        peer overlap --bytes N --rounds N [--busy]
  *
  * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs, ../src/layouts.rs,
- * ../src/partitioned.rs and ../src/record.rs. Change them together. */
+ * ../src/partitioned.rs, ../src/overlap.rs and ../src/record.rs. Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -376,6 +377,80 @@ static void measure_threads(int argc, char **argv) {
     MPI_Finalize();
 }
 
+static int rounds = 100;
+
+static void sleep_us(long time) {
+    struct timespec span = {time / 1000000, time % 1000000 * 1000};
+    nanosleep(&span, NULL);
+}
+
+/* As in overlap.rs. */
+enum { OVERLAP_DATA = 1, OVERLAP_STARTED, OVERLAP_TIMES };
+enum { OVERLAP_WARM_UP = 5 };
+static int is_busy;
+
+/* Computes for a time, and returns the time that it has taken. */
+static double compute(double time_ns) {
+    double begin_ns = now_ns();
+    if (!is_busy && time_ns > 0) sleep_us(time_ns / 1e3);
+    while (is_busy && now_ns() - begin_ns < time_ns) {}
+    return now_ns() - begin_ns;
+}
+
+/* Returns the median time of this rank from the start of its operation to its end, without the computation, in
+ * nanoseconds. */
+static double overlap_median(long length, int order, double computed_ns) {
+    double *times = allocate(sizeof *times * rounds);
+    int other = 1 - rank, is_first = order == rank;
+    for (int round = 0; round < rounds + OVERLAP_WARM_UP; round++) {
+        MPI_Request request;
+        MPI_Sendrecv(NULL, 0, MPI_BYTE, other, OVERLAP_STARTED, NULL, 0, MPI_BYTE, other, OVERLAP_STARTED, data,
+                     MPI_STATUS_IGNORE);
+        if (!is_first) MPI_Recv(NULL, 0, MPI_BYTE, other, OVERLAP_STARTED, data, MPI_STATUS_IGNORE);
+        double begin_ns = now_ns();
+        if (rank == 0) MPI_Isend(out, length, MPI_BYTE, other, OVERLAP_DATA, data, &request);
+        else MPI_Irecv(into, length, MPI_BYTE, other, OVERLAP_DATA, data, &request);
+        if (is_first) MPI_Send(NULL, 0, MPI_BYTE, other, OVERLAP_STARTED, data);
+        double computed = compute(computed_ns);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (round >= OVERLAP_WARM_UP) times[round - OVERLAP_WARM_UP] = now_ns() - begin_ns - computed;
+    }
+    double median = sort(times, rounds);
+    free(times);
+    return median;
+}
+
+/* Prints a line for each order: the time of the transfer alone in microseconds and the hidden part, of both ranks. */
+static void measure_overlap(int argc, char **argv) {
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--busy")) is_busy = 1;
+        else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) bytes = atol(argv[++i]);
+        else if (!strcmp(argv[i], "--rounds") && i + 1 < argc) rounds = atoi(argv[++i]);
+        else die("no such option");
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_dup(MPI_COMM_WORLD, &data);
+    out = allocate(bytes);
+    into = allocate(bytes);
+    for (int order = 0; order < 2; order++) {
+        int other = 1 - rank;
+        double theirs, both[2], empty = overlap_median(0, order, 0), alone = overlap_median(bytes, order, 0);
+        MPI_Sendrecv(&alone, 1, MPI_DOUBLE, other, OVERLAP_TIMES, &theirs, 1, MPI_DOUBLE, other, OVERLAP_TIMES, data,
+                     MPI_STATUS_IGNORE);
+        double computed_ns = 2 * (alone > theirs ? alone : theirs);
+        if (computed_ns < 1e6) computed_ns = 1e6;
+        double rest = overlap_median(bytes, order, computed_ns);
+        double mine[2] = {alone / 1e3, 1 - (rest - empty) / (alone - empty)};
+        if (rank == 1) MPI_Send(mine, 2, MPI_DOUBLE, other, OVERLAP_TIMES, data);
+        else {
+            MPI_Recv(both, 2, MPI_DOUBLE, other, OVERLAP_TIMES, data, MPI_STATUS_IGNORE);
+            printf("%g %g %g %g\n", mine[0], mine[1], both[0], both[1]);
+        }
+    }
+    MPI_Finalize();
+}
+
 /* Open MPI 5 has partitioned communication, although it implements version 3.1 as a whole. */
 #if MPI_VERSION >= 4 || (defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
 
@@ -383,13 +458,8 @@ static void measure_threads(int argc, char **argv) {
 enum kind { PARTITIONS, AT_ONCE, SEND, KINDS };
 enum { PARTS = 1, WHOLE, READY, ENDED };
 
-static int partitions = 16, rounds = 100;
+static int partitions = 16;
 static long gap_us = 200;
-
-static void sleep_us(long time) {
-    struct timespec span = {time / 1000000, time % 1000000 * 1000};
-    nanosleep(&span, NULL);
-}
 
 struct marking {
     MPI_Request send;
@@ -515,6 +585,10 @@ static void pin(void) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "threads")) {
         measure_threads(argc, argv);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "overlap")) {
+        measure_overlap(argc, argv);
         return 0;
     }
     if (argc > 1 && !strcmp(argv[1], "partitioned")) {

@@ -20,6 +20,7 @@ use crate::layouts::LayoutsArgs;
 use crate::limits::LimitsArgs;
 use crate::matching::MatchingArgs;
 use crate::once::{Once, Ours};
+use crate::overlap::OverlapArgs;
 use crate::partitioned::PartitionedArgs;
 use crate::peers::{self, Found};
 use crate::record::Line;
@@ -65,6 +66,8 @@ enum Command {
     Layouts(LayoutsArgs),
     /// Time from the moment when the last partition of a message becomes ready to the end of the receive, us
     Partitioned(PartitionedArgs),
+    /// The part of a transfer that is hidden behind the computation between its start and its end
+    Overlap(OverlapArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
     /// The memory of millions of communicators, pending operations and layouts, and the budgets that bound them
@@ -207,6 +210,7 @@ impl Cli {
             }
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
+            Command::Overlap(args) => args.run(),
             Command::Apps(args) => args.run(),
             Command::Limits(args) => args.run(),
             Command::Compare(args) => args.run(),

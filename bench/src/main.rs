@@ -33,6 +33,7 @@ mod measure;
 mod memory;
 mod once;
 mod ours;
+mod overlap;
 mod partitioned;
 mod peers;
 #[cfg(feature = "ofi")]
