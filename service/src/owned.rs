@@ -17,8 +17,8 @@ use crate::{Error, Status};
 ///
 /// It is a [`Buffer`](crate::Buffer), or a persistent or partitioned operation of which the request is a round
 /// ([`PersistentSend`](crate::PersistentSend), [`PersistentRecv`](crate::PersistentRecv),
-/// [`PartitionedSend`](crate::PartitionedSend), [`PartitionedRecv`](crate::PartitionedRecv)), or one of these whose type is
-/// known only at run time ([`AnyBuffer`]).
+/// [`PartitionedSend`](crate::PartitionedSend), [`PartitionedRecv`](crate::PartitionedRecv)), or one of these whose
+/// type is known only at run time ([`AnyBuffer`]).
 ///
 /// The trait is sealed: other types cannot implement it.
 pub trait Owned: Returned {}

@@ -187,7 +187,8 @@ impl Derived {
         }
     }
 
-    /// Checks the length of a message for a buffer of `room` bytes, if the program has enabled the check `hints`.
+    /// Checks the length of a message for a buffer of `room` bytes, if the communicator has the hint `exact_length` and
+    /// the program has enabled the check `hints`.
     #[inline(always)]
     pub(crate) fn exact(&self, status: Status, room: usize) -> Result<Status, Error> {
         match self.is_exact && status.bytes != room && status.peer != Rank::ABSENT {

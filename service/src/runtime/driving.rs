@@ -282,7 +282,8 @@ where
             core.disarm();
         }
         if !core.tasks.is_empty() && self.start_driver(&mut core).is_err() {
-            // Each future is polled again, and receives the error.
+            // Each future is polled again, and tries to start the driver in its own call. It receives the error if that
+            // fails too.
             let all = core.tasks.take_all();
             drop(core);
             wake(all);

@@ -110,7 +110,8 @@ impl<P: Port> Runtime<P> {
             }
             let rest = patience.rest(now, came);
             slept = matches!(rest, Rest::Sleep(_));
-            // A matched receive continues after a cancel, and sleeps as before.
+            // A matched receive continues after a cancel. The cancel is left out then, because it would end each sleep
+            // immediately.
             let cancel = bounds.cancel.as_ref().filter(|_| !cancelled);
             core = match self.rest(core, rest, Time::NEVER, cancel) {
                 Ok(again) => again,
@@ -265,8 +266,8 @@ impl<P: Port> Runtime<P> {
         self.core.lock()
     }
 
-    /// Yields the processor core several times in a row, or until a cheap check finds work. At call number
-    /// [`DEAL_AFTER`] the thread first moves to the core of its lane.
+    /// Yields the processor core several times in a row, or until a cheap check finds work. If lanes are distributed
+    /// over the cores (`deal`), the thread first moves to the core of its lane at call number [`DEAL_AFTER`].
     pub(super) fn take_turns<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
