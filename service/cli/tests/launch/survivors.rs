@@ -2,11 +2,14 @@
 
 #![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
+use std::pin::{Pin, pin};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use samite::{Cause, Comm, Error, Rank, Source};
+use samite::{Cause, Comm, Driver, Error, Rank, Source};
+use smol::LocalExecutor;
+use smol::future::poll_once;
 
 use crate::ranks::{TRANSPORTS, is_rank, job_of_test};
 use crate::support::{Job, text};
@@ -81,6 +84,81 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         assert_eq!(from, vec![1_u8; length]);
     }
     println!("\nwent on");
+}
+
+/// Rank 2 is killed while the futures of the other ranks wait for it, and the program drives for these futures. They end
+/// without a deadline, and the survivors continue on the same driver.
+#[test]
+fn futures_that_the_program_drives_end_when_a_rank_is_killed() {
+    let name = "survivors::futures_that_the_program_drives_end_when_a_rank_is_killed";
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            let output = job_of_test(name, &format!("-n 3 --on-failure continue {transport}")).output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(stdout.matches("went on").count(), 2, "{transport}: {stdout}{stderr}");
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let comm = world.comm();
+    around(comm, 20_000, 0).unwrap();
+    if comm.rank() == 2 {
+        for rank in 0..2 {
+            comm.recv(&mut [0_u8], Rank(rank), 1).unwrap();
+        }
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    let executor = LocalExecutor::new();
+    let driving = executor.spawn(drive(comm.driver().unwrap()));
+    smol::block_on(executor.run(lose_a_rank(comm)));
+    assert!(!driving.is_finished());
+    println!("\nwent on");
+}
+
+/// Drives until the world ends.
+async fn drive(driver: Driver) -> Result<(), Error> {
+    let driver = smol::Async::new(driver).unwrap();
+    loop {
+        driver.get_ref().drive()?;
+        driver.readable().await.unwrap();
+    }
+}
+
+/// Waits for rank 2 in each way, and lets it end. Then exchanges with the other survivor.
+async fn lose_a_rank(comm: &Comm) {
+    let (gone, other) = (Rank(2), Rank(1 - comm.rank().0));
+    let mut round = comm.recv_init(vec![0_u8], gone, 2).unwrap();
+    round.start().unwrap();
+    let mut parts = comm.precv_init(vec![0_u8], 1, gone, 2).unwrap();
+    parts.start().unwrap();
+    let receive = comm.irecv(vec![0_u8], gone, 2).unwrap();
+    let from_any = comm.irecv(vec![0_u8], Source::ANY, 2).unwrap();
+    let send = comm.isend(vec![0_u8; 8 << 20], gone, 2).unwrap();
+    let mut ends: Vec<(_, Pin<Box<dyn Future<Output = Option<Error>>>>)> = vec![
+        ("receive", Box::pin(async { receive.await.err().map(Error::from) })),
+        ("send", Box::pin(async { send.await.err().map(Error::from) })),
+        ("probe", Box::pin(async { comm.probe_async(gone, 2).await.err() })),
+        ("claim", Box::pin(async { comm.claim_async(gone, 2).await.err() })),
+        ("round", Box::pin(async { round.into_request().await.err().map(Error::from) })),
+        ("partitions", Box::pin(async { parts.into_request().await.err().map(Error::from) })),
+    ];
+    for (what, end) in &mut ends {
+        assert!(poll_once(end.as_mut()).await.is_none(), "{what}");
+    }
+    let mut from_any = pin!(from_any.into_future());
+    assert!(poll_once(from_any.as_mut()).await.is_none());
+    let continues = comm.irecv(vec![0_u8], other, 3).unwrap();
+    comm.isend(vec![0_u8], gone, 1).unwrap().await.unwrap();
+    let begin = now();
+    for (what, end) in ends {
+        let error = end.await;
+        assert!(matches!(error, Some(Error::PeerFailed { rank: Rank(2), .. })), "{what}: {error:?}");
+    }
+    let error = from_any.await.unwrap_err().error;
+    assert!(matches!(error, Error::FailurePending { rank: Rank(2), .. }), "{error}");
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    comm.isend(vec![5_u8], other, 3).unwrap().await.unwrap();
+    assert_eq!(continues.await.unwrap().buffer, [5]);
 }
 
 /// On a host without a network, ranks that need the network cannot reach each other. Each rank gets an error, and does
