@@ -124,6 +124,9 @@ async fn drive(driver: Driver) -> Result<(), Error> {
     }
 }
 
+/// A wait, which ends with its error.
+type Wait<'a> = Pin<Box<dyn Future<Output = Option<Error>> + 'a>>;
+
 /// Waits for rank 2 in each way, and lets it end. Then exchanges with the other survivor.
 async fn lose_a_rank(comm: &Comm) {
     let (gone, other) = (Rank(2), Rank(1 - comm.rank().0));
@@ -134,7 +137,7 @@ async fn lose_a_rank(comm: &Comm) {
     let receive = comm.irecv(vec![0_u8], gone, 2).unwrap();
     let from_any = comm.irecv(vec![0_u8], Source::ANY, 2).unwrap();
     let send = comm.isend(vec![0_u8; 8 << 20], gone, 2).unwrap();
-    let mut ends: Vec<(_, Pin<Box<dyn Future<Output = Option<Error>>>>)> = vec![
+    let mut ends: Vec<(_, Wait<'_>)> = vec![
         ("receive", Box::pin(async { receive.await.err().map(Error::from) })),
         ("send", Box::pin(async { send.await.err().map(Error::from) })),
         ("probe", Box::pin(async { comm.probe_async(gone, 2).await.err() })),

@@ -14,7 +14,9 @@ use samite::{
     start_all,
 };
 
+#[path = "../calls/mod.rs"]
 mod calls;
+mod creations;
 
 const SHORT: Duration = Duration::from_millis(5);
 /// Longer than any test lasts.
@@ -451,39 +453,6 @@ fn repeated_operations_report_their_errors() {
             }
         };
         assert!(is_timeout(&log.took("PartitionedRecv::test", error)));
-    });
-}
-
-#[test]
-fn creations_report_their_errors() {
-    samite::local(2, |world| {
-        let (comm, log) = Log::of(world.comm());
-        if comm.rank() == 1 {
-            comm.recv(&mut [0u8; 0], Rank(0), 1).unwrap();
-            return;
-        }
-        let soon = comm.with_timeout(SHORT);
-        log.took("dup", soon.dup().unwrap_err());
-        log.took("split", soon.split(Some(0), 0).unwrap_err());
-        log.took("create_from_group", soon.create_from_group(&comm.group(), 1).unwrap_err());
-        log.took("Creation::wait", soon.idup().unwrap().wait().unwrap_err());
-        let mut creation = soon.isplit(None, 0).unwrap();
-        let error = loop {
-            if let Some(end) = creation.test() {
-                break end.unwrap_err();
-            }
-        };
-        log.took("Creation::test", error);
-        log.took("Creation::test", creation.test().unwrap().unwrap_err());
-        // A creation that the program gives up reports nothing.
-        let creation = comm.idup().unwrap();
-        creation.cancel();
-        assert!(matches!(creation.wait(), Err(Error::Cancelled { .. })));
-        assert!(log.is_empty());
-        comm.send(&[0u8; 0], Rank(1), 1).unwrap();
-        // The failure of the other rank.
-        let failed = log.took("dup", comm.dup().unwrap_err());
-        assert!(matches!(failed, Error::PeerFailed { rank: Rank(1), .. }), "{failed}");
     });
 }
 
