@@ -94,9 +94,9 @@ pub struct Protocols {
     pub from: usize,
     /// The length of the longest of these messages in bytes; `None` if there is no limit.
     pub to: Option<usize>,
-    /// How a message travels whose buffer the engine owns: `eager`, `stream`, `pull` or `push`.
+    /// How a message travels whose buffer the engine owns: `eager`, `stream`, `pull`, `put` or `push`.
     pub owned: &'static str,
-    /// How a message with a lent buffer travels: `eager`, `stream` or `push`.
+    /// How a message with a lent buffer travels: `eager`, `stream`, `put` or `push`.
     pub borrowed: &'static str,
 }
 

@@ -107,7 +107,8 @@ impl Closed {
         }
     }
 
-    /// Adds a range. Unites it with the range before it if both have the same members.
+    /// Adds a range. Unites it with the range before it if both have the same members and together span at most `space`
+    /// names.
     fn push(&mut self, new: Range) {
         let neighbour = self.ranges.iter_mut().find(|range| range.until == new.from);
         match neighbour.filter(|range| range.members == new.members && new.until - range.from <= self.space) {

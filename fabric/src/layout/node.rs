@@ -252,7 +252,7 @@ impl Parts {
 }
 
 /// Returns the block or the loop that is equivalent to these blocks. Returns `None` if their lengths or their distances
-/// differ.
+/// differ, or if a block begins before its predecessor.
 fn regular(first: &Block, rest: &[Block]) -> Option<Node> {
     let Some(second) = rest.first() else { return Some(Node::Block(first.len)) };
     let stride = second.at.checked_sub(first.at)?;

@@ -40,7 +40,9 @@ use crate::PortError;
 /// another provider are imposed, the common part of both.
 ///
 /// # Errors
-/// [`PortError::Unsupported`] if the provider below has rules of its own that would be violated.
+/// [`PortError::Unsupported`] if the provider below has rules of registration, demands a mode that the imposed rules do
+/// not demand, or takes fewer pieces per operation; or if it is a provider for which
+/// [`Offer::closing_in_transfer_crashes`] returns true.
 pub(super) fn adopt(config: &OfiConfig, info: Info, below: Offer) -> Result<(Info, Offer), PortError> {
     let Some(rules) = &config.rules else { return Ok((info, below)) };
     let has_own = below.mr_mode != 0 || below.mode & !rules.mode != 0 || below.iov_limit < rules.iov_limit;

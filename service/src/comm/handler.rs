@@ -279,7 +279,8 @@ impl Comm {
         self.handle_error(call, self.local_error(error))
     }
 
-    /// Calls the handler for an error that a call is about to return.
+    /// Calls the handler for an error that a call is about to return, unless the error is [`Error::Cancelled`] or
+    /// [`Error::Forked`].
     #[cold]
     #[inline(never)]
     pub(crate) fn raise(&self, call: &str, error: &Error) {

@@ -232,7 +232,7 @@ fn protocols(transports: &[Transport], settings: &Settings) -> Section {
             }));
         }
     }
-    let meaning = "  eager: at once, with the envelope. stream: at once, in packets behind it. pull: the receiver gets the bytes. push: it calls for them, packet by packet.\n  On one host the receiver reads what lies in samite::Heap where it is, from SAMITE_READ_MIN bytes on.\n";
+    let meaning = "  eager: at once, with the envelope. stream: at once, in packets behind it. pull: the receiver gets the bytes.\n  put: the receiver offers memory, and the sender writes there. push: the receiver calls for the bytes, packet by packet.\n  On one host the receiver reads what lies in samite::Heap where it is, from SAMITE_READ_MIN bytes on.\n";
     Section {
         name: "protocols",
         text: format!("Protocols by size\n{}{meaning}", table(&rows)),

@@ -1,12 +1,12 @@
 //! The ranks of each host, as launchers of the PMI family list them in `PMI_process_mapping`.
 //!
-//! `(vector,(FIRST,HOSTS,RANKS),…)`: from host FIRST on, each of HOSTS hosts takes RANKS consecutive ranks. The
-//! blocks repeat until all ranks have a host (MPICH's
-//! `src/pm/hydra/lib/tools/bootstrap`, and Slurm's `pack_process_mapping`).
+//! `(vector,(FIRST,HOSTS,RANKS),…)`: from host FIRST on, each of HOSTS hosts takes RANKS consecutive ranks. The blocks
+//! repeat until all ranks have a host (MPICH's `src/pm/hydra/lib/tools/bootstrap`, and Slurm's `pack_process_mapping`).
 
 use samite_control::Place;
 
-/// Returns the [`Place`] of rank `rank` in a job of `size` ranks, or `None` if the text is malformed.
+/// Returns the [`Place`] of rank `rank` in a job of `size` ranks. Returns `None` if the text is malformed, or if the
+/// job has no such rank.
 pub(super) fn place(mapping: &str, rank: u32, size: u32) -> Option<Place> {
     let blocks = parse(mapping)?;
     let hosts: Vec<u32> = blocks
@@ -33,7 +33,7 @@ struct Block {
     ranks: u32,
 }
 
-/// Returns the blocks of a mapping, or `None` if the text is malformed, or would not give every rank a host.
+/// Returns the blocks of a mapping. Returns `None` if the text is malformed, or if a block has no host or no rank.
 fn parse(mapping: &str) -> Option<Vec<Block>> {
     let blocks = mapping.strip_prefix("(vector,(")?.strip_suffix("))")?;
     let block = |text: &str| {
