@@ -6,13 +6,14 @@
 pub struct Caps {
     /// The transport's name as users write it: `tcp;ofi_rxm`, `samite-shm`, `loopback`, `sim`…
     pub name: String,
-    /// The longest packet for which the port needs neither a buffer nor a completion, bytes of head and body.
+    /// The longest packet for which the port needs neither a buffer nor a completion, in bytes of head and body
+    /// together.
     pub short_max: usize,
-    /// The longest packet for [`Port::send`](crate::Port::send), bytes of head and body. At least 512.
+    /// The longest packet for [`Port::send`](crate::Port::send), in bytes of head and body together. At least 512.
     pub packet_max: usize,
-    /// The best packet size for parts of a long message, bytes of head and body. On a port where sender and receiver
-    /// copy at the same time, it is less than `packet_max`: the room between the two holds several such packets, so
-    /// that the sender can be ahead of the receiver. From 512 to `packet_max`.
+    /// The best packet size for parts of a long message, in bytes of head and body together. On a port where sender and
+    /// receiver copy at the same time, it is less than `packet_max`: the room between the two holds several such
+    /// packets, so that the sender can be ahead of the receiver. From 512 to `packet_max`.
     pub fragment_max: usize,
     /// The largest number of bytes, of head and body, in a packet for [`Port::send_zcopy`](crate::Port::send_zcopy). It
     /// is 0 if the port lacks this call.

@@ -193,7 +193,7 @@ const COLUMNS: [Column; 7] = [
     ("waited s", 9, |figures| format!("{:.3}", figures.waited_ns as f64 / 1e9)),
 ];
 
-/// Returns a remark about a rank's figures, if they are missing or not final.
+/// Returns a remark about a rank's figures, if they are missing, or were reported before the rank failed.
 fn remark(view: &RankView) -> Option<String> {
     use samite_control::Ending;
     let seconds = view.figures_age_ms as f64 / 1e3;

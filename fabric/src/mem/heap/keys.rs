@@ -47,7 +47,8 @@ impl Keys {
         Some(key)
     }
 
-    /// Removes a key. A reader that finds the key after its copy has copied none of the caller's later writes.
+    /// Removes a key. If a reader still finds the key when it has copied the bytes, it has copied none of the caller's
+    /// later writes.
     pub(super) fn end<W: Word>(&self, words: &[W], key: u64) {
         let slot = slot_of(key);
         words[slot * LINE].store_zero();

@@ -179,7 +179,8 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
         bounded.send(&[0_u8], Rank(0), 9).unwrap();
         return;
     }
-    // When these messages have been received, this rank has credit for bytes that follow their envelope unasked.
+    // When these messages have been received, this rank has credit for bytes that follow their envelope without a
+    // request.
     for data in [&short, &long].into_iter().cycle().take(16) {
         bounded.send(data, Rank(1), 0).unwrap();
     }
