@@ -309,7 +309,8 @@ pub struct GivenUp {
     pub rank: WorldRank,
     /// The incarnation of the peer.
     pub incarnation: u32,
-    /// The cause: [`Cause::Protocol`], [`Cause::OutOfMemory`], [`Cause::Gap`] or [`Cause::Unreachable`].
+    /// The cause: [`Cause::Protocol`], [`Cause::Version`], [`Cause::OutOfMemory`], [`Cause::Gap`] or
+    /// [`Cause::Unreachable`].
     pub cause: Cause,
 }
 

@@ -59,7 +59,7 @@ pub trait Port {
     /// # Errors
     /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if
     /// the port knows already that no path exists, [`PortError::Exhausted`] if the port has as many peers as it can
-    /// have.
+    /// have, or the peer as many senders; [`PortError::Provider`].
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
     /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are
@@ -84,7 +84,8 @@ pub trait Port {
     ///
     /// # Errors
     /// The errors of [`Port::send`]; [`PortError::OutOfBounds`] if `body` leaves its registration;
-    /// [`PortError::Unsupported`] if `zcopy_max` is 0.
+    /// [`PortError::Unsupported`] if `zcopy_max` is 0, or if the registration does not permit this access to the
+    /// memory.
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError>;
 
     /// Writes registered local memory to the peer's memory: at most [`Caps::rma_max`] bytes. The operation ends when

@@ -581,7 +581,8 @@ impl<P: Port> Engine<P> {
     /// this call.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`].
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Truncated`]; [`Error::Exhausted`] if there is no memory
+    /// to post the receive.
     #[inline(always)]
     pub fn recv<L: Lent>(
         &mut self,
@@ -686,7 +687,8 @@ impl<P: Port> Engine<P> {
     /// Starts to receive to `memory`, which the completion returns.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; returns the memory.
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`]; [`Error::Exhausted`] if there is no memory to post the receive.
+    /// Returns the memory.
     pub fn irecv(
         &mut self,
         now: Time,

@@ -305,8 +305,9 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Closed`],
-    /// [`Error::Forked`]. [`Error::Exhausted`] if the receiver or the buffer of a
-    /// [buffered](crate::Mode::Buffered) send has no room for the message.
+    /// [`Error::Forked`]. [`Error::Exhausted`] if the receiver or the buffer of a [buffered](crate::Mode::Buffered)
+    /// send has no room for the message. [`Error::Abandoned`] if the receiver gave up before it had all bytes, or
+    /// dropped the communicator before it received the message.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -339,9 +340,10 @@ impl Comm {
     /// Receives the first message that matches, into the beginning of `buffer`.
     ///
     /// # Errors
-    /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer,
-    /// [`Error::PartialElement`] if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`],
-    /// [`Error::Deserted`], [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`].
+    /// [`Error::InvalidRank`], [`Error::Truncated`] if the message is longer than the buffer, [`Error::PartialElement`]
+    /// if it is not made of whole elements, [`Error::PeerFailed`], [`Error::FailurePending`], [`Error::Deserted`],
+    /// [`Error::TimedOut`], [`Error::Cancelled`], [`Error::Abandoned`]; [`Error::Exhausted`] if there is no memory to
+    /// post the receive.
     ///
     /// After [`Error::Abandoned`] the buffer may contain a part of the message. The same holds after
     /// [`Error::TimedOut`] and [`Error::PeerFailed`] if the receive waited for the bytes of its message
