@@ -96,8 +96,8 @@ pub struct OfiConfig {
     pub near: Option<IpAddr>,
     /// The seed of the keys of registered memory: random, and different for each incarnation of a process.
     pub seed: u64,
-    /// The longest packet, bytes. By default 16 KiB: for a longer one the rxm protocol would use its own
-    /// rendezvous, which leaks operations when a peer dies.
+    /// The longest packet, in bytes. By default 16 KiB: for a longer one the rxm protocol would use its own rendezvous,
+    /// which leaks operations when a peer dies.
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,

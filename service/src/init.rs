@@ -24,8 +24,9 @@ use crate::{SettingError, Settings};
 /// Call it once. The process leaves the job when the world is dropped.
 ///
 /// # Errors
-/// [`InitError`] if the environment is malformed, the launcher is not supported, or the transport does not
-/// open. Each error names a fix.
+/// [`InitError`] if the environment is malformed, if this process cannot join its job, for example because the launcher
+/// is not supported, if the transport does not open, or if this rank's address cannot be published. Each error names a
+/// fix.
 pub fn init() -> Result<World, InitError> {
     Settings::from_environment()?.init()
 }

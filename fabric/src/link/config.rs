@@ -7,7 +7,7 @@ pub struct Config {
     /// receives and the credit that peers have not used count against this budget. When it is used up, peers get no
     /// more credit.
     pub credit_max: u64,
-    /// Credit that a peer gets at first contact, bytes. It doubles each time the peer runs out of credit, up to
+    /// Credit that a peer gets at first contact, in bytes. It doubles each time the peer runs out of credit, up to
     /// `window_max`.
     pub window_min: u64,
     /// The most credit, in bytes, that one peer may hold.

@@ -258,7 +258,7 @@ pub struct Report {
     pub mask: u64,
     /// Bytes in the buffer.
     pub bytes: usize,
-    /// Time since the operation began, nanoseconds.
+    /// Time since the operation began, in nanoseconds.
     pub age_ns: u64,
     /// The event that the operation waited for.
     pub awaited: Awaited,

@@ -41,9 +41,9 @@ pub struct Offer {
     pub max_order_raw_size: usize,
     /// `domain_attr->mr_mode`.
     pub mr_mode: i32,
-    /// `domain_attr->mr_key_size`, bytes.
+    /// `domain_attr->mr_key_size`, in bytes.
     pub mr_key_size: usize,
-    /// `domain_attr->cq_data_size`, bytes.
+    /// `domain_attr->cq_data_size`, in bytes.
     pub cq_data_size: usize,
     /// `domain_attr->data_progress`.
     pub data_progress: u32,

@@ -12,7 +12,7 @@ use crate::printable::one_line;
 /// Serde writes it as an object whose keys are the names of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Time since the rank's start, nanoseconds.
+    /// Time since the rank's start, in nanoseconds.
     pub age_ns: u64,
     /// Messages sent.
     pub sent: u64,
@@ -32,7 +32,7 @@ pub struct Figures {
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
     pub queued: usize,
-    /// Time for which calls have waited without progress, nanoseconds.
+    /// Time for which calls have waited without progress, in nanoseconds.
     pub waited_ns: u64,
     /// The oldest operation that has not ended.
     pub awaits: Option<Awaits>,
@@ -52,7 +52,7 @@ pub struct Awaits {
     pub mask: u64,
     /// The length of the buffer, in bytes.
     pub bytes: usize,
-    /// Time since the operation's start, nanoseconds.
+    /// Time since the operation's start, in nanoseconds.
     pub age_ns: u64,
     /// The awaited event: `address`, `room`, `match`, `message`, `bytes`, `fin` or `marks`. They are the variants of
     /// `samite::Awaited`, in lower case.

@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub program: String,
     /// The transport that was selected for the ranks; `None` if each rank chooses.
     pub transport: Option<String>,
-    /// Time since the job was started, milliseconds.
+    /// Time since the job was started, in milliseconds.
     pub age_ms: u64,
     /// The job's ranks, in order.
     pub ranks: Vec<RankView>,
