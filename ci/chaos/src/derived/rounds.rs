@@ -51,7 +51,7 @@ struct Arriving {
 
 /// Bytes of the number at the start of each message of a persistent send.
 const HEAD: usize = size_of::<u64>();
-/// The numbers of partitions. Each divides [`WORDS`].
+/// The counts of partitions that the rounds use. Each divides [`WORDS`].
 const CUTS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 const WORDS: usize = 24 * 100;
 const ANY_ROUND: Tag = Tag::masked(ROUND, !(!0 << KIND_BITS));
