@@ -10,7 +10,7 @@ use samite_matching::PostedId;
 
 use crate::outbox::Copied;
 use crate::store::append;
-use crate::tagged::PartitionedId;
+use crate::tagged::{PartitionedId, Target};
 use crate::trace::event;
 use crate::wire::{TransferMode, Unmatched};
 
@@ -110,18 +110,15 @@ pub(crate) struct Pull {
     pub(crate) send: u64,
     pub(crate) status: Status,
     pub(crate) from: Remote,
-    /// The target of the gets: the request's own memory, or a bounce buffer of several chunks, from which the bytes are
-    /// copied to the caller's buffer. `None` until it is registered.
-    pub(crate) landing: Option<(Region, Registration)>,
-    /// Bytes of one get.
-    pub(crate) chunk: usize,
+    /// The memory that the gets write. `None` until it is registered.
+    pub(crate) target: Option<Target>,
     /// The number of bytes for which gets were posted.
     pub(crate) posted: usize,
     /// The number of fetched bytes that are in the caller's buffer or in the request's own memory.
     pub(crate) landed: usize,
     /// The number of gets that have not completed.
     pub(crate) outstanding: usize,
-    /// Chunks that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
+    /// Parts that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
     /// message, and their length.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// True if the receive was given up, and so has its result already. Then no more gets are posted, and FIN is sent
@@ -210,17 +207,16 @@ pub(crate) struct Landing {
     /// The sender's name for the transfer.
     pub(crate) send: u64,
     pub(crate) status: Status,
-    /// The target of the puts: the request's own memory, or a bounce buffer of several parts, from which the bytes are
-    /// copied to the caller's buffer. `None` until it is registered.
-    pub(crate) memory: Option<(Region, Registration)>,
-    /// The length of each part that is offered to the sender, except the last one.
-    pub(crate) part: usize,
+    /// The memory that the sender's puts write. `None` until it is registered.
+    pub(crate) target: Option<Target>,
     /// The number of bytes for which memory was offered to the sender.
     pub(crate) offered: usize,
     /// The number of bytes that the sender has put.
     pub(crate) landed: usize,
     /// The number of bytes that are in the caller's buffer or in the request's own memory.
     pub(crate) copied: usize,
+    /// True if the sender cannot put the bytes, because it cannot register its memory.
+    pub(crate) is_refused: bool,
     /// True if the operation has its result already. Then no more memory is offered, and the request ends when the
     /// sender can write to its memory no more.
     pub(crate) abandoned: bool,
@@ -259,9 +255,8 @@ pub(crate) enum Buffer {
     /// The request owns the memory, and it is registered with the port: a send's memory, so that the receiver can get
     /// the bytes or the port can put them.
     Registered { region: Region, registration: Registration },
-    /// The request has no memory: the memory was returned to the caller, is the target of gets ([`Pull::landing`]) or
-    /// puts ([`Landing::memory`]), or is kept by a port that may still access it; or the operation is a round of a
-    /// partitioned half.
+    /// The request has no memory: the memory was returned to the caller, is the [`Target`] of gets or puts, or is kept
+    /// by a port that may still access it; or the operation is a round of a partitioned half.
     Gone,
 }
 

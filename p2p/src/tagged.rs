@@ -6,6 +6,7 @@ mod inbound;
 mod outbound;
 mod partitioned;
 mod put;
+mod target;
 mod transfer;
 
 use std::collections::hash_map::Entry;
@@ -27,6 +28,7 @@ pub use self::claims::Claimed;
 pub(crate) use self::outbound::{Way, send_at_once, send_memory_at_once};
 use self::partitioned::Partitioned;
 pub use self::partitioned::PartitionedId;
+pub(crate) use self::target::Target;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;

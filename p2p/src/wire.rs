@@ -25,6 +25,7 @@
 //!             ◀── PLACE offset, length, key, address   the receiver's memory for a part
 //!  puts ──────────────────────────────────▶ … into that memory
 //!  LANDED end ────────────────────────────▶ the bytes before `end` are there       where the sender can put
+//!                                           if `end` is 0, it cannot: CTS follows
 //!
 //!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
 //!             ◀──────────────── FIN(waits) ─
@@ -295,7 +296,8 @@ pub(crate) struct Place {
     pub(crate) address: U64,
 }
 
-/// All bytes of the message before `end` are in the memory that the receiver has offered.
+/// All bytes of the message before `end` are in the memory that the receiver has offered. If `end` is 0, the sender
+/// cannot put the bytes, because it cannot register its memory. The receiver then requests them by CTS.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Landed {

@@ -30,6 +30,8 @@ pub struct Config {
     pub completion_delay_ns: u64,
     /// The largest number of events in one poll.
     pub poll_batch: usize,
+    /// The largest number of registrations of one port. At the limit a registration fails.
+    pub registrations_max: usize,
     /// The port's reaction to a peer's death.
     pub death: Death,
     /// True if packets that are under way to a rank when it is killed and restarted reach its next incarnation, as with
@@ -124,6 +126,7 @@ impl Config {
             storm_ns: pick(rng, [1_000, 100_000]),
             completion_delay_ns: pick(rng, [0, 1_000, 200_000]),
             poll_batch: pick(rng, [1, 4, 64]),
+            registrations_max: pick(&mut later, [usize::MAX, usize::MAX, 8, 3, 1, 0]),
             death: pick(rng, [Death::Silent, Death::Told { delay_ns: 20_000 }]),
             stale,
             moves,
@@ -166,6 +169,7 @@ impl Default for Config {
             storm_ns: 0,
             completion_delay_ns: 0,
             poll_batch: 64,
+            registrations_max: usize::MAX,
             death: Death::Told { delay_ns: 0 },
             stale: false,
             moves: false,

@@ -225,7 +225,13 @@ impl Port for SimPort {
         if !world.is_present(self.me) {
             return Err(PortError::Unsupported { what: "register memory of an incarnation that has ended" });
         }
-        world.node(self.me.rank).registrations.insert(region, span, access)
+        let max = world.config.registrations_max;
+        let registrations = &mut world.node(self.me.rank).registrations;
+        if registrations.len() >= max {
+            let hint = "raise `registrations_max` of the simulated network".into();
+            return Err(PortError::Exhausted { what: "registrations", hint });
+        }
+        registrations.insert(region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {

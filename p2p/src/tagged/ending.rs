@@ -474,10 +474,12 @@ impl Tagged {
                 }
                 State::Pulling(pull) => {
                     // A get may still write to the region. The port keeps it until that is impossible.
-                    link.retire(pull.landing.take());
+                    link.retire(pull.target.take().map(|target| target.memory));
                 }
                 // The port keeps the memory until no put can reach it any more.
-                State::Landing(landing) => link.retire(landing.memory.take()),
+                State::Landing(landing) => {
+                    link.retire(landing.target.take().map(|target| target.memory));
+                }
                 State::Putting(put) => link.retire(put.bounce.take()),
                 _ => {}
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use samite_fabric::layout::Signature;
 use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
 
 use super::{Queues, Tagged};
@@ -266,7 +266,10 @@ impl Tagged {
                 self.finish(out.link, id, Ok(Status { source: rank, tag, bytes: len }));
                 return Ok(Turn::Sent);
             }
-            (Choice::Pull, _) => TransferMode::Pull(self.register(out, id, path)?),
+            // Without a registration the receiver cannot get the bytes, and requests them in packets.
+            (Choice::Pull, _) => {
+                self.register(out.port, id, path).map_or(TransferMode::Push, TransferMode::Pull)
+            }
             (Choice::Stream, _) => TransferMode::Stream,
             (Choice::Put, _) => TransferMode::Put,
             _ => TransferMode::Push,
@@ -340,36 +343,14 @@ impl Tagged {
     }
 
     /// Registers a send's memory, unless it is registered already, so that its receiver can get the bytes. Returns the
-    /// place of the bytes.
-    fn register<P: Port>(
-        &mut self,
-        out: &mut Out<'_, P>,
-        id: RequestId,
-        path: PeerId,
-    ) -> Result<Remote, PortError> {
+    /// place of the bytes, or `None` if the memory cannot be registered.
+    fn register<P: Port>(&mut self, port: &mut P, id: RequestId, path: PeerId) -> Option<Remote> {
         let Some(request) = self.requests.get_mut(id) else { unreachable!("{id:?} is about to be sent") };
-        match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-            Buffer::Owned(memory) => {
-                let region = Region::new(memory);
-                match out.port.register(path, &region, Access::REMOTE_READ) {
-                    Ok(registration) => {
-                        request.buffer = Buffer::Registered { region, registration };
-                        Ok(registration.remote(0))
-                    }
-                    Err(error) => {
-                        let Ok(memory) = region.reclaim() else {
-                            unreachable!("the port holds memory that it has not registered")
-                        };
-                        request.buffer = Buffer::Owned(memory);
-                        Err(error)
-                    }
-                }
-            }
-            // The memory is registered already: in an earlier attempt the port had no room for the packet.
-            Buffer::Registered { region, registration } => {
-                request.buffer = Buffer::Registered { region, registration };
-                Ok(registration.remote(0))
-            }
+        // The memory may be registered already: in an earlier attempt the port had no room for the packet.
+        request.buffer.register(port, path, Access::REMOTE_READ);
+        match &request.buffer {
+            Buffer::Registered { registration, .. } => Some(registration.remote(0)),
+            Buffer::Owned(_) => None,
             Buffer::Lent { .. } | Buffer::Gone => {
                 unreachable!("{id:?} does not own the memory that its receiver is to get")
             }

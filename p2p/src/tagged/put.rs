@@ -1,5 +1,5 @@
-//! Long messages that the sender writes into the receiver's memory by puts. Ports without safe gets, as those of
-//! libfabric's TCP providers, move long messages in this way.
+//! Long messages that the sender writes into the receiver's memory by puts. Ports without safe gets, like
+//! those of libfabric's TCP providers, move long messages in this way.
 //!
 //! The receiver registers memory for the bytes and sends the sender its place (PLACE). If the receive owns its buffer,
 //! that is the memory, and one PLACE covers the whole message. Otherwise the memory is a bounce buffer of
@@ -10,22 +10,27 @@
 //! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED follows the
 //! puts at once, and otherwise when they have ended.
 //!
+//! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and the
+//! sender answers PLACE by a LANDED that says that it puts nothing.
+//!
 //! The receiver keeps the memory registered until no put can reach it: until LANDED covers every place that it gave,
 //! or the sender has sent ABORT behind its last put, or the sender has ended and its path is cut off. So a receive that
 //! ends early has its result at once, and its memory stays with the request.
 
+use std::ops::{ControlFlow, Range};
+
 use samite_fabric::layout::Room;
 use samite_fabric::link::{Error, Fate, Lent, Link, Out, Peer, RequestId, Status};
 use samite_fabric::wire::{Protocol, WireError};
-use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Local, PeerId, Port, PortError, Post, Region, Remote};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::transfer::Landed;
+use super::target::{Parts, Target, bounce};
 use super::{OneSided, Tagged};
 use crate::choose::Limits;
-use crate::request::{Buffer, Inflow, Landing, Part, Put, Request, State};
-use crate::wire::{self, Abort, Place, TransferMode, kind};
+use crate::request::{Buffer, Landing, Part, Put, Request, State};
+use crate::wire::{self, Abort, Place, kind};
 
 /// The receiver's side.
 impl Tagged {
@@ -35,18 +40,18 @@ impl Tagged {
         let landing = Landing {
             send,
             status,
-            memory: None,
-            part: 0,
+            target: None,
             offered: 0,
             landed: 0,
             copied: 0,
+            is_refused: false,
             abandoned: false,
         };
         request.state = State::Landing(Box::new(landing));
         self.move_later(link, id);
     }
 
-    /// Handles the sender's report that bytes have landed.
+    /// Handles the sender's report that bytes have landed, or that it cannot put any.
     pub(super) fn landed(
         &mut self,
         link: &mut Link,
@@ -58,9 +63,15 @@ impl Tagged {
         let State::Landing(landing) = &mut request.state else {
             return Err(WireError::Value { field: "recv" });
         };
-        let end = usize::try_from(landed.end.get()).ok();
-        let end = end.filter(|end| (landing.landed + 1..=landing.offered).contains(end));
-        landing.landed = end.ok_or(WireError::Value { field: "end" })?;
+        let end = landed.end.get();
+        if end == 0 && landing.landed == 0 {
+            landing.is_refused = true;
+            landing.offered = 0;
+        } else {
+            let end = usize::try_from(end).ok();
+            let end = end.filter(|end| (landing.landed + 1..=landing.offered).contains(end));
+            landing.landed = end.ok_or(WireError::Value { field: "end" })?;
+        }
         self.move_later(link, id);
         Ok(())
     }
@@ -73,7 +84,7 @@ impl Tagged {
         self.abandon(link, id, Error::Abandoned { rank, fate: Fate::NotDelivered });
     }
 
-    /// Moves the bytes of a receive as far as possible: copies what has landed, and offers the sender more room.
+    /// Moves the bytes of a receive as far as possible: copies the bytes that have landed, and offers more room.
     /// Returns `Again` if another call is necessary that no packet of the sender will cause.
     pub(super) fn land<P: Port, L: Lent>(
         &mut self,
@@ -84,52 +95,27 @@ impl Tagged {
         lent: &mut L,
     ) -> Result<Post, PortError> {
         let depth = self.config.put_depth.max(1);
-        let Some(request) = self.requests.get_mut(id) else { return Ok(Post::Done) };
-        let State::Landing(landing) = &mut request.state else { return Ok(Post::Done) };
-        if landing.memory.is_none() && !landing.abandoned {
+        let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
+            return Ok(Post::Done);
+        };
+        if !landing.abandoned {
             let total = landing.status.bytes;
-            let (region, part) = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-                Buffer::Owned(memory) if !memory.is_scattered() => (Region::new(memory), total),
-                other => {
-                    request.buffer = other;
-                    let part = limits.put_max.min(total);
-                    (Region::new(Memory::zeroed(part * depth.min(total.div_ceil(part)))), part)
-                }
-            };
-            match out.port.register(path, &region, Access::REMOTE_WRITE) {
-                Ok(registration) => (landing.memory, landing.part) = (Some((region, registration)), part),
-                Err(PortError::Exhausted { .. }) => {
-                    // No more memory can be registered now, so the bytes are requested in packets.
-                    return Ok(self.request_packets(out.link, id, region));
-                }
-                Err(error) => return Err(error),
+            if landing.is_refused {
+                landing.target.take().into_iter().for_each(|target| target.close(out, buffer));
+            } else if landing.target.is_none() {
+                let parts = Parts { own: total, bounce: limits.put_max, depth };
+                landing.target = Target::open(out.port, path, Access::REMOTE_WRITE, buffer, total, &parts);
+            }
+            if landing.target.is_none() {
+                self.request_packets(out.link, id);
+                return Ok(Post::Done);
             }
         }
         let has_copied = self.copy_landed(id, lent);
-        let Some(request) = self.requests.get_mut(id) else { return Ok(Post::Done) };
-        let State::Landing(landing) = &mut request.state else { return Ok(Post::Done) };
-        let Some((memory, registration)) = &landing.memory else {
-            self.close_landing(out, id);
+        self.offer(out.link, peer, id);
+        let Some(Request { state: State::Landing(landing), .. }) = self.requests.get(id) else {
             return Ok(Post::Done);
         };
-        let bounces = !matches!(request.buffer, Buffer::Gone);
-        while !landing.abandoned && landing.offered < landing.status.bytes {
-            let len = landing.part.min(landing.status.bytes - landing.offered);
-            if bounces && landing.offered + len - landing.copied > memory.len() {
-                break;
-            }
-            let at = registration.remote(landing.offered % memory.len());
-            let place = Place {
-                send: landing.send.into(),
-                recv: id.to_wire().into(),
-                offset: (landing.offered as u64).into(),
-                len: (len as u64).into(),
-                key: at.key.into(),
-                address: at.address.into(),
-            };
-            landing.offered += len;
-            out.link.answer(peer, Protocol::P2p, kind::PLACE, place.as_bytes());
-        }
         if landing.abandoned && landing.offered == landing.landed {
             self.close_landing(out, id);
         } else if !has_copied {
@@ -139,23 +125,47 @@ impl Tagged {
         Ok(Post::Done)
     }
 
+    /// Offers the sender the free parts of the receive's memory.
+    fn offer(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
+        let Some(Request { state: State::Landing(landing), .. }) = self.requests.get_mut(id) else { return };
+        let (Some(target), false) = (&landing.target, landing.abandoned) else { return };
+        let (region, registration) = &target.memory;
+        while landing.offered < landing.status.bytes {
+            let len = target.part.min(landing.status.bytes - landing.offered);
+            if target.bounces && landing.offered + len - landing.copied > region.len() {
+                break;
+            }
+            let at = registration.remote(landing.offered % region.len());
+            let place = Place {
+                send: landing.send.into(),
+                recv: id.to_wire().into(),
+                offset: (landing.offered as u64).into(),
+                len: (len as u64).into(),
+                key: at.key.into(),
+                address: at.address.into(),
+            };
+            landing.offered += len;
+            link.answer(peer, Protocol::P2p, kind::PLACE, place.as_bytes());
+        }
+    }
+
     /// Copies the bytes that have landed in a bounce buffer to the caller's buffer. Returns false if it is not lent now.
     pub(super) fn copy_landed<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> bool {
-        let Some(request) = self.requests.get_mut(id) else { return true };
-        let State::Landing(landing) = &mut request.state else { return true };
-        let Some((memory, _)) = &landing.memory else { return true };
-        if matches!(request.buffer, Buffer::Gone) {
-            // The sender puts to the request's own memory, which was taken out of `buffer`.
+        let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
+            return true;
+        };
+        let Some(target) = &landing.target else { return true };
+        if !target.bounces {
             landing.copied = landing.landed;
         }
         if landing.copied == landing.landed || landing.abandoned {
             return true;
         }
-        let Some(mut room) = request.buffer.room(id, lent) else { return false };
+        let Some(mut room) = buffer.room(id, lent) else { return false };
         while landing.copied < landing.landed {
-            let (offset, slot) = (landing.copied, landing.copied % memory.len());
-            let len = (landing.landed - offset).min(memory.len() - slot);
-            room.put(offset, &Landed { landing: memory, offset, len });
+            let (offset, room_len) = (landing.copied, target.memory.0.len());
+            let len = (landing.landed - offset).min(room_len - offset % room_len);
+            room.put(offset, &target.bytes(offset, len));
             landing.copied += len;
         }
         true
@@ -163,33 +173,15 @@ impl Tagged {
 
     /// Ends a receive whose memory the sender does not write to any more.
     pub(super) fn close_landing<P: Port>(&mut self, out: &mut Out<'_, P>, id: RequestId) {
-        let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Landing(landing) = &mut request.state else { return };
+        let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
+            return;
+        };
         let (status, abandoned) = (landing.status, landing.abandoned);
-        if let Some((region, registration)) = landing.memory.take() {
-            out.port.deregister(registration);
-            let memory = out.link.reclaim(region);
-            if let Buffer::Gone = request.buffer {
-                request.buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
-            }
+        if let Some(target) = landing.target.take() {
+            target.close(out, buffer);
         }
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
         self.finish(out.link, id, if abandoned { Err(cancelled) } else { Ok(status) });
-    }
-
-    /// Requests the bytes of a receive in packets, because its memory cannot be registered.
-    fn request_packets(&mut self, link: &mut Link, id: RequestId, region: Region) -> Post {
-        let Some(request) = self.requests.get_mut(id) else { return Post::Done };
-        let State::Landing(landing) = &mut request.state else { return Post::Done };
-        if let Buffer::Gone = request.buffer {
-            request.buffer = link.reclaim(region).map_or(Buffer::Gone, Buffer::Owned);
-        }
-        let (send, status) = (landing.send, landing.status);
-        let mode = TransferMode::Push;
-        request.state =
-            State::AwaitingData(Box::new(Inflow { send, status, mode, requested: 0, received: 0 }));
-        self.call(link, id);
-        Post::Done
     }
 }
 
@@ -216,6 +208,11 @@ impl Tagged {
                 put.offered = end;
                 put.parts.push_back(part);
             }
+            // This side could not register its memory when the first PLACE of this message came, and has said so.
+            State::AwaitingMatch { .. } if start > 0 => {
+                link.note_stale();
+                return Ok(());
+            }
             _ => return Err(WireError::Value { field: "offset" }),
         }
         self.move_later(link, id);
@@ -223,7 +220,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Posts puts of a send, and reports to the receiver what has landed. Returns `Again` if another call is necessary,
+    /// Posts puts of a send, and reports the written bytes to the receiver. Returns `Again` if another call is necessary,
     /// and neither the end of a put nor a packet of the receiver will cause that call.
     pub(super) fn put<P: Port, L: Lent>(
         &mut self,
@@ -233,11 +230,43 @@ impl Tagged {
         limits: &Limits,
         lent: &mut L,
     ) -> Result<Post, PortError> {
+        if !self.open_source(out.port, id, path, limits) {
+            self.refuse_to_put(out.link, peer, id);
+            return Ok(Post::Done);
+        }
+        let post = self.post_puts(out, id, path, limits, lent)?;
+        let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) else {
+            return Ok(Post::Done);
+        };
+        let have_landed = limits.send_after_put || put.outstanding == 0;
+        let landed = (have_landed && !put.abandoned && put.reported < put.posted).then(|| {
+            put.reported = put.posted;
+            wire::Landed { recv: put.recv.into(), end: (put.posted as u64).into() }
+        });
+        let is_over = put.outstanding == 0 && (put.is_whole() || put.abandoned);
+        if let Some(landed) = landed {
+            self.answer(out.link, peer, kind::LANDED, &landed);
+        }
+        if is_over {
+            self.close_put(out, id);
+            return Ok(Post::Done);
+        }
+        Ok(post)
+    }
+
+    /// Posts puts of a send into the parts that the receiver has offered. Returns `Again` as [`put`](Self::put) does.
+    fn post_puts<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        path: PeerId,
+        limits: &Limits,
+        lent: &L,
+    ) -> Result<Post, PortError> {
         let depth = self.config.put_depth.max(1);
-        self.open_source(out, id, path, limits)?;
-        let Some(request) = self.requests.get_mut(id) else { return Ok(Post::Done) };
-        let State::Putting(put) = &mut request.state else { return Ok(Post::Done) };
-        let mut blocked = None;
+        let Some(Request { state: State::Putting(put), buffer, .. }) = self.requests.get_mut(id) else {
+            return Ok(Post::Done);
+        };
         while let (Some(&part), false) = (put.parts.front(), put.abandoned) {
             if put.outstanding == depth {
                 break;
@@ -247,33 +276,20 @@ impl Tagged {
                 key: part.into.key,
                 address: part.into.address.wrapping_add((offset - part.start) as u64),
             };
-            let (slot, from) = match (&request.buffer, &put.bounce) {
-                (Buffer::Registered { registration, .. }, _) => (0, registration.local(offset, len)),
-                (buffer, Some((bounce, registration))) => {
-                    let Some(bytes) = buffer.bytes(id, lent) else {
-                        blocked = Some(Post::Again);
-                        break;
-                    };
-                    let Some(slot) = put.free.pop() else { break };
-                    copy_in(bounce, slot * limits.put_max, &bytes.part(offset, offset + len))?;
-                    (slot, registration.local(slot * limits.put_max, len))
-                }
-                _ => unreachable!("{id:?} puts without registered memory"),
+            let (slot, from) = match source(put, buffer, (id, lent), offset..offset + len, limits)? {
+                ControlFlow::Continue(source) => source,
+                ControlFlow::Break(post) => return Ok(post),
             };
             let key = self.one_sided.insert(OneSided { request: id, offset: slot, len });
-            match out.put(path, from, into, Protocol::P2p, key as u64) {
-                Ok(Post::Done) => put.outstanding += 1,
-                Ok(Post::Over) => {
-                    self.one_sided.remove(key);
-                    put.release(slot);
-                }
-                other => {
-                    self.one_sided.remove(key);
-                    put.release(slot);
+            let posted = out.put(path, from, into, Protocol::P2p, key as u64);
+            if posted == Ok(Post::Done) {
+                put.outstanding += 1;
+            } else {
+                self.one_sided.remove(key);
+                put.release(slot);
+                if posted != Ok(Post::Over) {
                     out.link.note_again();
-                    let Post::Again = other? else { unreachable!("an accepted put is done or over") };
-                    blocked = (put.outstanding == 0).then_some(Post::Again);
-                    break;
+                    return posted.map(|_| if put.outstanding == 0 { Post::Again } else { Post::Done });
                 }
             }
             put.posted += len;
@@ -281,58 +297,37 @@ impl Tagged {
                 put.parts.pop_front();
             }
         }
-        let has_landed = limits.send_after_put || put.outstanding == 0;
-        let landed =
-            if has_landed && !put.abandoned && put.reported < put.posted { Some(put.posted) } else { None };
-        put.reported = landed.unwrap_or(put.reported);
-        let (recv, is_whole) = (put.recv, put.is_whole());
-        let (is_at_rest, abandoned) = (put.outstanding == 0, put.abandoned);
-        let recv = U64::from(recv);
-        if let Some(landed) = landed {
-            self.answer(out.link, peer, kind::LANDED, &wire::Landed { recv, end: (landed as u64).into() });
-        }
-        if is_at_rest && (is_whole || abandoned) {
-            self.close_put(out, id);
-            return Ok(Post::Done);
-        }
-        Ok(blocked.unwrap_or(Post::Done))
+        Ok(Post::Done)
     }
 
-    /// Registers the memory from which a send is put: the request's own, or a bounce buffer.
-    fn open_source<P: Port>(
-        &mut self,
-        out: &mut Out<'_, P>,
-        id: RequestId,
-        path: PeerId,
-        limits: &Limits,
-    ) -> Result<(), PortError> {
+    /// Registers the memory from which a send is put: the request's own, or a bounce buffer. Returns false if it cannot
+    /// be registered.
+    fn open_source<P: Port>(&mut self, port: &mut P, id: RequestId, path: PeerId, limits: &Limits) -> bool {
         let depth = self.config.put_depth.max(1);
-        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        let State::Putting(put) = &mut request.state else { return Ok(()) };
-        if put.abandoned || put.bounce.is_some() || matches!(request.buffer, Buffer::Registered { .. }) {
-            return Ok(());
+        let Some(Request { state: State::Putting(put), buffer, .. }) = self.requests.get_mut(id) else {
+            return true;
+        };
+        if put.abandoned || put.bounce.is_some() || matches!(buffer, Buffer::Registered { .. }) {
+            return true;
         }
-        match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-            Buffer::Owned(memory) if !memory.is_scattered() => {
-                let region = Region::new(memory);
-                match out.port.register(path, &region, Access::LOCAL_READ) {
-                    Ok(registration) => request.buffer = Buffer::Registered { region, registration },
-                    Err(error) => {
-                        request.buffer = out.link.reclaim(region).map_or(Buffer::Gone, Buffer::Owned);
-                        return Err(error);
-                    }
-                }
-            }
-            other => {
-                request.buffer = other;
-                let slots = depth.min(put.total.div_ceil(limits.put_max));
-                let region = Region::new(Memory::zeroed(slots * limits.put_max.min(put.total)));
-                let registration = out.port.register(path, &region, Access::LOCAL_READ)?;
-                put.bounce = Some((region, registration));
-                put.free = (0..slots).rev().collect();
-            }
+        if buffer.is_region() {
+            buffer.register(port, path, Access::LOCAL_READ);
+            return matches!(buffer, Buffer::Registered { .. });
         }
-        Ok(())
+        let parts = Parts { own: put.total, bounce: limits.put_max, depth };
+        put.bounce = bounce(port, path, Access::LOCAL_READ, put.total, &parts);
+        put.free = (0..depth.min(put.total.div_ceil(limits.put_max))).rev().collect();
+        put.bounce.is_some()
+    }
+
+    /// Informs the receiver that no byte of a send will be put, because the memory cannot be registered. The receiver
+    /// then requests the bytes in packets.
+    fn refuse_to_put(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
+        let Some(Request { state, .. }) = self.requests.get_mut(id) else { return };
+        let State::Putting(put) = state else { return };
+        let refusal = wire::Landed { recv: put.recv.into(), end: U64::ZERO };
+        *state = State::AwaitingMatch { revoked: false, exposure: None };
+        self.answer(link, peer, kind::LANDED, &refusal);
     }
 
     /// Ends a send of which no put is under way.
@@ -359,6 +354,29 @@ pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usi
     let len = usize::try_from(len.get()).map_err(|_| WireError::Value { field: "length" })?;
     let end = start.checked_add(len).filter(|&end| len > 0 && end <= total);
     Ok((start, end.ok_or(WireError::Value { field: "length" })?))
+}
+
+/// Returns the registered memory for the next put of a send, and its slot in the bounce buffer. Copies the bytes there if
+/// there is a bounce buffer. Breaks if no put is possible now: with `Again` if the caller's buffer is not lent, and with
+/// `Done` if all slots are in use, so that the end of a put goes on with the send.
+fn source(
+    put: &mut Put,
+    buffer: &Buffer,
+    (id, lent): (RequestId, &impl Lent),
+    bytes: Range<usize>,
+    limits: &Limits,
+) -> Result<ControlFlow<Post, (usize, Local)>, PortError> {
+    if let Buffer::Registered { registration, .. } = buffer {
+        return Ok(ControlFlow::Continue((0, registration.local(bytes.start, bytes.len()))));
+    }
+    let Some((region, registration)) = &put.bounce else {
+        unreachable!("{id:?} puts without registered memory")
+    };
+    let Some(message) = buffer.bytes(id, lent) else { return Ok(ControlFlow::Break(Post::Again)) };
+    let Some(slot) = put.free.pop() else { return Ok(ControlFlow::Break(Post::Done)) };
+    let (at, len) = (slot * limits.put_max, bytes.len());
+    copy_in(region, at, &message.part(bytes.start, bytes.end))?;
+    Ok(ControlFlow::Continue((slot, registration.local(at, len))))
 }
 
 /// Copies a part of a message to a bounce buffer.

@@ -10,11 +10,12 @@ use samite_fabric::link::{
     Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status, WorldRank,
 };
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, PeerId, Port, PortError, Post, Remote};
 use samite_matching::Envelope;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
+use super::target::{Parts, Registered, Target};
 use super::{OneSided, Queues, Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
@@ -56,8 +57,7 @@ impl Tagged {
                 send,
                 status,
                 from,
-                landing: None,
-                chunk: 0,
+                target: None,
                 posted: 0,
                 landed: 0,
                 outstanding: 0,
@@ -329,16 +329,14 @@ impl Tagged {
             return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
         }
         if let State::Pulling(pull) = &mut request.state {
-            match (&mut request.buffer, &pull.landing) {
-                (buffer @ (Buffer::Lent { .. } | Buffer::Owned(_)), Some((landing, _))) => {
-                    match buffer.room(id, lent) {
-                        Some(mut buffer) if !pull.abandoned => {
-                            buffer.put(offset, &Landed { landing, offset, len });
-                            pull.landed += len;
-                        }
-                        _ => pull.waiting.push((offset, len)),
+            match &pull.target {
+                Some(target) if target.bounces && !pull.abandoned => match request.buffer.room(id, lent) {
+                    Some(mut buffer) => {
+                        buffer.put(offset, &target.bytes(offset, len));
+                        pull.landed += len;
                     }
-                }
+                    None => pull.waiting.push((offset, len)),
+                },
                 _ => pull.landed += len,
             }
         }
@@ -496,7 +494,7 @@ impl Tagged {
                 };
                 let head = head.as_bytes();
                 let post = if let Buffer::Registered { region, .. } = buffer {
-                    out.send(peer, head, &Landed { landing: region, offset: start, len: end - start })?
+                    out.send(peer, head, &Registered { region, offset: start, len: end - start })?
                 } else {
                     let part = bytes.part(start, end);
                     match part.as_slice() {
@@ -524,8 +522,8 @@ impl Tagged {
         }
     }
 
-    /// Posts the gets of a receive. Returns `Again` if another call is necessary, and the completion of an outstanding
-    /// get will not cause that call.
+    /// Moves the bytes of a receive as far as possible by gets. Returns `Again` if another call is necessary, and the
+    /// completion of an outstanding get will not cause that call.
     fn pull<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -535,92 +533,121 @@ impl Tagged {
         lent: &mut L,
     ) -> Result<Post, PortError> {
         let depth = self.config.pull_depth.max(1);
-        let Some(request) = self.requests.get_mut(id) else { return Ok(Post::Done) };
-        let State::Pulling(pull) = &mut request.state else { return Ok(Post::Done) };
-        if pull.landing.is_none() && !pull.abandoned {
-            let (region, chunk) = match std::mem::replace(&mut request.buffer, Buffer::Gone) {
-                Buffer::Owned(memory) if !memory.is_scattered() => (Region::new(memory), limits.get_max),
-                other => {
-                    request.buffer = other;
-                    let chunk = limits.get_max.min(BOUNCE_CHUNK).min(pull.status.bytes);
-                    (Region::new(Memory::zeroed(chunk * depth.min(pull.status.bytes.div_ceil(chunk)))), chunk)
-                }
-            };
-            let registration = out.port.register(path, &region, Access::LOCAL_WRITE)?;
-            pull.chunk = chunk;
-            pull.landing = Some((region, registration));
+        let Some(Request { state: State::Pulling(pull), buffer, .. }) = self.requests.get_mut(id) else {
+            return Ok(Post::Done);
+        };
+        if pull.target.is_none() && !pull.abandoned {
+            let parts = Parts { own: limits.get_max, bounce: limits.get_max.min(BOUNCE_PART), depth };
+            let total = pull.status.bytes;
+            pull.target = Target::open(out.port, path, Access::LOCAL_WRITE, buffer, total, &parts);
+            if pull.target.is_none() {
+                self.request_packets(out.link, id);
+                return Ok(Post::Done);
+            }
         }
-        // The bytes are copied through a bounce buffer, unless the gets write to the request's own memory. If they do,
-        // that memory was taken out of `request.buffer`.
-        let bounces = !matches!(request.buffer, Buffer::Gone);
-        if let (true, Some((landing, _))) = (bounces, &pull.landing)
-            && let Some(mut buffer) = request.buffer.room(id, lent)
+        if let (Some(target), false) = (&pull.target, pull.waiting.is_empty() || pull.abandoned)
+            && let Some(mut room) = buffer.room(id, lent)
         {
             for (offset, len) in pull.waiting.drain(..) {
-                buffer.put(offset, &Landed { landing, offset, len });
+                room.put(offset, &target.bytes(offset, len));
                 pull.landed += len;
             }
         }
-        // The number of gets of this call that ended when they were posted.
-        let mut over = 0;
-        while let (Some((landing, registration)), false) = (&pull.landing, pull.abandoned) {
-            // A chunk of the bounce buffer is free when the bytes of its previous get were copied to the caller's
-            // buffer. Gets may end in any order, so chunks are reused only when all earlier gets have ended and all
-            // their bytes were copied.
-            let in_use = pull.outstanding + pull.waiting.len();
-            let turn = !bounces || pull.posted % landing.len() != 0 || in_use == 0;
-            let len = pull.chunk.min(pull.status.bytes - pull.posted);
-            if len == 0 || pull.outstanding + over >= depth || !turn {
-                break;
-            }
-            let slot = if bounces { pull.posted % landing.len() } else { pull.posted };
-            let operation = OneSided { request: id, offset: pull.posted, len };
-            let key = self.one_sided.insert(operation);
-            let from =
-                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
-            let local = registration.local(slot, len);
-            let posted = out.get(path, local, from, Protocol::P2p, key as u64);
-            if posted == Ok(Post::Over) {
-                self.one_sided.remove(key);
-                match bounces {
-                    true => pull.waiting.push((pull.posted, len)),
-                    false => pull.landed += len,
-                }
-                pull.posted += len;
-                over += 1;
-                continue;
-            }
-            if posted != Ok(Post::Done) {
-                self.one_sided.remove(key);
-                out.link.note_again();
-                if posted == Ok(Post::Again) && pull.outstanding > 0 {
-                    return Ok(Post::Done);
-                }
-                return posted;
-            }
-            pull.posted += len;
-            pull.outstanding += 1;
-        }
+        self.post_gets(out, id, path, depth)?;
+        let Some(Request { state: State::Pulling(pull), .. }) = self.requests.get(id) else {
+            return Ok(Post::Done);
+        };
         if pull.outstanding > 0 {
             return Ok(Post::Done);
         }
         if !pull.abandoned && pull.landed < pull.status.bytes {
-            // Bytes wait in the bounce buffer until the caller lends its buffer.
+            // The port has no room for a get, or bytes wait in the bounce buffer until the caller lends its buffer.
             return Ok(Post::Again);
         }
-        let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
-        if let Some((region, registration)) = pull.landing.take() {
-            out.port.deregister(registration);
-            let memory = out.link.reclaim(region);
-            if let (false, Some(request)) = (bounces, self.requests.get_mut(id)) {
-                request.buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
+        self.close_pull(out, peer, id);
+        Ok(Post::Done)
+    }
+
+    /// Posts gets of a receive, until `depth` gets are outstanding, or the port has no room for more.
+    fn post_gets<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        path: PeerId,
+        depth: usize,
+    ) -> Result<(), PortError> {
+        let Some(Request { state: State::Pulling(pull), .. }) = self.requests.get_mut(id) else {
+            return Ok(());
+        };
+        // The number of gets of this call that ended when they were posted.
+        let mut over = 0;
+        while let (Some(target), false) = (&pull.target, pull.abandoned) {
+            let (region, registration) = &target.memory;
+            // A part of the bounce buffer is free when the bytes of its previous get were copied to the caller's
+            // buffer. Gets may end in any order, so parts are reused only when all earlier gets have ended and all
+            // their bytes were copied.
+            let in_use = pull.outstanding + pull.waiting.len();
+            let turn = !target.bounces || pull.posted % region.len() != 0 || in_use == 0;
+            let len = target.part.min(pull.status.bytes - pull.posted);
+            if len == 0 || pull.outstanding + over >= depth || !turn {
+                break;
             }
+            let key = self.one_sided.insert(OneSided { request: id, offset: pull.posted, len });
+            let from =
+                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
+            let slot = if target.bounces { pull.posted % region.len() } else { pull.posted };
+            match out.get(path, registration.local(slot, len), from, Protocol::P2p, key as u64) {
+                Ok(Post::Done) => pull.outstanding += 1,
+                Ok(Post::Over) => {
+                    self.one_sided.remove(key);
+                    match target.bounces {
+                        true => pull.waiting.push((pull.posted, len)),
+                        false => pull.landed += len,
+                    }
+                    over += 1;
+                }
+                blocked => {
+                    self.one_sided.remove(key);
+                    out.link.note_again();
+                    return blocked.map(|_| ());
+                }
+            }
+            pull.posted += len;
+        }
+        Ok(())
+    }
+
+    /// Ends a receive by gets, none of which is outstanding, and informs the sender.
+    fn close_pull<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer, id: RequestId) {
+        let Some(Request { state: State::Pulling(pull), buffer, .. }) = self.requests.get_mut(id) else {
+            return;
+        };
+        let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
+        if let Some(target) = pull.target.take() {
+            target.close(out, buffer);
         }
         let verdict = if abandoned { Verdict::Abandoned } else { Verdict::Delivered };
         self.answer(out.link, peer, kind::FIN, &Fin::new(send, verdict));
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
         self.finish(out.link, id, if abandoned { Err(cancelled) } else { Ok(status) });
-        Ok(Post::Done)
+    }
+
+    /// Requests the bytes of a receive in packets, because one side cannot register its memory for gets or puts.
+    pub(super) fn request_packets(&mut self, link: &mut Link, id: RequestId) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let (send, status) = match &request.state {
+            State::Pulling(pull) => (pull.send, pull.status),
+            State::Landing(landing) => (landing.send, landing.status),
+            state => unreachable!("{id:?} moves no bytes by gets or puts: {state:?}"),
+        };
+        assert!(
+            !matches!(request.buffer, Buffer::Gone),
+            "{id:?} has its memory back, since no operation uses it"
+        );
+        let mode = TransferMode::Push;
+        request.state =
+            State::AwaitingData(Box::new(Inflow { send, status, mode, requested: 0, received: 0 }));
+        self.call(link, id);
     }
 }
 
@@ -686,31 +713,9 @@ fn read_scattered<P: Port>(
     Ok(true)
 }
 
-/// Bytes of a message in a registered region: in a chunk of the bounce buffer, or in the region that contains the whole
-/// message, of a receive or a send. The offset in the message, modulo the length of the region, is the offset of the
-/// bytes in the region.
-pub(super) struct Landed<'a> {
-    pub(super) landing: &'a Region,
-    /// The offset in the message.
-    pub(super) offset: usize,
-    pub(super) len: usize,
-}
-
-impl Body for Landed<'_> {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn copy_part(&self, at: usize, into: &mut [u8]) {
-        // This cannot fail: the span was checked when the get was posted, or lies within the message.
-        let copied = self.landing.copy_out(self.offset % self.landing.len() + at, into);
-        debug_assert!(copied.is_ok());
-    }
-}
-
 /// Bytes of one get into a bounce buffer: few enough that they are still in the cache when they are copied to the
 /// caller's buffer.
-const BOUNCE_CHUNK: usize = 256 << 10;
+const BOUNCE_PART: usize = 256 << 10;
 
 /// Bytes that are read at a time if they are scattered afterwards: few enough for the second-level cache.
 const READ_PIECE: usize = 64 << 10;

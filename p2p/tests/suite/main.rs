@@ -101,6 +101,7 @@ impl Simulated {
         (config.caps.get, config.caps.rma_max, config.caps.rma_depth) = (Reach::Any, 4096, 3);
         (config.jitter_ns, config.storms_per_million, config.storm_ns) = (5_000, 200_000, 10_000);
         (config.spikes_per_million, config.completion_delay_ns, config.exposures_max) = (0, 10_000, 0);
+        config.registrations_max = usize::MAX;
         Self(Net::new(3, config))
     }
 }

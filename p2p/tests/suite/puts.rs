@@ -1,7 +1,8 @@
 //! Long messages that the sender puts into the receiver's memory, over a simulated port that has puts and no gets. The
 //! cases of the other files run over such ports too; here is what only puts can do wrong.
 
-use samite_fabric::sim::{Net, What};
+use samite_fabric::Reach;
+use samite_fabric::sim::{Config as SimConfig, Net, What};
 use samite_p2p::{Config, Error, Fate, WorldRank};
 
 use crate::Simulated;
@@ -13,9 +14,13 @@ const LEN: usize = 100_000;
 fn trio(keeps_order: bool) -> (Job<Simulated>, Net) {
     let medium = Simulated::puts(keeps_order);
     let net = medium.0.clone();
+    (Job::new(medium, 3, &config()), net)
+}
+
+fn config() -> Config {
     let mut config = Config::default();
     (config.put_min, config.put_chunk, config.put_depth) = (20_000, 10_000, 2);
-    (Job::new(medium, 3, &config), net)
+    config
 }
 
 /// Returns the number of puts and of packets in the trace.
@@ -141,5 +146,82 @@ fn a_message_that_was_put_is_sent_though_its_receiver_leaves_at_once() {
         assert!(job.wait(recv).message() == bytes(1, LEN));
         job.leave(1);
         assert!(job.wait(send).result.is_ok());
+    }
+}
+
+/// A message is sent while one of its two ranks has all the registrations that its port permits. The limit falls on the
+/// sender or on the receiver, and the message would travel by a get or by puts.
+#[test]
+fn a_message_whose_memory_cannot_be_registered_travels_in_packets() {
+    for (limited, has_gets, whose) in [0, 1].into_iter().flat_map(|limited| {
+        [(true, Owned), (true, Borrowed), (false, Owned), (false, Borrowed)]
+            .map(|(has_gets, whose)| (limited, has_gets, whose))
+    }) {
+        let mut sim = SimConfig { registrations_max: 1, ..SimConfig::default() };
+        if !has_gets {
+            (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
+        }
+        let net = Net::new(7, sim);
+        let mut job = Job::new(Simulated(net.clone()), 3, &config());
+        // The registration is for a message whose other rank stops.
+        let busy = match has_gets {
+            true => job.send(limited, 2, 6, &bytes(2, LEN)),
+            false => job.recv(limited, exact(2, 6), LEN),
+        };
+        let other = (!has_gets).then(|| job.send(2, limited as u32, 6, &bytes(2, LEN)));
+        job.poll_until(|job| job.engine(limited).port().registrations() == 1);
+        net.pause(2);
+        net.record();
+        let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+        let done = (job.wait(recv), job.wait(send));
+        assert!(done.0.message() == bytes(1, LEN) && done.1.bytes == Some(bytes(1, LEN)));
+        assert_eq!(done.1.result.map(|status| status.bytes), Ok(LEN), "{limited} {has_gets} {whose:?}");
+        let one_sided = |what: &What| matches!(what, What::Put { .. } | What::Got { .. });
+        assert!(
+            !net.take_trace().iter().any(|event| one_sided(&event.what)),
+            "{limited} {has_gets} {whose:?}"
+        );
+        assert_eq!(job.engine(limited).port().registrations(), 1);
+        net.resume(2);
+        let other = other.unwrap_or_else(|| job.recv(2, exact(limited as u32, 6), LEN));
+        assert!(job.wait(busy).result.is_ok() && job.wait(other).result.is_ok());
+        job.assert_at_rest();
+    }
+}
+
+/// The sender cannot register its memory, and one of the two ranks gives the message up before the receiver has
+/// requested packets.
+#[test]
+fn a_message_that_is_given_up_before_its_packets_leaves_nothing_behind() {
+    for (quitter, whose) in [(0, Owned), (0, Borrowed), (1, Owned), (1, Borrowed)] {
+        let mut sim = SimConfig { registrations_max: 1, ..SimConfig::default() };
+        (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
+        let net = Net::new(8, sim);
+        let mut job = Job::new(Simulated(net.clone()), 3, &config());
+        let busy = [job.recv(0, exact(2, 6), LEN), job.send(2, 0, 6, &bytes(2, LEN))];
+        job.poll_until(|job| job.engine(0).port().registrations() == 1);
+        net.pause(2);
+        let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), whose, NEVER);
+        job.poll_until(|job| job.engine(1).port().registrations() == 1);
+        net.pause(1);
+        // The sender receives the places of the first bytes, and answers that it cannot put them.
+        job.poll_alone(0, |_| false);
+        let (own, now) = (if quitter == 0 { send.id } else { recv.id }, job.now());
+        job.engine(quitter).set_deadline(own.expect("it is under way"), now);
+        job.poll_alone(quitter, |_| false);
+        net.resume(1);
+        net.resume(2);
+        let (sent, received) = (job.wait(send), job.wait(recv));
+        let (own, other) =
+            if quitter == 0 { (&sent.result, &received.result) } else { (&received.result, &sent.result) };
+        assert!(matches!(own, Err(Error::TimedOut { .. })), "{quitter} {whose:?}: {own:?}");
+        assert!(matches!(other, Err(Error::Abandoned { .. })), "{quitter} {whose:?}: {other:?}");
+        assert!(sent.bytes.is_none_or(|sent| sent == bytes(1, LEN)));
+        for op in busy {
+            assert!(job.wait(op).result.is_ok());
+        }
+        job.assert_at_rest();
     }
 }
