@@ -449,7 +449,7 @@ impl<P: Port> Engine<P> {
         memory: Memory,
         deadline: Time,
     ) -> Result<RequestId, (Error, Memory)> {
-        self.isend_standard(now, to, context, tag, memory, deadline, true)
+        self.isend_standard(now, to, (context, tag), memory, deadline, true)
     }
 
     /// Starts to send a message of an agreement as [`Engine::isend`] does, but never uses the outbox: its budget is for
@@ -462,17 +462,16 @@ impl<P: Port> Engine<P> {
         tag: u64,
         memory: Memory,
     ) -> Result<RequestId, (Error, Memory)> {
-        self.isend_standard(now, to, context, tag, memory, Time::NEVER, false)
+        self.isend_standard(now, to, (context, tag), memory, Time::NEVER, false)
     }
 
+    /// Starts a standard send of `memory`. If `keeps`, the message may be copied to the outbox.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "those of a standard send, and whether to use the outbox")]
     fn isend_standard(
         &mut self,
         now: Time,
         to: WorldRank,
-        context: u32,
-        tag: u64,
+        (context, tag): (u32, u64),
         memory: Memory,
         deadline: Time,
         keeps: bool,
