@@ -40,8 +40,8 @@
 //! decision. The answer of step 1 contains the members of the sender's group.
 //!
 //! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
-//! sends the next ones. Any number of agreements may be under way at once. Their messages are tagged messages in the
-//! *control context* of a communicator, the second of its two contexts, and the tag names the agreement.
+//! sends the next ones. Any number of agreements may be under way at the same time. Their messages are tagged messages
+//! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement.
 
 mod choices;
 
@@ -863,8 +863,8 @@ impl Agreement {
         self.ranks.pick(self.choices.indices_of(colour)).expect("each rank has one choice")
     }
 
-    /// Receives the answer of a rank. Returns `None` if it has not arrived yet. If the rank has abandoned its message, or
-    /// has sent something else than an answer, the returned answer has the vote [`Vote::GaveUp`].
+    /// Receives the answer of a rank. Returns `None` if it has not arrived yet. If the rank has abandoned its message,
+    /// or has sent something else than an answer, the returned answer has the vote [`Vote::GaveUp`].
     ///
     /// # Errors
     /// Returns an error if this rank gives up, if the message cannot be received, or if a rank that is necessary for

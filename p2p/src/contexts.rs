@@ -144,7 +144,7 @@ impl Contexts {
     }
 
     /// Closes contexts in which no member has sent a message, because the communicator was not created. Their numbers
-    /// are free at once.
+    /// are free immediately.
     pub(crate) fn withdraw(&mut self, context: u32, link: &mut Link) -> Option<u32> {
         self.remove(context, link).map(|_| context & !1)
     }

@@ -590,8 +590,8 @@ impl<P: Port> Runtime<P> {
         self.look(|engine| Ok(self.counted_incarnation(engine, rank)))
     }
 
-    /// Waits until an incarnation of `rank` takes part, and returns its number, counted from 1. This rank and `rank` need
-    /// not have communicated before.
+    /// Waits until an incarnation of `rank` takes part, and returns its number, counted from 1. This rank and `rank`
+    /// need not have communicated before.
     pub(crate) fn wait_for_restart(&self, rank: WorldRank, bounds: &Bounds) -> Result<u32, Error> {
         let pattern = Pattern { context: 0, source: Source::rank(rank.0), tag: 0, mask: 0 };
         if rank != self.rank {

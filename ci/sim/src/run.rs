@@ -791,7 +791,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets all ranks leave at once.
+    /// Lets all ranks leave at the same time.
     fn close(&mut self) -> Result<(), String> {
         let now = self.net.now_ns();
         for rank in self.ranks.iter_mut().flatten() {
