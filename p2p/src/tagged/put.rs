@@ -7,15 +7,15 @@
 //! its bytes are copied to the caller's buffer, while the sender fills the next part.
 //!
 //! The sender posts the puts, at most `put_depth` at a time, and reports how many bytes the receiver's memory has
-//! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED follows the
-//! puts at once, and otherwise when they have ended.
+//! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent
+//! immediately after the puts were posted, and otherwise when they have ended.
 //!
 //! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and the
 //! sender answers PLACE by a LANDED that says that it puts nothing.
 //!
-//! The receiver keeps the memory registered until no put can reach it: until LANDED covers every place that it gave,
-//! or the sender has sent ABORT behind its last put, or the sender has ended and its path is cut off. So a receive that
-//! ends early has its result at once, and its memory stays with the request.
+//! The receiver keeps the memory registered until no put can reach it: until LANDED covers every place that it gave, or
+//! the sender has sent ABORT behind its last put, or the sender has ended and its path is cut off. So a receive that
+//! ends early has its result immediately, and its memory stays with the request.
 
 use std::ops::{ControlFlow, Range};
 
