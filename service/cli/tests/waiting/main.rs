@@ -13,7 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
+};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use samite::{CancelToken, Comm, Error, Mode, Rank, Source};
@@ -270,26 +273,59 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
         // Rank 0 receives this message before it is killed. So rank 1 has nothing left to send, and learns of the end
         // from the launcher's agent and not from its port.
         world.recv(&mut victim, Rank(1), 0).unwrap();
-        loop {
-            thread::park();
-        }
+        let end = world.recv(&mut victim, Rank(1), 1);
+        unreachable!("rank 1 kills this rank or fails itself: {end:?}");
     }
     world.recv(&mut victim, Rank(0), 0).unwrap();
     world.send(&victim, Rank(0), 0).unwrap();
-    let (error, late) = thread::scope(|scope| {
+    let victim = pidfd_open(Pid::from_raw(victim[0]).unwrap(), PidfdFlags::empty()).unwrap();
+    // The launcher's processes have one thread each.
+    let involved = [launcher(), vec![gettid()]].concat();
+    let without_core = || involved.iter().copied().map(time_without_core).sum::<Duration>();
+    let (error, late, without_core) = thread::scope(|scope| {
         let killer = scope.spawn(|| {
             thread::sleep(LONG);
-            let now = Instant::now();
-            kill_process(Pid::from_raw(victim[0]).unwrap(), Signal::KILL).unwrap();
-            now
+            let before = without_core();
+            pidfd_send_signal(&victim, Signal::KILL).unwrap();
+            // A killed process needs a core to end. The launcher learns of the end as this thread does.
+            poll(&mut [PollFd::new(&victim, PollFlags::IN)], None).unwrap();
+            (Instant::now(), before)
         });
         let error = world.recv(&mut [0_u8], Rank(0), 1).unwrap_err();
         let known = Instant::now();
-        (error, known.saturating_duration_since(killer.join().unwrap()))
+        let (ended, before) = killer.join().unwrap();
+        (error, known.saturating_duration_since(ended), without_core().saturating_sub(before))
     });
     assert!(matches!(error, Error::PeerFailed { rank: Rank(0), .. }), "{error}");
-    eprintln!("known after {late:?}");
-    assert!(late < PROMPT, "{late:?} late");
+    eprintln!("known after {late:?}, of which at most {without_core:?} without a core");
+    // The report goes from the kernel to the launcher and from there to this rank, and each of these processes must be
+    // given a core. On a busy machine this takes tens of milliseconds, which is not the product's time. The product
+    // promises that the report waits for no timer: the sleeper would find it after up to 100 ms by itself.
+    assert!(late.saturating_sub(without_core) < PROMPT, "{late:?} late, {without_core:?} without a core");
+}
+
+/// Returns the processes of the launcher that has started this rank.
+fn launcher() -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut next = getppid();
+    while let Some(process) = next
+        && std::fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.ends_with("samite"))
+    {
+        found.push(process);
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        // The second field after the name, which is in parentheses, is the parent: proc(5).
+        let parent = stat.rsplit(") ").next().and_then(|fields| fields.split(' ').nth(1)).unwrap();
+        next = Pid::from_raw(parent.parse().unwrap());
+    }
+    assert!(!found.is_empty(), "no launcher has started this rank");
+    found
+}
+
+/// Returns the time for which a thread was ready to run and had no core: the second field of `schedstat`, in nanoseconds
+/// (Documentation/scheduler/sched-stats.rst of Linux).
+fn time_without_core(thread: Pid) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
+    Duration::from_nanos(stat.split(' ').nth(1).unwrap().parse().unwrap())
 }
 
 #[test]
