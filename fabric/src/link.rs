@@ -76,7 +76,7 @@ pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use self::group::{Comparison, Group, Indices, NoGroup};
 pub use self::lent::{Lent, Reading, Writing};
-pub use self::numbers::{Incarnation, Time, WorldRank};
+pub use self::numbers::{Incarnation, Time, WorldRank, first_incarnation};
 pub use self::peer::{Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
@@ -235,6 +235,9 @@ pub enum Ending<'a> {
         /// True if the former incarnation failed, false if it left.
         has_failed: bool,
     },
+    /// The first incarnation of the rank that this link knows is not the rank's first one. So earlier incarnations have
+    /// ended with which this process had no contact. The peer takes part.
+    Unmet,
 }
 
 /// A protocol's report that a peer has failed.
@@ -324,9 +327,18 @@ pub struct Identity {
     /// The incarnation of this process: later, in wrapping order, than that of any earlier process with the same rank.
     /// The number of the first incarnation must be hard to guess for processes outside the job: a packet that carries
     /// it, and the right sequence number, is accepted as a packet of this rank.
+    /// [`first_incarnation`] returns such a number.
     pub incarnation: u32,
     /// A secret that only the ranks of the job know. It authenticates hellos.
     pub secret: [u8; 16],
+}
+
+impl Identity {
+    /// Returns the first incarnation of a rank of the job.
+    #[must_use]
+    pub fn first_incarnation(&self, rank: WorldRank) -> Incarnation {
+        Incarnation::new(first_incarnation(&self.secret, rank))
+    }
 }
 
 impl fmt::Debug for Identity {

@@ -3,10 +3,10 @@
 //! The ranks that create a communicator agree on its context in rounds. Each round has four steps along a binomial tree
 //! of these ranks, whose root is the first of them:
 //!
-//! 1. Up: each rank sends its choice, and the next name of contexts that it could use, to its parent. A parent passes
-//!    on the choices and the largest name. If the choices are regular, they take a few words for any number of ranks
-//!    (see `choices`).
-//! 2. Down: the root sends the largest name and all choices. Each rank opens the contexts with that name. A rank cannot
+//! 1. Up: each rank sends its choice, its incarnation unless it is its first, and the next name of contexts that it
+//!    could use, to its parent. A parent passes on the choices, the incarnations and the largest name. If the choices
+//!    are regular, they take a few words for any number of ranks (see `choices`).
+//! 2. Down: the root sends the largest name and all choices and incarnations. Each rank opens the contexts with that name. A rank cannot
 //!    do so if it has meanwhile used that name or a later one for another agreement, or if the numbers of the contexts
 //!    are in use there (see [`names`](crate::names)).
 //! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
@@ -49,14 +49,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use samite_fabric::link::{
-    Awaited, Cause, Error, Fate, Group, Operation, Outcome, Report, RequestId, Time, WorldRank,
+    Awaited, Cause, Error, Fate, Group, Incarnation, Operation, Outcome, Report, RequestId, Time, WorldRank,
 };
 use samite_fabric::{Memory, Port, SplitMix64};
 use samite_matching::{Pattern, Source};
 
 use self::choices::{Choices, NO_COLOUR, Pair};
 use crate::Engine;
-use crate::contexts::FIRST;
+use crate::contexts::{FIRST, Incarnations};
 
 /// The arguments with which a rank begins an agreement.
 #[derive(Clone, Debug)]
@@ -157,16 +157,9 @@ pub struct AgreementId(u64);
 /// The other engines of a rank that has several, one for each lane. A communicator's messages may go through any of
 /// them, so its contexts are opened in each.
 pub trait Others: std::fmt::Debug + Send {
-    /// Opens the contexts with a name in these engines: see [`Engine::open_between`]. Returns false, and opens none, if
-    /// one of the engines cannot open them. The members are the given incarnations, as the engine of the agreement
-    /// knows them, because one of these engines may not know yet that a rank was restarted.
-    fn open(
-        &self,
-        name: u64,
-        group: &Group,
-        remote: Option<&Group>,
-        incarnations: &[(WorldRank, u32)],
-    ) -> bool;
+    /// Opens the contexts with a name in these engines, for these incarnations of the members: see
+    /// [`Engine::open_between`]. Returns false, and opens none, if one of the engines cannot open them.
+    fn open(&self, name: u64, group: &Group, remote: Option<&Group>, incarnations: &Incarnations) -> bool;
 
     /// Closes contexts that were opened for a communicator, because no rank has created the communicator.
     fn withdraw(&self, context: u32);
@@ -230,8 +223,6 @@ struct Agreement {
     /// with smaller numbers, which it has given up.
     number: u64,
     choice: Choice,
-    /// The number of agreements that this rank had begun before this one.
-    begun_at: u64,
     begun: Time,
     deadline: Time,
     round: Round,
@@ -247,6 +238,12 @@ struct Agreement {
     gave_up: Option<Error>,
     /// At the root: the name that was chosen in the first round of this agreement.
     first: Option<u64>,
+    /// The incarnations of this rank and of the ranks of its subtree whose answers have arrived. Once the decision has
+    /// arrived, the incarnations of all ranks.
+    incarnations: Incarnations,
+    /// The incarnation of the parent, or of the other leader, to which this rank has sent its answer of the first round.
+    /// Only this incarnation sends the decision. `None` if it is not known yet.
+    awaited: Option<Incarnation>,
     /// How often the agreement has begun again.
     repetitions: u32,
     /// The contexts that this rank opened in step 2.
@@ -281,7 +278,9 @@ struct Answer {
     vote: Vote,
     /// The largest of the names that the ranks would use next.
     next: u64,
-    /// The colours and keys of ranks ([`Choices::to_words`]). For an intercommunicator, a group ([`Group::to_words`]).
+    /// If all ranks vote [`Vote::Yes`] in the first round: the incarnations of ranks ([`write_incarnations`]), and behind
+    /// them the colours and keys of the ranks ([`Choices::to_words`]). For an intercommunicator, a group
+    /// ([`Group::to_words`]) instead of colours and keys.
     words: Vec<u64>,
 }
 
@@ -337,7 +336,7 @@ impl<P: Port> Engine<P> {
         let mine = self.inner.link().identity().rank;
         let index = ranks.index(mine).expect("this rank takes part");
         let root = if let Choice::Remote { leader, .. } = choice { leader % ranks.len() } else { 0 };
-        let index = if index < root { index + (ranks.len() - root) } else { index - root };
+        let index = in_tree(index, root, ranks.len());
         let agreements = &mut self.agreements;
         let number = tag.map_or_else(|| agreements.number(control), |_| 0);
         let id = AgreementId(agreements.next);
@@ -350,22 +349,23 @@ impl<P: Port> Engine<P> {
             tag,
             number,
             choice,
-            begun_at: id.0,
             begun: now,
             deadline,
             round: Round::Choosing,
             step: Step::Child(0),
-            answer: Answer { vote: Vote::Yes, next: 0, words: Vec::new() },
+            answer: Answer::of_vote(Vote::Yes),
             choices: Choices::default(),
             incoming: None,
             gave_up: None,
             first: None,
+            incarnations: Incarnations::new(),
+            awaited: None,
             repetitions: 0,
             opened: None,
             result: None,
             is_dropped: false,
         });
-        agreement.propose(self.propose_name(now, agreement.opens(), 0));
+        agreement.propose(self.propose_name(now, agreement.opens(), 0), self.later_incarnation());
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
         self.agreements.due = self.agreements.due.min(deadline);
@@ -440,7 +440,7 @@ impl<P: Port> Engine<P> {
         for id in ids {
             let Some(mut agreement) = self.agreements.all.remove(&id) else { continue };
             if agreement.result.is_none() {
-                if self.agreements.has_number(&mut agreement) {
+                if self.agreements.has_number(&mut agreement, id) {
                     agreement.advance(self, now, events);
                 } else {
                     agreement.check_deadline(self, now, events);
@@ -494,17 +494,13 @@ impl<P: Port> Engine<P> {
         name: u64,
         group: &Group,
         remote: Option<&Group>,
+        incarnations: &Incarnations,
     ) -> Result<bool, Error> {
-        if !self.open_between(name, group.clone(), remote)? {
+        if !self.open_between(name, group.clone(), remote, incarnations)? {
             return Ok(false);
         }
         let Some(others) = &self.agreements.others else { return Ok(true) };
-        let is_member = |rank| group.contains(rank) || remote.is_some_and(|remote| remote.contains(rank));
-        let peers = self.inner.link().peers().map(|(_, peer)| peer);
-        let known = peers.filter(|peer| peer.is_alive() && is_member(peer.rank()));
-        let incarnations: Vec<_> =
-            known.filter_map(|peer| Some((peer.rank(), peer.incarnation()?.get()))).collect();
-        let are_open = others.open(name, group, remote, &incarnations);
+        let are_open = others.open(name, group, remote, incarnations);
         if !are_open {
             self.withdraw_contexts(now, self.context_of(name));
         }
@@ -568,11 +564,12 @@ impl Agreements {
 
     /// Gives an agreement its number, if the number was unknown and is known now. Returns true if the agreement can
     /// advance: if it has a number, or is the first of the agreements that wait to learn theirs.
-    fn has_number(&mut self, agreement: &mut Agreement) -> bool {
+    fn has_number(&mut self, agreement: &mut Agreement, id: AgreementId) -> bool {
         if agreement.number == UNKNOWN {
             agreement.number = self.number(agreement.control);
         }
-        agreement.number != UNKNOWN || !self.all.values().any(|other| other.learns(agreement.begun_at))
+        let learns = |other: &Agreement| other.number == UNKNOWN && other.result.is_none();
+        agreement.number != UNKNOWN || !self.all.range(..id).any(|(_, earlier)| learns(earlier))
     }
 
     /// Returns the number of the first agreement that has not ended, of those in which all members of a control context
@@ -588,25 +585,21 @@ impl Agreements {
 }
 
 impl Agreement {
-    /// Returns true if the agreement waits to learn its number, and began earlier than the agreement whose `begun_at`
-    /// is `before`.
-    fn learns(&self, before: u64) -> bool {
-        self.number == UNKNOWN && self.result.is_none() && self.begun_at < before
-    }
-
     /// Returns true if this rank opens the contexts: if it becomes a member of the new communicator.
     fn opens(&self) -> bool {
         self.mine().is_none_or(|mine| mine.colour != NO_COLOUR)
     }
 
     /// Begins a round. `next` is the first name that is free at this rank; if it is `None`, this rank cannot open
-    /// further contexts, and votes [`Vote::Exhausted`].
-    fn propose(&mut self, next: Option<u64>) {
+    /// further contexts, and votes [`Vote::Exhausted`]. `incarnation` is this rank's, unless it is its first.
+    fn propose(&mut self, next: Option<u64>, incarnation: Option<u32>) {
         let next = next.unwrap_or(LAST);
         let vote = if next < LAST { Vote::Yes } else { Vote::Exhausted };
         self.choices = self.mine().map_or_else(Choices::default, Choices::of);
+        let mine = self.world_rank(self.index);
+        self.incarnations = incarnation.map(|incarnation| (mine, incarnation)).into_iter().collect();
         (self.round, self.step) = (Round::Choosing, Step::Child(0));
-        self.answer = Answer { vote, next, words: Vec::new() };
+        self.answer = Answer { next, ..Answer::of_vote(vote) };
     }
 
     /// Takes the awaited messages one after the other, until one has not arrived or the agreement has ended.
@@ -617,11 +610,12 @@ impl Agreement {
                     match self.hear(engine, child, now, events) {
                         None => return,
                         Some(Ok(answer)) => match self.choices_in(&answer, self.below(number)) {
-                            Some(choices) => {
+                            Some((incarnations, choices)) => {
                                 self.answer.merge(&answer);
+                                self.incarnations.extend(incarnations);
                                 self.choices.append(choices);
                             }
-                            None => self.answer.merge(&Answer::gave_up(child)),
+                            None => self.answer.merge(&Answer::of_vote(Vote::GaveUp(child))),
                         },
                         Some(Err(error)) => {
                             self.answer.vote = self.answer.vote.max(self.vote_of(&error));
@@ -632,18 +626,22 @@ impl Agreement {
                 }
                 (Step::Child(_), None) => {
                     if self.round == Round::Choosing && self.answer.vote == Vote::Yes {
-                        self.answer.words = self.choices.to_words();
+                        self.answer.words = write_incarnations(&self.incarnations);
+                        self.answer.words.extend(self.choices.to_words());
                     }
                     if let Some(parent) = self.parent() {
                         self.send(engine, parent, now);
+                        self.awaited = engine.known_incarnation(parent);
                         self.step = Step::Parent;
                     }
                     let leader = self.leader();
                     if let Some(leader) = leader {
                         if self.round == Round::Choosing {
-                            self.answer.words = self.ranks.to_words();
+                            self.answer.words = write_incarnations(&self.incarnations);
+                            self.answer.words.extend(self.ranks.to_words());
                         }
                         self.send(engine, leader.rank, now);
+                        self.awaited = engine.known_incarnation(leader.rank);
                         self.step = Step::Leader(leader);
                     }
                     if self.parent().is_none() && leader.is_none() || self.gave_up.is_some() {
@@ -673,20 +671,38 @@ impl Agreement {
                     match self.hear(engine, parent, now, events) {
                         None => return,
                         Some(Ok(decision)) => match self.choices_in(&decision, 0..self.ranks.len()) {
-                            Some(choices) => (self.answer, self.choices) = (decision, choices),
-                            None => self.answer = Answer::gave_up(parent),
+                            Some((incarnations, choices)) => {
+                                (self.answer, self.incarnations, self.choices) =
+                                    (decision, incarnations, choices);
+                            }
+                            None => self.refuse(engine, self.objection(&decision, parent), now),
                         },
                         Some(Err(error)) => {
-                            let vote = self.vote_of(&error);
-                            self.answer = Answer { vote, next: 0, words: Vec::new() };
+                            self.refuse(engine, self.vote_of(&error), now);
                             self.note(error);
-                            // The parent may be alive, and wait for this rank's vote in step 3. So it is informed.
-                            self.send(engine, parent, now);
                         }
                     }
                     self.decide(engine, now, events);
                 }
             }
+        }
+    }
+
+    /// Gives up the agreement while the parent's message is awaited. The parent may be alive, and wait for this rank's
+    /// vote in step 3. So it is informed.
+    fn refuse<P: Port>(&mut self, engine: &mut Engine<P>, vote: Vote, now: Time) {
+        self.answer = Answer::of_vote(vote);
+        let parent = self.parent().expect("a rank that awaits its parent has one");
+        self.send(engine, parent, now);
+    }
+
+    /// Returns this rank's vote on a decision that it cannot accept. An earlier incarnation of this rank may have taken
+    /// part in the agreement. Otherwise the decision violates the protocol.
+    fn objection(&self, decision: &Answer, parent: WorldRank) -> Vote {
+        let mine = self.world_rank(self.index);
+        match read_incarnations(&decision.words) {
+            Some((found, _)) if found.get(&mine) != self.incarnations.get(&mine) => Vote::Failed(mine),
+            _ => Vote::GaveUp(parent),
         }
     }
 
@@ -697,25 +713,39 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns the choices in an answer of the ranks in `of`. They are empty if the ranks choose no colours, or if
-    /// there will be no communicator. Returns `None` if these ranks cannot have sent the answer, or if the answer
-    /// contains another choice of this rank than the choice that this rank has made.
-    fn choices_in(&self, answer: &Answer, of: Range<u32>) -> Option<Choices> {
-        let is_possible = match (self.round, answer.vote) {
-            (Round::Choosing, Vote::Yes) => {
-                if let Some(mine) = self.mine() {
-                    let choices = Choices::from_words(&answer.words, of.len() as u32)?;
-                    let index = self.index.checked_sub(of.start).filter(|_| of.contains(&self.index));
-                    let is_kept = index.is_none_or(|index| choices.get(index) == Some(mine));
-                    return is_kept.then_some(choices);
-                }
-                let has_group = matches!(self.choice, Choice::Remote { .. }) && of.start == 0;
-                answer.words.is_empty() != has_group
-            }
-            (Round::Choosing, vote) => vote != Vote::Again,
-            (Round::Opening, _) => true,
+    /// Returns the incarnations and the choices in an answer of the ranks in `of`. Both are empty if no
+    /// communicator will be created. The choices are empty if the ranks choose no colours. Returns `None` if these ranks cannot have sent the
+    /// answer, or if the answer contains another incarnation of this rank, or another choice than it has made.
+    fn choices_in(&self, answer: &Answer, of: Range<u32>) -> Option<(Incarnations, Choices)> {
+        match (self.round, answer.vote) {
+            (Round::Choosing, Vote::Yes) => {}
+            (Round::Choosing, Vote::Again) => return None,
+            _ => return Some(Default::default()),
+        }
+        let (incarnations, words) = read_incarnations(&answer.words)?;
+        let has_group = matches!(self.choice, Choice::Remote { .. }) && of.start == 0;
+        if !self.are_possible(&incarnations, &of, has_group) {
+            return None;
+        }
+        let Some(mine) = self.mine() else {
+            return (words.is_empty() != has_group).then(|| (incarnations, Choices::default()));
         };
-        is_possible.then(Choices::default)
+        let choices = Choices::from_words(words, of.len() as u32)?;
+        let index = self.index.checked_sub(of.start).filter(|_| of.contains(&self.index));
+        let is_kept = index.is_none_or(|index| choices.get(index) == Some(mine));
+        is_kept.then_some((incarnations, choices))
+    }
+
+    /// Returns true if an answer of the ranks in `of` can contain these incarnations. If `has_group` is true, the answer
+    /// contains the incarnations of the other group too.
+    fn are_possible(&self, incarnations: &Incarnations, of: &Range<u32>, has_group: bool) -> bool {
+        let mine = self.world_rank(self.index);
+        let is_kept = !of.contains(&self.index) || incarnations.get(&mine) == self.incarnations.get(&mine);
+        let is_of = |rank: &WorldRank| match self.ranks.index(*rank) {
+            Some(index) => of.contains(&in_tree(index, self.root, self.ranks.len())),
+            None => has_group,
+        };
+        is_kept && incarnations.keys().all(is_of)
     }
 
     /// Returns this rank's colour and key, if the ranks choose colours.
@@ -731,22 +761,30 @@ impl Agreement {
     /// Merges the answer of the other group with the answer of this group.
     fn merge_group<P: Port>(&mut self, engine: &Engine<P>, theirs: Answer) {
         let theirs = match (self.round, theirs.vote) {
-            (Round::Choosing, Vote::Again) => Answer::gave_up(self.awaited()),
+            (Round::Choosing, Vote::Again) => Answer::of_vote(Vote::GaveUp(self.awaited())),
             _ => theirs,
         };
         let choosing = self.round == Round::Choosing && theirs.vote == Vote::Yes;
         self.answer.words.clear();
         if choosing {
-            let remote =
-                Group::from_words(&theirs.words, engine.job_size()).filter(|remote| !remote.is_empty());
-            match remote.map(|remote| remote.intersection(&self.ranks).bounds()) {
-                Some(None) => {}
-                Some(Some((rank, _))) => self.answer.vote = self.answer.vote.max(Vote::Both(rank)),
-                None => self.answer.vote = self.answer.vote.max(Vote::GaveUp(self.awaited())),
-            }
+            let are_theirs = |(incarnations, remote): &(Incarnations, Group)| {
+                incarnations.keys().all(|rank| remote.contains(*rank))
+            };
+            let vote = match group_in(&theirs.words, engine.job_size()).filter(are_theirs) {
+                Some((incarnations, remote)) => match remote.intersection(&self.ranks).bounds() {
+                    Some((rank, _)) => Vote::Both(rank),
+                    None => {
+                        self.incarnations.extend(incarnations);
+                        self.answer.words = write_incarnations(&self.incarnations);
+                        self.answer.words.extend(remote.to_words());
+                        Vote::Yes
+                    }
+                },
+                None => Vote::GaveUp(self.awaited()),
+            };
+            self.answer.vote = self.answer.vote.max(vote);
         }
         self.answer.merge(&theirs);
-        self.answer.words = theirs.words;
     }
 
     /// Passes the decision of a round down, and acts on it.
@@ -763,7 +801,7 @@ impl Agreement {
                 Ok(vote) => {
                     self.choices = Choices::default();
                     (self.round, self.step) = (Round::Opening, Step::Child(0));
-                    self.answer = Answer { vote, next: 0, words: Vec::new() };
+                    self.answer = Answer::of_vote(vote);
                     return;
                 }
                 Err(error) => Err(error),
@@ -773,7 +811,8 @@ impl Agreement {
                 self.withdraw(engine, now);
                 self.repetitions += 1;
                 let skipped = self.skipped_names(engine.contexts_max());
-                self.propose(engine.propose_name(now, self.opens(), skipped));
+                let next = engine.propose_name(now, self.opens(), skipped);
+                self.propose(next, engine.later_incarnation());
                 // The deadline must be checked here: if the messages of the next round have all arrived already, the
                 // agreement goes on without waiting, and a wait is the only other place where the deadline is checked.
                 self.check_deadline(engine, now, events);
@@ -841,8 +880,8 @@ impl Agreement {
             }
             Choice::Groups { own, remote } => (Some(own.clone()), Some(remote.clone())),
             Choice::Remote { .. } => {
-                let remote = Group::from_words(&self.answer.words, engine.job_size());
                 let is_apart = |remote: &Group| remote.intersection(&self.ranks).is_empty();
+                let remote = group_in(&self.answer.words, engine.job_size()).map(|(_, remote)| remote);
                 let Some(remote) = remote.filter(is_apart) else {
                     return Err(engine.error_of(Vote::GaveUp(self.awaited())));
                 };
@@ -853,7 +892,7 @@ impl Agreement {
         if engine.has_all_contexts() {
             return Ok(Vote::Exhausted);
         }
-        let is_open = engine.open_agreed(now, name, &members, remote.as_ref())?;
+        let is_open = engine.open_agreed(now, name, &members, remote.as_ref(), &self.incarnations)?;
         self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members, remote });
         Ok(if is_open { Vote::Yes } else { Vote::Again })
     }
@@ -890,15 +929,14 @@ impl Agreement {
         {
             self.incoming = None;
             let completion = engine.collect(id, &mut ())?;
+            let gave_up = || Answer::of_vote(Vote::GaveUp(from));
             let words =
                 completion.result.map(|_| completion.memory.and_then(|memory| memory.into_vec().ok()));
             return Some(match words {
-                Ok(words) => {
-                    Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(|| Answer::gave_up(from)))
-                }
+                Ok(words) => Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(gave_up)),
                 // The sender considers this rank failed, or is leaving, and this rank has not received the report of
                 // that yet.
-                Err(Error::Abandoned { .. }) => Ok(Answer::gave_up(from)),
+                Err(Error::Abandoned { .. }) => Ok(gave_up()),
                 Err(error) => Err(error),
             });
         }
@@ -917,10 +955,14 @@ impl Agreement {
         let exactly = |tag| Pattern { context: control, source: Source::rank(from.0), tag, mask: !0 };
         // A restarted rank takes part only in agreements of the job's control context, which is 0. Until it knows the
         // number of the agreement, it accepts messages with any number and sends with the number `UNKNOWN`. So the
-        // other ranks accept `UNKNOWN` besides the right number.
+        // other ranks accept `UNKNOWN` besides the right number. In the second round each rank knows the number.
         let found = match tag {
             UNKNOWN => engine.claim(&Pattern { mask: BY_SOME, ..exactly(0) }),
-            tag if self.tag.is_none() && control == 0 && tag & BY_SOME == 0 => {
+            tag if self.round == Round::Choosing
+                && self.tag.is_none()
+                && control == 0
+                && tag & BY_SOME == 0 =>
+            {
                 engine.claim(&exactly(tag)).and_then(|found| match found {
                     None => engine.claim(&exactly(UNKNOWN)),
                     found => Ok(found),
@@ -932,7 +974,10 @@ impl Agreement {
             // In steps 3 and 4 no rank is needed: a rank that has ended may have left in good order after it got the
             // communicator.
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
-            return engine.ended_among(self.control, needed).map_or(Ok(None), Err);
+            let ended = engine.ended_among(self.control, needed);
+            let ended =
+                ended.or_else(|| self.is_replaced(engine, from).then(|| left(from, Cause::Restarted)));
+            return ended.map_or(Ok(None), Err);
         };
         if tag == UNKNOWN && status.tag != UNKNOWN {
             self.number = status.tag;
@@ -943,13 +988,30 @@ impl Agreement {
             Choice::Remote { .. } => engine.job_size(),
             _ => self.ranks.len(),
         };
-        let longest = (HEAD + Choices::words_max(ranks)) * size_of::<u64>();
+        // The incarnations take a word for each rank, and one for their number.
+        let longest = (HEAD + 1 + ranks as usize + Choices::words_max(ranks)) * size_of::<u64>();
         if status.bytes > longest {
             engine.discard(now, claimed);
             return Err(left(from, Cause::LeftContext));
         }
         let memory = Memory::new(vec![0u64; status.bytes.div_ceil(size_of::<u64>())]);
         Ok(Some(engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER)))
+    }
+
+    /// Returns true if the incarnation of a rank whose message is awaited has ended, and a later one takes part, which
+    /// does not send this message.
+    fn is_replaced<P: Port>(&mut self, engine: &mut Engine<P>, rank: WorldRank) -> bool {
+        let Some(known) = engine.known_incarnation(rank) else { return false };
+        let awaited = match (self.round, self.step) {
+            // The earlier incarnation has not answered, and the later one may take part in its place.
+            (Round::Choosing, Step::Child(_)) => return false,
+            (Round::Choosing, Step::Parent | Step::Leader(_)) => *self.awaited.get_or_insert(known),
+            (Round::Opening, _) => match self.incarnations.get(&rank) {
+                Some(number) => Incarnation::new(*number),
+                None => engine.inner.link().identity().first_incarnation(rank),
+            },
+        };
+        known.is_after(awaited)
     }
 
     /// Sends the answer. A rank that has given up sends an answer too, since the receiver waits for one. If the
@@ -1060,6 +1122,20 @@ impl Agreement {
 }
 
 impl<P: Port> Engine<P> {
+    /// Returns the incarnation of a rank that the link knows.
+    fn known_incarnation(&mut self, rank: WorldRank) -> Option<Incarnation> {
+        let link = self.inner.link_mut();
+        let peer = link.find(rank)?;
+        link.peer(peer).incarnation()
+    }
+
+    /// Returns this rank's incarnation, unless it is its first.
+    fn later_incarnation(&self) -> Option<u32> {
+        let identity = self.inner.link().identity();
+        let first = identity.first_incarnation(identity.rank).get();
+        Some(identity.incarnation).filter(|incarnation| *incarnation != first)
+    }
+
     /// Returns the number of ranks in the job.
     fn job_size(&self) -> u32 {
         self.inner.link().identity().size
@@ -1069,6 +1145,8 @@ impl<P: Port> Engine<P> {
     fn error_of(&mut self, vote: Vote) -> Error {
         match vote {
             Vote::Left(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Left)),
+            // An earlier incarnation of this rank took part in the agreement.
+            Vote::Failed(rank) if rank == self.inner.link().identity().rank => left(rank, Cause::Restarted),
             Vote::Failed(rank) => left(rank, self.latest_failure(rank).unwrap_or(Cause::Lost)),
             Vote::GaveUp(rank) => left(rank, Cause::LeftContext),
             Vote::Both(rank) => Error::InBothGroups { rank },
@@ -1084,6 +1162,36 @@ fn left(rank: WorldRank, cause: Cause) -> Error {
     Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None }
 }
 
+/// Returns the place in a tree of the rank with this index among `len` ranks: its distance from the root, where the
+/// first rank follows the last one.
+fn in_tree(index: u32, root: u32, len: u32) -> u32 {
+    if index < root { index + (len - root) } else { index - root }
+}
+
+/// Returns incarnations as words for a message: their number, and then a word for each, sorted by rank.
+fn write_incarnations(incarnations: &Incarnations) -> Vec<u64> {
+    let word = |(rank, number): (&WorldRank, &u32)| u64::from(rank.0) << 32 | u64::from(*number);
+    std::iter::once(incarnations.len() as u64).chain(incarnations.iter().map(word)).collect()
+}
+
+/// Returns the incarnations that [`write_incarnations`] has written at the start of these words, and the words behind
+/// them. Returns `None` if there are no incarnations at the start.
+fn read_incarnations(words: &[u64]) -> Option<(Incarnations, &[u64])> {
+    let (&count, words) = words.split_first()?;
+    let (incarnations, words) = words.split_at_checked(usize::try_from(count).ok()?)?;
+    let is_sorted = incarnations.is_sorted_by(|word, next| word >> 32 < next >> 32);
+    let entry = |word: &u64| (WorldRank((word >> 32) as u32), *word as u32);
+    is_sorted.then(|| (incarnations.iter().map(entry).collect(), words))
+}
+
+/// Returns the incarnations and the group in the words of an answer about an intercommunicator. The group has members,
+/// which are ranks below `size`. Returns `None` if the words are something else.
+fn group_in(words: &[u64], size: u32) -> Option<(Incarnations, Group)> {
+    let (incarnations, words) = read_incarnations(words)?;
+    let group = Group::from_words(words, size).filter(|group| !group.is_empty())?;
+    Some((incarnations, group))
+}
+
 /// The number of words of an answer before [`Answer::words`].
 const HEAD: usize = 2;
 
@@ -1093,8 +1201,9 @@ impl Answer {
         self.next = self.next.max(theirs.next);
     }
 
-    fn gave_up(rank: WorldRank) -> Self {
-        Self { vote: Vote::GaveUp(rank), next: 0, words: Vec::new() }
+    /// Returns an answer that contains only a vote.
+    fn of_vote(vote: Vote) -> Self {
+        Self { vote, next: 0, words: Vec::new() }
     }
 
     fn to_words(&self) -> Vec<u64> {

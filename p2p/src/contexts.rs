@@ -5,13 +5,20 @@
 //! messages (an even number) and for the agreements of its members (the next number). A pair is opened for a group of
 //! ranks, its *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
 //!
+//! A pair does not keep the incarnations of its members. When it is opened, the link learns which members are not in
+//! their first incarnation, so each member of which the link knows no incarnation is in its first one. If the link later
+//! learns that an incarnation has ended, or that a rank's first incarnation must have ended ([`Ending::Unmet`]), the
+//! rank has ended in all contexts that are open.
+//!
+//! [`Ending::Unmet`]: samite_fabric::link::Ending::Unmet
+//!
 //! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
 //! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 
-use samite_fabric::link::{Cause, Group, Link, Peer, PeerState, WorldRank};
+use samite_fabric::link::{Cause, Group, Incarnation, Link, Peer, PeerState, WorldRank};
 use samite_fabric::wire::WireError;
 
 use crate::names::Closed;
@@ -19,6 +26,9 @@ use crate::pages::Pages;
 
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
+
+/// Incarnations of ranks. A rank of the job that has no entry is in its first incarnation.
+pub type Incarnations = BTreeMap<WorldRank, u32>;
 
 /// The contexts that are open at this rank, and the contexts that this rank has closed but other members may still use.
 #[derive(Debug)]
@@ -65,9 +75,10 @@ struct Pair {
     /// The members of this rank's own group, if the communicator has two groups. With them this rank exchanges only the
     /// messages of agreements.
     own: Option<Box<Group>>,
-    /// The members that have left these contexts. Allocated when the first member leaves.
+    /// The members that have ended in these contexts but perhaps not in others: a member has left these contexts, or a
+    /// later incarnation of it was known when the contexts were opened. Allocated for the first entry.
     #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
-    left: Option<Box<BTreeSet<WorldRank>>>,
+    gone: Option<Box<BTreeMap<WorldRank, Cause>>>,
 }
 
 impl Contexts {
@@ -95,11 +106,12 @@ impl Contexts {
         self.all.len() >= self.max
     }
 
-    /// Opens the contexts with a name. Returns the members that have left these contexts already. Returns `None`, and
-    /// opens nothing, if the name is odd, if it or a later name was used before, if the numbers are in use, or if the
+    /// Opens the contexts with a name. Returns the members that have ended already, except members that have left the job.
+    /// Returns `None`, and opens nothing, if the name is odd, if it or a later name was used before, if the numbers are in use, or if the
     /// maximum number of contexts is open.
     ///
-    /// With `remote`, the ranks of `group` exchange messages with the ranks of `remote`, and not with each other.
+    /// With `remote`, the ranks of `group` exchange messages with the ranks of `remote`, and not with each other. The
+    /// members are the given incarnations. The link knows each of them, or a later one of its rank.
     #[cold]
     pub(crate) fn open(
         &mut self,
@@ -107,7 +119,8 @@ impl Contexts {
         name: u64,
         group: Group,
         remote: Option<&Group>,
-    ) -> Option<Vec<WorldRank>> {
+        incarnations: &Incarnations,
+    ) -> Option<BTreeMap<WorldRank, Cause>> {
         if name < self.next || !name.is_multiple_of(2) {
             return None;
         }
@@ -116,23 +129,36 @@ impl Contexts {
             Some(remote) => (group.union(remote), Some(Box::new(group))),
             None => (group, None),
         };
-        let mut left = Vec::new();
+        let mut gone = BTreeMap::new();
         self.early.retain(|&(early, rank)| {
             if early == name && members.contains(rank) {
-                left.push(rank);
+                gone.insert(rank, Cause::LeftContext);
             }
             early > name
         });
         if !self.is_free(name) || self.are_full() {
             return None;
         }
-        let failed = link.peers().filter(|(_, peer)| !peer.is_alive()).map(|(_, peer)| peer.rank());
-        failed.filter(|rank| members.contains(*rank)).for_each(|rank| self.ended.end(rank, self.next));
-        let have_left = (!left.is_empty()).then(|| Box::new(left.iter().copied().collect()));
-        let pair = Pair { name, members, own, left: have_left };
+        let mut failed = BTreeMap::new();
+        for (_, peer) in link.peers().filter(|(_, peer)| members.contains(peer.rank())) {
+            let rank = peer.rank();
+            let first = || link.identity().first_incarnation(rank);
+            let member = incarnations.get(&rank).map_or_else(first, |number| Incarnation::new(*number));
+            if peer.incarnation().is_some_and(|known| known.is_after(member)) {
+                gone.insert(rank, Cause::Restarted);
+            }
+            if !peer.is_alive() {
+                self.ended.end(rank, self.next);
+                failed
+                    .extend(peer.failure().filter(|cause| *cause != Cause::Left).map(|cause| (rank, cause)));
+            }
+        }
+        failed.extend(gone.iter().map(|(rank, cause)| (*rank, cause.clone())));
+        let gone = (!gone.is_empty()).then(|| Box::new(gone));
+        let pair = Pair { name, members, own, gone };
         self.deserted += usize::from(pair.is_deserted(&self.ended));
         self.all.insert(self.closed.number(name) / 2, pair);
-        Some(left)
+        Some(failed)
     }
 
     /// Closes contexts. Their numbers stay in use until all members have confirmed that they send nothing there any
@@ -252,26 +278,43 @@ impl Contexts {
         context < FIRST || self.is_alive(context, rank) || self.is_opened_member(context, rank)
     }
 
+    /// Returns true if a rank is a member of an open context with one of these names, and has not ended there alone.
+    #[cold]
+    pub(crate) fn is_member_of(&self, context: u32, rank: WorldRank, names: &Range<u64>) -> bool {
+        let is_one = |pair: &&Pair| names.contains(&pair.name) && pair.gone(rank).is_none();
+        self.get(context)
+            .filter(is_one)
+            .is_some_and(|pair| pair.partner(&self.ended, context, rank).is_some())
+    }
+
+    /// Returns the names of contexts in which a rank has ended, if they were opened.
+    pub(crate) fn names_ended(&self, rank: WorldRank) -> Range<u64> {
+        0..self.ended.0.get(&rank).copied().unwrap_or(0)
+    }
+
     #[cold]
     fn is_opened_member(&self, context: u32, rank: WorldRank) -> bool {
         self.get(context).is_some_and(|pair| pair.partner(&self.ended, context, rank).is_some())
     }
 
-    /// Returns true if, apart from this rank, all members that could send messages in an open context have ended. Then
-    /// only messages of this rank to itself can still arrive there.
+    /// Returns true if, apart from this rank, all members that could send messages in a context have ended. Then only
+    /// messages of this rank to itself can still arrive there. Also returns true if the context is not open.
     pub(crate) fn is_deserted(&self, context: u32) -> bool {
-        self.get(context).is_some_and(|pair| pair.is_deserted(&self.ended))
+        self.get(context).is_none_or(|pair| pair.is_deserted(&self.ended))
     }
 
-    /// Notes that a peer has ended.
-    pub(crate) fn rank_ended(&mut self, link: &mut Link, peer: Peer) {
+    /// Notes that a peer has ended in all contexts that are open. Returns the names of contexts in which the rank had
+    /// not ended before.
+    pub(crate) fn rank_ended(&mut self, link: &mut Link, peer: Peer) -> Range<u64> {
         let rank = link.peer(peer).rank();
         self.ends += 1;
         self.alive = [0; ALIVE];
         link.peer_mut(peer).set_known_in(0);
+        let first = self.names_ended(rank).end;
         self.ended.end(rank, self.next);
         self.deserted = self.all.iter().filter(|(_, pair)| pair.is_deserted(&self.ended)).count();
         self.early.retain(|&(_, early)| early != rank);
+        first..self.next
     }
 
     /// Notes that a peer has left the contexts with a name. Returns the number of the pair if the peer was a member
@@ -319,8 +362,8 @@ impl Contexts {
         let mut deserted = 0;
         for (half, pair) in self.all.iter() {
             deserted += usize::from(pair.is_deserted(&self.ended));
-            let mut left = pair.left.iter().flat_map(|left| left.iter());
-            assert!(left.all(|rank| pair.members.contains(*rank)), "only members leave");
+            let mut gone = pair.gone.iter().flat_map(|gone| gone.keys());
+            assert!(gone.all(|rank| pair.members.contains(*rank)), "only members leave");
             assert!((FIRST.into()..self.next).contains(&pair.name), "names in use are before the next one");
             assert_eq!(self.closed.number(pair.name), 2 * half, "a number is that of its name");
         }
@@ -391,10 +434,9 @@ impl Pair {
     /// member.
     #[inline]
     fn member(&self, ended: &Ended, rank: WorldRank) -> Option<Option<Cause>> {
-        self.members.contains(rank).then(|| match () {
-            () if self.has_left(rank) => Some(Cause::LeftContext),
-            () if ended.contains(rank, self.name) => Some(Cause::Restarted),
-            () => None,
+        self.members.contains(rank).then(|| match self.gone(rank) {
+            Some(cause) => Some(cause.clone()),
+            None => ended.contains(rank, self.name).then_some(Cause::Restarted),
         })
     }
 
@@ -406,23 +448,23 @@ impl Pair {
         if context.is_multiple_of(2) && is_own() { None } else { self.member(ended, rank) }
     }
 
-    fn has_left(&self, rank: WorldRank) -> bool {
-        self.left.as_ref().is_some_and(|left| left.contains(&rank))
+    fn gone(&self, rank: WorldRank) -> Option<&Cause> {
+        self.gone.as_ref()?.get(&rank)
     }
 
     /// Returns the members that have ended, with the reasons.
     fn ended<'a>(&'a self, ended: &'a Ended) -> impl Iterator<Item = (WorldRank, Cause)> + 'a {
-        let left = self.left.iter().flat_map(|left| left.iter()).map(|rank| (*rank, Cause::LeftContext));
+        let gone = self.gone.iter().flat_map(|gone| gone.iter()).map(|(rank, cause)| (*rank, cause.clone()));
         let died = ended.0.iter().filter(|(_, until)| self.name < **until).map(|(rank, _)| *rank);
-        let died = died.filter(|rank| self.members.contains(*rank) && !self.has_left(*rank));
-        left.chain(died.map(|rank| (rank, Cause::Restarted)))
+        let died = died.filter(|rank| self.members.contains(*rank) && self.gone(*rank).is_none());
+        gone.chain(died.map(|rank| (rank, Cause::Restarted)))
     }
 
     /// If a rank is a member that has not ended, notes that it has left, and returns true.
     fn leave(&mut self, ended: &Ended, rank: WorldRank) -> bool {
         let is_new = self.member(ended, rank) == Some(None);
         if is_new {
-            self.left.get_or_insert_default().insert(rank);
+            self.gone.get_or_insert_default().insert(rank, Cause::LeftContext);
         }
         is_new
     }
@@ -433,10 +475,10 @@ impl Pair {
             None => self.members.len().saturating_sub(1) as usize,
             Some(own) => (self.members.len() - own.len()) as usize,
         };
-        let left = self.left.as_ref().map_or(0, |left| left.len());
-        // At most `left` partners have left, and at most `ended.0.len()` partners have ended otherwise. So in most
-        // contexts the members need not be looked at.
-        if partners == 0 || partners > left + ended.0.len() {
+        let gone = self.gone.as_ref().map_or(0, |gone| gone.len());
+        // At most `gone` partners have ended in these contexts, and at most `ended.0.len()` partners have ended
+        // otherwise. So in most contexts the members need not be looked at.
+        if partners == 0 || partners > gone + ended.0.len() {
             return false;
         }
         let is_partner = |rank: WorldRank| self.own.as_ref().is_none_or(|own| !own.contains(rank));

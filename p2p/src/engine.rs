@@ -16,6 +16,7 @@ use samite_matching::{Envelope, Pattern, Posting};
 
 use crate::Config;
 use crate::agreement::Agreements;
+use crate::contexts::Incarnations;
 use crate::failures::Failure;
 use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Request, State, Watch};
@@ -175,34 +176,50 @@ impl<P: Port> Engine<P> {
     ///
     /// The contexts 0 and 1 are always open to all ranks. In any other context, operations that name a rank which is
     /// not a member end with [`Error::InvalidRank`], and receives from any source concern the members alone. The
-    /// members are the incarnations that take part now. After a member has ended, operations with it end with
-    /// [`Error::PeerFailed`], even if its rank is restarted. A peer that sends in a context that is not open, or of
-    /// which it is not a member, has failed. So the members agree on a context first, and each opens it before any
-    /// other member can send in that context.
+    /// members are the incarnations that this engine knows, and the first ones of the other ranks. After a member has
+    /// ended, operations with it end with [`Error::PeerFailed`], even if its rank is restarted. A peer that sends in a
+    /// context that is not open, or of which it is not a member, has failed. So the members agree on a context first,
+    /// and each opens it before any other member can send in that context.
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
     #[cold]
     pub fn open_contexts(&mut self, name: u64, members: Group) -> Result<bool, Error> {
-        self.open_between(name, members, None)
+        let peers = self.inner.link().peers();
+        let known = peers.filter_map(|(_, peer)| Some((peer.rank(), peer.incarnation()?.get()))).collect();
+        self.open_between(name, members, None, &known)
     }
 
-    /// Opens two contexts as [`open_contexts`](Self::open_contexts) does. With `remote`, the members are the ranks of
-    /// two groups: `group`, which contains this rank, and `remote`. In the first context the members of each group
-    /// exchange messages with the members of the other group.
+    /// Opens two contexts as [`open_contexts`](Self::open_contexts) does, for these incarnations of the members. With
+    /// `remote`, the members are the ranks of two groups: `group`, which contains this rank, and `remote`. In the first
+    /// context the members of each group exchange messages with the members of the other group.
+    ///
+    /// The engine takes note of the incarnations: of each member, earlier ones have ended. If a later incarnation of a
+    /// member is known, the member has ended in these contexts.
     ///
     /// # Errors
     /// [`Error::InvalidRank`] if the job has no such member.
     #[cold]
-    pub fn open_between(&mut self, name: u64, group: Group, remote: Option<&Group>) -> Result<bool, Error> {
-        let link = self.inner.link();
-        let size = link.identity().size;
+    pub fn open_between(
+        &mut self,
+        name: u64,
+        group: Group,
+        remote: Option<&Group>,
+        incarnations: &Incarnations,
+    ) -> Result<bool, Error> {
+        let Identity { rank: mine, size, .. } = *self.inner.link().identity();
         let bounds = [Some(&group), remote].into_iter().flatten().filter_map(Group::bounds);
         if let Some(rank) = bounds.map(|(_, largest)| largest).find(|rank| rank.0 >= size) {
-            return Err(link.invalid_rank(rank));
+            return Err(self.inner.link().invalid_rank(rank));
+        }
+        let is_other = |rank| {
+            rank != mine && (group.contains(rank) || remote.is_some_and(|remote| remote.contains(rank)))
+        };
+        for (&rank, &incarnation) in incarnations.iter().filter(|(rank, _)| is_other(**rank)) {
+            self.inner.peer_takes_part(rank, incarnation)?;
         }
         let (out, tagged) = self.inner.parts();
-        Ok(tagged.open_contexts(out.link, name, group, remote))
+        Ok(tagged.open_contexts(out.link, name, group, remote, incarnations))
     }
 
     /// Closes the two contexts of a communicator at this rank. Cancels this rank's receives there, and drops its
@@ -1304,15 +1321,6 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`].
     pub fn seek(&mut self, rank: WorldRank) -> Result<(), Error> {
         self.inner.seek(rank)
-    }
-
-    /// Notes that this incarnation of a rank takes part: see [`link::Engine::peer_takes_part`].
-    ///
-    /// # Errors
-    /// [`Error::InvalidRank`].
-    #[cold]
-    pub fn peer_takes_part(&mut self, rank: WorldRank, incarnation: u32) -> Result<(), Error> {
-        self.inner.peer_takes_part(rank, incarnation)
     }
 
     /// Returns the ranks whose address the engine needs, and forgets them. Pass the address to [`Engine::introduce`].

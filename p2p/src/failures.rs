@@ -4,8 +4,11 @@
 //! in one context or to one receive.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use samite_fabric::link::{Cause, Error, WorldRank};
+
+use crate::contexts::{Contexts, FIRST};
 
 /// The failures of peers, for receives from any source in the contexts of which the peer is a member.
 ///
@@ -28,19 +31,36 @@ pub(crate) struct Failures {
 pub(crate) struct Failure {
     pub(crate) rank: WorldRank,
     pub(crate) cause: Cause,
-    /// The context that the rank has left; `None` if the rank has failed, which concerns all its contexts.
-    context: Option<u32>,
+    place: Place,
+}
+
+/// The contexts that a failure concerns.
+#[derive(Clone, Debug)]
+enum Place {
+    /// The contexts of the job, and the contexts with these names of which the rank is a member. In contexts with other
+    /// names, another incarnation of the rank is the member.
+    Job(Range<u64>),
+    /// The contexts with these names, and not the contexts of the job: this rank had no contact with the incarnation
+    /// that failed.
+    Opened(Range<u64>),
+    /// One context, which the rank has left, or in which it had ended when the context was opened.
+    Only(u32),
 }
 
 impl Failures {
-    /// Adds the failure of a rank.
-    pub(crate) fn add(&mut self, rank: WorldRank, cause: Cause) {
-        self.known.push(Failure { rank, cause, context: None });
+    /// Adds the failure of a rank in the job, and in the contexts with these names.
+    pub(crate) fn add(&mut self, rank: WorldRank, cause: Cause, names: Range<u64>) {
+        self.known.push(Failure { rank, cause, place: Place::Job(names) });
     }
 
-    /// Adds that a rank has left a context.
-    pub(crate) fn add_left(&mut self, rank: WorldRank, context: u32) {
-        self.known.push(Failure { rank, cause: Cause::LeftContext, context: Some(context) });
+    /// Adds the failure of an incarnation with which this rank had no contact, in the contexts with these names.
+    pub(crate) fn add_unmet(&mut self, rank: WorldRank, names: Range<u64>) {
+        self.known.push(Failure { rank, cause: Cause::Restarted, place: Place::Opened(names) });
+    }
+
+    /// Adds that a rank has ended in one context.
+    pub(crate) fn add_in(&mut self, context: u32, rank: WorldRank, cause: Cause) {
+        self.known.push(Failure { rank, cause, place: Place::Only(context) });
     }
 
     /// Replaces the cause of a rank's latest failure by the launcher's, because the launcher knows more about it than
@@ -69,23 +89,17 @@ impl Failures {
     }
 
     /// Returns the index of the first failure that concerns a context, among the failures after the first `told` ones.
-    /// Returns `None` if there is none. `is_member` returns true for the ranks that may use the context.
-    pub(crate) fn next(&self, context: u32, told: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<u32> {
-        let concerns =
-            |known: &Failure| known.context.is_none_or(|only| only == context) && is_member(known.rank);
+    /// Returns `None` if there is none.
+    pub(crate) fn next(&self, context: u32, told: u32, contexts: &Contexts) -> Option<u32> {
+        let concerns = |known: &Failure| known.concerns(context, contexts);
         let behind = self.known.get(told as usize..)?.iter().position(concerns)?;
         u32::try_from(told as usize + behind).ok()
     }
 
     /// Returns the failure that [`next`](Self::next) finds, and its index. Notes that the context has reported this
     /// failure, and that no failure before it needs a report there.
-    pub(crate) fn tell(
-        &mut self,
-        context: u32,
-        told: u32,
-        is_member: impl Fn(WorldRank) -> bool,
-    ) -> Option<(u32, Failure)> {
-        let number = self.next(context, told, is_member)?;
+    pub(crate) fn tell(&mut self, context: u32, told: u32, contexts: &Contexts) -> Option<(u32, Failure)> {
+        let number = self.next(context, told, contexts)?;
         let told_here = self.told.entry(context).or_default();
         *told_here = (*told_here).max(number + 1);
         Some((number, self.known[number as usize].clone()))
@@ -93,8 +107,8 @@ impl Failures {
 
     /// Returns the error that reports the first failure not yet reported in a context, and notes that it is reported.
     /// Returns `None` if there is no such failure.
-    pub(crate) fn tell_next(&mut self, context: u32, is_member: impl Fn(WorldRank) -> bool) -> Option<Error> {
-        let (_, Failure { rank, cause, .. }) = self.tell(context, self.told(context), is_member)?;
+    pub(crate) fn tell_next(&mut self, context: u32, contexts: &Contexts) -> Option<Error> {
+        let (_, Failure { rank, cause, .. }) = self.tell(context, self.told(context), contexts)?;
         Some(Error::FailurePending { rank, cause })
     }
 
@@ -105,8 +119,16 @@ impl Failures {
 }
 
 impl Failure {
-    /// Returns true if this is the failure of `rank` in all its contexts, and not the event that it left one context.
+    /// Returns true if this is a failure of `rank`, and not the event that it ended in one context.
     fn is_of(&self, rank: WorldRank) -> bool {
-        self.rank == rank && self.context.is_none()
+        self.rank == rank && !matches!(self.place, Place::Only(_))
+    }
+
+    fn concerns(&self, context: u32, contexts: &Contexts) -> bool {
+        match &self.place {
+            Place::Job(_) if context < FIRST => true,
+            Place::Job(names) | Place::Opened(names) => contexts.is_member_of(context, self.rank, names),
+            Place::Only(only) => *only == context && contexts.is_member(context, self.rank),
+        }
     }
 }

@@ -46,6 +46,7 @@ mod wire;
 pub use agreement::{Agreed, AgreementId, Choice, Leader, Others, Progress, Proposal};
 pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
+pub use contexts::Incarnations;
 pub use counters::{Counters, Usage};
 pub use engine::{Engine, Harvest, How, Mode, Received, Sent};
 pub use outbox::{KEPT_OVERHEAD, SendBuffer, Untaken};

@@ -32,7 +32,7 @@ pub(crate) use self::target::Target;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
-use crate::contexts::{Contexts, FIRST, is_known};
+use crate::contexts::{Contexts, FIRST, Incarnations, is_known};
 use crate::failures::Failures;
 #[cfg(metered)]
 use crate::metered::MessageQueues;
@@ -290,11 +290,12 @@ impl Tagged {
         name: u64,
         group: Group,
         remote: Option<&Group>,
+        incarnations: &Incarnations,
     ) -> bool {
-        let Some(left) = self.contexts.open(link, name, group, remote) else { return false };
+        let Some(ended) = self.contexts.open(link, name, group, remote, incarnations) else { return false };
         let context = self.contexts.closed.number(name);
-        for rank in left {
-            (context..=context + 1).for_each(|context| self.failures.add_left(rank, context));
+        for (rank, cause) in ended {
+            (context..=context + 1).for_each(|context| self.failures.add_in(context, rank, cause.clone()));
         }
         true
     }
@@ -391,7 +392,7 @@ impl Tagged {
         let failure = match self.source_failure(link, pattern) {
             None if pattern.source.is_any() => {
                 let context = pattern.context;
-                let told = self.failures.tell_next(context, |rank| self.contexts.is_member(context, rank));
+                let told = self.failures.tell_next(context, &self.contexts);
                 told.or_else(|| self.is_deserted(link, context).then_some(Error::Deserted))
             }
             failure => failure,
@@ -591,8 +592,7 @@ impl Tagged {
     /// ones is the failure of a member of the context.
     #[inline]
     pub(crate) fn has_failure(&self, context: u32, told: u32) -> bool {
-        let is_member = |rank| self.contexts.is_member(context, rank);
-        self.failures.more_than(told) && self.failures.next(context, told, is_member).is_some()
+        self.failures.more_than(told) && self.failures.next(context, told, &self.contexts).is_some()
     }
 
     /// Returns true if a receive may take packets before it is posted. It may not if any message waits, because the

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use samite_fabric::Address;
-use samite_p2p::{Config, WorldRank};
+use samite_p2p::{Config, Incarnations};
 
 use crate::Error;
 use crate::error::Fate;
@@ -128,7 +128,7 @@ impl samite_p2p::Others for Others {
         name: u64,
         group: &samite_p2p::Group,
         remote: Option<&samite_p2p::Group>,
-        incarnations: &[(WorldRank, u32)],
+        incarnations: &Incarnations,
     ) -> bool {
         let Some(lanes) = self.0.upgrade() else { return true };
         // An error means that the lane is closed. A closed lane takes no part in the agreement, so it must not make the

@@ -29,8 +29,8 @@ use samite_fabric::{Memory, Port, PortError};
 use samite_os::Refused;
 use samite_os::process::is_crowded;
 use samite_p2p::{
-    Awaited, Claimed, Engine, Group, How, Identity, Lent, Outcome, PartitionedId, Pattern, Reading, Received,
-    RequestId, SendBuffer, Sent, Source, Time, Typed, WorldRank, Writing,
+    Awaited, Claimed, Engine, Group, How, Identity, Incarnations, Lent, Outcome, PartitionedId, Pattern,
+    Reading, Received, RequestId, SendBuffer, Sent, Source, Time, Typed, WorldRank, Writing,
 };
 
 use crate::cancel::CancelToken;
@@ -386,22 +386,13 @@ impl<P: Port> Runtime<P> {
         name: u64,
         group: &Group,
         remote: Option<&Group>,
-        incarnations: &[(WorldRank, u32)],
+        incarnations: &Incarnations,
     ) -> Result<bool, Error> {
         let mut core = self.lock()?;
-        // If no thread has used this lane since a rank was restarted, the report of the end of the rank's earlier
-        // incarnation may still be unread. Read the report now. If it were read after this call, it would end the
-        // membership of the present incarnation.
-        core.ask = Time::ZERO;
-        // An error of `attend` is dropped here. The error lasts, so the next call that makes progress in this lane
-        // returns it.
-        if !matches!(core.attend(self.clock.now()), Ok(false)) {
-            self.rouse(&mut core);
-        }
-        for &(rank, incarnation) in incarnations {
-            core.engine.peer_takes_part(rank, incarnation).map_err(Public::public)?;
-        }
-        core.engine.open_between(name, group.clone(), remote).map_err(Public::public)
+        let opened = core.engine.open_between(name, group.clone(), remote, incarnations);
+        // The call may have ended requests of other threads: those with earlier incarnations of the members.
+        self.rouse(&mut core);
+        opened.map_err(Public::public)
     }
 
     /// Calls `act` with the engine and the time. Does nothing if the runtime was closed, or if the other ranks have

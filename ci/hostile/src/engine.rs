@@ -216,7 +216,7 @@ impl Run {
                         self.poll(1);
                     }
                     let next = &mut self.sequences[rank as usize];
-                    let packet = forge::answer(input, rank, *next, tag);
+                    let packet = forge::answer(input, rank, ME, *next, tag);
 
                     *next = next.wrapping_add(1);
                     self.engine.port_mut().events.push_back(Event::Packet(packet));

@@ -196,7 +196,9 @@ pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
     for (context, members) in
         CONTEXTS.step_by(2).zip([Group::range(WorldRank(0), size), Group::range(WorldRank(1), size - 1)])
     {
-        assert_eq!(engine.open_contexts(context.into(), members), Ok(true), "the name is free");
+        let incarnations = (0..size).map(|rank| (WorldRank(rank), INCARNATION)).collect();
+        let opened = engine.open_between(context.into(), members, None, &incarnations);
+        assert_eq!(opened, Ok(true), "the name is free");
     }
 }
 
@@ -217,11 +219,22 @@ fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a packet of `rank` with a message in the job's first context: an answer in the agreement with this tag, with
-/// plausible votes, names and choices (p2p/src/agreement.rs).
-pub(crate) fn answer(input: &mut Input<'_>, rank: u32, sequence: u32, tag: u64) -> Vec<u8> {
+/// plausible votes, names, incarnations and choices (p2p/src/agreement.rs). `to` is the rank that gets the answer.
+pub(crate) fn answer(input: &mut Input<'_>, rank: u32, to: u32, sequence: u32, tag: u64) -> Vec<u8> {
     let vote = [0, 0, 0, 1 << 32, (input.below(8) as u64) << 32 | 1][input.below(5)];
     let next = [6, 6, 8, 10, 1 << 32, u64::MAX][input.below(6)];
     let mut body = words(&[tag, vote, next]);
+    let incarnation = |rank: u32, number: u32| u64::from(rank) << 32 | u64::from(number);
+    match input.below(6) {
+        0 | 1 => body.extend(words(&[0])),
+        2 | 3 => body.extend(words(&[1, incarnation(to, INCARNATION)])),
+        4 => body.extend(words(&[1, incarnation(rank, INCARNATION + input.below(3) as u32)])),
+        _ => {
+            let (any, number) = (input.below(5) as u32, input.below(9) as u32);
+            let count = [0, 1, 2, u64::MAX][input.below(4)];
+            body.extend(words(&[count, incarnation(any, number), incarnation(to, INCARNATION)]));
+        }
+    }
     let mut small = || input.below(5) as u64;
     match small() {
         // The choices of some ranks, or a group of two ranks at most.

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::SplitMix64;
+use samite_fabric::link::first_incarnation;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
 use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, WorldRank};
 
@@ -126,8 +127,10 @@ impl Run {
         config.put_min = pick(&mut later, &[0, 600, 5_000, 1 << 40]);
         config.put_chunk = pick(&mut later, &[300, 1000, 1 << 20]);
         config.put_depth = pick(&mut later, &[1, 2, 4]);
-        // The numbers of incarnations wrap, so some runs begin just before a number wraps or changes its sign.
-        let first = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
+        // The numbers of incarnations wrap, so some runs begin just before a number wraps or changes its sign. In them
+        // all ranks count as restarted from the start.
+        let wrapping = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
+        let begins_with_first = later.below(2) == 0;
         let mut run = Self {
             net,
             caps_fence,
@@ -139,7 +142,7 @@ impl Run {
             is_watched: rng.below(2) == 0,
             rng,
             ranks: (0..size).map(|_| None).collect(),
-            incarnations: vec![first; size as usize],
+            incarnations: vec![wrapping; size as usize],
             told: BTreeMap::new(),
             notices: BTreeSet::new(),
             ledger: Ledger::default(),
@@ -148,6 +151,10 @@ impl Run {
             apart: BTreeMap::new(),
             summary: Summary::default(),
         };
+        if begins_with_first {
+            let first = |rank| first_incarnation(&run.secret, WorldRank(rank));
+            run.incarnations = (0..size).map(first).collect();
+        }
         run.net.note(format!("{size} ranks, {:?}", run.config));
         for rank in 0..size {
             run.start(rank);

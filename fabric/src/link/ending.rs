@@ -231,7 +231,12 @@ impl Link {
                 self.replace(stack, peer);
                 self.peers[peer].incarnation = incarnation;
             }
-            (Some(_), None) => self.peers[peer].incarnation = incarnation,
+            (Some(ended), None) => {
+                if self.peers[peer].is_alive() {
+                    self.begin(stack, peer, ended);
+                }
+                self.peers[peer].incarnation = incarnation;
+            }
             _ => {}
         }
         Ok(Some(peer))
@@ -347,11 +352,20 @@ impl Link {
                 true
             }
             None => {
-                if !self.peers[peer].is_alive() {
-                    self.renew(stack, peer);
-                }
+                self.begin(stack, peer, incarnation);
                 true
             }
+        }
+    }
+
+    /// Ends the earlier incarnations of a peer of which no incarnation is known, because this one has appeared. If the
+    /// peer has ended, this side never knew the number of its incarnation, and assumes that this is a later one.
+    pub(super) fn begin<S: Stack>(&mut self, stack: &mut S, peer: Peer, incarnation: Incarnation) {
+        let rank = self.peers[peer].rank;
+        if !self.peers[peer].is_alive() {
+            self.renew(stack, peer);
+        } else if rank != self.identity.rank && incarnation != self.identity.first_incarnation(rank) {
+            stack.peer_ended(self, peer, &Ending::Unmet);
         }
     }
 

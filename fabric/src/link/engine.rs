@@ -181,18 +181,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
         Ok(())
     }
 
-    /// Notes that this incarnation of a rank takes part, as another engine of this process has learned. The address of
-    /// the rank is requested when it is needed.
+    /// Notes that this incarnation of a rank takes part. Earlier incarnations end, and later reports about them are
+    /// ignored. The call has no effect if a later incarnation is known. The address of the rank is requested when it is
+    /// needed.
     ///
     /// # Errors
     /// [`Error::InvalidRank`].
     pub fn peer_takes_part(&mut self, rank: WorldRank, incarnation: u32) -> Result<(), Error> {
-        self.link.check_rank(rank)?;
+        let peer = self.link.find_or_meet(rank)?;
         let incarnation = Incarnation::new(incarnation);
-        // Without state for the rank there is nothing to do: this engine knows no earlier incarnation that would have
-        // to end.
-        if let Some(peer) = self.link.find(rank)
-            && self.link.peers[peer].incarnation != Some(incarnation)
+        if self.link.peers[peer].incarnation != Some(incarnation)
             && self.link.expects(&mut self.stack, peer, incarnation)
         {
             self.fence_disconnected();

@@ -252,10 +252,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
                 // of the new one are admitted.
                 link.replace(self.stack, peer);
             }
-            // The peer has ended, and this side never knew the number of its incarnation. So this side assumes that the
-            // hello is from a later incarnation.
-            None if !link.peers[peer].is_alive() => link.renew(self.stack, peer),
-            None => {}
+            None => link.begin(self.stack, peer, incarnation),
         }
         let state = &mut link.peers[peer];
         state.incarnation = Some(incarnation);

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::SplitMix64;
+
 /// The rank of a process in the job, and not in a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -115,8 +117,10 @@ impl Sequence {
 pub struct Incarnation(u32);
 
 impl Incarnation {
+    /// Returns the incarnation with a number.
     #[inline(always)]
-    pub(super) fn new(number: u32) -> Self {
+    #[must_use]
+    pub fn new(number: u32) -> Self {
         Self(number)
     }
 
@@ -134,9 +138,21 @@ impl Incarnation {
     }
 
     /// Returns true if this incarnation began after `other`.
-    pub(super) fn is_after(self, other: Self) -> bool {
+    #[must_use]
+    pub fn is_after(self, other: Self) -> bool {
         is_after(self.0, other.0)
     }
+}
+
+/// Returns the number of a rank's first incarnation. Each later incarnation has the next number. A packet is accepted as
+/// a rank's only if it carries the rank's incarnation and the next sequence number, so an unauthenticated process must
+/// not be able to guess the incarnation.
+#[must_use]
+pub fn first_incarnation(secret: &[u8; 16], rank: WorldRank) -> u32 {
+    let half =
+        |from: usize| secret[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+    let key = SplitMix64::new(half(0) ^ u64::from(rank.0)).next_u64();
+    SplitMix64::new(key ^ half(8)).next_u64() as u32
 }
 
 impl fmt::Debug for Incarnation {

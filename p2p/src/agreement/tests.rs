@@ -11,16 +11,17 @@ fn agreement(ranks: Group, index: u32) -> Agreement {
         tag: None,
         number: 0,
         choice: Choice::Group(Group::EMPTY),
-        begun_at: 0,
         begun: Time::ZERO,
         deadline: Time::NEVER,
         round: Round::Choosing,
         step: Step::Child(0),
-        answer: Answer { vote: Vote::Yes, next: 0, words: Vec::new() },
+        answer: Answer::of_vote(Vote::Yes),
         choices: Choices::default(),
         incoming: None,
         gave_up: None,
         first: None,
+        incarnations: Incarnations::new(),
+        awaited: None,
         repetitions: 0,
         opened: None,
         result: None,
@@ -76,7 +77,7 @@ fn choices_are_those_of_the_ranks_that_answer() {
     let mut root = agreement(Group::range(WorldRank(0), 7), 0);
     root.choice = Choice::Colour(Some(5), -1);
     assert_eq!([0, 1, 2].map(|number| root.below(number)), [1..2, 2..4, 4..7]);
-    let answer = |vote, words: &[u64]| Answer { vote, next: 2, words: words.to_vec() };
+    let answer = |vote, words: &[u64]| Answer { vote, next: 2, words: [&[0], words].concat() };
     let minus_one = -1_i64 as u64;
     let one_row = |lines: u64| 1 << 32 | lines;
     for (words, of, is_valid) in [
@@ -104,6 +105,57 @@ fn choices_are_those_of_the_ranks_that_answer() {
     assert!(same.choices_in(&answer(Vote::Yes, &[one_row(2), 1, u64::MAX, 0, 1, 1, 1]), 0..2).is_some());
 }
 
+/// An answer contains incarnations of the ranks that answer alone, and a decision contains the receiver's own.
+#[test]
+fn incarnations_are_those_of_the_ranks_that_answer() {
+    let incarnations = |entries: &[(u32, u32)]| -> Incarnations {
+        entries.iter().map(|(rank, number)| (WorldRank(*rank), *number)).collect()
+    };
+    let ranks = Group::range(WorldRank(5), 7);
+    for (mine, entries, of, is_valid) in [
+        (&[][..], &[][..], 3..4, true),
+        (&[], &[(8, 3)], 3..4, true),
+        (&[], &[(7, 3)], 3..4, false),
+        (&[], &[(4, 3)], 3..4, false),
+        (&[], &[(12, 3)], 3..4, false),
+        (&[], &[], 0..7, true),
+        (&[], &[(5, 1), (11, 3)], 0..7, true),
+        (&[], &[(12, 3)], 0..7, false),
+        (&[], &[(7, 3)], 0..7, false),
+        (&[(7, 3)], &[(7, 3), (8, 4)], 0..7, true),
+        (&[(7, 3)], &[(7, 2)], 0..7, false),
+        (&[(7, 3)], &[], 0..7, false),
+    ] {
+        let mut rank_7 = agreement(ranks.clone(), 2);
+        rank_7.incarnations = incarnations(mine);
+        let answer =
+            Answer { words: write_incarnations(&incarnations(entries)), ..Answer::of_vote(Vote::Yes) };
+        let found = rank_7.choices_in(&answer, of);
+        assert_eq!(found.map(|(found, _)| found), is_valid.then(|| incarnations(entries)), "{entries:?}");
+    }
+}
+
+#[test]
+fn incarnations_are_read_as_they_were_written() {
+    for entries in [&[][..], &[(WorldRank(3), 7)], &[(WorldRank(0), 0), (WorldRank(u32::MAX), u32::MAX)]] {
+        let incarnations: Incarnations = entries.iter().copied().collect();
+        let words = [&write_incarnations(&incarnations)[..], &[1, 2, 3]].concat();
+        assert_eq!(read_incarnations(&words), Some((incarnations, &[1, 2, 3][..])));
+    }
+    for words in [&[][..], &[1], &[u64::MAX], &[2, 1, 1], &[2, 2 << 32, 1 << 32], &[2, 1 << 32, 1 << 32 | 1]]
+    {
+        assert_eq!(read_incarnations(words), None, "{words:?}");
+    }
+}
+
+/// Fixes a part of the meaning of the wire's version: if this test must change, so must the version.
+#[test]
+fn version_5_has_these_words_of_incarnations() {
+    assert_eq!(samite_fabric::wire::VERSION, 5);
+    let incarnations = Incarnations::from([(WorldRank(9), 2), (WorldRank(3), 7)]);
+    assert_eq!(write_incarnations(&incarnations), [2, 3 << 32 | 7, 9 << 32 | 2]);
+}
+
 /// A creation by some ranks, without an engine: each rank sends its answer up the tree, and the root's answer down.
 struct Simulated<'a> {
     ranks: Group,
@@ -116,7 +168,7 @@ impl Simulated<'_> {
     fn agreement(&self, index: u32) -> Agreement {
         let mut of = agreement(self.ranks.clone(), index);
         of.choice = (self.choice)(index);
-        of.propose(Some(2));
+        of.propose(Some(2), None);
         of
     }
 
@@ -127,11 +179,11 @@ impl Simulated<'_> {
         for number in 0..of.children() {
             let (answer, ready) = self.answer(of.below(number).start);
             rounds = rounds.max(ready) + 1;
-            let choices = of.choices_in(&answer, of.below(number)).expect("it is valid");
+            let (_, choices) = of.choices_in(&answer, of.below(number)).expect("it is valid");
             of.choices.append(choices);
             of.answer.merge(&answer);
         }
-        of.answer.words = of.choices.to_words();
+        of.answer.words = [write_incarnations(&of.incarnations), of.choices.to_words()].concat();
         self.longest = self.longest.max(of.answer.to_words().len());
         (of.answer, rounds)
     }
@@ -146,7 +198,7 @@ impl Simulated<'_> {
     /// Returns the new group of which a rank becomes a member by the root's decision.
     fn group(&self, index: u32, decision: &Answer) -> Option<Group> {
         let mut of = self.agreement(index);
-        of.choices = of.choices_in(decision, 0..self.ranks.len()).expect("it is valid");
+        (_, of.choices) = of.choices_in(decision, 0..self.ranks.len()).expect("it is valid");
         let Choice::Colour(colour, _) = of.choice else { unreachable!() };
         colour.map(|colour| of.members_of(colour))
     }
@@ -238,5 +290,5 @@ fn a_duplicate_of_a_million_ranks_takes_twenty_rounds_and_short_messages() {
     let choice = |_| Choice::Group(ranks.clone());
     let mut duplicate = Simulated { ranks: ranks.clone(), choice: &choice, longest: 0 };
     let (_, up) = duplicate.answer(0);
-    assert_eq!((up, duplicate.rounds_down(0), duplicate.longest), (20, 20, HEAD));
+    assert_eq!((up, duplicate.rounds_down(0), duplicate.longest), (20, 20, HEAD + 1));
 }

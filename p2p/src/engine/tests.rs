@@ -9,6 +9,7 @@ mod incarnations;
 mod outbox;
 mod strangers;
 mod streams;
+mod unmet;
 
 use samite_fabric::link::{Awaited, Hello, Operation, OtherTags, PeerState, Rejected, Report, control};
 use samite_fabric::loopback::{Hub, Loopback};

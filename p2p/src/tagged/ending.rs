@@ -55,6 +55,7 @@ use samite_matching::{Pattern, PostedId};
 
 use super::{Stream, Tagged, Unexpected};
 use crate::choose::cost;
+use crate::contexts::FIRST;
 use crate::failures::Failure;
 use crate::outbox::Copied;
 use crate::request::{Buffer, Partner, Request, State};
@@ -251,29 +252,39 @@ impl Tagged {
                 self.drop_envelopes(link, peer);
                 self.keep_synchronous(peer);
                 self.note_delivered(rank);
-                self.fail_requests(link, rank, None, &Cause::Left);
-                self.fail_halves(link, peer, None, &Cause::Left);
+                self.fail_requests(link, rank, |_| true, &Cause::Left);
+                self.fail_halves(link, peer, |_| true, &Cause::Left);
                 self.end_streams(link, peer);
             }
             Ending::Failed(cause) => {
-                self.contexts.rank_ended(link, peer);
+                let names = self.contexts.rank_ended(link, peer);
                 self.contexts.closed.rank_ended(rank);
                 self.ask_next_members(link);
                 self.clear_queues(peer);
                 self.drop_envelopes(link, peer);
                 self.keep_synchronous(peer);
-                self.fail_requests(link, rank, None, cause);
-                self.fail_halves(link, peer, None, cause);
+                self.fail_requests(link, rank, |_| true, cause);
+                self.fail_halves(link, peer, |_| true, cause);
                 self.end_streams(link, peer);
-                self.failures.add(rank, (*cause).clone());
+                self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
             }
             Ending::FailedAfterGoodbye(cause) => {
-                self.failures.add(rank, (*cause).clone());
+                let names = self.contexts.names_ended(rank);
+                self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
             }
             Ending::Explained(cause) => self.failures.amend(rank, cause),
             Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
+            Ending::Unmet => {
+                // Nothing was sent to the peer yet. The messages that wait for it in contexts of the job go to the
+                // incarnation that takes part. In other contexts that incarnation is not a member.
+                let names = self.contexts.rank_ended(link, peer);
+                self.fail_requests(link, rank, |context| context >= FIRST, &Cause::Restarted);
+                self.fail_halves(link, peer, |context| context >= FIRST, &Cause::Restarted);
+                self.failures.add_unmet(rank, names);
+                self.note_failure();
+            }
         }
     }
 
@@ -405,8 +416,7 @@ impl Tagged {
         let request = self.requests.get_mut(id)?;
         let Partner::Any { told } = &mut request.partner else { return None };
         let context = request.context;
-        let is_member = |rank| self.contexts.is_member(context, rank);
-        let (number, failure) = self.failures.tell(context, *told, is_member)?;
+        let (number, failure) = self.failures.tell(context, *told, &self.contexts)?;
         *told = number + 1;
         Some(failure)
     }
@@ -440,20 +450,26 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         let Some(first) = self.contexts.member_left(link, leave.name.get(), peer)? else { return Ok(()) };
         for context in [first, first + 1] {
-            self.fail_requests(link, rank, Some(context), &Cause::LeftContext);
-            self.fail_halves(link, peer, Some(context), &Cause::LeftContext);
-            self.failures.add_left(rank, context);
+            self.fail_requests(link, rank, |of| of == context, &Cause::LeftContext);
+            self.fail_halves(link, peer, |of| of == context, &Cause::LeftContext);
+            self.failures.add_in(context, rank, Cause::LeftContext);
         }
         self.note_failure();
         Ok(())
     }
 
-    /// Ends all requests that involve a rank, or only the requests in the context `only`.
+    /// Ends all requests that involve a rank, in the contexts for which `is_in` returns true.
     #[cold]
-    fn fail_requests(&mut self, link: &mut Link, rank: WorldRank, only: Option<u32>, cause: &Cause) {
+    fn fail_requests(
+        &mut self,
+        link: &mut Link,
+        rank: WorldRank,
+        is_in: impl Fn(u32) -> bool,
+        cause: &Cause,
+    ) {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
-                && only.is_none_or(|context| request.context == context)
+                && is_in(request.context)
                 && !matches!(request.state, State::Partitioned { .. })
                 && !matches!(&request.state, State::Landing(landing) if landing.is_whole())
                 && !matches!(&request.state, State::Putting(put) if put.is_delivered)

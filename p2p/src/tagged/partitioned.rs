@@ -770,19 +770,22 @@ impl Tagged {
         }
     }
 
-    /// Ends all halves with a peer that has ended, or only the halves in the context `only` that the peer has left, and
-    /// drops the peer's waiting initializations.
-    pub(super) fn fail_halves(&mut self, link: &mut Link, peer: Peer, only: Option<u32>, cause: &Cause) {
+    /// Ends all halves with a peer that has ended, and drops the peer's waiting initializations, in the contexts for
+    /// which `is_in` returns true.
+    pub(super) fn fail_halves(
+        &mut self,
+        link: &mut Link,
+        peer: Peer,
+        is_in: impl Fn(u32) -> bool,
+        cause: &Cause,
+    ) {
         let rank = link.peer(peer).rank();
-        for id in
-            self.halves_of(|half| half.peer == peer && only.is_none_or(|context| half.context == context))
-        {
+        for id in self.halves_of(|half| half.peer == peer && is_in(half.context)) {
             let request = self.partitioned.halves.get(&id).and_then(|half| half.round);
             let report = request.and_then(|request| self.report(link, request, link.now())).map(Box::new);
             let (cause, fate) = (cause.clone(), Fate::NotDelivered);
             self.end_half(link, id, Error::PeerFailed { rank, cause, fate, report }, false);
         }
-        let is_in = |context| only.is_none_or(|only| only == context);
         // The peer needs no PART_INIT and no PART_END any more, so the sends that were kept only for these are removed.
         self.partitioned.halves.retain(|_, half| {
             if let (Side::Send { owes_end, .. }, true) =

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use samite_fabric::SplitMix64;
+use samite_fabric::link::{WorldRank, first_incarnation};
 use serde::{Deserialize, Serialize};
 
 use super::{Ending, Keys};
@@ -294,15 +294,9 @@ impl TryFrom<String> for JobId {
 pub struct Secret(pub [u8; 16]);
 
 impl Secret {
-    /// Returns the number of a rank's first incarnation. Each later incarnation has the next number. A packet is
-    /// accepted as a rank's only if it carries the rank's incarnation and the next sequence number, so an
-    /// unauthenticated process must not be able to guess the incarnation.
+    /// Returns the number of a rank's first incarnation.
     pub fn first_incarnation(&self, rank: u32) -> u32 {
-        let half = |from: usize| {
-            self.0[from..from + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
-        };
-        let key = SplitMix64::new(half(0) ^ u64::from(rank)).next_u64();
-        SplitMix64::new(key ^ half(8)).next_u64() as u32
+        first_incarnation(&self.0, WorldRank(rank))
     }
 }
 

@@ -386,7 +386,7 @@ mod tests {
             crate::local(2, |world| {
                 let comm = world.comm();
                 if comm.rank() == 0 {
-                    let decision = Memory::new(vec![0, name]);
+                    let decision = Memory::new(vec![0, name, 0]);
                     comm.runtime.act(|engine, now| {
                         engine.isend(now, WorldRank(1), CONTROL, 0, decision, Time::NEVER).unwrap();
                     });

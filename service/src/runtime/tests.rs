@@ -82,6 +82,11 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
 }
 
 /// Communicators are created in the first lane, even if no thread uses the other lanes.
+/// Returns the incarnations of the members of a communicator in which rank 1 is this incarnation.
+fn incarnations(incarnation: u32) -> Incarnations {
+    [(WorldRank(1), incarnation)].into()
+}
+
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     let notices = Notices::default();
@@ -97,7 +102,8 @@ fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     runtime.drive(&mut ()).unwrap();
     let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
     notices.0.lock().unwrap().extend([failed, address(6)]);
-    assert_eq!(runtime.open_contexts_here(2, &Group::range(WorldRank(0), 2), None, &[]), Ok(true));
+    let members = Group::range(WorldRank(0), 2);
+    assert_eq!(runtime.open_contexts_here(2, &members, None, &incarnations(6)), Ok(true));
     runtime.core.lock().unwrap().ask = Time::ZERO;
     let found = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
     assert!(matches!(found, Ok(None)), "{found:?}");
@@ -116,10 +122,11 @@ fn a_restarted_rank_is_a_member_in_lanes_that_know_only_its_end() {
     let failed = Notice::Failed { rank: 1, incarnation: 5, how: "by a signal".to_owned(), returns: true };
     notices.0.lock().unwrap().push_back(failed);
     let members = Group::range(WorldRank(0), 2);
-    assert_eq!(runtime.open_contexts_here(2, &members, None, &[]), Ok(true));
+    assert_eq!(runtime.open_contexts_here(2, &members, None, &incarnations(5)), Ok(true));
+    runtime.core.lock().unwrap().ask = Time::ZERO;
     let gone = runtime.look(|engine| engine.probe(&Pattern::exact(2, 1, 5)));
     assert!(matches!(gone, Err(Error::PeerFailed { .. })), "{gone:?}");
-    assert_eq!(runtime.open_contexts_here(4, &members, None, &[(WorldRank(1), 6)]), Ok(true));
+    assert_eq!(runtime.open_contexts_here(4, &members, None, &incarnations(6)), Ok(true));
     let found = runtime.look(|engine| engine.probe(&Pattern::exact(4, 1, 5)));
     assert!(matches!(found, Ok(None)), "{found:?}");
 }

@@ -38,7 +38,7 @@ fn a_member_that_always_wants_another_context_delays_no_deadline() {
     let end = loop {
         // Rank 0 never has to wait: the next message has always arrived.
         for _ in 0..4 {
-            answer(&mut engines[1], &[YES, 2 + 2 * answers]);
+            answer(&mut engines[1], &[YES, 2 + 2 * answers, 0]);
             answer(&mut engines[1], &[AGAIN, 0]);
             answers += 1;
         }
@@ -74,7 +74,7 @@ fn forged_choices_end_a_split_with_an_error() {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
         let id = begin(&mut engines[0], Choice::Colour(Some(5), 0), NEVER);
-        answer(&mut engines[1], &[&[YES, 2], forged].concat());
+        answer(&mut engines[1], &[&[YES, 2, 0], forged].concat());
         settle(&mut engines);
         let end = end_of(&mut engines[0], id).expect("it has ended");
         let expected = (WorldRank(1), Cause::LeftContext);
@@ -87,7 +87,7 @@ fn forged_choices_end_a_split_with_an_error() {
     let mut engines = pair(&Config::default());
     settle(&mut engines);
     let id = begin(&mut engines[0], Choice::Group(Group::range(WorldRank(0), 2)), NEVER);
-    answer(&mut engines[1], &[YES, 2, rows(1, 1), 1, 5, 0]);
+    answer(&mut engines[1], &[YES, 2, 0, rows(1, 1), 1, 5, 0]);
     settle(&mut engines);
     assert!(matches!(end_of(&mut engines[0], id), Some(Error::PeerFailed { .. })));
 }
@@ -102,7 +102,7 @@ fn a_leader_without_a_group_ends_an_intercommunicator_with_an_error() {
         let choice = Choice::Remote { leader: 0, other };
         let proposal = Proposal { ranks, control: 0, tag: None, choice };
         let id = engines[0].begin_agreement(Time::ZERO, proposal, NEVER);
-        for words in [&[&[YES, 2], group].concat()[..], &[YES, 0]] {
+        for words in [&[&[YES, 2, 0], group].concat()[..], &[YES, 0]] {
             let tag = 3 << 62 | 5;
             engines[1].isend(Time::ZERO, WorldRank(0), 0, tag, Memory::new(words.to_vec()), NEVER).unwrap();
         }

@@ -227,6 +227,16 @@ fn a_context_of_one_member_is_never_deserted() {
     }
 }
 
+#[test]
+fn a_receive_in_a_closed_context_ends() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    engines[1].open_contexts(OPENED.into(), Group::range(WorldRank(0), 2)).unwrap();
+    engines[1].close_contexts(Time::ZERO, OPENED);
+    let recv = engines[1].irecv(Time::ZERO, any(OPENED), Memory::zeroed(8), NEVER).unwrap();
+    assert_eq!(engines[1].collect(recv, &mut ()).unwrap().result, Err(Error::Deserted));
+}
+
 /// When a member leaves a context, operations that wait for this member end, but only in this context. This holds even
 /// if the member leaves before the other rank has opened the context, or before the two ranks had any contact.
 #[test]
