@@ -332,39 +332,12 @@ impl<P: Port> Engine<P> {
     /// If [`Proposal::ranks`] does not contain this rank.
     #[cold]
     pub fn begin_agreement(&mut self, now: Time, proposal: Proposal, deadline: Time) -> AgreementId {
-        let Proposal { ranks, control, tag, choice } = proposal;
         let mine = self.inner.link().identity().rank;
-        let index = ranks.index(mine).expect("this rank takes part");
-        let root = if let Choice::Remote { leader, .. } = choice { leader % ranks.len() } else { 0 };
-        let index = in_tree(index, root, ranks.len());
         let agreements = &mut self.agreements;
-        let number = tag.map_or_else(|| agreements.number(control), |_| 0);
+        let number = proposal.tag.map_or_else(|| agreements.number(proposal.control), |_| 0);
         let id = AgreementId(agreements.next);
         agreements.next += 1;
-        let mut agreement = Box::new(Agreement {
-            ranks,
-            root,
-            index,
-            control,
-            tag,
-            number,
-            choice,
-            begun: now,
-            deadline,
-            round: Round::Choosing,
-            step: Step::Child(0),
-            answer: Answer::of_vote(Vote::Yes),
-            choices: Choices::default(),
-            incoming: None,
-            gave_up: None,
-            first: None,
-            incarnations: Incarnations::new(),
-            awaited: None,
-            repetitions: 0,
-            opened: None,
-            result: None,
-            is_dropped: false,
-        });
+        let mut agreement = Box::new(Agreement::new(proposal, mine, number, now, deadline));
         agreement.propose(self.propose_name(now, agreement.opens(), 0), self.later_incarnation());
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
@@ -585,6 +558,41 @@ impl Agreements {
 }
 
 impl Agreement {
+    /// Returns an agreement at the rank `mine`, which has taken no step.
+    ///
+    /// # Panics
+    /// If [`Proposal::ranks`] does not contain this rank.
+    fn new(proposal: Proposal, mine: WorldRank, number: u64, begun: Time, deadline: Time) -> Self {
+        let Proposal { ranks, control, tag, choice } = proposal;
+        let index = ranks.index(mine).expect("this rank takes part");
+        let root = if let Choice::Remote { leader, .. } = choice { leader % ranks.len() } else { 0 };
+        let index = in_tree(index, root, ranks.len());
+        Self {
+            ranks,
+            root,
+            index,
+            control,
+            tag,
+            number,
+            choice,
+            begun,
+            deadline,
+            round: Round::Choosing,
+            step: Step::Child(0),
+            answer: Answer::of_vote(Vote::Yes),
+            choices: Choices::default(),
+            incoming: None,
+            gave_up: None,
+            first: None,
+            incarnations: Incarnations::new(),
+            awaited: None,
+            repetitions: 0,
+            opened: None,
+            result: None,
+            is_dropped: false,
+        }
+    }
+
     /// Returns true if this rank opens the contexts: if it becomes a member of the new communicator.
     fn opens(&self) -> bool {
         self.mine().is_none_or(|mine| mine.colour != NO_COLOUR)

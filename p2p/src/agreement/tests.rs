@@ -2,31 +2,11 @@
 
 use super::*;
 
+/// Returns an agreement of ranks at the rank with this index.
 fn agreement(ranks: Group, index: u32) -> Agreement {
-    Agreement {
-        ranks,
-        root: 0,
-        index,
-        control: 0,
-        tag: None,
-        number: 0,
-        choice: Choice::Group(Group::EMPTY),
-        begun: Time::ZERO,
-        deadline: Time::NEVER,
-        round: Round::Choosing,
-        step: Step::Child(0),
-        answer: Answer::of_vote(Vote::Yes),
-        choices: Choices::default(),
-        incoming: None,
-        gave_up: None,
-        first: None,
-        incarnations: Incarnations::new(),
-        awaited: None,
-        repetitions: 0,
-        opened: None,
-        result: None,
-        is_dropped: false,
-    }
+    let mine = ranks.rank(index).expect("a rank that takes part");
+    let proposal = Proposal { ranks, control: 0, tag: None, choice: Choice::Group(Group::EMPTY) };
+    Agreement::new(proposal, mine, 0, Time::ZERO, Time::NEVER)
 }
 
 /// Each rank except the first is among the children of its parent, and the depth of the tree is the logarithm of
