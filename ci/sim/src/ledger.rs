@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use samite_p2p::{Awaited, Error, Fate, Pattern, Status, WorldRank};
+use samite_p2p::{Awaited, Error, Fate, Pattern, Status, Typed, WorldRank};
 
 /// One incarnation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,8 @@ pub(crate) struct Message {
     pub(crate) class: u64,
     pub(crate) bytes: usize,
     pub(crate) mode: Mode,
+    /// The types of the elements, if the sender checks types.
+    pub(crate) typed: Option<Typed>,
     pub(crate) end: Option<SendEnd>,
     /// The index of the receive that got the message.
     pub(crate) receive: Option<usize>,
@@ -67,13 +69,15 @@ pub(crate) struct Receive {
     pub(crate) room: usize,
     /// The index of the claimed message; `None` for a receive that is not a claim.
     pub(crate) claims: Option<usize>,
+    /// The types of the elements, if the receiver checks types.
+    pub(crate) typed: Option<Typed>,
     pub(crate) end: Option<RecvEnd>,
 }
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvEnd {
-    /// The receive got this message, whole or truncated. `told_ns` is the time at which the rank knew that.
+    /// The receive got this message, whole, truncated, or refused for its types. `told_ns` is the time at which the rank knew that.
     Got { message: usize, told_ns: u64 },
     /// The receive had matched no message until this time.
     Unmatched { until_ns: u64 },
@@ -162,6 +166,12 @@ impl Message {
         (index as u64) << CLASS_BITS | self.class
     }
 
+    /// Returns true if the message and a receive have elements of different types, and both sides check types.
+    pub(crate) fn differs(&self, receive: &Receive) -> bool {
+        let (Some(sent), Some(expected)) = (self.typed, receive.typed) else { return false };
+        self.bytes > 0 && !sent.signature.agrees_with(expected.signature)
+    }
+
     /// Returns true if a receive may get this message.
     fn matches(&self, index: usize, receive: &Receive) -> bool {
         let pattern = &receive.pattern;
@@ -226,7 +236,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let receive = &self.receives[index];
         let end = match result {
-            Ok(status) | Err(Error::Truncated { status, .. }) => {
+            Ok(status) | Err(Error::Truncated { status, .. } | Error::TypesDiffer { status, .. }) => {
                 let message = (status.tag >> CLASS_BITS) as usize;
                 let sent =
                     self.messages.get_mut(message).ok_or_else(|| format!("receive {index}: {status:?}"))?;
@@ -236,7 +246,16 @@ impl Ledger {
                 require(*status == expected && sent.to == receive.at.rank, place)?;
                 require(receive.claims.is_none_or(|claimed| claimed == message), place)?;
                 require(sent.matches(message, receive), place)?;
-                require((sent.bytes <= receive.room) == result.is_ok(), place)?;
+                let is_fit = match result {
+                    Err(Error::TypesDiffer { sent: theirs, expected, .. }) => {
+                        let signature = |typed: Option<Typed>| typed.map(|typed| typed.signature);
+                        sent.differs(receive)
+                            && (signature(sent.typed), signature(receive.typed))
+                                == (Some(*theirs), Some(*expected))
+                    }
+                    _ => !sent.differs(receive) && (sent.bytes <= receive.room) == result.is_ok(),
+                };
+                require(is_fit, place)?;
                 require(sent.receive.is_none(), || format!("message {message} was received twice"))?;
                 sent.receive = Some(index);
                 if let Some(buffer) = buffer {

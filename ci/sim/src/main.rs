@@ -134,6 +134,7 @@ impl Summary {
         self.messages += other.messages;
         self.received += other.received;
         self.truncated += other.truncated;
+        self.mistyped += other.mistyped;
         self.not_delivered += other.not_delivered;
         self.unknown += other.unknown;
         self.unmatched += other.unmatched;
@@ -161,12 +162,15 @@ mod tests {
 
     #[test]
     fn seeds_pass_and_are_repeatable() {
+        let mut total = Summary::default();
         for seed in 0..100 {
             let once = run(seed, None, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            total.add(&once);
             if seed % 10 == 0 {
                 assert_eq!(run(seed, None, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
             }
         }
+        assert!(total.truncated > 10 && total.mistyped > 10, "{total:?}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::sim::SimPort;
 use samite_fabric::{Memory, Port, Reach};
 use samite_p2p::{
-    Cause, Claimed, Completion, Engine, Error, Lent, Mode as SendMode, Outcome, Pattern, Received, RequestId,
-    SendBuffer, Sent, Source, Status, Time, WorldRank,
+    Cause, Claimed, Completion, Engine, Error, How, Lent, Mode as SendMode, Outcome, Pattern, Received,
+    RequestId, SendBuffer, Sent, Source, Status, Time, Typed, WorldRank,
 };
 
 use crate::comms::Comms;
@@ -121,26 +121,27 @@ impl Rank {
         deadline_ns: u64,
     ) -> Result<(), String> {
         let index = ledger.messages.len();
-        let (to, context, tag) = (message.to, message.context, message.tag(index));
+        let (to, context, tag, typed) = (message.to, message.context, message.tag(index), message.typed);
         let space = Arc::clone(&self.buffer);
         let mode = match message.mode {
-            Mode::Standard => None,
+            Mode::Standard => typed.map(|_| SendMode::Standard),
             Mode::Synchronous => Some(SendMode::Synchronous),
             Mode::Buffered => Some(SendMode::Buffered(&space)),
             Mode::Ready => Some(SendMode::Ready),
         };
+        let how = mode.map(|mode| How { mode, typed });
         let status = Status { source: WorldRank(to), tag, bytes: message.bytes };
         let data = content(index, message.bytes);
         ledger.messages.push(message);
         let sent = match buffer {
-            Buffer::Lent if let Some(mode) = mode => {
+            Buffer::Lent if let Some(how) = how => {
                 let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
-                self.engine.send_with(mode, now, WorldRank(to), context, tag, data.as_slice(), deadline)
+                self.engine.send_with(how, now, WorldRank(to), context, tag, data.as_slice(), deadline)
             }
-            Buffer::Owned if let Some(mode) = mode => {
+            Buffer::Owned if let Some(how) = how => {
                 let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
                 let memory = Memory::new(data.clone());
-                let sent = self.engine.isend_with(mode, now, WorldRank(to), context, tag, memory, deadline);
+                let sent = self.engine.isend_with(how, now, WorldRank(to), context, tag, memory, deadline);
                 sent.map(Sent::Pending).map_err(|(error, _)| error)
             }
             Buffer::Lent => self.engine.send(
@@ -191,31 +192,34 @@ impl Rank {
         ledger: &mut Ledger,
         now_ns: u64,
         pattern: Pattern,
-        room: usize,
+        (room, typed): (usize, Option<Typed>),
         buffer: Buffer,
         deadline_ns: u64,
     ) -> Result<(), String> {
         let index = ledger.receives.len();
         let name = self.comms.name(pattern.context);
-        ledger.receives.push(Receive { at: self.process, pattern, name, room, claims: None, end: None });
+        ledger.receives.push(Receive {
+            at: self.process,
+            pattern,
+            name,
+            room,
+            claims: None,
+            typed,
+            end: None,
+        });
         let mut memory = vec![UNTOUCHED; room];
-        let received = match buffer {
-            Buffer::Lent => self.engine.recv(
-                Time::from_nanos(now_ns),
-                pattern,
-                &mut memory,
-                0,
-                Time::from_nanos(deadline_ns),
-                &mut (),
-            ),
-            Buffer::Owned => {
+        let (now, deadline) = (Time::from_nanos(now_ns), Time::from_nanos(deadline_ns));
+        let received = match (buffer, typed) {
+            (Buffer::Lent, None) => self.engine.recv(now, pattern, &mut memory, 0, deadline, &mut ()),
+            (Buffer::Lent, Some(typed)) => {
+                self.engine.recv_typed(typed, now, pattern, memory.as_mut_slice(), 0, deadline)
+            }
+            (Buffer::Owned, typed) => {
                 let owned = Memory::new(std::mem::take(&mut memory));
-                let received = self.engine.irecv(
-                    Time::from_nanos(now_ns),
-                    pattern,
-                    owned,
-                    Time::from_nanos(deadline_ns),
-                );
+                let received = match typed {
+                    None => self.engine.irecv(now, pattern, owned, deadline),
+                    Some(typed) => self.engine.irecv_typed(typed, now, pattern, owned, deadline),
+                };
                 received.map(Received::Pending).map_err(|(error, _)| error)
             }
         };
@@ -292,7 +296,7 @@ impl Rank {
                 let claims = Some((status.tag >> CLASS_BITS) as usize);
                 let (at, room) = (self.process, status.bytes);
                 let name = self.comms.name(pattern.context);
-                ledger.receives.push(Receive { at, pattern, name, room, claims, end: None });
+                ledger.receives.push(Receive { at, pattern, name, room, claims, typed: None, end: None });
                 Ok(true)
             }
             (Ok(None), Ok(None)) => Ok(false),
@@ -332,6 +336,7 @@ impl Rank {
         now_ns: u64,
         which: u64,
         buffer: Option<Buffer>,
+        typed: Option<Typed>,
     ) -> Result<(), String> {
         if self.claimed.is_empty() {
             return Ok(());
@@ -348,7 +353,9 @@ impl Rank {
             Buffer::Owned => (Ok(Memory::new(memory)), None),
             Buffer::Lent => (Err(room), Some(memory)),
         };
-        let id = self.engine.recv_claimed(Time::from_nanos(now_ns), claimed, into, Time::NEVER);
+        ledger.receives[index].typed = typed;
+        let now = Time::from_nanos(now_ns);
+        let id = self.engine.recv_claimed_as(typed, now, claimed, into, Time::NEVER);
         if let Some(message) = ledger.receives[index].claims
             && self.ends.contains(&ledger.messages[message].from)
         {
@@ -521,7 +528,7 @@ impl Rank {
                 if let Err(Error::Deserted) = &result {
                     self.check_told(ledger.receives[index].pattern.context)?;
                 }
-                let got = matches!(result, Ok(_) | Err(Error::Truncated { .. }));
+                let got = matches!(result, Ok(_) | Err(Error::Truncated { .. } | Error::TypesDiffer { .. }));
                 require(lent.is_some() || owned.is_some() || !got, || {
                     format!("receive {index}: its memory did not come back")
                 })?;

@@ -4,9 +4,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use samite_fabric::SplitMix64;
+use samite_fabric::layout::Signature;
 use samite_fabric::link::first_incarnation;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
-use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, WorldRank};
+use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, Typed, WorldRank};
 
 use crate::comms::{Created, Place, Plans};
 use crate::ledger::{Ledger, Losses, Message, Mode, Process, RecvEnd, SendEnd, require};
@@ -37,6 +38,8 @@ pub(crate) struct Summary {
     pub(crate) messages: usize,
     pub(crate) received: usize,
     pub(crate) truncated: usize,
+    /// Messages that were received as elements of other types.
+    pub(crate) mistyped: usize,
     pub(crate) not_delivered: usize,
     pub(crate) unknown: usize,
     pub(crate) unmatched: usize,
@@ -94,6 +97,10 @@ pub(crate) struct Run {
     pub(crate) losses: Losses,
     /// Ranks whose latest incarnation left in good order.
     left: BTreeSet<u32>,
+    /// The choices of types. They come from numbers of their own, so that a run without types does not depend on them.
+    types: SplitMix64,
+    /// The ranks that check types. A restarted rank checks types as its earlier incarnation did.
+    checking: BTreeSet<u32>,
     /// Present network cuts, by the two ranks, the smaller first.
     apart: BTreeMap<(u32, u32), Cut>,
     summary: Summary,
@@ -148,6 +155,8 @@ impl Run {
             ledger: Ledger::default(),
             losses: Losses { reused, ..Losses::default() },
             left: BTreeSet::new(),
+            types: SplitMix64::new(seed ^ 0x7479_7065),
+            checking: BTreeSet::new(),
             apart: BTreeMap::new(),
             summary: Summary::default(),
         };
@@ -156,6 +165,10 @@ impl Run {
             run.incarnations = (0..size).map(first).collect();
         }
         run.net.note(format!("{size} ranks, {:?}", run.config));
+        // In a third of the runs most ranks check types.
+        if run.types.below(3) == 0 {
+            run.checking = (0..size).filter(|_| run.types.below(4) > 0).collect();
+        }
         for rank in 0..size {
             run.start(rank);
         }
@@ -212,6 +225,7 @@ impl Run {
         }
         let (wanted, now) = (self.wanted(index), self.net.now_ns());
         let (buffer, victim, which) = (self.buffer(), self.rng.next_u64(), self.rng.next_u64());
+        let typed = self.typed(index, None);
         let (ledger, rng) = (&mut self.ledger, &mut self.rng);
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
         match (choice, pick_request(rank, victim)) {
@@ -230,8 +244,8 @@ impl Run {
                 match rng.below(4) {
                     // The claimed message is received or discarded later.
                     0 | 1 => Ok(()),
-                    2 => rank.receive_claimed(ledger, now, which, None),
-                    _ => rank.receive_claimed(ledger, now, which, Some(buffer)),
+                    2 => rank.receive_claimed(ledger, now, which, None, typed),
+                    _ => rank.receive_claimed(ledger, now, which, Some(buffer), typed),
                 }
             }
             _ => self.begin_receive(index, wanted),
@@ -249,6 +263,7 @@ impl Run {
             3 => Mode::Ready,
             _ => Mode::Standard,
         };
+        let typed = self.typed(index, Some(class));
         let known = self.incarnations[to as usize];
         let to_incarnation = (self.told.get(&(index as u32, to)) == Some(&known)).then_some(known);
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
@@ -265,6 +280,7 @@ impl Run {
             class,
             bytes,
             mode,
+            typed,
             end: None,
             receive: None,
             arrived: None,
@@ -274,6 +290,7 @@ impl Run {
 
     fn begin_receive(&mut self, index: usize, wanted: Pattern) -> Result<(), String> {
         let (buffer, deadline) = (self.buffer(), self.deadline());
+        let typed = self.typed(index, (wanted.mask != 0).then_some(wanted.tag));
         // In most cases the receive has room for any message.
         let room = if self.rng.below(6) == 0 { self.length() } else { LENGTH_MAX };
         let Some(rank) = self.ranks[index].as_mut().filter(|rank| rank.acts()) else { return Ok(()) };
@@ -281,7 +298,19 @@ impl Run {
             "rank {index} posts receive {} of {room} bytes for {wanted:?}, {buffer:?}",
             self.ledger.receives.len()
         ));
-        rank.receive(&mut self.ledger, self.net.now_ns(), wanted, room, buffer, deadline)
+        rank.receive(&mut self.ledger, self.net.now_ns(), wanted, (room, typed), buffer, deadline)
+    }
+
+    /// Returns the types of an operation, if its rank checks types and they are not bytes. In most cases messages of a
+    /// class have the types of that class.
+    fn typed(&mut self, index: usize, class: Option<u64>) -> Option<Typed> {
+        if !self.checking.contains(&(index as u32)) {
+            return None;
+        }
+        let any = self.types.below(CLASSES);
+        let kind = class.filter(|_| self.types.below(6) > 0).unwrap_or(any);
+        let (name, size) = *[("u16", 2), ("f64", 8)].get(kind as usize)?;
+        Some(Typed { signature: Signature::of_type(name, size), call: "simulated" })
     }
 
     fn wanted(&mut self, index: usize) -> Pattern {
@@ -739,7 +768,7 @@ impl Run {
             }
             while !rank.claimed.is_empty() {
                 let buffer = if self.rng.below(2) == 0 { Buffer::Owned } else { Buffer::Lent };
-                rank.receive_claimed(&mut self.ledger, now, 0, Some(buffer))?;
+                rank.receive_claimed(&mut self.ledger, now, 0, Some(buffer), None)?;
                 any = true;
             }
         }
@@ -847,12 +876,16 @@ impl Run {
         let short = |message: &Message| {
             message.receive.is_some_and(|receive| self.ledger.receives[receive].room < message.bytes)
         };
+        let differs = |message: &Message| {
+            message.receive.is_some_and(|receive| message.differs(&self.ledger.receives[receive]))
+        };
         Summary {
             hash: self.net.trace_hash(),
             virtual_ns: self.net.now_ns(),
             messages: self.ledger.messages.len(),
-            received: count(&|message| message.receive.is_some() && !short(message)),
-            truncated: count(&short),
+            received: count(&|message| message.receive.is_some() && !short(message) && !differs(message)),
+            truncated: count(&|message| short(message) && !differs(message)),
+            mistyped: count(&differs),
             not_delivered: count(&|message| message.end == Some(SendEnd::NotDelivered)),
             unknown: count(&|message| message.end == Some(SendEnd::Unknown)),
             unmatched: unmatched.count(),
