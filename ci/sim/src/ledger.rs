@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::parts::Sides;
 use samite_p2p::{Awaited, Error, Fate, Pattern, Status, Typed, WorldRank};
 
 /// One incarnation of a rank.
@@ -18,6 +19,8 @@ pub(crate) struct Process {
 pub(crate) struct Ledger {
     pub(crate) messages: Vec<Message>,
     pub(crate) receives: Vec<Receive>,
+    /// The messages in partitions.
+    pub(crate) sides: Sides,
 }
 
 /// A message. Its index in the ledger is part of its tag, so a receive knows which message it got.
@@ -121,6 +124,11 @@ impl Losses {
     pub(crate) fn has_ended(&self, rank: u32) -> bool {
         let processes = Process { rank, incarnation: 0 }..=Process { rank, incarnation: u32::MAX };
         self.killed.range(processes.clone()).next().is_some() || self.left.range(processes).next().is_some()
+    }
+
+    /// Returns true if packets between any incarnations of two ranks were lost.
+    pub(crate) fn are_cut(&self, a: u32, b: u32) -> bool {
+        self.cut.iter().any(|(one, other)| (one.rank, other.rank) == (a.min(b), a.max(b)))
     }
 
     fn is_cut(&self, a: Process, b: Process) -> bool {
@@ -290,7 +298,7 @@ impl Ledger {
         for (index, receive) in self.receives.iter().enumerate() {
             self.audit_receive(index, receive)?;
         }
-        Ok(())
+        self.sides.audit(losses)
     }
 
     /// Checks that a message was received if its send has reported success, unless its loss is excused, and that it was

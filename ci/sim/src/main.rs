@@ -8,6 +8,7 @@
 
 mod comms;
 mod ledger;
+mod parts;
 mod rank;
 mod run;
 
@@ -135,6 +136,7 @@ impl Summary {
         self.received += other.received;
         self.truncated += other.truncated;
         self.mistyped += other.mistyped;
+        self.rounds += other.rounds;
         self.not_delivered += other.not_delivered;
         self.unknown += other.unknown;
         self.unmatched += other.unmatched;
@@ -170,7 +172,7 @@ mod tests {
                 assert_eq!(run(seed, None, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
             }
         }
-        assert!(total.truncated > 10 && total.mistyped > 10, "{total:?}");
+        assert!(total.truncated > 10 && total.mistyped > 10 && total.rounds > 100, "{total:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::comms::Comms;
 use crate::ledger::{
     CLASS_BITS, Ledger, Message, Mode, Process, Receive, RecvEnd, SendEnd, UNTOUCHED, content, require,
 };
+use crate::parts::Half;
 
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -45,6 +46,8 @@ pub(crate) struct Rank {
     /// failure.
     told: BTreeSet<(u32, u32)>,
     pub(crate) comms: Comms,
+    /// The partitioned sends and receives.
+    pub(crate) halves: Vec<Half>,
 }
 
 /// A request that has not been collected.
@@ -61,7 +64,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    fn new(what: What, lent: Option<Vec<u8>>, deadline_ns: u64) -> Self {
+    pub(crate) fn new(what: What, lent: Option<Vec<u8>>, deadline_ns: u64) -> Self {
         Self { what, lent, received: None, deadline_ns, watch: None, is_reported: false }
     }
 }
@@ -74,9 +77,13 @@ const WATCHERS: u32 = 2;
 const REPEATS_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(crate) enum What {
     Send(usize),
     Receive(usize),
+    /// A round of a partitioned message.
+    Round {
+        partner: u32,
+    },
 }
 
 /// The owner of a request's memory.
@@ -104,6 +111,7 @@ impl Rank {
             started: 0,
             told: BTreeSet::new(),
             comms: Comms::default(),
+            halves: Vec::new(),
         }
     }
 
@@ -240,7 +248,7 @@ impl Rank {
         }
     }
 
-    fn add(&mut self, id: RequestId, mut pending: Pending) {
+    pub(crate) fn add(&mut self, id: RequestId, mut pending: Pending) {
         let (key, watcher) = (self.started, self.started % (WATCHERS + 1));
         self.started += 1;
         if watcher > 0 {
@@ -385,6 +393,7 @@ impl Rank {
     pub(crate) fn leave(&mut self, ledger: &mut Ledger, now_ns: u64) {
         self.leaving = true;
         self.comms.give_up();
+        self.free_halves(&mut ledger.sides, Time::from_nanos(now_ns));
         for (index, claimed) in self.claimed.drain(..) {
             ledger.receives[index].end = Some(RecvEnd::GivenUp);
             self.engine.discard(Time::from_nanos(now_ns), claimed);
@@ -393,7 +402,8 @@ impl Rank {
     }
 
     /// Cancels a request. A send ends at once unless its receiver may be reading the sender's memory through the port.
-    pub(crate) fn cancel(&mut self, id: RequestId) {
+    pub(crate) fn cancel(&mut self, ledger: &mut Ledger, id: RequestId) {
+        self.give_up_round(&mut ledger.sides, id);
         self.engine.cancel(id);
         if let Some(Pending { what: What::Send(_), lent, .. }) = self.pending.get(&id)
             && (lent.is_some() || self.engine.port().caps().get == Reach::None)
@@ -402,16 +412,20 @@ impl Rank {
         }
     }
 
-    pub(crate) fn forget(&mut self, ledger: &mut Ledger, id: RequestId) {
+    pub(crate) fn forget(&mut self, ledger: &mut Ledger, now_ns: u64, id: RequestId) {
         if self.engine.outcome(id) == Outcome::Ready {
             // The request has ended, perhaps with a failure that is reported only once. The next poll handles it.
+            return;
+        }
+        if let Some(What::Round { .. }) = self.pending.get(&id).map(|pending| pending.what) {
+            self.forget_round(&mut ledger.sides, Time::from_nanos(now_ns), id);
             return;
         }
         self.engine.forget(id);
         match self.pending.remove(&id).map(|pending| pending.what) {
             Some(What::Send(index)) => ledger.messages[index].end = Some(SendEnd::Unknown),
             Some(What::Receive(index)) => ledger.receives[index].end = Some(RecvEnd::GivenUp),
-            None => {}
+            Some(What::Round { .. }) | None => {}
         }
     }
 
@@ -421,10 +435,10 @@ impl Rank {
     }
 
     /// Gives up the requests that were started together with a failed request.
-    fn give_up_group(&mut self, ledger: &mut Ledger, failed: RequestId) {
+    fn give_up_group(&mut self, ledger: &mut Ledger, now_ns: u64, failed: RequestId) {
         let Some(at) = self.groups.iter().position(|group| group.contains(&failed)) else { return };
         for id in self.groups.swap_remove(at) {
-            self.forget(ledger, id);
+            self.forget(ledger, now_ns, id);
         }
     }
 
@@ -435,6 +449,7 @@ impl Rank {
             let with = match pending.what {
                 What::Send(index) => Some(ledger.messages[index].to),
                 What::Receive(index) => ledger.receives[index].pattern.source.as_rank(),
+                What::Round { partner } => Some(partner),
             };
             if with == Some(process.rank) {
                 self.doomed.push((*id, "its peer had ended"));
@@ -442,7 +457,8 @@ impl Rank {
         }
     }
 
-    pub(crate) fn set_deadline(&mut self, id: RequestId, deadline_ns: u64) {
+    pub(crate) fn set_deadline(&mut self, ledger: &mut Ledger, id: RequestId, deadline_ns: u64) {
+        self.give_up_round(&mut ledger.sides, id);
         self.engine.set_deadline(id, Time::from_nanos(deadline_ns));
         self.pending.entry(id).and_modify(|pending| pending.deadline_ns = deadline_ns);
     }
@@ -479,7 +495,7 @@ impl Rank {
             }
         }
         for id in failed {
-            self.give_up_group(ledger, id);
+            self.give_up_group(ledger, now_ns, id);
         }
         for (id, why) in std::mem::take(&mut self.doomed) {
             require(!self.pending.contains_key(&id), || format!("{id:?} goes on, though {why}"))?;
@@ -534,6 +550,7 @@ impl Rank {
                 })?;
                 ledger.received(index, &result, lent.or(owned).as_deref(), deadline_ns, now_ns)?;
             }
+            What::Round { .. } => self.end_round(&mut ledger.sides, id, result)?,
         }
         Ok(succeeded)
     }

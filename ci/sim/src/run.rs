@@ -7,7 +7,7 @@ use samite_fabric::SplitMix64;
 use samite_fabric::layout::Signature;
 use samite_fabric::link::first_incarnation;
 use samite_fabric::sim::{Config as NetConfig, Cut, Net};
-use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, Typed, WorldRank};
+use samite_p2p::{Cause, Config, Engine, Error, Identity, Pattern, RequestId, Time, Typed, WorldRank};
 
 use crate::comms::{Created, Place, Plans};
 use crate::ledger::{Ledger, Losses, Message, Mode, Process, RecvEnd, SendEnd, require};
@@ -27,6 +27,10 @@ const SILENT: u64 = u64::MAX;
 /// Rounds of polls within which the run must come to rest, so that an exchange without end fails. On a slow network a
 /// run has needed 483,000 rounds until all its messages had arrived.
 const ROUNDS_MAX: u32 = 2_000_000;
+/// The number of bytes that the engine counts for an envelope.
+const ENVELOPE: u64 = 96;
+/// A budget for envelopes that no run uses up.
+const ENVELOPES_PLENTY: usize = 1 << 20;
 /// Virtual time after the end of the traffic within which all operations must end.
 const DRAIN_NS: u64 = 10_000_000_000;
 
@@ -40,6 +44,8 @@ pub(crate) struct Summary {
     pub(crate) truncated: usize,
     /// Messages that were received as elements of other types.
     pub(crate) mistyped: usize,
+    /// Rounds of partitioned sends and receives that ended successfully.
+    pub(crate) rounds: usize,
     pub(crate) not_delivered: usize,
     pub(crate) unknown: usize,
     pub(crate) unmatched: usize,
@@ -101,6 +107,8 @@ pub(crate) struct Run {
     types: SplitMix64,
     /// The ranks that check types. A restarted rank checks types as its earlier incarnation did.
     checking: BTreeSet<u32>,
+    /// The choices of messages in partitions. They come from numbers of their own too.
+    pub(crate) parts: SplitMix64,
     /// Present network cuts, by the two ranks, the smaller first.
     apart: BTreeMap<(u32, u32), Cut>,
     summary: Summary,
@@ -157,6 +165,7 @@ impl Run {
             left: BTreeSet::new(),
             types: SplitMix64::new(seed ^ 0x7479_7065),
             checking: BTreeSet::new(),
+            parts: SplitMix64::new(seed ^ 0x7061_7274),
             apart: BTreeMap::new(),
             summary: Summary::default(),
         };
@@ -165,6 +174,7 @@ impl Run {
             run.incarnations = (0..size).map(first).collect();
         }
         run.net.note(format!("{size} ranks, {:?}", run.config));
+        run.ledger.sides.may_refuse = run.config.envelopes_max < ENVELOPES_PLENTY;
         // In a third of the runs most ranks check types.
         if run.types.below(3) == 0 {
             run.checking = (0..size).filter(|_| run.types.below(4) > 0).collect();
@@ -185,6 +195,8 @@ impl Run {
         let send_bias = 2 + self.rng.below(4);
         // In half of the runs, messages are claimed when their first packet has arrived, and received late.
         let claims_early = self.rng.below(2) == 0;
+        // In a third of the runs there are messages in partitions.
+        let has_parts = self.parts.below(3) == 0;
         for _ in 0..steps {
             match self.rng.below(30) {
                 0 => self.act_together()?,
@@ -193,6 +205,10 @@ impl Run {
             if self.names.is_some() {
                 self.act_on_comms();
                 self.act_on_comms();
+            }
+            if has_parts {
+                self.act_on_parts()?;
+                self.act_on_parts()?;
             }
             if calm > 0 && self.rng.below(calm) == 0 {
                 self.fault();
@@ -232,9 +248,9 @@ impl Run {
             (8, Some(id)) => {
                 self.net.note(format!("rank {index} gives up {id:?}"));
                 match rng.below(4) {
-                    0 => rank.forget(ledger, id),
-                    1 => rank.set_deadline(id, now + rng.below(100_000)),
-                    _ => rank.cancel(id),
+                    0 => rank.forget(ledger, now, id),
+                    1 => rank.set_deadline(ledger, id, now + rng.below(100_000)),
+                    _ => rank.cancel(ledger, id),
                 }
                 Ok(())
             }
@@ -303,7 +319,7 @@ impl Run {
 
     /// Returns the types of an operation, if its rank checks types and they are not bytes. In most cases messages of a
     /// class have the types of that class.
-    fn typed(&mut self, index: usize, class: Option<u64>) -> Option<Typed> {
+    pub(crate) fn typed(&mut self, index: usize, class: Option<u64>) -> Option<Typed> {
         if !self.checking.contains(&(index as u32)) {
             return None;
         }
@@ -693,10 +709,16 @@ impl Run {
                 break;
             }
         }
+        self.finish_parts()?;
         for rank in self.ranks.iter_mut().flatten() {
             for id in rank.pending.keys().copied().collect::<Vec<_>>() {
-                rank.cancel(id);
+                rank.cancel(&mut self.ledger, id);
             }
+        }
+        self.settle()?;
+        let now = Time::from_nanos(self.net.now_ns());
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.free_halves(&mut self.ledger.sides, now);
         }
         self.settle()
     }
@@ -783,7 +805,7 @@ impl Run {
             let held = usage.unexpected + usage.credit_granted;
             require(held <= self.config.unexpected_max as u64, || format!("over the budget: {usage:?}"))?;
             // Each sender may exceed the budget by one envelope.
-            let most = self.config.envelopes_max as u64 + 96 * u64::from(self.size);
+            let most = self.config.envelopes_max as u64 + ENVELOPE * u64::from(self.size);
             require(usage.envelopes <= most, || format!("over the budget: {usage:?}"))?;
             let most = self.config.outbox_max + self.config.buffer_max;
             require(usage.outbox <= most as u64, || format!("over the budget: {usage:?}"))?;
@@ -806,7 +828,8 @@ impl Run {
             require(usage.operations == 0 || hang, || place("operations"))?;
             require(usage.requests == 0, || place("requests"))?;
             require(usage.queued == 0, || place("queued packets"))?;
-            require(usage.unexpected == 0 && usage.envelopes == 0, || place("unexpected messages"))?;
+            let announced = ENVELOPE * self.ledger.sides.unpaired(rank.process, &self.losses) as u64;
+            require(usage.unexpected == 0 && usage.envelopes <= announced, || place("unexpected messages"))?;
             let registered = rank.engine.port().registrations();
             require(registered == 0, || place(&format!("{registered} registrations")))?;
         }
@@ -886,6 +909,7 @@ impl Run {
             received: count(&|message| message.receive.is_some() && !short(message) && !differs(message)),
             truncated: count(&|message| short(message) && !differs(message)),
             mistyped: count(&differs),
+            rounds: self.ledger.sides.rounds,
             not_delivered: count(&|message| message.end == Some(SendEnd::NotDelivered)),
             unknown: count(&|message| message.end == Some(SendEnd::Unknown)),
             unmatched: unmatched.count(),
