@@ -1,9 +1,9 @@
 //! A mutex that is biased towards one thread, for shared state that is nearly always used by the same thread.
 //!
 //! The first thread that locks the mutex owns the *bias*: this thread takes and releases the lock by two plain stores.
-//! A thread that has the lock is *inside*. When another thread locks the mutex, that thread ends the bias permanently,
-//! and from then on all threads use an ordinary mutex. (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003,
-//! except that the bias is never acquired again.)
+//! A thread that has the lock is *inside*. When another thread locks the mutex, that thread ends the bias, and from then
+//! on all threads use an ordinary mutex. A thread that needs the lock rarely can give the bias back when it leaves
+//! ([`BiasedGuard::return_bias`]). (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003.)
 //!
 //! ```text
 //!   owner of the bias                            another thread, which holds the mutex
@@ -55,6 +55,8 @@ pub struct BiasedMutex<T> {
     /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this
     /// field.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
+    /// The threads that have locked this mutex. Only the holder of `mutex` accesses this field.
+    lockers: Cell<Lockers>,
     errand: Errand,
     /// The function that is called for an errand.
     call: fn(&mut T),
@@ -70,6 +72,30 @@ struct Hot<T> {
     entered: Cell<*const BiasedMutex<T>>,
     /// The value is present until the thread that closes the lock takes it out.
     value: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// The threads that have locked the mutex: the first owner of the bias, and others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lockers {
+    /// No thread has locked it.
+    None,
+    /// The first owner, and no other thread since the bias was last given to it.
+    First(u64),
+    /// The first owner, and one other thread since the bias was last given to the first owner.
+    Two { first: u64, other: u64 },
+    /// Several other threads.
+    More,
+}
+
+impl Lockers {
+    fn with(self, me: u64) -> Self {
+        match self {
+            Self::None => Self::First(me),
+            Self::First(first) if first != me => Self::Two { first, other: me },
+            Self::Two { first, other } if first != me && other != me => Self::More,
+            same => same,
+        }
+    }
 }
 
 // SAFETY: as for std's Mutex: a reference to the lock gives one thread at a time access to the value, and this thread
@@ -121,7 +147,7 @@ impl<T> BiasedMutex<T> {
         let entered = Cell::new(ptr::null());
         let hot = Wiped::new(Hot { bias, entered, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
         let (mutex, held) = (Mutex::new(()), UnsafeCell::new(None));
-        Ok(Self { hot, mutex, held, errand: Errand::default(), call })
+        Ok(Self { hot, mutex, held, lockers: Cell::new(Lockers::None), errand: Errand::default(), call })
     }
 
     /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. The call waits until no other thread holds
@@ -246,10 +272,12 @@ impl<T> BiasedMutex<T> {
     #[inline(never)]
     fn lock_slowly(&self) -> bool {
         let me = number_this_thread();
-        assert!(self.bias().owner() != me, "a thread locks what it holds");
+        assert!(self.bias().owner() != me || !self.bias().is_held(), "a thread locks what it holds");
         let Ok(mutex) = self.bias().lock(&self.mutex) else { return false };
+        self.lockers.set(self.lockers.get().with(me));
         match self.bias().owner() {
-            FREE => {
+            // This thread is the first one, or another thread has given the bias back to it meanwhile.
+            owner if owner == FREE || owner == me => {
                 self.bias().give(me);
                 return true;
             }
@@ -313,9 +341,29 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 }
 
 impl<T> BiasedGuard<'_, T> {
+    /// Releases the lock, and gives the bias back to its first owner if this thread is the only other thread that has
+    /// locked the mutex since the first owner had the bias, and if the lock was not [shared](BiasedMutex::share). The
+    /// owner then takes and releases the lock by two plain stores again, until another thread locks it, which costs that
+    /// thread a system call.
+    pub fn return_bias(self) {
+        // SAFETY: the guard borrows the lock, so it is valid.
+        let Some(lock) = (unsafe { self.entered().get().as_ref() }) else { return };
+        let Lockers::Two { first, other } = lock.lockers.get() else { return };
+        if other != this_thread() || lock.errand.is_enabled() {
+            return;
+        }
+        self.entered().set(ptr::null());
+        std::mem::forget(self);
+        // SAFETY: this thread is inside with the mutex, and other threads do not enter before `give_back`.
+        let mutex = unsafe { (*lock.held.get()).take() };
+        lock.lockers.set(Lockers::First(first));
+        lock.bias().give_back(first);
+        drop(mutex);
+    }
+
     /// Releases the lock, waits until `event` is notified or `time` has passed, and locks again. It may return earlier.
-    /// If this thread has the bias, it returns at once and keeps the lock: no other thread has had the lock until now,
-    /// so none can notify the event.
+    /// If this thread has the bias, it returns at once and keeps the lock: no other thread has had the lock since this
+    /// thread got the bias, so none can notify the event.
     ///
     /// # Errors
     /// If the lock was closed meanwhile.
@@ -386,17 +434,20 @@ unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
 
 /// The thread that may enter without the mutex.
 ///
-/// `owner` is written only under the mutex. Its values are, in this order and each at most once: [`FREE`], the number
-/// of a thread, [`SHARED`], [`CLOSED`].
+/// `owner` is written only under the mutex. It is first [`FREE`] and at last [`CLOSED`]. Between them are the number of one
+/// thread, always the same, and [`SHARED`], in turns: the bias is revoked, and may be given back. (`held` has no owner's
+/// name, so it must not be stored to by several threads.)
 ///
 /// Assume that two threads, A and B, are inside together. They do not both hold the mutex, so one of them, A, entered
 /// by the bias. B did not enter by the bias: there is only one owner, no two threads ever have the same number, and a
 /// thread that is inside is not let in again. So B holds the mutex, and has seen the end of the bias. B has revoked the
-/// bias itself, or an earlier holder of the mutex has. In the order of all fences, the barrier of this revocation comes
-/// either before or after A's fence, which is between A's store to `held` and A's second look at `owner`. If the
-/// barrier comes before, A sees [`SHARED`] and does not enter. If it comes after, the revoking thread sees `held`, and
-/// waits for the store by which A leaves. That store is `Release` and the load that waits for it is `Acquire`, so all
-/// actions of A happen before those of B.
+/// bias itself, or an earlier holder of the mutex has, and it was not given back since. In the order of all fences, the
+/// barrier of this revocation comes either before or after A's fence, which is between A's store to `held` and A's second
+/// look at `owner`. If the barrier comes before, A sees [`SHARED`] and does not enter, or sees the value of a later
+/// [`give_back`](Bias::give_back): B or a later holder of the mutex has stored it after B has left. If the barrier comes
+/// after, the revoking thread sees `held`, and waits for the store by which A leaves. That store is `Release` and the load
+/// that waits for it is `Acquire`, so all actions of A happen before those of B. And `give_back` is a `Release` store and
+/// A's second look is an `Acquire` load, so all actions of a thread that gives the bias back happen before those of A.
 ///
 /// In a child of fork(2) both words are 0. No thread has the number 0, so every thread is refused.
 #[repr(C)]
@@ -442,7 +493,7 @@ impl Bias {
         }
         self.held.store(1, Ordering::Relaxed);
         barrier::light();
-        if self.owner() != me {
+        if self.owner.load(Ordering::Acquire) != me {
             self.leave();
             return false;
         }
@@ -454,10 +505,15 @@ impl Bias {
         self.held.store(0, Ordering::Release);
     }
 
-    /// Makes this thread, `me`, the owner, and lets it in. The caller holds the mutex, and `owner` is [`FREE`].
+    /// Makes this thread, `me`, the owner, and lets it in. The caller holds the mutex, and `owner` is [`FREE`] or `me`.
     fn give(&self, me: u64) {
         self.held.store(1, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
+    }
+
+    /// Makes a thread the owner. The caller holds the mutex, `owner` is [`SHARED`], and the caller is not inside any more.
+    fn give_back(&self, to: u64) {
+        self.owner.store(to, Ordering::Release);
     }
 
     fn is_held(&self) -> bool {

@@ -16,8 +16,13 @@ struct Model {
 }
 
 impl Model {
-    /// Increments the value. Returns false if the lock is closed.
     fn add(&self, me: u64) -> bool {
+        self.add_and_give_back(me, None)
+    }
+
+    /// Increments the value. Gives the bias to the thread `to` if this thread has entered with the mutex. Returns false if
+    /// the lock is closed.
+    fn add_and_give_back(&self, me: u64, to: Option<u64>) -> bool {
         let add = || self.value.with_mut(|value| unsafe { *value += 1 });
         if self.bias.enter(me) {
             add();
@@ -27,7 +32,7 @@ impl Model {
         let mutex = self.mutex.lock().unwrap();
         match self.bias.owner() {
             CLOSED => return false,
-            FREE => {
+            owner if owner == FREE || owner == me => {
                 self.bias.give(me);
                 drop(mutex);
                 add();
@@ -38,6 +43,9 @@ impl Model {
             _ => self.bias.revoke(),
         }
         add();
+        if let Some(owner) = to {
+            self.bias.give_back(owner);
+        }
         true
     }
 
@@ -83,6 +91,38 @@ fn the_owner_and_another_are_never_in_together() {
 #[test]
 fn two_may_come_first() {
     run(&[2, 2], FREE);
+}
+
+/// Thread 1 has the bias, and thread 2 gives it back each time. Thread 3 locks the mutex meanwhile.
+#[test]
+fn a_bias_that_is_given_back_lets_one_thread_in() {
+    for third in [false, true] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(if third { 2 } else { 3 });
+        builder.check(move || {
+            let model = Model { bias: Bias::new(1), mutex: Mutex::new(()), value: UnsafeCell::new(0) };
+            let model = Arc::new(model);
+            let mut threads = vec![
+                {
+                    let model = model.clone();
+                    loom::thread::spawn(move || (0..2).for_each(|_| assert!(model.add(1))))
+                },
+                {
+                    let (model, times) = (model.clone(), if third { 1 } else { 2 });
+                    loom::thread::spawn(move || {
+                        (0..times).for_each(|_| assert!(model.add_and_give_back(2, Some(1))));
+                    })
+                },
+            ];
+            if third {
+                let model = model.clone();
+                threads.push(loom::thread::spawn(move || assert!(model.add(3))));
+            }
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(model.add(9));
+            model.value.with(|value| assert_eq!(unsafe { *value }, 5));
+        });
+    }
 }
 
 #[test]

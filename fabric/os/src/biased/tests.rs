@@ -1,6 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::thread;
 
 use super::*;
 #[cfg(not(miri))]
@@ -257,4 +258,58 @@ fn a_child_of_a_fork_is_refused_whichever_thread_holds_the_lock() {
         assert!(dropped_nothing.unwrap());
         drop(lock.lock().unwrap());
     }
+}
+
+/// The first owner has the bias again after a thread has returned it, and several threads in turn may do so. Once two
+/// other threads have locked the mutex, it stays with no thread.
+#[test]
+fn a_bias_that_is_returned_is_the_first_owners() {
+    let lock = BiasedMutex::new(0).unwrap();
+    let owner = || lock.bias().owner();
+    *lock.lock().unwrap() += 1;
+    let me = owner();
+    let other = |returns: bool| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                *guard += 1;
+                if returns {
+                    guard.return_bias();
+                }
+            });
+        });
+    };
+    for _ in 0..3 {
+        other(true);
+        assert_eq!(owner(), me);
+        *lock.lock().unwrap() += 1;
+    }
+    other(false);
+    assert_eq!(owner(), SHARED);
+    *lock.lock().unwrap() += 1;
+    other(true);
+    assert_eq!(owner(), SHARED, "two other threads have locked it");
+    // The owner's own guard has nothing to return.
+    lock.lock().unwrap().return_bias();
+    assert_eq!(*lock.lock().unwrap(), 10);
+}
+
+/// Two threads count, one of which returns the bias each time.
+#[test]
+fn a_thread_that_returns_the_bias_excludes_the_owner() {
+    let lock = BiasedMutex::new(0).unwrap();
+    *lock.lock().unwrap() += 1;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2_000 {
+                let mut guard = lock.lock().unwrap();
+                *guard += 1;
+                guard.return_bias();
+            }
+        });
+        for _ in 0..100_000 {
+            *lock.lock().unwrap() += 1;
+        }
+    });
+    assert_eq!(*lock.lock().unwrap(), 102_001);
 }
