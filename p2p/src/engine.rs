@@ -814,7 +814,9 @@ impl<P: Port> Engine<P> {
         out.link.set_now(now);
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
         let Envelope { source, context, tag } = *claimed.envelope();
-        let request = Request::new(State::Over, buffer, Partner::Rank(WorldRank(source)), context, tag, now);
+        let partner = Partner::Rank(WorldRank(source));
+        let mut request = Request::new(State::Over, buffer, partner, context, tag, now);
+        request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
         let id = tagged.requests.insert(request);
         if let Some(typed) = typed {
             tagged.signatures.insert(id, typed, &tagged.requests);
@@ -1186,6 +1188,13 @@ impl<P: Port> Engine<P> {
         self.inner.stack().outbox.cost() > 0
     }
 
+    /// Returns true if long messages of nonblocking operations are under way, or may arrive, so that polls are needed even
+    /// while the program makes no call.
+    #[inline(always)]
+    pub fn needs_progress(&self) -> bool {
+        self.inner.stack().travelling > 0
+    }
+
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
     pub fn due(&self) -> Time {
         self.inner.due().min(self.agreements.due())
@@ -1236,13 +1245,17 @@ impl<P: Port> Engine<P> {
                 let state = State::AwaitingMessage(posted);
                 let told = || Partner::Any { told: tagged.failures.told(context) };
                 let partner = source.as_rank().map_or_else(told, |rank| Partner::Rank(WorldRank(rank)));
-                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now));
+                let mut request = Request::new(state, buffer(), partner, context, tag, now);
+                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
+                tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 Ok((id, Outcome::Pending))
             }
             Posting::Matched { envelope, unexpected, .. } => {
                 let (state, partner) = (State::Over, Partner::Rank(WorldRank(envelope.source)));
-                tagged.requests.insert(Request::new(state, buffer(), partner, context, tag, now));
+                let mut request = Request::new(state, buffer(), partner, context, tag, now);
+                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
+                tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 tagged.matched(out.link, &envelope, &unexpected);
                 tagged.accept(out.link, id, &envelope, unexpected, lent);

@@ -31,6 +31,9 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// True if the caller has collected the result or does not want it.
     pub(crate) collected: bool,
+    /// True if the operation needs progress between the program's calls: it owns its buffer, and its message may be long.
+    /// A send whose receiver reads the bytes itself needs none. False once the operation has ended.
+    pub(crate) travels: bool,
     /// States if the request's memory is a copy, and if the caller still waits for the send.
     pub(crate) copied: Copied,
     /// For a synchronous or ready send, which ends with the match: what the receiver does with the message if no
@@ -315,6 +318,12 @@ impl Buffer {
         }
     }
 
+    /// Returns the length of memory that the request owns.
+    #[inline(always)]
+    pub(crate) fn own_len(&self) -> Option<usize> {
+        if let Self::Owned(memory) = self { Some(memory.len()) } else { None }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Lent { len, .. } => *len,
@@ -353,6 +362,7 @@ impl Request {
             deadline: Time::NEVER,
             result: None,
             collected: false,
+            travels: false,
             copied: Copied::No,
             answered: None,
             watch: Watch::NONE,
@@ -390,6 +400,13 @@ impl Request {
     pub(crate) fn take_result(&mut self) -> Option<Result<Status, Box<Error>>> {
         let result = self.result.take()?;
         Some(result.map(|bytes| Status { source: self.rank().unwrap_or(WorldRank(0)), tag: self.tag, bytes }))
+    }
+
+    /// Sets the state to [`State::Over`]. Returns true if the operation needed progress until now.
+    #[inline(always)]
+    pub(crate) fn end_travel(&mut self) -> bool {
+        self.state = State::Over;
+        std::mem::take(&mut self.travels)
     }
 
     pub(crate) fn is_send(&self) -> bool {

@@ -53,6 +53,8 @@ pub(crate) struct Tagged {
     pub(crate) config: Config,
     pub(crate) matcher: MessageQueues,
     pub(crate) requests: Slots<Request>,
+    /// The number of requests with [`Request::travels`].
+    pub(crate) travelling: usize,
     pub(crate) signatures: Signatures,
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
@@ -209,6 +211,7 @@ impl Tagged {
             config,
             matcher: MessageQueues::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
+            travelling: 0,
             signatures: Signatures::default(),
             failures: Failures::default(),
             store: Store::default(),
@@ -415,7 +418,7 @@ impl Tagged {
     pub(crate) fn finish(&mut self, link: &mut Link, id: RequestId, result: Result<Status, Error>) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let was_awaiting_match = matches!(request.state, State::AwaitingMatch { .. });
-        request.state = State::Over;
+        self.travelling -= usize::from(request.end_travel());
         if request.collected {
             if request.copied.is_kept() {
                 self.release_copy(link, id, was_awaiting_match, result.is_ok());
@@ -434,6 +437,15 @@ impl Tagged {
             }
             self.note_end(id);
         }
+    }
+
+    /// Returns true if an operation with a buffer of `len` bytes of its own needs progress between the program's calls, and
+    /// counts it. Its request keeps the answer.
+    #[inline(always)]
+    pub(crate) fn begins_travel(&mut self, len: usize) -> bool {
+        let travels = len >= self.config.overlap_min;
+        self.travelling += usize::from(travels);
+        travels
     }
 
     /// Accounts for the end of a message of the outbox. `was_awaiting_match` is true if the message awaited its match
@@ -671,6 +683,13 @@ impl Tagged {
                 "an envelope waits under its sender"
             );
         }
+        let travel = |request: &Request| request.travels && !matches!(request.state, State::Over);
+        let travelling = self.requests.iter().filter(|(_, request)| request.travels).count();
+        assert_eq!(self.travelling, travelling, "the operations that need progress are counted");
+        assert!(
+            self.requests.iter().all(|(_, request)| !request.travels || travel(request)),
+            "none has ended"
+        );
         self.contexts.check_invariants(link);
         let mut kept = vec![0; self.queues.len()];
         let mut outbox = 0;

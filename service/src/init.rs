@@ -177,8 +177,7 @@ fn world(
                 identity.clone(),
                 lanes::engine_config(&settings.engine, settings.lanes),
             );
-            Runtime::new(engine, directory, &identity, place, Lane { number, of }, settings.checks)
-                .map(Arc::new)
+            Runtime::new(engine, directory, &identity, place, Lane { number, of }, &settings).map(Arc::new)
         });
     let runtimes = runtimes.collect::<Result<_, _>>();
     Ok(World::new(Lanes::new(runtimes.map_err(|error| not_opened(settings.transport, error))?)))

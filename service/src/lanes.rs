@@ -45,6 +45,7 @@ impl Lanes {
         let lanes = Arc::new(Self { runtimes });
         for runtime in &lanes.runtimes {
             runtime.join_lanes(Arc::downgrade(&lanes));
+            runtime.permit_background();
         }
         if lanes.runtimes.len() > 1 {
             // The first lane's lock is held while the methods of [`Others`] take the locks of other lanes. This cannot

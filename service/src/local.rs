@@ -94,8 +94,7 @@ pub(crate) fn run<R: Send>(
                 // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
             }
-            let runtime =
-                Runtime::new(engine, directory, &identity, place, Lane { number, of }, settings.checks);
+            let runtime = Runtime::new(engine, directory, &identity, place, Lane { number, of }, settings);
             Arc::new(runtime.expect("there is memory for a rank"))
         });
         World::new(Lanes::new(runtimes.collect()))
@@ -231,7 +230,7 @@ mod tests {
         let engine = Engine::new(transport::local(hub.port()), identity.clone(), settings.engine.clone());
         let directory = Box::new(Member { rank: 0, board: board.clone() });
         let (place, lane) = (Place::ALONE, Lane { number: 0, of: 1 });
-        let runtime = Runtime::new(engine, directory, &identity, &place, lane, settings.checks).unwrap();
+        let runtime = Runtime::new(engine, directory, &identity, &place, lane, &settings).unwrap();
         let world = World::new(Lanes::new(vec![Arc::new(runtime)]));
         let failed = |returns| {
             let (rank, incarnation) = (1, first_incarnation(1));

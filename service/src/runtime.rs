@@ -5,6 +5,7 @@
 //! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one thread sleeps on
 //! the descriptors. The other threads wait until that thread wakes them.
 
+mod background;
 mod clock;
 mod closing;
 mod directory;
@@ -22,8 +23,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use background::{Background, StartThread};
 use clock::Clock;
-use samite_control::{Checks, Place, Secret};
+use samite_control::{Checks, Place, Secret, Settings};
 use samite_fabric::layout::{Data, Room};
 use samite_fabric::{Memory, Port, PortError};
 use samite_os::Refused;
@@ -79,6 +81,8 @@ pub(crate) struct Runtime<P> {
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
+    /// Starts a driver thread with this number. Set for runtimes that may make progress in the background.
+    background: OnceLock<StartThread>,
     /// The result of [`Runtime::stats`] after the runtime was closed.
     last: OnceLock<Stats>,
 }
@@ -123,7 +127,7 @@ impl<P: Port> Runtime<P> {
         identity: &Identity,
         place: &Place,
         lane: Lane,
-        checks: Checks,
+        settings: &Settings,
     ) -> Result<Self, PortError> {
         let watch = Watch::new(engine.port().descriptors().into_iter().chain(directory.descriptor()));
         let watch = watch.ok().map(Arc::new);
@@ -155,6 +159,7 @@ impl<P: Port> Runtime<P> {
             watch: watch.clone(),
             followers: 0,
             tasks: Tasks::default(),
+            background: Background::new(settings.progress),
         };
         let core = BiasedMutex::with_errand(core, Core::harvest).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
@@ -176,7 +181,8 @@ impl<P: Port> Runtime<P> {
             watch,
             woken: Event::default(),
             buffer,
-            checks,
+            checks: settings.checks,
+            background: OnceLock::new(),
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
@@ -569,7 +575,7 @@ impl<P: Port> Runtime<P> {
 
     pub(crate) fn stats(&self) -> Stats {
         match self.lock() {
-            Ok(core) => Stats::of(self.rank, &core.engine, core.waited_ns),
+            Ok(core) => core.stats(self.rank),
             Err(_) => {
                 self.last.get().cloned().unwrap_or(Stats { rank: Rank(self.rank.0), ..Stats::default() })
             }

@@ -86,6 +86,8 @@ setters! {
     set_lanes(lanes: usize) = "lanes", lanes.to_string();
     /// Selects the checks of the program: see [`Check`].
     set_check(checks: &[Check]) = "check", names(checks);
+    /// Sets when a thread of the library makes progress while the program computes.
+    set_progress(progress: Progress) = "progress", progress.name();
     /// Sets the largest number of ranks with which this rank can communicate by shared memory at the same time.
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
@@ -133,6 +135,8 @@ setters! {
     set_quarantine_max(bytes: usize) = "quarantine_max", bytes.to_string();
     /// Sets the number of communicators that this rank may have at a time, beside the communicator of the job.
     set_communicators_max(communicators: usize) = "communicators_max", communicators.to_string();
+    /// Sets the length of the shortest message that travels while the program computes: see [`Progress::Needed`].
+    set_overlap_min(bytes: usize) = "overlap_min", bytes.to_string();
     /// Sets the time for which a leaving rank waits for its peers to take the messages sent to them.
     set_linger(time: Duration) = "linger_us", time.as_micros().to_string();
 }
@@ -166,6 +170,36 @@ pub enum Check {
     /// with a struct of another name. All serialized values have one type. A rank that does not use a type itself may
     /// not know the name of the type, and reports a digest.
     Types,
+}
+
+/// When a thread of the library makes progress while the program computes ([`Settings::set_progress`],
+/// `SAMITE_PROGRESS`).
+///
+/// Calls that wait make progress themselves. Between calls nothing moves without such a thread, so a nonblocking
+/// operation that needs an answer of this rank would wait for the next call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// While long messages of nonblocking operations are under way, or may arrive: messages of at least the parameter
+    /// `overlap_min`, in operations that own their buffers. The thread starts when a call returns and leaves such an
+    /// operation, and ends some milliseconds after the last one.
+    Needed,
+    /// Whenever no thread of the program waits in a call, after the first long message of a nonblocking operation.
+    Always,
+    /// Never. This is the default. Futures still have a driver: see [`Driver`](crate::Driver).
+    #[default]
+    Off,
+}
+
+impl Progress {
+    /// Returns the value of the parameter `progress`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Needed => "needed",
+            Self::Always => "always",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// Returns the value of the parameter `check` that selects `checks`.

@@ -31,6 +31,9 @@ pub struct Stats {
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
+    /// Times that the system refused a thread for progress between the program's calls
+    /// ([`Progress`](crate::Progress)). The program's calls make the progress then.
+    pub threads_refused: u64,
     /// Requests that have not ended, or whose results were not returned to the program yet.
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
@@ -86,6 +89,7 @@ impl PeerStats {
 }
 
 impl Stats {
+    /// Returns the counters of an engine. `threads_refused` is 0: the runtime counts it.
     pub(crate) fn of<P: Port>(rank: WorldRank, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
         let mut peers: Vec<PeerStats> =
@@ -100,6 +104,7 @@ impl Stats {
             stale: counters.stale,
             again: counters.again,
             failed_peers: counters.failed_peers,
+            threads_refused: 0,
             requests: usage.requests,
             queued: usage.queued,
             outbox_bytes: usage.outbox,
@@ -149,6 +154,12 @@ impl Stats {
             ("stale_total", "counter", "Packets about operations that were over", self.stale),
             ("again_total", "counter", "Times that the transport had no room", self.again),
             ("failed_peers_total", "counter", "Peers that failed", self.failed_peers),
+            (
+                "threads_refused_total",
+                "counter",
+                "Threads for progress that were refused",
+                self.threads_refused,
+            ),
             ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),
             ("queued", "gauge", "Packets and messages that wait for room or credit", self.queued as u64),
             ("outbox_bytes", "gauge", "Cost of messages whose sends have returned", self.outbox_bytes),

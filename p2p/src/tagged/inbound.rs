@@ -482,7 +482,7 @@ impl Tagged {
         if request.collected {
             return self.finish(link, id, Ok(status));
         }
-        request.state = State::Over;
+        self.travelling -= usize::from(request.end_travel());
         request.succeed(status);
         self.note_end(id);
     }

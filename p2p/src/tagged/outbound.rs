@@ -130,10 +130,14 @@ impl Tagged {
         let (context, tag) = envelope;
         let rank = out.link.peer(peer).rank();
         event!(TRACE, peer = rank.0, tag, bytes = buffer.len(), "send begins");
+        let is_exposed = exposure.is_some();
         let state = State::AwaitingRoom { exposure: exposure.map(Box::new) };
         let mut request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
         (request.copied, request.answered) = (way.copied, way.answered);
         let len = request.buffer.len();
+        if way.copied == Copied::No && !is_exposed && request.buffer.own_len().is_some() {
+            request.travels = self.begins_travel(len);
+        }
         request.collected = way.copied.is_kept();
         let id = self.requests.insert(request);
         if let Some(typed) = way.typed {

@@ -48,7 +48,7 @@ pub use message::{
 };
 pub use registry::{Post, Registry, Urgent};
 pub use settings::{
-    Checks, LANES_MAX, Origin, Parameter, REMOTE_SHELL_DEFAULT, Reader, SettingError, Settings,
+    Checks, LANES_MAX, Origin, Parameter, Progress, REMOTE_SHELL_DEFAULT, Reader, SettingError, Settings,
     detection_time, environment, is_known_variable,
 };
 pub use ticket::{PROTOCOL, Place, Ticket, TicketError};

@@ -30,6 +30,8 @@ pub struct Settings {
     pub lanes: usize,
     /// The checks of the program.
     pub checks: Checks,
+    /// When a thread of the library makes progress for the program.
+    pub progress: Progress,
     remote_shell: String,
     /// The time within which a dead host must be detected.
     pub detection: Duration,
@@ -84,6 +86,30 @@ impl Checks {
 
 /// A function that returns the field of one check.
 type Field = fn(&mut Checks) -> &mut bool;
+
+/// When a thread of the library makes progress between the calls of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// While long messages of nonblocking operations are under way, or may arrive.
+    Needed,
+    /// Always.
+    Always,
+    /// Never.
+    #[default]
+    Off,
+}
+
+impl Progress {
+    const NAMES: [(&str, Self); 3] = [("needed", Self::Needed), ("always", Self::Always), ("off", Self::Off)];
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, progress)| *progress)
+    }
+
+    fn text(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, progress)| *progress == self).expect("each value has a name").0
+    }
+}
 
 /// The value that selects no checks.
 const NOTHING: &str = "none";
@@ -143,6 +169,7 @@ impl Default for Settings {
             network_wakes: None,
             lanes: 1,
             checks: Checks::default(),
+            progress: Progress::default(),
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
             join_timeout: JOIN_TIMEOUT_DEFAULT,
@@ -404,6 +431,20 @@ const OTHERS: &[Parameter] = &[
             range: "`none`, `all`, or names separated by commas: `modes`, `hints`, `types`",
             get: |settings| settings.checks.text(),
             set: |settings, text| Checks::parse(text).map(|checks| settings.checks = checks),
+        },
+    },
+    Parameter {
+        name: "progress",
+        meaning: "When a thread of the library makes progress while the program computes. `needed`: while messages of at \
+                  least `overlap_min` bytes of nonblocking operations that own their buffers are under way, or may \
+                  arrive. `always`: whenever no thread of the program waits in a call, after the first \
+                  such operation. `off`: never.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: "`needed`, `always` or `off`",
+            get: |settings| settings.progress.text().to_owned(),
+            set: |settings, text| Progress::parse(text).map(|progress| settings.progress = progress),
         },
     },
     Parameter {

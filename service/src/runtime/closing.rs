@@ -12,7 +12,6 @@ use super::{Directory, Runtime, error_of};
 use crate::error::{Error, Fate, Public};
 use crate::patience::{Patience, Rest};
 use crate::select::Rank;
-use crate::stats::Stats;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {
@@ -67,10 +66,11 @@ impl<P: Port> Runtime<P> {
             // reused.
             core.now = self.clock.now();
             core.forget_lent();
-            let _ = self.last.set(Stats::of(self.rank, &core.engine, core.waited_ns));
+            let _ = self.last.set(core.stats(self.rank));
         };
         let mut core = self.core.close(last)?;
-        let slept = core.has_sleeping_thread();
+        core.background.call(self.watch.as_deref());
+        let slept = core.has_sleeping_thread() || core.background.sleeps();
         if core.sleeper.is_some() {
             core.disarm();
         }

@@ -23,6 +23,7 @@
 //! because the executor may never poll again. A thread that must sleep takes the program's place. When that thread
 //! wakes up, it disarms the port, so it also makes the program's descriptor readable.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use samite_fabric::Port;
 use samite_p2p::Time;
 
-use super::state::{Core, Sleeper};
+use super::state::{Core, Sleeper, Who};
 use super::sync;
 use super::tasks::wake;
 use super::{Runtime, error_of};
@@ -73,7 +74,7 @@ struct Program {
 impl Drivers {
     /// Makes sure that there is a driver for a future that waits. Returns the number of the thread that the caller must
     /// start for that, which then is the driver, or `None` if no thread must be started.
-    fn thread_to_start(&mut self) -> Option<u64> {
+    pub(super) fn thread_to_start(&mut self) -> Option<u64> {
         match self.state {
             State::Absent => {
                 self.last += 1;
@@ -87,6 +88,17 @@ impl Drivers {
             }
             State::Thread(_) | State::Called | State::Armed => None,
         }
+    }
+
+    /// Returns true if the driver is a thread.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn has_thread(&self) -> bool {
+        matches!(self.state, State::Thread(_) | State::Parked(_))
+    }
+
+    /// Notes that the thread that was to be started could not be started.
+    pub(super) fn no_thread(&mut self) {
+        self.state = State::Absent;
     }
 
     fn unpark(&mut self) {
@@ -132,16 +144,18 @@ where
     /// Starts a driver thread, unless there is a driver. This is called for a future that is about to wait.
     pub(super) fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
         match core.tasks.drivers.thread_to_start() {
-            None => Ok(()),
+            None => {
+                core.end_background_sleep();
+                Ok(())
+            }
             Some(number) => self.start_thread(core, number),
         }
     }
 
     #[cold]
     fn start_thread(self: &Arc<Self>, core: &mut Core<P>, number: u64) -> Result<(), Error> {
-        let runtime = Arc::clone(self);
-        if sync::start_thread("samite-driver", STACK_BYTES, move || runtime.drive_tasks(number)).is_err() {
-            core.tasks.drivers.state = State::Absent;
+        if self.try_start_thread(number).is_err() {
+            core.tasks.drivers.no_thread();
             return Err(Error::Exhausted {
                 what: "threads: none could be started to drive the awaited operations",
                 hint: "raise the limit of processes (ulimit -u), or wait for the operations without futures"
@@ -151,13 +165,22 @@ where
         Ok(())
     }
 
+    pub(super) fn try_start_thread(self: &Arc<Self>, number: u64) -> io::Result<()> {
+        let runtime = Arc::clone(self);
+        sync::start_thread("samite-driver", STACK_BYTES, move || runtime.drive_tasks(number))
+    }
+
     /// Runs a driver thread until no future has waited for [`STAYS`], the program is the driver, a step fails, or the
     /// runtime is closed. In the last case nothing is left to do, because `close` calls all wakers.
     fn drive_tasks(&self, number: u64) {
+        sync::sleep_precisely();
         // The driver never spins: the threads of the executor need the processor.
         let mut patience = Patience::new(true);
         let mut ready = Vec::new();
-        let mut next = self.core.lock();
+        let mut next = self.core.lock().map(|mut core| {
+            core.background.begin_thread();
+            core
+        });
         while let Ok(mut core) = next
             && core.tasks.drivers.state == State::Thread(number)
         {
@@ -182,17 +205,20 @@ where
                 drop(core);
                 wake(ready.drain(..));
                 self.core.lock()
+            } else if core.tasks.is_empty() && (core.must_progress() || core.background.lingers(now)) {
+                self.rest_in_background(core, now, came)
             } else if core.tasks.is_empty() {
                 core.tasks.drivers.state = State::Parked(number);
                 core.tasks.drivers.parked = Some(thread::current());
                 drop(core);
                 sync::park_timeout(STAYS);
                 self.core.lock().map(|mut core| {
+                    let must_progress = core.must_progress();
                     let Core { tasks, .. } = &mut *core;
                     let is_driver =
                         [State::Thread(number), State::Parked(number)].contains(&tasks.drivers.state);
                     if is_driver {
-                        let ends = tasks.is_empty();
+                        let ends = tasks.is_empty() && !must_progress;
                         tasks.drivers.state = if ends { State::Absent } else { State::Thread(number) };
                     }
                     core
@@ -306,7 +332,7 @@ impl<P: Port> Core<P> {
             let Some(armed) = self.arm(nap, time) else { return false };
             time = armed;
             let until = now.after(time.as_nanos() as u64);
-            self.sleeper = Some(Sleeper { until, is_roused: false, is_program: true });
+            self.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Program });
         }
         bell.set(now, time);
         self.tasks.drivers.state = State::Armed;

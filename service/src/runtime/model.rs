@@ -74,7 +74,7 @@ impl Rank0 {
         while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
         let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
         let lane = Lane::ONLY;
-        let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, Checks::default());
+        let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, &Settings::default());
         Self(Arc::new(runtime.unwrap()), Arc::default())
     }
 

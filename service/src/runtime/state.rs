@@ -11,6 +11,7 @@ use samite_p2p::{
     WorldRank,
 };
 
+use super::background::Background;
 use super::directory::{Directory, Notice};
 use super::tasks::Tasks;
 use super::{Bounds, Completion};
@@ -19,6 +20,7 @@ use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
 use crate::patience::Burst;
+use crate::stats::Stats;
 use crate::watch::Watch;
 
 /// The engine, with the state that the runtime needs to drive it.
@@ -55,15 +57,30 @@ pub(super) struct Core<P> {
     pub(super) followers: usize,
     /// The futures that wait.
     pub(super) tasks: Tasks,
+    /// The part of the driver thread that makes progress between the program's calls.
+    pub(super) background: Background,
 }
 
-/// A thread that sleeps on the descriptors, or the program's driver, which waits until its own descriptor is readable.
+/// The one who waits until there is work.
 #[derive(Clone, Copy)]
 pub(super) struct Sleeper {
     pub(super) until: Time,
     pub(super) is_roused: bool,
-    /// The program may never drive again, so a thread that must sleep takes the place of the program's driver.
-    pub(super) is_program: bool,
+    pub(super) who: Who,
+}
+
+/// A kind of [`Sleeper`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A thread that waits for its own operations, or the driver thread while futures wait. Other threads that must sleep
+    /// rely on it.
+    Thread,
+    /// The program's driver, which waits until its own descriptor is readable. The program may never drive again, so a
+    /// thread that must sleep takes its place.
+    Program,
+    /// The driver thread while no future waits. It only makes progress that no caller makes. So a thread that must sleep
+    /// takes its place, and events that a caller has handled do not wake it.
+    Background,
 }
 
 impl<P: Port> Core<P> {
@@ -88,7 +105,7 @@ impl<P: Port> Core<P> {
     #[cold]
     pub(super) fn wake(&mut self) {
         let Some(sleeper) = &mut self.sleeper else { return };
-        if sleeper.is_program {
+        if sleeper.who == Who::Program {
             self.sleeper = None;
             self.tasks.drivers.call();
         } else if !std::mem::replace(&mut sleeper.is_roused, true)
@@ -98,9 +115,17 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Returns true if a thread sleeps on the descriptors.
+    /// Wakes those who may wait for events that the caller has handled.
+    #[cold]
+    pub(super) fn wake_for_events(&mut self) {
+        if self.sleeper.is_some_and(|sleeper| sleeper.who != Who::Background) {
+            self.wake();
+        }
+    }
+
+    /// Returns true if a thread sleeps on the descriptors on which other threads can rely.
     pub(super) fn has_sleeping_thread(&self) -> bool {
-        self.sleeper.is_some_and(|sleeper| !sleeper.is_program)
+        self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Thread)
     }
 
     /// Ends the state that [`arm`](Self::arm) began. The caller has been woken, and no other thread sleeps.
@@ -136,7 +161,7 @@ impl<P: Port> Core<P> {
         // port is ignored, because the next poll in a call that can return the error finds the same error.
         let has_events = must_poll && matches!(self.poll(&mut ()), Ok(1..));
         match has_ends || has_events {
-            true => self.wake(),
+            true => self.wake_for_events(),
             false => self.wake_if_due(),
         }
     }
@@ -320,6 +345,11 @@ impl<P: Port> Core<P> {
             let (figures, peers) = self.figures();
             self.directory.tell(figures, &peers);
         }
+    }
+
+    pub(super) fn stats(&self, rank: WorldRank) -> Stats {
+        let threads_refused = self.background.threads_refused;
+        Stats { threads_refused, ..Stats::of(rank, &self.engine, self.waited_ns) }
     }
 
     pub(super) fn figures(&mut self) -> (Figures, Vec<PeerStats>) {

@@ -10,7 +10,7 @@ use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
 use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 
-use super::state::Sleeper;
+use super::state::{Sleeper, Who};
 use super::*;
 use crate::lanes::Addresses;
 use crate::watch::is_readable;
@@ -39,7 +39,7 @@ fn runtime<D: Directory + 'static>(size: u32, hub: &Hub, notices: D) -> Runtime<
     engine.introduce(WorldRank(0), 7, address).unwrap();
     while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
     let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
-    Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY, Checks::default()).unwrap()
+    Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY, &Settings::default()).unwrap()
 }
 
 /// A message may still arrive for a receive that has ended because the other ranks have given up this rank.
@@ -74,7 +74,7 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
         engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(8), deadline).unwrap()
     });
     runtime.core.lock().unwrap().sleeper =
-        Some(Sleeper { until: Time::NEVER, is_roused: false, is_program: false });
+        Some(Sleeper { until: Time::NEVER, is_roused: false, who: Who::Thread });
     let end = runtime.poll_end(awaited, &mut Entry::Nowhere, &bounds, Waker::noop());
     assert!(end.is_pending());
     assert!(runtime.core.lock().unwrap().sleeper.is_some_and(|sleeper| sleeper.is_roused));

@@ -7,7 +7,7 @@ use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
-use super::state::{Core, Sleeper};
+use super::state::{Core, Sleeper, Who};
 use super::sync::BiasedGuard;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::CancelToken;
@@ -32,6 +32,7 @@ impl<P: Port> Runtime<P> {
         let mut cancelled = false;
         let mut begun = None;
         let mut slept = false;
+        let mut is_counted = false;
         loop {
             let mut came = false;
             // After a sleep, one poll suffices: if it brings nothing, the thread sleeps again, and leaves this core to
@@ -52,14 +53,15 @@ impl<P: Port> Runtime<P> {
                 }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
-                        let end = Completion::from(core.engine.collect(id, lent)?);
-                        drop(core);
+                        let end = core.engine.collect(id, lent).map(Completion::from);
+                        self.end_wait(core, is_counted);
+                        let end = end?;
                         let result = end.result.map_err(|error| self.explain(error, bounds));
                         return Some(Completion { result, ..end });
                     }
                     Outcome::FailurePending => {
                         if let Some(end) = core.end_by_failure(id, lent) {
-                            drop(core);
+                            self.end_wait(core, is_counted);
                             let result = end.result.map_err(|error| self.explain(error, bounds));
                             return Some(Completion { result, ..end });
                         }
@@ -75,9 +77,14 @@ impl<P: Port> Runtime<P> {
                     Ok(_) => {}
                     Err(error) => {
                         core.forget(id);
+                        self.end_wait(core, is_counted);
                         return Some(Completion { result: Err(error.public()), memory: None });
                     }
                 }
+            }
+            if !is_counted {
+                is_counted = true;
+                core.begin_wait();
             }
             let now = self.clock.now();
             if let Some(begun) = begun {
@@ -93,6 +100,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Err(error) => {
                     core.forget(id);
+                    self.end_wait(core, is_counted);
                     return Some(Completion { result: Err(error.public()), memory: None });
                 }
             }
@@ -135,6 +143,7 @@ impl<P: Port> Runtime<P> {
         mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, Box<samite_p2p::Error>>) -> ControlFlow<R, Time>,
     ) -> Result<R, Refused> {
         let mut patience = Patience::new(self.crowded);
+        core.begin_wait();
         loop {
             let now = self.clock.now();
             let stepped = core.step(now, &mut ());
@@ -143,7 +152,10 @@ impl<P: Port> Runtime<P> {
                 self.rouse(&mut core);
             }
             let until = match turn(&mut core, now, stepped) {
-                ControlFlow::Break(result) => return Ok(result),
+                ControlFlow::Break(result) => {
+                    self.end_wait(core, true);
+                    return Ok(result);
+                }
                 ControlFlow::Continue(until) => until,
             };
             core = self.rest(core, patience.rest(now, came), until, cancel)?;
@@ -320,7 +332,7 @@ impl<P: Port> Runtime<P> {
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank.0).entered();
         let until = now.after(time.as_nanos() as u64);
-        core.sleeper = Some(Sleeper { until, is_roused: false, is_program: false });
+        core.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Thread });
         drop(core);
         match &self.watch {
             Some(watch) => watch.sleep(time),
@@ -339,7 +351,7 @@ impl<P: Port> Runtime<P> {
     #[inline]
     pub(super) fn rouse(&self, core: &mut Core<P>) {
         if core.sleeper.is_some() {
-            core.wake();
+            core.wake_for_events();
         }
     }
 
@@ -352,6 +364,9 @@ impl<P: Port> Runtime<P> {
         }
         if core.sleeper.is_some() {
             core.wake_if_due();
+        }
+        if core.engine.needs_progress() {
+            self.leave_to_background(core);
         }
     }
 

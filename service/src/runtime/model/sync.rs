@@ -162,6 +162,8 @@ pub(in super::super) fn start(run: impl FnOnce() + Send + 'static) -> JoinHandle
 }
 
 /// Yields. In the model the time-out may end at once, or after other threads have run.
+pub(crate) fn sleep_precisely() {}
+
 pub(crate) fn park_timeout(_: Duration) {
     loom::thread::yield_now();
 }
