@@ -1,7 +1,11 @@
 //! Communicators of simulated ranks: their creation, in all orders, and their end.
 
+use std::collections::BTreeMap;
+
 use samite_fabric::SplitMix64;
-use samite_p2p::{AgreementId, Choice, Error, Group, Pattern, Progress, Proposal, Time, WorldRank};
+use samite_p2p::{
+    Agreed, AgreementId, Choice, Error, Group, Leader, Pattern, Progress, Proposal, Time, WorldRank,
+};
 
 use crate::ledger::require;
 use crate::rank::{NEVER, Rank};
@@ -20,6 +24,8 @@ const CREATIONS_MAX: usize = 6;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Created {
     pub(crate) comms: usize,
+    /// The intercommunicators among them.
+    pub(crate) inter: usize,
     /// Communicators with contexts whose numbers had been used before.
     pub(crate) reused: usize,
     /// Creations for which no number was free.
@@ -53,16 +59,21 @@ struct Comm {
     /// again that its earlier incarnation used.
     name: u64,
     context: u32,
+    /// The members, or this rank's group in an intercommunicator.
     members: Group,
+    /// The other group of an intercommunicator.
+    remote: Option<Group>,
+    /// The number of numbered creations in it that this rank has begun.
+    begun: usize,
 }
 
-/// The context of a message, and the members of that context.
+/// The context of a message, and the possible partners of a rank in that context.
 #[derive(Clone, Default)]
 pub(crate) struct Place {
     pub(crate) context: u32,
     pub(crate) name: u64,
-    /// `None` if all ranks are members.
-    members: Option<Group>,
+    /// `None` if all ranks are partners.
+    partners: Option<Group>,
 }
 
 impl Place {
@@ -71,10 +82,10 @@ impl Place {
         Self { context, ..Self::default() }
     }
 
-    /// Returns a member, given a rank of the job.
-    pub(crate) fn member(&self, rank: u32) -> u32 {
-        let member = self.members.as_ref().and_then(|members| members.rank(rank % members.len()));
-        member.map_or(rank, |member| member.0)
+    /// Returns a partner, given a rank of the job.
+    pub(crate) fn partner(&self, rank: u32) -> u32 {
+        let partner = self.partners.as_ref().and_then(|partners| partners.rank(rank % partners.len()));
+        partner.map_or(rank, |partner| partner.0)
     }
 }
 
@@ -85,7 +96,28 @@ pub(crate) struct Plans {
     all: Vec<Plan>,
     /// The name and the members of each communicator that existed when the latest creation was planned.
     known: Vec<(u64, Group)>,
+    /// For each communicator, the creations in which all its ranks take part, in their order.
+    scripts: BTreeMap<u64, Vec<Step>>,
+    /// The number of intercommunicators that were planned.
+    meetings: u32,
     ended: Created,
+}
+
+/// A creation in which all ranks of a communicator take part. All of them begin these creations in the same order.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Duplicate,
+    /// A split of an intercommunicator into intercommunicators.
+    Split,
+    /// The union of the two groups of an intercommunicator.
+    Merge,
+    /// An intercommunicator with another group. The leaders of this group and of the other one exchange messages in the
+    /// job's control context.
+    Meet {
+        leader: WorldRank,
+        other: WorldRank,
+        tag: u32,
+    },
 }
 
 #[derive(Clone)]
@@ -110,8 +142,9 @@ impl Comms {
         match which as usize % (1 + self.all.len()) {
             0 => Place::default(),
             at => {
-                let Comm { name, context, members } = &self.all[at - 1];
-                Place { context: *context, name: *name, members: Some(members.clone()) }
+                let Comm { name, context, members, remote, .. } = &self.all[at - 1];
+                let partners = remote.as_ref().unwrap_or(members).clone();
+                Place { context: *context, name: *name, partners: Some(partners) }
             }
         }
     }
@@ -142,11 +175,10 @@ impl Rank {
                     require(is_member, || format!("rank {} is no member: {agreed:?}", self.process.rank))?;
                     let twin = self.comms.all.iter().find(|comm| comm.context == agreed.context);
                     require(twin.is_none(), || format!("{agreed:?} has the number of an open context"))?;
-                    let samite_p2p::Agreed { name, context, members, .. } = agreed;
-                    let ranks = members.iter().map(|rank| u64::from(rank.0));
-                    let digest = |sum, word| SplitMix64::new(sum ^ word).next_u64();
-                    let name = ranks.fold(digest(1, name), digest);
-                    self.comms.all.push(Comm { name, context, members });
+                    let name = digest_of(&agreed);
+                    let Agreed { context, members, remote, .. } = agreed;
+                    self.comms.created.inter += usize::from(remote.is_some());
+                    self.comms.all.push(Comm { name, context, members, remote, begun: 0 });
                 }
                 Some(Progress::Ended(Err(error))) => {
                     ended += 1;
@@ -208,17 +240,19 @@ impl Run {
         match (action, plan, comm) {
             // These creations need no plan: all ranks of the communicator take part in them, and the creation that a
             // rank begins as its n-th one is the same creation at all ranks.
-            (1 | 2, ..) if has_room => {
+            (1, ..) if has_room => {
                 self.net.note(format!("rank {index} splits the world with colour {colour:?}"));
                 let choice = Choice::Colour(colour, key);
                 let proposal = Proposal { ranks: all, control: CONTROL, tag: None, choice };
                 rank.begin_creation(now, proposal, deadline);
             }
-            (3, _, Some(comm)) if has_room => {
-                let Comm { name, context, members } = &rank.comms.all[comm];
-                self.net.note(format!("rank {index} duplicates {name}"));
-                let (ranks, choice) = (members.clone(), Choice::Group(members.clone()));
-                let proposal = Proposal { ranks, control: context + 1, tag: None, choice };
+            (2 | 3, _, Some(comm)) if has_room => {
+                let awaited = rank.comms.all.iter().position(|comm| self.plans.is_awaited(comm));
+                let comm = &mut rank.comms.all[awaited.unwrap_or(comm)];
+                let step = self.plans.step(comm, &mut self.rng);
+                comm.begun += 1;
+                self.net.note(format!("rank {index} begins {step:?} in {}", comm.name));
+                let proposal = comm.propose(step, WorldRank(index as u32), colour, key);
                 rank.begin_creation(now, proposal, deadline);
             }
             (4..=6, Some((at, Plan { parent, ranks })), _) if has_room => {
@@ -246,7 +280,9 @@ impl Run {
     fn plan(&mut self, which: usize) {
         let world = (0, Group::range(WorldRank(0), self.size));
         self.plans.known.truncate(0);
+        // Only communicators of one group can have creations of some ranks.
         let comms = self.ranks.iter().flatten().flat_map(|rank| &rank.comms.all);
+        let comms = comms.filter(|comm| comm.remote.is_none());
         self.plans.known.extend(comms.map(|comm| (comm.name, comm.members.clone())));
         self.plans.known.push(world);
         let (parent, members) = self.plans.known[which % self.plans.known.len()].clone();
@@ -321,6 +357,82 @@ impl Run {
     }
 }
 
+impl Plans {
+    /// Returns true if other ranks have begun, or planned, the next numbered creation of a rank in a communicator.
+    fn is_awaited(&self, comm: &Comm) -> bool {
+        self.scripts.get(&comm.name).is_some_and(|script| script.len() > comm.begun)
+    }
+
+    /// Returns the next numbered creation of a rank in a communicator. The first rank that comes to it chooses it.
+    fn step(&mut self, comm: &Comm, rng: &mut SplitMix64) -> Step {
+        let at = comm.begun;
+        if let Some(&step) = self.scripts.get(&comm.name).and_then(|script| script.get(at)) {
+            return step;
+        }
+        let step = match (&comm.remote, rng.below(3)) {
+            (_, 0) => Step::Duplicate,
+            (Some(_), 1) => Step::Split,
+            (Some(_), _) => Step::Merge,
+            (None, _) => self.meet(comm, rng.next_u64()).unwrap_or(Step::Duplicate),
+        };
+        let script = self.scripts.entry(comm.name).or_default();
+        assert_eq!(script.len(), at, "each rank takes part in each creation");
+        script.push(step);
+        step
+    }
+
+    /// Plans an intercommunicator between a communicator and another one, whose ranks take part when they come to it.
+    fn meet(&mut self, comm: &Comm, which: u64) -> Option<Step> {
+        let members = &comm.members;
+        let is_apart = |(name, others): &&(u64, Group)| {
+            *name != 0 && others.iter().all(|other| !members.contains(other))
+        };
+        let apart: Vec<_> = self.known.iter().filter(is_apart).collect();
+        let (name, others) = *apart.get(which as usize % apart.len().max(1))?;
+        let (leader, other) = (members.rank(0)?, others.rank(0)?);
+        let tag = self.meetings;
+        self.meetings += 1;
+        let theirs = Step::Meet { leader: other, other: leader, tag };
+        self.scripts.entry(*name).or_default().push(theirs);
+        Some(Step::Meet { leader, other, tag })
+    }
+}
+
+impl Comm {
+    /// Returns the proposal of a rank for a creation.
+    fn propose(&self, step: Step, me: WorldRank, colour: Option<u64>, key: i64) -> Proposal {
+        let own = self.members.clone();
+        // Both groups are listed in the same order at all ranks.
+        let ranks = match &self.remote {
+            None => own.clone(),
+            Some(remote) if own.bounds() < remote.bounds() => own.union(remote),
+            Some(remote) => remote.union(&own),
+        };
+        let choice = match (step, self.remote.clone()) {
+            (Step::Meet { leader, other, tag }, _) => Choice::Remote {
+                leader: own.index(leader).expect("the leader is a member"),
+                other: (leader == me).then_some(Leader { rank: other, control: CONTROL, tag }),
+            },
+            (_, None) => Choice::Group(own),
+            (Step::Duplicate, Some(remote)) => Choice::Groups { own, remote },
+            (Step::Split, Some(remote)) => Choice::ColourBetween { colour, key, own, remote },
+            (Step::Merge, Some(_)) => Choice::Colour(Some(0), i64::from(own.len() % 2)),
+        };
+        Proposal { ranks, control: self.context + 1, tag: None, choice }
+    }
+}
+
+/// Returns a digest of the contexts and the members of a communicator. It is the same in both groups of an
+/// intercommunicator.
+fn digest_of(agreed: &Agreed) -> u64 {
+    let ranks = |group: &Group| group.iter().map(|rank| u64::from(rank.0)).collect::<Vec<_>>();
+    let mut groups: Vec<_> =
+        [Some(&agreed.members), agreed.remote.as_ref()].into_iter().flatten().map(ranks).collect();
+    groups.sort_unstable();
+    let digest = |sum, word| SplitMix64::new(sum ^ word).next_u64();
+    groups.join(&u64::MAX).into_iter().fold(digest(1, agreed.name), digest)
+}
+
 /// Claims a message in a control context.
 fn claim(rank: &mut Rank, control: u32) -> Option<(samite_p2p::Status, samite_p2p::Claimed)> {
     loop {
@@ -335,6 +447,7 @@ fn claim(rank: &mut Rank, control: u32) -> Option<(samite_p2p::Status, samite_p2
 impl Created {
     pub(crate) fn add(&mut self, other: &Self) {
         self.comms += other.comms;
+        self.inter += other.inter;
         self.reused += other.reused;
         self.exhausted += other.exhausted;
         self.failed += other.failed;

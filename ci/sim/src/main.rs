@@ -181,6 +181,6 @@ mod tests {
         for seed in 0..100 {
             total.add(&run(seed, Some(6), false).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
         }
-        assert!(total.created.reused > 100, "{total:?}");
+        assert!(total.created.reused > 100 && total.created.inter > 100, "{total:?}");
     }
 }

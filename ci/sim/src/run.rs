@@ -271,7 +271,7 @@ impl Run {
     fn begin_send(&mut self, index: usize) -> Result<(), String> {
         let (mut to, place, class) = (self.any_rank(), self.place(index), self.rng.below(CLASSES));
         let Place { context, name, .. } = place;
-        to = place.member(to);
+        to = place.partner(to);
         let (bytes, buffer, deadline) = (self.length(), self.buffer(), self.deadline());
         let mode = match self.rng.below(10) {
             0 | 1 => Mode::Synchronous,
@@ -331,7 +331,7 @@ impl Run {
 
     fn wanted(&mut self, index: usize) -> Pattern {
         let (source, place) = (self.any_rank(), self.place(index));
-        let (source, context) = (place.member(source), place.context);
+        let (source, context) = (place.partner(source), place.context);
         let source = (self.rng.below(2) == 0).then_some(source);
         let class = self.rng.below(CLASSES);
         pattern(context, source, (self.rng.below(3) > 0).then_some(class))
