@@ -348,10 +348,13 @@ impl Tagged {
 
     /// Registers a send's memory, unless it is registered already, so that its receiver can get the bytes. Returns the
     /// place of the bytes, or `None` if the memory cannot be registered.
+    #[inline]
     fn register<P: Port>(&mut self, port: &mut P, id: RequestId, path: PeerId) -> Option<Remote> {
         let Some(request) = self.requests.get_mut(id) else { unreachable!("{id:?} is about to be sent") };
         // The memory may be registered already: in an earlier attempt the port had no room for the packet.
-        request.buffer.register(port, path, Access::REMOTE_READ);
+        if let Buffer::Owned(_) = request.buffer {
+            request.buffer.register(port, path, Access::REMOTE_READ);
+        }
         match &request.buffer {
             Buffer::Registered { registration, .. } => Some(registration.remote(0)),
             Buffer::Owned(_) => None,

@@ -1,7 +1,7 @@
 //! Registered memory of this side, for gets and puts.
 
 use samite_fabric::link::Out;
-use samite_fabric::{Access, Body, Memory, PeerId, Port, Region, Registration};
+use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Region, Registration};
 
 use crate::request::Buffer;
 use crate::trace::event;
@@ -32,6 +32,7 @@ impl Target {
     /// Registers memory for a message of `total` bytes. This is the memory in `buffer`, if the port may access it, and
     /// then it is taken out of `buffer`. Otherwise it is a new bounce buffer. Returns `None` if the memory cannot be
     /// registered: then the bytes must come in packets.
+    #[inline(always)]
     pub(super) fn open<P: Port>(
         port: &mut P,
         path: PeerId,
@@ -59,6 +60,7 @@ impl Target {
     }
 
     /// Ends the registration. Returns the request's own memory to `buffer`, unless the port still holds it.
+    #[inline(always)]
     pub(super) fn close<P: Port>(self, out: &mut Out<'_, P>, buffer: &mut Buffer) {
         let (region, registration) = self.memory;
         out.port.deregister(registration);
@@ -72,14 +74,15 @@ impl Target {
 impl Buffer {
     /// Registers the memory, if a send owns it and the port may access it. If the registration fails, the memory stays
     /// unregistered.
+    #[inline(always)]
     pub(super) fn register<P: Port>(&mut self, port: &mut P, path: PeerId, access: Access) {
-        *self = match std::mem::replace(self, Self::Gone) {
+        match std::mem::replace(self, Self::Gone) {
             Self::Owned(memory) if !memory.is_scattered() => match register(port, path, memory, access) {
-                Ok((region, registration)) => Self::Registered { region, registration },
-                Err(memory) => Self::Owned(memory),
+                Ok((region, registration)) => *self = Self::Registered { region, registration },
+                Err(memory) => *self = Self::Owned(memory),
             },
-            other => other,
-        };
+            other => *self = other,
+        }
     }
 }
 
@@ -99,6 +102,7 @@ pub(super) fn bounce<P: Port>(
 /// Registers memory of a request. Returns the memory if that fails, for which ports have many reasons: a limit on
 /// registrations or on locked memory, or a kind of memory that the provider cannot reach. The bytes then travel in
 /// packets; if the port has lost the peer, the packets fail.
+#[inline(always)]
 fn register<P: Port>(
     port: &mut P,
     path: PeerId,
@@ -106,15 +110,22 @@ fn register<P: Port>(
     access: Access,
 ) -> Result<(Region, Registration), Memory> {
     let region = Region::new(memory);
-    let registered = port.register(path, &region, access);
-    let Ok(registration) = registered else {
-        event!(DEBUG, ?registered, "memory cannot be registered");
-        let Ok(memory) = region.reclaim() else {
-            unreachable!("the port holds memory that it has not registered")
-        };
-        return Err(memory);
+    match port.register(path, &region, access) {
+        Ok(registration) => Ok((region, registration)),
+        Err(error) => Err(unregistered(region, &error)),
+    }
+}
+
+/// Returns the memory of a region that could not be registered.
+#[cold]
+#[inline(never)]
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only the event shows the error"))]
+fn unregistered(region: Region, error: &PortError) -> Memory {
+    event!(DEBUG, ?error, "memory cannot be registered");
+    let Ok(memory) = region.reclaim() else {
+        unreachable!("the port holds memory that it has not registered")
     };
-    Ok((region, registration))
+    memory
 }
 
 /// Bytes of a message in a registered region: in a part of a bounce buffer, or in the region that contains the whole

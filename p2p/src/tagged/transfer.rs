@@ -12,6 +12,7 @@ use samite_fabric::link::{
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
 use samite_fabric::{Access, Body, PeerId, Port, PortError, Post, Remote};
 use samite_matching::Envelope;
+use slab::Slab;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
@@ -553,10 +554,7 @@ impl Tagged {
                 pull.landed += len;
             }
         }
-        self.post_gets(out, id, path, depth)?;
-        let Some(Request { state: State::Pulling(pull), .. }) = self.requests.get(id) else {
-            return Ok(Post::Done);
-        };
+        post_gets(pull, &mut self.one_sided, out, (id, path), depth)?;
         if pull.outstanding > 0 {
             return Ok(Post::Done);
         }
@@ -564,64 +562,6 @@ impl Tagged {
             // The port has no room for a get, or bytes wait in the bounce buffer until the caller lends its buffer.
             return Ok(Post::Again);
         }
-        self.close_pull(out, peer, id);
-        Ok(Post::Done)
-    }
-
-    /// Posts gets of a receive, until `depth` gets are outstanding, or the port has no room for more.
-    fn post_gets<P: Port>(
-        &mut self,
-        out: &mut Out<'_, P>,
-        id: RequestId,
-        path: PeerId,
-        depth: usize,
-    ) -> Result<(), PortError> {
-        let Some(Request { state: State::Pulling(pull), .. }) = self.requests.get_mut(id) else {
-            return Ok(());
-        };
-        // The number of gets of this call that ended when they were posted.
-        let mut over = 0;
-        while let (Some(target), false) = (&pull.target, pull.abandoned) {
-            let (region, registration) = &target.memory;
-            // A part of the bounce buffer is free when the bytes of its previous get were copied to the caller's
-            // buffer. Gets may end in any order, so parts are reused only when all earlier gets have ended and all
-            // their bytes were copied.
-            let in_use = pull.outstanding + pull.waiting.len();
-            let turn = !target.bounces || pull.posted % region.len() != 0 || in_use == 0;
-            let len = target.part.min(pull.status.bytes - pull.posted);
-            if len == 0 || pull.outstanding + over >= depth || !turn {
-                break;
-            }
-            let key = self.one_sided.insert(OneSided { request: id, offset: pull.posted, len });
-            let from =
-                Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
-            let slot = if target.bounces { pull.posted % region.len() } else { pull.posted };
-            match out.get(path, registration.local(slot, len), from, Protocol::P2p, key as u64) {
-                Ok(Post::Done) => pull.outstanding += 1,
-                Ok(Post::Over) => {
-                    self.one_sided.remove(key);
-                    match target.bounces {
-                        true => pull.waiting.push((pull.posted, len)),
-                        false => pull.landed += len,
-                    }
-                    over += 1;
-                }
-                blocked => {
-                    self.one_sided.remove(key);
-                    out.link.note_again();
-                    return blocked.map(|_| ());
-                }
-            }
-            pull.posted += len;
-        }
-        Ok(())
-    }
-
-    /// Ends a receive by gets, none of which is outstanding, and informs the sender.
-    fn close_pull<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer, id: RequestId) {
-        let Some(Request { state: State::Pulling(pull), buffer, .. }) = self.requests.get_mut(id) else {
-            return;
-        };
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
         if let Some(target) = pull.target.take() {
             target.close(out, buffer);
@@ -630,6 +570,7 @@ impl Tagged {
         self.answer(out.link, peer, kind::FIN, &Fin::new(send, verdict));
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
         self.finish(out.link, id, if abandoned { Err(cancelled) } else { Ok(status) });
+        Ok(Post::Done)
     }
 
     /// Requests the bytes of a receive in packets, because one side cannot register its memory for gets or puts.
@@ -649,6 +590,52 @@ impl Tagged {
             State::AwaitingData(Box::new(Inflow { send, status, mode, requested: 0, received: 0 }));
         self.call(link, id);
     }
+}
+
+/// Posts gets of a receive, until `depth` gets are outstanding, or the port has no room for more.
+#[inline(always)]
+fn post_gets<P: Port>(
+    pull: &mut Pull,
+    one_sided: &mut Slab<OneSided>,
+    out: &mut Out<'_, P>,
+    (id, path): (RequestId, PeerId),
+    depth: usize,
+) -> Result<(), PortError> {
+    // The number of gets of this call that ended when they were posted.
+    let mut over = 0;
+    while let (Some(target), false) = (&pull.target, pull.abandoned) {
+        let (region, registration) = &target.memory;
+        // A part of the bounce buffer is free when the bytes of its previous get were copied to the caller's buffer.
+        // Gets may end in any order, so parts are reused only when all earlier gets have ended and all their bytes were
+        // copied.
+        let in_use = pull.outstanding + pull.waiting.len();
+        let turn = !target.bounces || !pull.posted.is_multiple_of(region.len()) || in_use == 0;
+        let len = target.part.min(pull.status.bytes - pull.posted);
+        if len == 0 || pull.outstanding + over >= depth || !turn {
+            break;
+        }
+        let key = one_sided.insert(OneSided { request: id, offset: pull.posted, len });
+        let from = Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
+        let slot = if target.bounces { pull.posted % region.len() } else { pull.posted };
+        match out.get(path, registration.local(slot, len), from, Protocol::P2p, key as u64) {
+            Ok(Post::Done) => pull.outstanding += 1,
+            Ok(Post::Over) => {
+                one_sided.remove(key);
+                match target.bounces {
+                    true => pull.waiting.push((pull.posted, len)),
+                    false => pull.landed += len,
+                }
+                over += 1;
+            }
+            blocked => {
+                one_sided.remove(key);
+                out.link.note_again();
+                return blocked.map(|_| ());
+            }
+        }
+        pull.posted += len;
+    }
+    Ok(())
 }
 
 /// Appends bytes of a stream to the bytes that are kept already. Returns true if the stream is complete.
