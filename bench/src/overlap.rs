@@ -1,11 +1,12 @@
-//! Measures how much of a transfer is hidden behind the computation that the program does between its start and its end.
+//! Measures how much of a transfer is hidden behind the computation that the program does between its start and its
+//! end.
 //!
-//! Rank 0 sends a message and rank 1 receives it, by nonblocking operations. Each rank starts its operation, computes for
-//! a time, and waits for the end. Let `d` be the time from the start to the end without the computation, `t` the same if
-//! there is no computation, and `e` that of an empty message without a computation. Then the part `1 - (d - e) / (t - e)`
-//! of the transfer is hidden (Zounmevo's thesis, 2014, figure 3.7). The computation takes twice the time of the transfer,
-//! and at least 1 ms. It sleeps, or keeps the core busy. `../peers/peer.c` has the same loop over MPI. Change both
-//! together.
+//! Rank 0 sends a message and rank 1 receives it, by nonblocking operations. Each rank starts its operation, computes
+//! for a time, and waits for the end. Let `d` be the time from the start to the end without the computation, `t` the
+//! same if there is no computation, and `e` that of an empty message without a computation. Then the part `1 - (d - e)
+//! / (t - e)` of the transfer is hidden (Zounmevo's thesis, 2014, figure 3.7). The computation takes twice the time of
+//! the transfer, and at least 1 ms. It sleeps, or keeps the core busy. `../peers/peer.c` has the same loop over MPI.
+//! Change both together.
 
 use std::error::Error;
 use std::process::{ExitCode, Stdio};

@@ -6,9 +6,9 @@
 //! 1. Up: each rank sends its choice, its incarnation unless it is its first, and the next name of contexts that it
 //!    could use, to its parent. A parent passes on the choices, the incarnations and the largest name. If the choices
 //!    are regular, they take a few words for any number of ranks (see `choices`).
-//! 2. Down: the root sends the largest name and all choices and incarnations. Each rank opens the contexts with that name. A rank cannot
-//!    do so if it has meanwhile used that name or a later one for another agreement, or if the numbers of the contexts
-//!    are in use there (see [`names`](crate::names)).
+//! 2. Down: the root sends the largest name and all choices and incarnations. Each rank opens the contexts with that
+//!    name. A rank cannot do so if it has meanwhile used that name or a later one for another agreement, or if the
+//!    numbers of the contexts are in use there (see [`names`](crate::names)).
 //! 3. Up: each rank reports to its parent if all ranks of its subtree have opened the contexts.
 //! 4. Down: the root reports if the communicator exists. If a rank could not open the contexts, all ranks close them
 //!    and begin again with a later name.
@@ -241,8 +241,8 @@ struct Agreement {
     /// The incarnations of this rank and of the ranks of its subtree whose answers have arrived. Once the decision has
     /// arrived, the incarnations of all ranks.
     incarnations: Incarnations,
-    /// The incarnation of the parent, or of the other leader, to which this rank has sent its answer of the first round.
-    /// Only this incarnation sends the decision. `None` if it is not known yet.
+    /// The incarnation of the parent, or of the other leader, to which this rank has sent its answer of the first
+    /// round. Only this incarnation sends the decision. `None` if it is not known yet.
     awaited: Option<Incarnation>,
     /// How often the agreement has begun again.
     repetitions: u32,
@@ -278,8 +278,8 @@ struct Answer {
     vote: Vote,
     /// The largest of the names that the ranks would use next.
     next: u64,
-    /// If all ranks vote [`Vote::Yes`] in the first round: the incarnations of ranks ([`write_incarnations`]), and behind
-    /// them the colours and keys of the ranks ([`Choices::to_words`]). For an intercommunicator, a group
+    /// If all ranks vote [`Vote::Yes`] in the first round: the incarnations of ranks ([`write_incarnations`]), and
+    /// behind them the colours and keys of the ranks ([`Choices::to_words`]). For an intercommunicator, a group
     /// ([`Group::to_words`]) instead of colours and keys.
     words: Vec<u64>,
 }
@@ -721,9 +721,9 @@ impl Agreement {
         first as u32..end.min(u64::from(self.ranks.len())) as u32
     }
 
-    /// Returns the incarnations and the choices in an answer of the ranks in `of`. Both are empty if no
-    /// communicator will be created. The choices are empty if the ranks choose no colours. Returns `None` if these ranks cannot have sent the
-    /// answer, or if the answer contains another incarnation of this rank, or another choice than it has made.
+    /// Returns the incarnations and the choices in an answer of the ranks in `of`. Both are empty if no communicator
+    /// will be created. The choices are empty if the ranks choose no colours. Returns `None` if these ranks cannot have
+    /// sent the answer, or if the answer contains another incarnation of this rank, or another choice than it has made.
     fn choices_in(&self, answer: &Answer, of: Range<u32>) -> Option<(Incarnations, Choices)> {
         match (self.round, answer.vote) {
             (Round::Choosing, Vote::Yes) => {}
@@ -744,8 +744,8 @@ impl Agreement {
         is_kept.then_some((incarnations, choices))
     }
 
-    /// Returns true if an answer of the ranks in `of` can contain these incarnations. If `has_group` is true, the answer
-    /// contains the incarnations of the other group too.
+    /// Returns true if an answer of the ranks in `of` can contain these incarnations. If `has_group` is true, the
+    /// answer contains the incarnations of the other group too.
     fn are_possible(&self, incarnations: &Incarnations, of: &Range<u32>, has_group: bool) -> bool {
         let mine = self.world_rank(self.index);
         let is_kept = !of.contains(&self.index) || incarnations.get(&mine) == self.incarnations.get(&mine);

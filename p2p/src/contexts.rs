@@ -6,9 +6,9 @@
 //! ranks, its *members*. The members are incarnations: if a rank is restarted, its new incarnation is not a member.
 //!
 //! A pair does not keep the incarnations of its members. When it is opened, the link learns which members are not in
-//! their first incarnation, so each member of which the link knows no incarnation is in its first one. If the link later
-//! learns that an incarnation has ended, or that a rank's first incarnation must have ended ([`Ending::Unmet`]), the
-//! rank has ended in all contexts that are open.
+//! their first incarnation, so each member of which the link knows no incarnation is in its first one. If the link
+//! later learns that an incarnation has ended, or that a rank's first incarnation must have ended ([`Ending::Unmet`]),
+//! the rank has ended in all contexts that are open.
 //!
 //! [`Ending::Unmet`]: samite_fabric::link::Ending::Unmet
 //!
@@ -106,9 +106,9 @@ impl Contexts {
         self.all.len() >= self.max
     }
 
-    /// Opens the contexts with a name. Returns the members that have ended already, except members that have left the job.
-    /// Returns `None`, and opens nothing, if the name is odd, if it or a later name was used before, if the numbers are in use, or if the
-    /// maximum number of contexts is open.
+    /// Opens the contexts with a name. Returns the members that have ended already, except members that have left the
+    /// job. Returns `None`, and opens nothing, if the name is odd, if it or a later name was used before, if the
+    /// numbers are in use, or if the maximum number of contexts is open.
     ///
     /// With `remote`, the ranks of `group` exchange messages with the ranks of `remote`, and not with each other. The
     /// members are the given incarnations. The link knows each of them, or a later one of its rank.

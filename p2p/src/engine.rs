@@ -1188,8 +1188,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack().outbox.cost() > 0
     }
 
-    /// Returns true if long messages of nonblocking operations are under way, or may arrive, so that polls are needed even
-    /// while the program makes no call.
+    /// Returns true if long messages of nonblocking operations are under way, or may arrive, so that polls are needed
+    /// even while the program makes no call.
     #[inline(always)]
     pub fn needs_progress(&self) -> bool {
         self.inner.stack().travelling > 0

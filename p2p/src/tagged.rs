@@ -439,8 +439,8 @@ impl Tagged {
         }
     }
 
-    /// Returns true if an operation with a buffer of `len` bytes of its own needs progress between the program's calls, and
-    /// counts it. Its request keeps the answer.
+    /// Returns true if an operation with a buffer of `len` bytes of its own needs progress between the program's calls,
+    /// and counts it. Its request keeps the answer.
     #[inline(always)]
     pub(crate) fn begins_travel(&mut self, len: usize) -> bool {
         let travels = len >= self.config.overlap_min;

@@ -8,8 +8,8 @@ use samite_fabric::layout::Signature;
 use crate::signature::signature_of;
 use crate::{Element, Error, Status};
 
-/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, or a part of such a buffer
-/// in a layout ([`OwnedView`](crate::OwnedView)).
+/// A buffer of elements that a send takes over until its end: `Vec<T>`, `Box<[T]>`, `Arc<[T]>`, or a part of such a
+/// buffer in a layout ([`OwnedView`](crate::OwnedView)).
 ///
 /// The elements of an `Arc` are not copied. So one slice can be sent to several ranks at the same time, and the program
 /// can read it while they are sent.

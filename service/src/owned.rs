@@ -64,8 +64,8 @@ impl AnyBuffer {
     /// Returns the buffer or the operation with its type.
     ///
     /// # Errors
-    /// Returns the buffer or the operation unchanged if it has another type. A buffer that was made from a `Box<[T]>` can
-    /// be returned as a `Vec<T>` too, and the reverse.
+    /// Returns the buffer or the operation unchanged if it has another type. A buffer that was made from a `Box<[T]>`
+    /// can be returned as a `Vec<T>` too, and the reverse.
     pub fn downcast<B: Owned>(self) -> Result<B, Self> {
         B::of_any(self)
     }

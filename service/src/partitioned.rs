@@ -126,8 +126,8 @@ impl Comm {
     /// The sends and receives ([`precv_init`](Self::precv_init)) between two ranks with the same tag are paired in the
     /// order in which they are initialized: the first send with the first receive, and so on. A send or receive that
     /// has ended or was dropped before its partner was initialized still counts, unless it is a send that ended with
-    /// [`Error::Exhausted`]: its receiver had no memory to note it. Partitioned messages never match other messages. Both
-    /// buffers must have the same length in bytes, but their elements and partitions may differ.
+    /// [`Error::Exhausted`]: its receiver had no memory to note it. Partitioned messages never match other messages.
+    /// Both buffers must have the same length in bytes, but their elements and partitions may differ.
     ///
     /// After the first call, each call of this process takes some nanoseconds longer, because it shares its lock with
     /// the threads that mark partitions.

@@ -30,8 +30,8 @@ use crate::{Comm, Error, Status};
 ///
 /// A round of a persistent or partitioned operation becomes a request by
 /// [`into_request`](crate::PersistentSend::into_request). Its result returns the operation in place of a buffer, after
-/// an error too, and the operation can be started again. Requests for rounds can be in a [`RequestSet`], can be awaited,
-/// and can have a callback, as other requests.
+/// an error too, and the operation can be started again. Requests for rounds can be in a [`RequestSet`], can be
+/// awaited, and can have a callback, as other requests.
 #[derive(Debug)]
 #[must_use = "a request that is dropped is cancelled"]
 pub struct Request<B: Owned> {

@@ -80,7 +80,8 @@ pub(crate) struct Receive {
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvEnd {
-    /// The receive got this message, whole, truncated, or refused for its types. `told_ns` is the time at which the rank knew that.
+    /// The receive got this message, whole, truncated, or refused for its types. `told_ns` is the time at which the
+    /// rank knew that.
     Got { message: usize, told_ns: u64 },
     /// The receive had matched no message until this time.
     Unmatched { until_ns: u64 },

@@ -165,8 +165,8 @@ impl Sides {
     }
 
     /// Returns the receive with which a send is paired, or `None` in its place if there is none yet. Returns `None` if
-    /// that is not sure, because one of the ranks has ended, packets between them were lost, or an earlier send may have
-    /// been refused.
+    /// that is not sure, because one of the ranks has ended, packets between them were lost, or an earlier send may
+    /// have been refused.
     fn sure_partner(&self, send: usize, losses: &Losses) -> Option<Option<usize>> {
         let side = &self.sends[send];
         if self.may_refuse

@@ -1,8 +1,8 @@
 //! A mutex that is biased towards one thread, for shared state that is nearly always used by the same thread.
 //!
 //! The first thread that locks the mutex owns the *bias*: this thread takes and releases the lock by two plain stores.
-//! A thread that has the lock is *inside*. When another thread locks the mutex, that thread ends the bias, and from then
-//! on all threads use an ordinary mutex. A thread that needs the lock rarely can give the bias back when it leaves
+//! A thread that has the lock is *inside*. When another thread locks the mutex, that thread ends the bias, and from
+//! then on all threads use an ordinary mutex. A thread that needs the lock rarely can give the bias back when it leaves
 //! ([`BiasedGuard::return_bias`]). (After Dice, Moir and Scherer, Quickly Reacquirable Locks, 2003.)
 //!
 //! ```text
@@ -343,8 +343,8 @@ impl<T> fmt::Debug for BiasedMutex<T> {
 impl<T> BiasedGuard<'_, T> {
     /// Releases the lock, and gives the bias back to its first owner if this thread is the only other thread that has
     /// locked the mutex since the first owner had the bias, and if the lock was not [shared](BiasedMutex::share). The
-    /// owner then takes and releases the lock by two plain stores again, until another thread locks it, which costs that
-    /// thread a system call.
+    /// owner then takes and releases the lock by two plain stores again, until another thread locks it, which costs
+    /// that thread a system call.
     pub fn return_bias(self) {
         // SAFETY: the guard borrows the lock, so it is valid.
         let Some(lock) = (unsafe { self.entered().get().as_ref() }) else { return };
@@ -434,20 +434,21 @@ unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
 
 /// The thread that may enter without the mutex.
 ///
-/// `owner` is written only under the mutex. It is first [`FREE`] and at last [`CLOSED`]. Between them are the number of one
-/// thread, always the same, and [`SHARED`], in turns: the bias is revoked, and may be given back. (`held` has no owner's
-/// name, so it must not be stored to by several threads.)
+/// `owner` is written only under the mutex. It is first [`FREE`] and at last [`CLOSED`]. Between them are the number of
+/// one thread, always the same, and [`SHARED`], in turns: the bias is revoked, and may be given back. (`held` has no
+/// owner's name, so it must not be stored to by several threads.)
 ///
 /// Assume that two threads, A and B, are inside together. They do not both hold the mutex, so one of them, A, entered
 /// by the bias. B did not enter by the bias: there is only one owner, no two threads ever have the same number, and a
 /// thread that is inside is not let in again. So B holds the mutex, and has seen the end of the bias. B has revoked the
 /// bias itself, or an earlier holder of the mutex has, and it was not given back since. In the order of all fences, the
-/// barrier of this revocation comes either before or after A's fence, which is between A's store to `held` and A's second
-/// look at `owner`. If the barrier comes before, A sees [`SHARED`] and does not enter, or sees the value of a later
-/// [`give_back`](Bias::give_back): B or a later holder of the mutex has stored it after B has left. If the barrier comes
-/// after, the revoking thread sees `held`, and waits for the store by which A leaves. That store is `Release` and the load
-/// that waits for it is `Acquire`, so all actions of A happen before those of B. And `give_back` is a `Release` store and
-/// A's second look is an `Acquire` load, so all actions of a thread that gives the bias back happen before those of A.
+/// barrier of this revocation comes either before or after A's fence, which is between A's store to `held` and A's
+/// second look at `owner`. If the barrier comes before, A sees [`SHARED`] and does not enter, or sees the value of a
+/// later [`give_back`](Bias::give_back): B or a later holder of the mutex has stored it after B has left. If the
+/// barrier comes after, the revoking thread sees `held`, and waits for the store by which A leaves. That store is
+/// `Release` and the load that waits for it is `Acquire`, so all actions of A happen before those of B. And `give_back`
+/// is a `Release` store and A's second look is an `Acquire` load, so all actions of a thread that gives the bias back
+/// happen before those of A.
 ///
 /// In a child of fork(2) both words are 0. No thread has the number 0, so every thread is refused.
 #[repr(C)]
@@ -511,7 +512,8 @@ impl Bias {
         self.owner.store(me, Ordering::Relaxed);
     }
 
-    /// Makes a thread the owner. The caller holds the mutex, `owner` is [`SHARED`], and the caller is not inside any more.
+    /// Makes a thread the owner. The caller holds the mutex, `owner` is [`SHARED`], and the caller is not inside any
+    /// more.
     fn give_back(&self, to: u64) {
         self.owner.store(to, Ordering::Release);
     }

@@ -144,9 +144,9 @@ impl Incarnation {
     }
 }
 
-/// Returns the number of a rank's first incarnation. Each later incarnation has the next number. A packet is accepted as
-/// a rank's only if it carries the rank's incarnation and the next sequence number, so an unauthenticated process must
-/// not be able to guess the incarnation.
+/// Returns the number of a rank's first incarnation. Each later incarnation has the next number. A packet is accepted
+/// as a rank's only if it carries the rank's incarnation and the next sequence number, so an unauthenticated process
+/// must not be able to guess the incarnation.
 #[must_use]
 pub fn first_incarnation(secret: &[u8; 16], rank: WorldRank) -> u32 {
     let half =

@@ -10,8 +10,8 @@
 //! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent
 //! immediately after the puts were posted, and otherwise when they have ended.
 //!
-//! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and the
-//! sender answers PLACE by a LANDED that says that it puts nothing.
+//! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and
+//! the sender answers PLACE by a LANDED that says that it puts nothing.
 //!
 //! The receiver keeps the memory registered until no put can reach it: until LANDED covers every place that it gave, or
 //! the sender has sent ABORT behind its last put, or the sender has ended and its path is cut off. So a receive that
@@ -149,7 +149,8 @@ impl Tagged {
         }
     }
 
-    /// Copies the bytes that have landed in a bounce buffer to the caller's buffer. Returns false if it is not lent now.
+    /// Copies the bytes that have landed in a bounce buffer to the caller's buffer. Returns false if it is not lent
+    /// now.
     pub(super) fn copy_landed<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> bool {
         let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
             return true;
@@ -220,8 +221,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Posts puts of a send, and reports the written bytes to the receiver. Returns `Again` if another call is necessary,
-    /// and neither the end of a put nor a packet of the receiver will cause that call.
+    /// Posts puts of a send, and reports the written bytes to the receiver. Returns `Again` if another call is
+    /// necessary, and neither the end of a put nor a packet of the receiver will cause that call.
     pub(super) fn put<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -356,9 +357,9 @@ pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usi
     Ok((start, end.ok_or(WireError::Value { field: "length" })?))
 }
 
-/// Returns the registered memory for the next put of a send, and its slot in the bounce buffer. Copies the bytes there if
-/// there is a bounce buffer. Breaks if no put is possible now: with `Again` if the caller's buffer is not lent, and with
-/// `Done` if all slots are in use, so that the end of a put goes on with the send.
+/// Returns the registered memory for the next put of a send, and its slot in the bounce buffer. Copies the bytes there
+/// if there is a bounce buffer. Breaks if no put is possible now: with `Again` if the caller's buffer is not lent, and
+/// with `Done` if all slots are in use, so that the end of a put goes on with the send.
 fn source(
     put: &mut Put,
     buffer: &Buffer,

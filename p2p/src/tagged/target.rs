@@ -11,8 +11,8 @@ use crate::trace::event;
 pub(crate) struct Target {
     /// The request's own memory, or a bounce buffer.
     pub(crate) memory: (Region, Registration),
-    /// True if the memory is a bounce buffer: its bytes are copied to the caller's buffer, and each of its parts is used
-    /// several times.
+    /// True if the memory is a bounce buffer: its bytes are copied to the caller's buffer, and each of its parts is
+    /// used several times.
     pub(super) bounces: bool,
     /// The length of each part that one get fetches, or that is offered to the sender, except the last one.
     pub(super) part: usize,

@@ -38,8 +38,8 @@ use crate::{CancelToken, Comm, Error};
 ///
 /// Rounds of persistent and partitioned operations can be in a set too, beside other requests: see
 /// [`PersistentSend::into_request`](crate::PersistentSend::into_request). When a round ends, the set returns its
-/// operation, which can be started and inserted again. A round that fails or is cancelled returns its operation with the
-/// error.
+/// operation, which can be started and inserted again. A round that fails or is cancelled returns its operation with
+/// the error.
 ///
 /// ```
 /// # samite::local(2, |world| {

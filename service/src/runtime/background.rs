@@ -13,10 +13,10 @@
 //!                 └── a call returns, and ───────── ▼
 //!                     operations need progress    Idle: asleep without the port, or parked. Ends after 20 ms
 //! ```
-//! A caller that returns arms the port for the driver, if the driver sleeps on the descriptors and the port can wake it.
-//! So operations that no event concerns before the program waits for them do not wake the driver. A program whose
-//! operations need no help has no second thread. This is the *helper thread* of Zounmevo's thesis (2014, chapter 3), which
-//! also starts on demand.
+//! A caller that returns arms the port for the driver, if the driver sleeps on the descriptors and the port can wake
+//! it. So operations that no event concerns before the program waits for them do not wake the driver. A program whose
+//! operations need no help has no second thread. This is the *helper thread* of Zounmevo's thesis (2014, chapter 3),
+//! which also starts on demand.
 
 use std::io;
 use std::sync::Arc;
@@ -53,9 +53,9 @@ pub(super) struct Background {
     pub(super) threads_refused: u64,
 }
 
-/// The part of the state that the driver reads without the lock. All accesses are sequentially consistent: a caller that
-/// ends its wait changes `waiting` and then reads `is_parked`, and the driver does the reverse, so one of them sees the
-/// other's change.
+/// The part of the state that the driver reads without the lock. All accesses are sequentially consistent: a caller
+/// that ends its wait changes `waiting` and then reads `is_parked`, and the driver does the reverse, so one of them
+/// sees the other's change.
 #[derive(Default)]
 struct Shared {
     /// The number of threads that wait in calls, and so make progress. It is changed under the lock.
@@ -185,8 +185,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Releases the lock before the driver rests. The thread of the program that uses the lock alone gets its bias back,
-    /// so that its calls cost no more than without the driver.
+    /// Releases the lock before the driver rests. The thread of the program that uses the lock alone gets its bias
+    /// back, so that its calls cost no more than without the driver.
     fn leave_lock(&self, core: BiasedGuard<'_, Core<P>>) {
         match core.followers {
             0 if !core.has_sleeping_thread() => core.return_bias(),
@@ -298,8 +298,8 @@ impl<P: Port> Core<P> {
     }
 }
 
-/// The shortest pause: some times the duration of a poll of tcp, so that pauses of this length leave most of the core to
-/// the program.
+/// The shortest pause: some times the duration of a poll of tcp, so that pauses of this length leave most of the core
+/// to the program.
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 
 /// The pause is the time since the latest event or new operation divided by this number, so it lengthens a transfer by

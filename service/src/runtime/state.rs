@@ -72,14 +72,14 @@ pub(super) struct Sleeper {
 /// A kind of [`Sleeper`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
-    /// A thread that waits for its own operations, or the driver thread while futures wait. Other threads that must sleep
-    /// rely on it.
+    /// A thread that waits for its own operations, or the driver thread while futures wait. Other threads that must
+    /// sleep rely on it.
     Thread,
     /// The program's driver, which waits until its own descriptor is readable. The program may never drive again, so a
     /// thread that must sleep takes its place.
     Program,
-    /// The driver thread while no future waits. It only makes progress that no caller makes. So a thread that must sleep
-    /// takes its place, and events that a caller has handled do not wake it.
+    /// The driver thread while no future waits. It only makes progress that no caller makes. So a thread that must
+    /// sleep takes its place, and events that a caller has handled do not wake it.
     Background,
 }
 

@@ -152,7 +152,8 @@ fn a_creation_without_the_other_group_reports_its_timeout_once() {
     });
 }
 
-/// The leader names a rank that does not exist. Its error is the misuse, and that of the other ranks the failed creation.
+/// The leader names a rank that does not exist. Its error is the misuse, and that of the other ranks the failed
+/// creation.
 #[test]
 fn a_wrong_leader_is_reported_at_each_rank_once() {
     samite::local(3, |world| {

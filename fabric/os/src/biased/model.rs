@@ -20,8 +20,8 @@ impl Model {
         self.add_and_give_back(me, None)
     }
 
-    /// Increments the value. Gives the bias to the thread `to` if this thread has entered with the mutex. Returns false if
-    /// the lock is closed.
+    /// Increments the value. Gives the bias to the thread `to` if this thread has entered with the mutex. Returns false
+    /// if the lock is closed.
     fn add_and_give_back(&self, me: u64, to: Option<u64>) -> bool {
         let add = || self.value.with_mut(|value| unsafe { *value += 1 });
         if self.bias.enter(me) {

@@ -8,8 +8,8 @@ use crate::agreement::{AgreementId, Choice, Leader, Progress, Proposal};
 struct Trio {
     hub: Hub,
     engines: [Engine<Loopback>; 3],
-    /// The processes of earlier incarnations, which do not run any more. While they are kept, no port reports that their
-    /// connections are lost.
+    /// The processes of earlier incarnations, which do not run any more. While they are kept, no port reports that
+    /// their connections are lost.
     stopped: Vec<Engine<Loopback>>,
 }
 
@@ -275,8 +275,8 @@ fn a_restarted_member_stays_one_when_the_end_of_its_earlier_incarnation_becomes_
     }
 }
 
-/// A rank that takes part in an agreement learns of the end of an incarnation and of the next one at once. The rank that
-/// awaits a message of the former incarnation gives up.
+/// A rank that takes part in an agreement learns of the end of an incarnation and of the next one at once. The rank
+/// that awaits a message of the former incarnation gives up.
 #[test]
 fn an_agreement_awaits_no_message_of_an_incarnation_that_has_ended() {
     for (polled, restarted) in [

@@ -86,8 +86,8 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
     println!("\nwent on");
 }
 
-/// Rank 2 is killed while the futures of the other ranks wait for it, and the program drives for these futures. They end
-/// without a deadline, and the survivors continue on the same driver.
+/// Rank 2 is killed while the futures of the other ranks wait for it, and the program drives for these futures. They
+/// end without a deadline, and the survivors continue on the same driver.
 #[test]
 fn futures_that_the_program_drives_end_when_a_rank_is_killed() {
     let name = "survivors::futures_that_the_program_drives_end_when_a_rank_is_killed";

@@ -321,8 +321,8 @@ fn launcher() -> Vec<Pid> {
     found
 }
 
-/// Returns the time for which a thread was ready to run and had no core: the second field of `schedstat`, in nanoseconds
-/// (Documentation/scheduler/sched-stats.rst of Linux).
+/// Returns the time for which a thread was ready to run and had no core: the second field of `schedstat`, in
+/// nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
 fn time_without_core(thread: Pid) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
     Duration::from_nanos(stat.split(' ').nth(1).unwrap().parse().unwrap())
