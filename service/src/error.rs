@@ -228,7 +228,8 @@ pub enum Error {
     /// The operation failed because its peer has failed.
     #[error("{}{}; {fate}", failed(*rank, *world_rank, cause), during(report.as_deref()))]
     PeerFailed {
-        /// The peer's rank in the communicator.
+        /// The peer's rank in the communicator. In an intercommunicator this is its rank in its own group: in the other
+        /// group, or in this rank's group if it takes part in a creation.
         rank: Rank,
         /// Its rank in the job.
         world_rank: Rank,

@@ -65,9 +65,12 @@ impl Derived {
         Error::InvalidRank { rank, size: self.group.len() }
     }
 
-    /// Returns the rank in this communicator of a rank of the job.
+    /// Returns the rank in this communicator of a rank of the job. In an intercommunicator it is the rank in the other
+    /// group or, for a rank that takes part in a creation, in this rank's own group.
     pub(crate) fn local_rank(&self, rank: Rank) -> Rank {
-        self.group.index(WorldRank(rank.0)).map_or(rank, Rank)
+        let member = WorldRank(rank.0);
+        let own = || self.own.as_ref()?.index(member);
+        self.group.index(member).or_else(own).map_or(rank, Rank)
     }
 
     /// Translates the ranks in a result from ranks of the job to ranks of this communicator.

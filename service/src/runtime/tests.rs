@@ -12,6 +12,7 @@ use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 
 use super::state::{Sleeper, Who};
 use super::*;
+use crate::error::Cause;
 use crate::lanes::Addresses;
 use crate::watch::is_readable;
 
@@ -81,12 +82,12 @@ fn the_poll_of_a_future_wakes_the_threads_for_which_it_had_events() {
     runtime.abandon();
 }
 
-/// Communicators are created in the first lane, even if no thread uses the other lanes.
 /// Returns the incarnations of the members of a communicator in which rank 1 is this incarnation.
 fn incarnations(incarnation: u32) -> Incarnations {
     [(WorldRank(1), incarnation)].into()
 }
 
+/// Communicators are created in the first lane, even if no thread uses the other lanes.
 #[test]
 fn a_restarted_rank_is_a_member_in_lanes_that_nobody_drove() {
     let notices = Notices::default();
@@ -225,4 +226,38 @@ fn an_error_wakes_the_futures_and_then_the_program() {
     }
     assert!(matches!(runtime.drive_for_program(&bell), Err(Error::Condemned { .. })));
     assert!(!is_readable(&bell));
+}
+
+/// A directory that reports at its third poll that rank 1 was killed.
+struct Late(u32);
+
+impl Directory for Late {
+    fn request_address(&mut self, _: u32) {}
+    fn poll(&mut self) -> Option<Notice> {
+        self.0 += 1;
+        let failed =
+            || Notice::Failed { rank: 1, incarnation: 5, how: "by SIGABRT".to_owned(), returns: false };
+        (self.0 == 3).then(failed)
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn tells_ends(&self) -> bool {
+        true
+    }
+    fn leave(&mut self) {}
+    fn panicked(&mut self) {}
+}
+
+/// In a creation a rank may learn of a failure from another rank, which has noticed the loss of a connection, before the
+/// launcher's report has arrived.
+#[test]
+fn a_failure_that_another_rank_has_noticed_gets_the_cause_of_the_launcher() {
+    let runtime = runtime(3, &Hub::new(), Late(0));
+    let (rank, fate) = (Rank(1), Fate::NotDelivered);
+    let lost = Error::PeerFailed { rank, world_rank: rank, cause: Cause::Lost, fate, report: None };
+    let error = runtime.explain(lost, &Bounds::default());
+    let Error::PeerFailed { cause: Cause::Died(how), .. } = error else { panic!("{error}") };
+    assert_eq!(how, "by SIGABRT");
+    runtime.abandon();
 }

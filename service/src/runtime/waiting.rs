@@ -246,13 +246,17 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Waits for the launcher's report of a rank's end, if the engine expects a report. Returns the latest known cause.
+    /// Waits for the launcher's report of a rank's end, if the engine expects a report, or if another rank has reported
+    /// the failure and this rank has not noticed it yet. Returns the latest known cause.
     fn await_word(&self, rank: WorldRank, within: Duration, bounds: &Bounds) -> Option<Cause> {
         let core = self.core.lock().ok()?;
-        let deadline = deadline_after(self.clock.now(), bounds.timeout.unwrap_or(Duration::MAX));
+        let begun = self.clock.now();
+        let deadline = deadline_after(begun, bounds.timeout.unwrap_or(Duration::MAX));
         let is_cancelled = || bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         let known = self.drive_until(core, bounds.cancel.as_ref(), |core, now, stepped| {
-            let since = core.engine.unexplained_since(rank).filter(|_| stepped.is_ok() && !is_cancelled());
+            let is_unnoticed = core.engine.latest_failure(rank).is_none() && core.directory.tells_ends();
+            let since = if is_unnoticed { Some(begun) } else { core.engine.unexplained_since(rank) };
+            let since = since.filter(|_| stepped.is_ok() && !is_cancelled());
             let until = since.map_or(Time::ZERO, |since| deadline_after(since, within).min(deadline));
             match now >= until {
                 true => ControlFlow::Break(core.engine.latest_failure(rank).map(Public::public)),
