@@ -642,3 +642,24 @@ fn the_end_of_a_communicator_concerns_its_own_receives() {
         Ok(())
     });
 }
+
+/// An error of a creation from an intercommunicator names the rank that has ended by its rank in its own group, at the
+/// ranks of both groups.
+#[test]
+fn a_failed_creation_between_groups_names_a_rank_of_its_group() {
+    samite::local(5, |world| {
+        let (comm, in_first) = (world.comm(), world.comm().rank().0 < 2);
+        let rank = comm.rank().0;
+        // The groups are 1, 0 and 4, 3, 2.
+        let own = comm.split(Some(u32::from(in_first)), -i64::from(rank)).unwrap().expect("it has a colour");
+        let leader = Rank(if in_first { 4 } else { 1 });
+        let both = own.create_intercomm(Rank(0), comm, leader, 7).unwrap();
+        if rank == 1 {
+            return;
+        }
+        for error in [both.dup().unwrap_err(), both.split(Some(0), 0).unwrap_err()] {
+            let Error::PeerFailed { rank, world_rank, .. } = error else { panic!("{error}") };
+            assert_eq!((rank, world_rank), (Rank(0), Rank(1)));
+        }
+    });
+}
