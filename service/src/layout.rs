@@ -363,7 +363,8 @@ impl<T: Element> Layout<T> {
         end.abs_diff(first)
     }
 
-    /// Binds the layout to data to send.
+    /// Binds the layout to data to send. The view borrows the layout too, so a layout for a [`Scope`](crate::Scope) is
+    /// made before the scope.
     ///
     /// # Errors
     /// [`LayoutError::BeyondSlice`].
@@ -375,7 +376,8 @@ impl<T: Element> Layout<T> {
         }
     }
 
-    /// Binds the layout to a buffer to receive into. The elements of the layout must not overlap.
+    /// Binds the layout to a buffer to receive into. The elements of the layout must not overlap. The view borrows the
+    /// layout too: see [`of`](Self::of).
     ///
     /// # Errors
     /// [`LayoutError::BeyondSlice`], [`LayoutError::Overlap`].

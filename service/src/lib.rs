@@ -32,7 +32,8 @@
 //! | joining a job | [`init`], [`World`], [`local`], [`bootstrap`], [`InitError`] |
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | modes of sends | [`Comm::with_mode`], [`Mode`], [`Comm::with_buffer`], [`Comm::flush_buffer`] |
-//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Creation`], [`Group`], [`Attribute`] |
+//! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Comm::dup_with`], [`Hints`], [`Creation`], [`Group`], [`Attribute`] |
+//! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
@@ -43,8 +44,8 @@
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`CancelToken`] |
-//! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::wait_for_restart`] |
-//! | configuration | [`Settings`], [`Check`], [`SettingError`] |
+//! | failures | [`Error`], [`Cause`], [`Fate`], [`Report`], [`Comm::with_error_handler`], [`Comm::wait_for_restart`] |
+//! | configuration | [`Settings`], [`Check`], [`Progress`], [`SettingError`] |
 //! | observation | [`Stats`], [`PeerStats`], [`Comm::explain`], the feature `tracing` |
 //! | long messages on one host | [`Heap`] |
 //!

@@ -302,7 +302,7 @@ fn parameters(settings: &Settings) -> Section {
 
 /// Returns all parameters as the Markdown of the guide's page.
 fn markdown() -> String {
-    let mut text = String::new();
+    let mut text = "# Parameters\n\n".to_owned();
     for (title, who) in [("Read by every rank", Reader::Rank), ("Read by `samite run`", Reader::Launcher)] {
         let _ =
             writeln!(text, "## {title}\n\n| Variable | Name in code | Default | Unit | Takes | Meaning |");
