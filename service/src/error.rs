@@ -242,8 +242,9 @@ pub enum Error {
         report: Option<Box<Report>>,
     },
     /// A peer failed that a receive or probe from any source might have waited for. Each failure is reported once, also
-    /// if it became known before the call: a loop that receives from any source learns of all failures. A nonblocking
-    /// receive stays posted (the rule of MPI's ULFM).
+    /// if it became known before the call: a loop that receives from any source learns of all failures. After
+    /// [`Request::test`](crate::Request::test) a nonblocking receive stays posted (the rule of MPI's ULFM); a wait or a
+    /// set ends it.
     #[error(
         "{}; a receive from any source may wait for it: post it again if others may still send",
         failed(*rank, *world_rank, cause)

@@ -1,6 +1,7 @@
 //! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
-//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]). A
+//! Waiting callers drive the engine. The runtime has a thread of its own only while futures wait ([`driving`]) or,
+//! on request, long messages travel ([`background`]). A
 //! waiting caller polls in bursts, releases the lock in between, and gives up its core in steps (`Patience`): it
 //! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one thread sleeps on
 //! the descriptors. The other threads wait until that thread wakes them.
@@ -438,6 +439,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
+        self.leave_if_needed(&mut core);
         match core.outcome_within(id, bounds) {
             Outcome::Pending => Ok(Poll::Pending),
             Outcome::FailurePending => {
@@ -453,6 +455,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
+        self.leave_if_needed(&mut core);
         Ok(core.outcome_within(id, bounds) != Outcome::Pending)
     }
 

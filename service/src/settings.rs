@@ -176,15 +176,17 @@ pub enum Check {
 /// `SAMITE_PROGRESS`).
 ///
 /// Calls that wait make progress themselves. Between calls nothing moves without such a thread, so a nonblocking
-/// operation that needs an answer of this rank would wait for the next call.
+/// operation that needs an answer of this rank would wait for the next call. While the program has a
+/// [`Driver`](crate::Driver), no such thread is started: progress is made when the program drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive: messages of at least the parameter
-    /// `overlap_min`, in operations that own their buffers. The thread starts when a call returns and leaves such an
-    /// operation, and ends some milliseconds after the last one.
+    /// `overlap_min`, in operations that own their buffers, persistent ones included. Operations with borrowed buffers
+    /// and partitioned operations do not count. The thread starts when a call returns and leaves such an operation, and
+    /// ends some milliseconds after the last one.
     Needed,
-    /// Whenever no thread of the program waits in a call, after the first long message of a nonblocking operation.
+    /// Whenever no thread of the program waits in a call, from the first call on.
     Always,
     /// Never. This is the default. Futures still have a driver: see [`Driver`](crate::Driver).
     #[default]

@@ -10,7 +10,7 @@ use samite_fabric::link::{
     Cause, Done, Error, Fate, Fault, Lent, Link, Out, Peer, RequestId, Status, WorldRank,
 };
 use samite_fabric::wire::{Flags, Header, Protocol, WireError};
-use samite_fabric::{Access, Body, PeerId, Port, PortError, Post, Remote};
+use samite_fabric::{Access, Body, Failure, PeerId, Port, PortError, Post, Remote};
 use samite_matching::Envelope;
 use slab::Slab;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
@@ -326,8 +326,12 @@ impl Tagged {
                 return Ok(());
             }
             // One of the messages with the peer is lost, although the peer seems to be alive. Later messages may be
-            // lost too, so the peer fails.
-            return Err(Fault::new(peer, Cause::Unreachable(failure.to_string())));
+            // lost too, so the peer fails. If its process has ended, the launcher's report will replace the cause.
+            let cause = match failure {
+                Failure::PeerLost => Cause::Lost,
+                failure => Cause::Unreachable(failure.to_string()),
+            };
+            return Err(Fault::new(peer, cause));
         }
         if let State::Pulling(pull) = &mut request.state {
             match &pull.target {

@@ -105,6 +105,12 @@ impl Background {
         self.thread = Some(std::thread::current());
     }
 
+    /// Returns true if progress is to be made whenever no thread waits.
+    #[inline]
+    fn is_always(&self) -> bool {
+        self.progress == Progress::Always
+    }
+
     /// Returns true if the driver sleeps on the descriptors without futures.
     pub(super) fn sleeps(&self) -> bool {
         self.asleep.is_some()
@@ -153,8 +159,8 @@ where
 }
 
 impl<P: Port> Runtime<P> {
-    /// Leaves the operations that need progress to the driver, because a call returns. Does nothing if another thread
-    /// waits, and so makes the progress.
+    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes the
+    /// progress, or if the program is the driver.
     #[cold]
     #[inline(never)]
     pub(super) fn leave_to_background(&self, core: &mut Core<P>) {
@@ -180,8 +186,14 @@ impl<P: Port> Runtime<P> {
         if is_counted {
             core.background.shared.waiting.fetch_sub(1, SeqCst);
         }
-        if core.engine.needs_progress() {
-            self.leave_to_background(&mut core);
+        self.leave_if_needed(&mut core);
+    }
+
+    /// Leaves the operations that need progress to the driver, because a call returns.
+    #[inline]
+    pub(super) fn leave_if_needed(&self, core: &mut Core<P>) {
+        if core.engine.needs_progress() || core.background.is_always() {
+            self.leave_to_background(core);
         }
     }
 
@@ -318,6 +330,7 @@ mod tests {
     use std::sync::Barrier;
     use std::thread::yield_now;
 
+    use super::*;
     use crate::{Comm, Error, Rank, Settings};
 
     const LONG: usize = 1 << 20;
@@ -427,6 +440,56 @@ mod tests {
                 }
                 assert!(!has_driver(comm));
             }
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, [Ok(()), Ok(())]);
+    }
+
+    /// Long messages travel again after the program was the driver, and after a thread could not be started before.
+    #[test]
+    fn a_thread_follows_the_programs_driver() {
+        let started = Barrier::new(2);
+        let ends = settings(crate::Progress::Needed).local(2, |world| {
+            let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            if comm.rank() == 0 {
+                started.wait();
+                comm.isend(vec![1u8; LONG], other, 7)?.wait()?;
+                started.wait();
+                comm.isend(vec![1u8; LONG], other, 7)?.wait()?;
+                return Ok(());
+            }
+            let driver = comm.driver()?;
+            let request = comm.irecv(vec![0u8; LONG], other, 7)?;
+            assert!(!has_driver(comm));
+            drop(driver);
+            assert!(has_driver(comm));
+            started.wait();
+            assert!(travels_alone(comm));
+            request.wait()?;
+            let mut request = comm.irecv(vec![0u8; LONG], other, 7)?;
+            comm.runtime.core.lock().unwrap().tasks.drivers.no_thread();
+            assert!(request.test().is_none());
+            assert!(has_driver(comm), "the call that tests has started it");
+            started.wait();
+            assert!(travels_alone(comm));
+            request.wait()?;
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, [Ok(()), Ok(())]);
+    }
+
+    /// With `always`, a driver that sleeps is armed after each call, also if no operation is under way.
+    #[test]
+    fn each_call_leaves_an_armed_driver() {
+        let ends = settings(crate::Progress::Always).local(2, |world| {
+            let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            for _ in 0..200 {
+                comm.sendrecv(&[0u8; 100], other, 7, &mut [0u8; 100], other, 7)?;
+                let core = comm.runtime.core.lock().unwrap();
+                let is_armed = core.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background);
+                assert!(is_armed || !core.background.sleeps());
+            }
+            assert!(has_driver(comm));
             Ok::<(), Error>(())
         });
         assert_eq!(ends, [Ok(()), Ok(())]);

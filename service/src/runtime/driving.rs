@@ -1,6 +1,7 @@
 //! The driver, which makes progress for the futures that wait, and calls their wakers.
 //!
-//! The driver is either a thread of the runtime, which exists only while futures wait, or the program
+//! The driver is either a thread of the runtime, which exists only while futures wait or long messages travel
+//! ([`background`](super::background)), or the program
 //! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
 //! descriptors. The program has a descriptor of its own: its executor waits until that is readable, and then drives.
 //!
@@ -307,6 +308,7 @@ where
         if !core.has_sleeping_thread() {
             core.disarm();
         }
+        self.leave_if_needed(&mut core);
         if !core.tasks.is_empty() && self.start_driver(&mut core).is_err() {
             // Each future is polled again, and tries to start the driver in its own call. It receives the error if that
             // fails too.

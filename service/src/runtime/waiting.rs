@@ -369,9 +369,7 @@ impl<P: Port> Runtime<P> {
         if core.sleeper.is_some() {
             core.wake_if_due();
         }
-        if core.engine.needs_progress() {
-            self.leave_to_background(core);
-        }
+        self.leave_if_needed(core);
     }
 
     /// Drives once for the messages in the outbox, because the address or the credit of a receiver may have arrived. A
