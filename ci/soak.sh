@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Injects faults in simulation (one in five is a kill), then kills real processes over shared memory. Each part checks
-# that every operation ends and that nothing is left behind, and prints the number of faults.
+# Injects faults in simulation (one in five is a kill), then kills processes that use ports of shared memory, then
+# injects faults into jobs over shared memory. Each part checks that every operation ends and that nothing is left
+# behind, and prints the number of faults.
 #
 # Usage: soak.sh [SIMULATED [REAL]]; 100,000 and 5,000 by default.
 set -euo pipefail

@@ -224,7 +224,8 @@ fn faces(edge: usize, around: bool) -> Result<Layout<f64>, LayoutError> {
     Layout::fields(fields.collect::<Result<Vec<_>, LayoutError>>()?)
 }
 
-/// Returns blocks with `elements` elements in total, and the end of the last block. Must match peer.c.
+/// Returns the places and lengths of blocks with `elements` elements in total, and the end of the gap after the last
+/// block. Must match peer.c.
 fn blocks(elements: usize) -> (Vec<(isize, usize)>, usize) {
     let (mut blocks, mut at, mut left) = (Vec::new(), 0, elements);
     for number in 0.. {

@@ -170,8 +170,8 @@ pub trait Stack {
         protocol: Protocol,
     ) -> Result<Turn, PortError>;
 
-    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if more bytes
-    /// may be sent to the peer.
+    /// Sends bytes of long messages to a peer, as many as the port has room for. Returns [`Post::Again`] if bytes
+    /// remain that must be sent later: the port has no room for them, or their buffers are not lent.
     ///
     /// # Errors
     /// The errors of the port: the peer has failed.

@@ -580,10 +580,11 @@ impl Region {
         }
     }
 
-    /// Copies `len` bytes from a mapped segment into the region, from `offset` on. For ports.
+    /// Copies `len` bytes of a mapped segment, from `at` on, into the region, from `offset` on. For ports.
     ///
     /// # Errors
-    /// [`PortError::OutOfBounds`] if the bytes do not all fit in the region.
+    /// [`PortError::OutOfBounds`] if the bytes do not all fit in the region; [`PortError::Unsupported`] as in
+    /// [`copy_in`](Self::copy_in).
     ///
     /// # Panics
     /// If the bytes do not lie in the segment.

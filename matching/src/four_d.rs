@@ -74,7 +74,8 @@ struct Span {
     bits: u32,
 }
 
-/// The factor of equation 4.5; the published measurements use 2.0.
+/// The factor of the threshold between a list and this structure (equation 4.5 of Zounmevo 2014): see
+/// [`Span::threshold`]. The published measurements use 2.0.
 const ADJUSTMENT: u32 = 2;
 
 impl Structure for FourD {

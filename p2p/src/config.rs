@@ -79,7 +79,8 @@ parameters! {
     /// send ends with `Error::Exhausted`. Up to three answers for each envelope of the budget, and at least 1024, may
     /// wait for one peer; a peer that causes more and takes none has failed.
     envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
-    /// Credit that a peer gets at first contact. It doubles each time the peer runs out of it, within `unexpected_max`.
+    /// Credit that a peer gets at first contact. The amount doubles each time the peer runs out of credit, up to
+    /// `window_max` and within `unexpected_max`.
     window_min: usize = 64 << 10, "bytes", 1 << 10, 1 << 30;
     /// Most credit that one peer may hold.
     window_max: usize = 64 << 20, "bytes", 1 << 10, 1 << 30;

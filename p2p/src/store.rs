@@ -4,8 +4,8 @@ use samite_fabric::Body;
 use smallvec::SmallVec;
 
 /// The bytes of an unexpected message that has arrived whole. The bytes of a message of at most `INLINE` bytes are
-/// stored in this value itself, and so in the entry of the matching engine. The bytes of a longer message are in an
-/// allocated buffer.
+/// stored in this value itself: for `Unexpected::Eager` in the entry of the matching engine, for `Unexpected::Whole` in
+/// its box. The bytes of a longer message are in an allocated buffer.
 pub(crate) type Bytes = SmallVec<[u8; INLINE]>;
 
 const INLINE: usize = 24;

@@ -65,8 +65,8 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// Decides from the variables that `env` returns, as [`init`](crate::init) does. This function changes no state,
-    /// and opens no file or connection.
+    /// Determines how this process was started, from the variables that `env` returns, as [`init`](crate::init) does.
+    /// This function changes no state, and opens no file or connection.
     ///
     /// The variables of `samite run` have precedence, since it may run inside a job of another launcher. Next come the
     /// launcher that `SAMITE_LAUNCHER` names, `SAMITE_RENDEZVOUS`, and the launcher whose own variables are set.

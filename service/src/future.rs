@@ -63,7 +63,7 @@ impl<B: Owned> RequestFuture<B> {
     }
 }
 
-/// A poll moves the future's fields, and nothing refers to them.
+/// The future may be moved between two polls: no field refers to another one.
 impl<B: Owned> Unpin for RequestFuture<B> {}
 
 impl<B: Owned> IntoFuture for Request<B> {

@@ -52,8 +52,9 @@ impl<U, E> Members<U, E> {
         if self.all.len() <= self.ended.len() {
             return None;
         }
-        // This takes amortized constant time: the cursor passes only keys whose operations were taken out since its
-        // last pass.
+        // The cursor stays at an operation until it is taken out, so repeated calls take constant time. Otherwise it
+        // passes free keys, and operations that had ended before they were added: at most one round through the
+        // capacity.
         loop {
             match self.all.get(self.cursor) {
                 Some(Member::UnderWay(_)) => break,

@@ -27,7 +27,8 @@ impl<T: Returned> Owned for T {}
 
 /// The implementation of [`Owned`], hidden from other crates.
 pub trait Returned: Sized + Send + 'static {
-    /// The part that the request keeps. The engine keeps a buffer, so nothing is left for its request.
+    /// The part of the value that the request keeps: the operation, or `()` for a buffer, which the engine keeps. For
+    /// [`AnyBuffer`] it is an operation or nothing.
     type Kept: Default + Send + Sync + fmt::Debug;
 
     /// Returns the result of a request that has ended, and calls `report` with an error before it returns the error.

@@ -174,7 +174,8 @@ fn ranks_may_have_different_hints() {
     });
 }
 
-/// Sends 3 bytes and receives them into a buffer of `room` bytes, once by each call that receives. Returns the results.
+/// Sends 3 bytes and receives them into a buffer of `room` bytes, once by each of the calls named in the result.
+/// Returns the results. Also asserts that receives succeed that make their buffer themselves.
 fn receives(comm: &Comm, room: usize) -> Vec<(&'static str, Result<(), Error>)> {
     let (me, tag) = (comm.rank(), 7);
     let send = || comm.send(&[1u8, 0, 1], me, tag).unwrap();

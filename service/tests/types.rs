@@ -195,7 +195,7 @@ enum Phase {
     Gas,
 }
 
-/// Sends a message to this rank itself, and receives it as elements of another type. Returns true if the types agree.
+/// Sends `data` to this rank itself, and receives it as elements of type `R`. Returns true if the types agree.
 fn crosses<S: Element, R: Element>(comm: &Comm, data: &[S], room: &mut [R]) -> bool {
     match comm.sendrecv(data, comm.rank(), TAG, room, comm.rank(), TAG) {
         Ok(status) => {

@@ -31,7 +31,7 @@ type Engine = Matcher<u64, u64>;
 
 const CONTEXT: u32 = 1;
 
-/// Counts the arrival of a message for the only posted receive.
+/// Counts the instructions of the arrival of a message that matches the only posted receive.
 fn arrive_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {
@@ -41,7 +41,7 @@ fn arrive_alone(operations: u64) {
     }
 }
 
-/// Counts the posting of a receive for the only message.
+/// Counts the instructions of posting a receive that matches the only message.
 fn post_alone(operations: u64) {
     let mut engine = engine();
     for number in 0..operations {

@@ -1,4 +1,5 @@
-//! Contents of messages. Sender and receiver both compute them from the job's seed, both ranks and a number.
+//! The tags of messages, and the contents of ordinary traffic. Sender and receiver both compute these contents from the
+//! job's seed, both ranks and a number.
 
 use samite_fabric::SplitMix64;
 

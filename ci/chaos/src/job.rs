@@ -68,7 +68,8 @@ pub(crate) struct Outcome {
     /// Number of creations that did not succeed, counted at each rank that takes part.
     pub(crate) failed_creations: u64,
     ms: u64,
-    /// Time from each kill to the error at each survivor that was not stopped meanwhile.
+    /// For each failure in a survivor's report: the time from the failed rank's latest kill to the error, or 0 if the
+    /// error came before that kill. A survivor that joined after the kill or was stopped meanwhile is left out.
     #[serde(skip)]
     pub(crate) delays_ns: Vec<u64>,
     error_ms_max: f64,

@@ -99,7 +99,8 @@ pub(crate) enum CreationEnd {
     },
 }
 
-/// A peer's failure, as this rank has learned of it from the receive that only the end of the peer can end.
+/// A peer's failure, which this rank learned from its receive with the tag
+/// [`NEVER_SENT`](crate::content::NEVER_SENT). No message has that tag, so only the end of the peer ends the receive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) rank: u32,

@@ -175,7 +175,8 @@ impl Message {
         (index as u64) << CLASS_BITS | self.class
     }
 
-    /// Returns true if the message and a receive have elements of different types, and both sides check types.
+    /// Returns true if both sides check types, the elements of the message and of the receive have different types, and
+    /// the message is not empty. An empty message agrees with every receive.
     pub(crate) fn differs(&self, receive: &Receive) -> bool {
         let (Some(sent), Some(expected)) = (self.typed, receive.typed) else { return false };
         self.bytes > 0 && !sent.signature.agrees_with(expected.signature)

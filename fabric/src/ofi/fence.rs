@@ -47,9 +47,10 @@ impl OfiPort {
         let drained = self.drain();
         let known = &self.peers[peer.0 as usize];
         let fi_address = known.fi_address;
-        // The connection can be closed safely in these cases: nothing was posted yet, so that only the peer can have
-        // made a connection; or the latest post was accepted; or operations are in flight, which then belong to an
-        // intact connection, because the drain has ended all operations of a broken one.
+        // The connection can be closed safely in these cases: nothing was posted yet (`last_post_accepted` is true at
+        // first), so that only the peer can have made a connection; or the latest post was accepted; or operations are
+        // in flight after a complete drain. The drain has ended all operations of a broken connection, so these belong
+        // to an intact one. Otherwise a probe decides.
         let made = known.last_post_accepted || (drained && known.in_flight > 0);
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {

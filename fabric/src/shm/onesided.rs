@@ -18,7 +18,7 @@ use crate::{
 };
 use samite_os::process::Process;
 
-/// This side's memory, and the results of its operations.
+/// The registrations of this side's memory, and this side's failed operations that were not yet reported.
 pub(super) struct OneSided {
     registrations: Registrations,
     /// Failed operations that were not yet reported.

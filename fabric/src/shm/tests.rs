@@ -346,7 +346,8 @@ fn rings_grow_with_traffic_under_a_budget() {
     let mut senders: Vec<_> = (0..3).map(|_| port()).collect();
     // Two extra rings fit in the budget.
     for (count, sender) in senders.iter_mut().take(2).enumerate() {
-        // The second sender has sent many packets through the small ring before, and has left that ring in between.
+        // Before its stream, the second sender sends 10,000 packets one at a time through the small ring. One long
+        // packet among them makes it leave that ring for a while.
         let to = sender.resolve(&receiver.address()).unwrap();
         for packet in 0..count * 10_000 {
             let len = if packet == 5000 { 2000 } else { 0 };

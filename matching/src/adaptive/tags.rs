@@ -218,7 +218,8 @@ impl TagIndex {
         self.find_with_before(lane, bucket).map(|(_, first)| first)
     }
 
-    /// Returns the first node of the lane, and the first node of the previous lane in the bucket.
+    /// Returns the first node of the previous lane in the bucket ([`NO_NODE`] if the lane is the first one), and the
+    /// first node of the lane. Returns `None` if the bucket does not contain the lane.
     #[inline]
     fn find_with_before(&self, lane: &Lane, bucket: usize) -> Option<(u32, u32)> {
         let (mut before, mut first) = (NO_NODE, self.buckets[bucket]);

@@ -360,7 +360,7 @@ impl Tagged {
         let step = match &request.state {
             State::Pulling(_) => Self::pull::<P, L>,
             State::Landing(landing) if landing.is_whole() => {
-                // The sender may have ended, and have no path any more.
+                // All bytes have arrived, so no path is needed. The sender may have ended, and then has none.
                 if !self.copy_landed(id, lent) {
                     self.move_later(out.link, id);
                 } else {
@@ -369,7 +369,8 @@ impl Tagged {
                 return Ok(());
             }
             State::Putting(put) if put.is_whole() && put.outstanding == 0 => {
-                // The receiver may have left, and have no path any more.
+                // The receiver was informed, and no put is outstanding, so no path is needed. The receiver may have
+                // left, and then has none.
                 self.close_put(out, id);
                 return Ok(());
             }

@@ -210,7 +210,7 @@ pub(crate) fn forged_keys_open_nothing<M: Medium>(medium: M) {
             Err(PortError::Unsupported { .. }) => {
                 assert!(!(if puts { caps.put } else { caps.get }).is_some(), "{posted:?}");
             }
-            // The port itself detects the misuse and returns an error.
+            // The port refuses the operation itself, or it has lost the path after an earlier refusal.
             Err(PortError::OutOfBounds { .. } | PortError::PeerGone(_)) => {}
             _ => assert!(ends.0[0].is_err(), "{place:?}: {posted:?} {:?}", ends.0),
         }

@@ -196,7 +196,8 @@ impl Settings {
         for parameter in Parameter::all() {
             let variable = parameter.variable();
             if let Some(value) = env(&variable) {
-                // A value that is not UTF-8 is invalid for every parameter.
+                // Bytes that are not UTF-8 become U+FFFD, which is invalid in numbers and keywords. A name of a
+                // transport, of an interface or of a command may contain it here, and is not found later.
                 settings.change(&parameter, &variable, &value.to_string_lossy(), Origin::Environment)?;
             }
         }

@@ -62,8 +62,8 @@ pub(super) fn describe(snapshot: &Snapshot) -> Option<String> {
     Some(text)
 }
 
-/// Returns the wait that a rank has reported in its answer to this request, if any. A rank that has ended or is stopped
-/// has none.
+/// Returns the wait that a rank has reported for this snapshot. Returns `None` if the rank has reported no wait, has
+/// not answered, has ended, or is stopped.
 fn awaits(view: &RankView) -> Option<&Awaits> {
     let is_known = view.is_answer && view.ending.is_none() && !view.is_stopped;
     view.figures.as_ref().filter(|_| is_known)?.awaits.as_ref()

@@ -255,8 +255,8 @@ impl Clerk {
     }
 
     fn answers(&self) -> impl Iterator<Item = (u32, Result<Entry, String>)> {
-        // The bell is reset before the answers are taken, so that an answer that arrives between the two rings it
-        // again.
+        // The bell is reset before the answers are taken. An answer that arrives after the reset rings the bell again,
+        // so it is not missed.
         self.bell.silence();
         self.answers.try_iter()
     }

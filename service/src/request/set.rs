@@ -72,11 +72,12 @@ use crate::{CancelToken, Comm, Error};
 /// # }).into_iter().for_each(Result::unwrap);
 /// ```
 ///
-/// Ends are returned in the order in which they come, so no request of a set waits for another that ends again and
-/// again.
+/// Results are returned in the order in which the requests end. So an operation that is started and inserted again and
+/// again does not delay another request of the set.
 ///
-/// Dropping a set cancels its requests, as dropping each of them alone does: operations are dropped with their rounds,
-/// and a partitioned operation ends its pair.
+/// Dropping a set cancels its requests, as dropping each request does. If a request is a round of a persistent or
+/// partitioned operation, the operation is dropped too. The drop of a partitioned operation also ends the operation of
+/// the other rank.
 #[derive(Debug)]
 pub struct RequestSet<B: Owned> {
     comm: Comm,

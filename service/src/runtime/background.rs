@@ -159,8 +159,8 @@ where
 }
 
 impl<P: Port> Runtime<P> {
-    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes the
-    /// progress, or if the program is the driver.
+    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes
+    /// the progress, or if the program is the driver.
     #[cold]
     #[inline(never)]
     pub(super) fn leave_to_background(&self, core: &mut Core<P>) {
@@ -349,7 +349,8 @@ mod tests {
         comm.runtime.core.lock().unwrap().tasks.drivers.has_thread()
     }
 
-    /// Waits, without a call that makes progress, until all long messages have travelled.
+    /// Waits, without a call that makes progress, until all long messages have travelled. Returns false if that takes
+    /// more than a minute.
     fn travels_alone(comm: &Comm) -> bool {
         let begun = comm.runtime.now();
         while is_under_way(comm) {

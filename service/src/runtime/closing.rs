@@ -201,7 +201,7 @@ pub(crate) struct Goodbye<'a, P> {
     /// True if no thread slept on the descriptors when the runtime was closed.
     was_alone: bool,
     start: Time,
-    /// The messages of the outbox that were lost before, by receiver.
+    /// The number of messages of the outbox that were lost before this rank began to leave, by receiver.
     lost: BTreeMap<WorldRank, u64>,
     is_said: bool,
     /// The receiver of an unsent message of an agreement. The message must be sent before the goodbye.

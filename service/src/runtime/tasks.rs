@@ -173,7 +173,8 @@ where
             Err(refused) => return Poll::Ready(Some(unfinished(refused))),
         };
         let old = core.tasks.remove(entry);
-        // Poll once without reading the clock and the directory, which is enough if the request has ended.
+        // Poll once without reading the clock, and without polling the launcher's directory (see `Core::attend`). That
+        // is enough if the request has ended.
         let mut end = core.poll(&mut ()).map(|events| (events, core.take_ended(id)));
         if let Ok((_, None)) = end {
             let cancel = bounds.cancel.as_ref();

@@ -249,8 +249,8 @@ impl Directory for Late {
     fn panicked(&mut self) {}
 }
 
-/// In a creation a rank may learn of a failure from another rank, which has noticed the loss of a connection, before the
-/// launcher's report has arrived.
+/// In a creation a rank may learn of a failure from another rank, which has noticed the loss of a connection, before
+/// the launcher's report has arrived.
 #[test]
 fn a_failure_that_another_rank_has_noticed_gets_the_cause_of_the_launcher() {
     let runtime = runtime(3, &Hub::new(), Late(0));

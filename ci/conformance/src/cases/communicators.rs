@@ -1,4 +1,5 @@
-//! Communicators: who is in them, and which messages they keep apart.
+//! Communicators: their creation and members, the messages that they keep apart, their attributes and names, and their
+//! lifetimes.
 
 use samite::{Attribute, Comparison, Error, Inherited, Mode, Rank, Source, Tag};
 

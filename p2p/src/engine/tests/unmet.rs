@@ -282,8 +282,10 @@ fn an_agreement_awaits_no_message_of_an_incarnation_that_has_ended() {
     for (polled, restarted) in [
         // The restarted rank has answered, and not received the decision.
         (&[FIRST][..], RESTARTED),
-        // The first rank is restarted when it has the answers of the others, and when it has sent its decision.
+        // The others have sent their answers. The first rank is restarted before it reads them.
         (&[], FIRST),
+        // The first rank has sent its decision, and the others have been polled since. It is restarted before it is
+        // polled again.
         (&[FIRST, RESTARTED, LISTENER], FIRST),
     ] {
         for joins in [false, true] {

@@ -78,7 +78,8 @@ fn a_ring_that_loses_a_rank_ends_and_its_rest_goes_on() {
         let error = comm.recv(&mut [0_u8], Rank(2), 8).unwrap_err();
         assert!(matches!(error, Error::PeerFailed { rank: Rank(2), .. }), "{error}");
         assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-        // The two survivors exchange under another tag, as a new round would.
+        // The two survivors exchange messages under another tag, so that none of them matches a message of the failed
+        // exchange.
         let (mut from, other) = (vec![0_u8; length], Rank(1 - comm.rank().0));
         comm.sendrecv(&vec![1_u8; length], other, 10, &mut from, other, 10).unwrap();
         assert_eq!(from, vec![1_u8; length]);

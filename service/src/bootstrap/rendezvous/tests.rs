@@ -46,7 +46,7 @@ fn where_is(guest: &mut Guest, wanted: u32) -> Address {
                 assert_eq!(rank, wanted);
                 return address;
             }
-            // A rank leaves when it has all the notices that it waits for.
+            // In `meet` no rank leaves before all ranks have all addresses. An early notice would do no harm.
             Notice::Left { .. } => {}
             other => panic!("{other:?}"),
         }
