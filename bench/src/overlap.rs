@@ -102,7 +102,7 @@ impl OverlapArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the jobs of an MPI library, which print lines as [`print`] gets them.
+    /// Runs the jobs of an MPI library, whose lines [`print()`] prints.
     fn measure_peer(&self, peer: &Peer, settings: &Settings) -> Result<(), Box<dyn Error + Send + Sync>> {
         for bytes in &self.bytes {
             let mut command = peer.command(settings, 2);
