@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
-use samite_launch::{self as launch, Options};
 
 use crate::failure::now_ns;
 use crate::peers::{self, Peer, Settings};
@@ -84,22 +83,7 @@ impl OverlapArgs {
             "receive us",
             "hidden"
         );
-        for transport in &self.transport {
-            let code = launch::run(Options {
-                transport: Some(transport.clone()),
-                args: std::env::args_os().skip(1).collect(),
-                ..Options::new(2, std::env::current_exe()?)
-            })?;
-            if code != 0 {
-                return Ok(code.into());
-            }
-            for peer in &peers {
-                if let Some(settings) = peer.settings(transport) {
-                    self.measure_peer(peer, &settings)?;
-                }
-            }
-        }
-        Ok(ExitCode::SUCCESS)
+        peers::run_beside(&self.transport, &peers, |peer, settings| self.measure_peer(peer, settings))
     }
 
     /// Runs the jobs of an MPI library, whose lines [`print()`] prints.
@@ -202,7 +186,7 @@ impl OverlapArgs {
     }
 }
 
-/// Rounds before those that are measured.
+/// The number of rounds that run first and are not measured.
 const WARM_UP: u32 = 5;
 
 /// The times of one rank.

@@ -4,11 +4,14 @@
 //! the library use the requested transport on one host, with more ranks than cores.
 
 use std::env;
+use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
+
+use samite_launch::{self as launch, Options};
 
 /// An MPI library, and the loops built with it.
 #[derive(Clone, Debug)]
@@ -215,6 +218,31 @@ fn find_version(text: &str) -> Option<String> {
             && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
     text.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// Runs this program, with its own arguments, as a job of two ranks over each transport, and then `measure` for each MPI
+/// library that has a similar transport. Returns the exit code of the first job that fails.
+pub(crate) fn run_beside(
+    transports: &[String],
+    peers: &[Peer],
+    measure: impl Fn(&Peer, &Settings) -> Result<(), Box<dyn Error + Send + Sync>>,
+) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    for transport in transports {
+        let code = launch::run(Options {
+            transport: Some(transport.clone()),
+            args: env::args_os().skip(1).collect(),
+            ..Options::new(2, env::current_exe()?)
+        })?;
+        if code != 0 {
+            return Ok(code.into());
+        }
+        for peer in peers {
+            if let Some(settings) = peer.settings(transport) {
+                measure(peer, &settings)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
