@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test of the workspace, doc tests included: once with libfabric, once without. Extra arguments go to the
-# tests. The last line is the sum over all test binaries: `N passed, N failed`.
+# tests. What the failed tests printed is repeated at the end, so that it is not lost in a long log. The last line is the
+# sum over all test binaries: `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -21,6 +22,10 @@ run --workspace --exclude samite-matching --exclude samite-os --exclude samite-f
 read -r passed failed < <(
     awk '/^test result: / { passed += $4; failed += $6 } END { print passed + 0, failed + 0 }' "$log"
 )
+awk '/^ +Running |^ +Doc-tests / { program = $0 }
+    /^failures:$/ { if (!shown) print program; shown = 1 }
+    /^test result: / { shown = 0 }
+    shown' "$log"
 if [[ $status -ne 0 && $failed -eq 0 ]]; then
     echo "test.sh: something did not build, or a test binary died: see above"
 fi
