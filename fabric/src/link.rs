@@ -573,11 +573,37 @@ impl Link {
         self.peers[peer].queued.remove(protocol);
     }
 
-    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able
-    /// to take its header and `body` in one packet: a longer one ends the peer. A peer for which more than
-    /// [`Config::answers_max`] answers wait fails. Answers that still wait at the peer's goodbye are dropped.
+    /// Queues an answer: a short packet that a packet from the peer has caused. It is sent before the packets in the
+    /// protocols' queues. The path must be able to take its header and `body` in one packet: a longer one ends the
+    /// peer. A peer for which more than [`Config::answers_max`] answers wait fails. Answers that still wait at the
+    /// peer's goodbye are dropped.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
-        self.enqueue(peer, Packet { protocol, kind, flags: Flags::empty(), body: body.into() });
+        self.enqueue(
+            peer,
+            Packet { protocol, kind, flags: Flags::empty(), is_answer: true, body: body.into() },
+        );
+    }
+
+    /// Queues a short packet as [`answer`](Self::answer) does, which not the peer but a call of this side's program has
+    /// caused. It does not count as an answer.
+    pub fn tell(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
+        self.enqueue(
+            peer,
+            Packet { protocol, kind, flags: Flags::empty(), is_answer: false, body: body.into() },
+        );
+    }
+
+    /// Returns the flags for a *question*: a packet that the peer answers, now or later. Returns `None` if the question
+    /// must wait, because [`Config::questions_max`] packets are on their way to the peer. The protocol then returns
+    /// [`Turn::NoAnswer`], and gets another turn when the peer has acknowledged some of them.
+    ///
+    /// Without this limit the answers of a peer would fill its memory while this side sends questions and receives
+    /// nothing, and the peer would have to end the connection ([`Config::answers_max`]).
+    ///
+    /// When the port has accepted the packet, call [`PeerState::sent_question`] instead of [`PeerState::sent`].
+    #[inline]
+    pub fn flags_of_question(&mut self, peer: Peer) -> Option<Flags> {
+        self.peers[peer].flags_of_question(self.config.questions_max)
     }
 
     fn enqueue(&mut self, peer: Peer, packet: Packet) {

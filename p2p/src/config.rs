@@ -76,9 +76,13 @@ parameters! {
     /// limit peers get no more credit, and send envelopes instead of data.
     unexpected_max: usize = 256 << 20, "bytes", 64 << 10, 1 << 40;
     /// Budget for envelopes without data that arrive before their receive. At the limit a message is refused, and its
-    /// send ends with `Error::Exhausted`. Up to three answers for each envelope of the budget, and at least 1024, may
-    /// wait for one peer; a peer that causes more and takes none has failed.
+    /// send ends with `Error::Exhausted`.
     envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
+    /// Messages to one peer that wait for its answer (envelopes without data, and synchronous messages) and that it has
+    /// not received yet. At the limit, further messages to the peer wait in this process. The peer keeps room for 1024
+    /// answers, and for three to each message of its `envelopes_max`; if more of them wait because this rank does not
+    /// take them, the peer considers this rank failed.
+    announced_max: usize = 512, "", 1, 1 << 20;
     /// Credit that a peer gets at first contact. The amount doubles each time the peer runs out of credit, up to
     /// `window_max` and within `unexpected_max`.
     window_min: usize = 64 << 10, "bytes", 1 << 10, 1 << 30;
@@ -118,7 +122,8 @@ impl Config {
             credit_max: self.unexpected_max as u64,
             window_min: self.window_min as u64,
             window_max: self.window_max as u64,
-            answers_max: ANSWERS_MIN.max(ANSWERS_EACH * (self.envelopes_max / OVERHEAD)),
+            questions_max: self.announced_max as u32,
+            answers_max: ANSWERS_MIN + ANSWERS_EACH * (self.envelopes_max / OVERHEAD),
             quarantine_max: self.quarantine_max as u64,
         }
     }
@@ -130,7 +135,8 @@ impl Config {
 /// send gives up.
 const ANSWERS_EACH: usize = 3;
 
-/// Number of answers that may wait for a peer, even if the budget for envelopes is small.
+/// Number of answers that may wait for a peer, beside those for envelopes within the budget. These answers are for
+/// messages that were refused, or matched at once: `announced_max` at the peer limits their number.
 const ANSWERS_MIN: usize = 1024;
 
 /// The assumed cost of one waiting message beyond its bytes, in the budgets above: the matching engine's entry and the

@@ -86,6 +86,7 @@ impl Run {
         let mut config = Config::default();
         if choice & 1 != 0 {
             (config.unexpected_max, config.window_min, config.envelopes_max) = (2000, 500, 300);
+            config.announced_max = 3;
         }
         if choice & 2 != 0 {
             (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);

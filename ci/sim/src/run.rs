@@ -146,6 +146,7 @@ impl Run {
         // all ranks count as restarted from the start.
         let wrapping = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let begins_with_first = later.below(2) == 0;
+        config.announced_max = pick(&mut later, &[1, 2, 16, 512]);
         let mut run = Self {
             net,
             caps_fence,

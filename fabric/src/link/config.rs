@@ -12,8 +12,11 @@ pub struct Config {
     pub window_min: u64,
     /// The most credit, in bytes, that one peer may hold.
     pub window_max: u64,
+    /// The largest number of [questions](super::Link::flags_of_question) that may be on their way to one peer.
+    pub questions_max: u32,
     /// The largest number of answers that may wait for room at the port, to be sent to one peer. A peer that causes
-    /// more, because it keeps sending and does not receive, has failed.
+    /// more, because it keeps sending and does not receive, has failed. This must be more than the peers' limit of
+    /// questions, and the answers to what this side keeps for later, together.
     pub answers_max: usize,
     /// The budget, in bytes, for memory of operations that have ended for the caller, but that a port may still access:
     /// see [`Link::may_use_memory`].

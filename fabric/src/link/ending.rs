@@ -1,7 +1,7 @@
 //! The end of peers, by failure or in good order, and this side's goodbye.
 
 use super::numbers::{Incarnation, Sequence};
-use super::peer::{Packet, PeerState, Standing};
+use super::peer::{PeerState, Standing};
 use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack, Time, WorldRank};
 use crate::Port;
 
@@ -314,7 +314,7 @@ impl Link {
         state.standing = standing;
         state.ended_at = self.now;
         // A queued hello is kept: the peer accepts the acknowledgement of its goodbye only after this side's hello.
-        state.packets.retain(Packet::is_hello);
+        state.packets.keep_hellos();
         state.queued.clear();
     }
 

@@ -121,8 +121,12 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         if flags.contains(Flags::URGENT) {
             self.link.acknowledge(peer);
         }
-        if self.link.peers[peer].packets.len() > self.link.config.answers_max {
-            self.link.fail(self.stack, peer, Cause::OutOfMemory);
+        let state = &mut self.link.peers[peer];
+        if state.packets.answers() > self.link.config.answers_max {
+            return self.link.fail(self.stack, peer, Cause::OutOfMemory);
+        }
+        if state.may_ask_again() {
+            self.link.list(peer);
         }
     }
 

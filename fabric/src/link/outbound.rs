@@ -56,7 +56,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         };
         let mut body = SmallVec::from_slice(hello.as_bytes());
         body.extend_from_slice(&address);
-        state.packets.push_front(Packet { protocol: Protocol::Control, kind: control::HELLO, flags, body });
+        let (protocol, kind) = (Protocol::Control, control::HELLO);
+        state.packets.push_front(Packet { protocol, kind, flags, is_answer: false, body });
         link.list(peer);
     }
 

@@ -58,6 +58,10 @@ pub struct PeerState {
     pub(super) sequence: Sequence,
     /// The number of the packet that the peer expects next, according to the latest packet from the peer.
     pub(super) acked: Sequence,
+    /// The number of the latest question whose acknowledgement was requested.
+    pub(super) asked: Sequence,
+    /// True if a protocol has a question that waits for that acknowledgement.
+    pub(super) awaits_acknowledgement: bool,
     /// The number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
     /// Hellos sent to the peer.
@@ -70,7 +74,7 @@ pub struct PeerState {
     pub(super) allowance: Allowance,
     /// The link's own packets and the protocols' answers that wait for room in the port. They are sent before
     /// everything else.
-    pub(super) packets: VecDeque<Packet>,
+    pub(super) packets: PacketQueue,
     /// The protocols with something to send.
     pub(super) queued: QueuedProtocols,
     /// True if the peer is in the link's list of peers with something to send.
@@ -164,13 +168,17 @@ pub(super) struct Packet {
     pub(super) protocol: Protocol,
     pub(super) kind: u8,
     pub(super) flags: Flags,
+    /// True if the peer has caused the packet, so that it counts against [`Config::answers_max`].
+    ///
+    /// [`Config::answers_max`]: super::Config::answers_max
+    pub(super) is_answer: bool,
     pub(super) body: SmallVec<[u8; 32]>,
 }
 
 impl fmt::Debug for Packet {
     /// Does not print the body, because the body of a hello contains the job's secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { protocol, kind, flags, body } = self;
+        let Self { protocol, kind, flags, is_answer: _, body } = self;
         write!(f, "{protocol:?} {kind} {flags:?}, {} bytes", body.len())
     }
 }
@@ -178,12 +186,83 @@ impl fmt::Debug for Packet {
 impl Packet {
     /// Returns a packet without a body, whose header carries credit and an acknowledgement.
     pub(super) fn credit(flags: Flags) -> Self {
-        Self { protocol: Protocol::Control, kind: control::CREDIT, flags, body: SmallVec::new() }
+        Self {
+            protocol: Protocol::Control,
+            kind: control::CREDIT,
+            flags,
+            is_answer: false,
+            body: SmallVec::new(),
+        }
     }
 
     /// Returns true for a hello, which must be sent before all other packets.
     pub(super) fn is_hello(&self) -> bool {
         (self.protocol, self.kind) == (Protocol::Control, control::HELLO)
+    }
+}
+
+/// The packets that wait for room in the port, and the number of answers among them.
+#[derive(Debug, Default)]
+pub(super) struct PacketQueue {
+    packets: VecDeque<Packet>,
+    answers: usize,
+}
+
+impl PacketQueue {
+    /// The number of packets that this side sends because of packets from the peer.
+    #[inline]
+    pub(super) fn answers(&self) -> usize {
+        self.answers
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    pub(super) fn front(&self) -> Option<&Packet> {
+        self.packets.front()
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Packet> {
+        self.packets.front_mut()
+    }
+
+    pub(super) fn back(&self) -> Option<&Packet> {
+        self.packets.back()
+    }
+
+    pub(super) fn back_mut(&mut self) -> Option<&mut Packet> {
+        self.packets.back_mut()
+    }
+
+    pub(super) fn push_back(&mut self, packet: Packet) {
+        self.answers += usize::from(packet.is_answer);
+        self.packets.push_back(packet);
+    }
+
+    pub(super) fn push_front(&mut self, packet: Packet) {
+        self.answers += usize::from(packet.is_answer);
+        self.packets.push_front(packet);
+    }
+
+    pub(super) fn pop_front(&mut self) {
+        self.answers -= usize::from(self.packets.pop_front().is_some_and(|packet| packet.is_answer));
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Removes all packets except hellos.
+    pub(super) fn keep_hellos(&mut self) {
+        self.packets.retain(Packet::is_hello);
+        self.answers = 0;
     }
 }
 
@@ -204,12 +283,14 @@ impl PeerState {
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
+            asked: Sequence::HELLO,
+            awaits_acknowledgement: false,
             bye: None,
             greetings: 0,
             greeting_due: Time::NEVER,
             answered: false,
             allowance: Allowance::default(),
-            packets: VecDeque::new(),
+            packets: PacketQueue::default(),
             queued: QueuedProtocols::default(),
             listed: false,
             expected: Sequence::HELLO,
@@ -287,6 +368,40 @@ impl PeerState {
     pub fn unacknowledged(&self, last: u32) -> u32 {
         let acked = self.acked;
         if acked.is_after(Sequence::new(last)) { 0 } else { last.wrapping_sub(acked.get()).wrapping_add(1) }
+    }
+
+    /// See [`Link::flags_of_question`](super::Link::flags_of_question). At most `most` packets may be under way.
+    #[inline]
+    pub(super) fn flags_of_question(&mut self, most: u32) -> Option<Flags> {
+        let under_way = self.sequence.get().wrapping_sub(self.acked.get());
+        if under_way < most / 2 {
+            return Some(Flags::empty());
+        }
+        match (self.acked.is_after(self.asked), under_way < most) {
+            (true, _) => Some(Flags::URGENT),
+            (false, true) => Some(Flags::empty()),
+            (false, false) => {
+                self.awaits_acknowledgement = true;
+                None
+            }
+        }
+    }
+
+    /// As [`sent`](Self::sent), for a question with these flags.
+    #[inline]
+    pub fn sent_question(&mut self, flags: Flags) {
+        if flags.contains(Flags::URGENT) {
+            self.asked = self.sequence;
+        }
+        self.sent();
+    }
+
+    /// Returns true once when the acknowledgement has arrived for which questions wait.
+    #[inline]
+    pub(super) fn may_ask_again(&mut self) -> bool {
+        self.awaits_acknowledgement
+            && self.acked.is_after(self.asked)
+            && std::mem::take(&mut self.awaits_acknowledgement)
     }
 
     /// Returns the bytes of data that may be sent to the peer before it grants more credit.

@@ -22,6 +22,7 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
         credit_max: 1 << 20,
         window_min: 1 << 16,
         window_max: 1 << 20,
+        questions_max: 50,
         answers_max: 100,
         quarantine_max: 0,
     };

@@ -7,6 +7,7 @@ mod given_up;
 mod hellos;
 mod incarnations;
 mod outbox;
+mod questions;
 mod strangers;
 mod streams;
 mod unmet;

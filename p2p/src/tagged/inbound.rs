@@ -650,6 +650,11 @@ impl Tagged {
     pub(super) fn answer(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
         link.answer(peer, Protocol::P2p, kind, body.as_bytes());
     }
+
+    /// Queues a short packet to a peer that a call of this side has caused.
+    pub(super) fn tell(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
+        link.tell(peer, Protocol::P2p, kind, body.as_bytes());
+    }
 }
 
 /// The bytes of an eager message that does not take the fast path. This type exists for the compiler: the generic code

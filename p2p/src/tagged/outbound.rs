@@ -232,7 +232,8 @@ impl Tagged {
             _ if let Some(at) = exposed => TransferMode::Read(at),
             (Choice::Wait, _) => return Ok(Turn::NoCredit),
             (Choice::Eager, Buffer::Owned(memory)) if is_sync => {
-                let header = out.link.header(peer, Protocol::P2p, kind::SYNC, Flags::empty(), context);
+                let Some(flags) = out.link.flags_of_question(peer) else { return Ok(Turn::NoAnswer) };
+                let header = out.link.header(peer, Protocol::P2p, kind::SYNC, flags, context);
                 let sync = Synchronous::new(tag, id.to_wire(), answered, signature);
                 let mut head = [0; Header::LEN + size_of::<Synchronous>()];
                 head[..Header::LEN].copy_from_slice(header.as_bytes());
@@ -242,7 +243,7 @@ impl Tagged {
                     other => return other.map(Turn::from),
                 }
                 let state = out.link.peer_mut(peer);
-                state.sent();
+                state.sent_question(flags);
                 count_eager(state, len);
                 let rank = state.rank();
                 event!(TRACE, peer = rank.0, tag, bytes = len, "sent whole");
@@ -283,7 +284,8 @@ impl Tagged {
         let state = out.link.peer(peer);
         let lacks_credit = mode == TransferMode::Push && len <= stream_max && credit < cost(len);
         let asks = lacks_credit && !state.is_credit_requested() && !exhausted;
-        let flags = if asks { Flags::STARVED } else { Flags::empty() };
+        let Some(mut flags) = out.link.flags_of_question(peer) else { return Ok(Turn::NoAnswer) };
+        flags.set(Flags::STARVED, asks);
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
         let wants_answer = is_kept && mode != TransferMode::Stream;
         let unless_kept = answered.unwrap_or(Unmatched::Waits);
@@ -295,7 +297,7 @@ impl Tagged {
         }
         self.forget_signature(id, signature);
         let state = out.link.peer_mut(peer);
-        state.sent();
+        state.sent_question(flags);
         if asks {
             state.set_credit_requested();
         }

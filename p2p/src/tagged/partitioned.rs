@@ -306,7 +306,7 @@ impl Tagged {
         let (peer, round) = (half.peer, half.rounds);
         if let Some(send) = half.theirs {
             let start = PartStart { send: send.into(), round: round.into() };
-            self.answer(link, peer, kind::PART_START, &start);
+            self.tell(link, peer, kind::PART_START, &start);
         }
         Ok(request)
     }
@@ -403,7 +403,7 @@ impl Tagged {
             if half.is_dropped {
                 self.partitioned.halves.remove(&id);
             }
-            self.answer(out.link, peer, kind::PART_END, &PartEnd::of_sender(id.0));
+            self.tell(out.link, peer, kind::PART_END, &PartEnd::of_sender(id.0));
         }
         Ok(post.into())
     }
@@ -763,7 +763,7 @@ impl Tagged {
         };
         self.partitioned.sending.remove(&id);
         if let (Some(end), true) = (end, tells) {
-            self.answer(link, peer, kind::PART_END, &end);
+            self.tell(link, peer, kind::PART_END, &end);
         }
         if let Some(request) = request {
             self.finish(link, request, Err(error));

@@ -123,6 +123,74 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
+/// Announces more messages than the receiver can keep, and more than the ports have room for answers. Only the receiver
+/// receives packets meanwhile.
+fn announce_many<M: Medium>(job: &mut Job<M>) -> Vec<Op> {
+    (0..6_000)
+        .map(|tag| {
+            let send = job.send(0, 1, tag, b"x");
+            let now = job.now();
+            job.engine(1).poll(now, &mut ()).expect("the port works");
+            send
+        })
+        .collect()
+}
+
+/// Polls both ranks until the last of many operations of rank 0 has ended. [`Job::poll`] would check all operations at
+/// each poll.
+fn end_last<M: Medium>(job: &mut Job<M>, ops: &[Op]) {
+    let last = ops.last().expect("there are operations");
+    let mut poll_both = |job: &mut Job<M>| {
+        let now = job.now();
+        job.engine(1).poll(now, &mut ()).expect("the port works");
+        job.is_over(last)
+    };
+    assert!((0..100).any(|_| job.poll_alone(0, &mut poll_both)), "it never ends: {:?}", job.usages());
+}
+
+fn budget_for_few_envelopes() -> Config {
+    let mut config = budget(0);
+    // Without an outbox, the sends wait for the receiver's answer, so the receiver can refuse their envelopes.
+    (config.envelopes_max, config.outbox_max) = (1000, 0);
+    config
+}
+
+pub(crate) fn refusals_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget_for_few_envelopes());
+    let mut sends = announce_many(&mut job).into_iter();
+    end_last(&mut job, sends.as_slice());
+    let kept = job.usages()[1].envelopes / 96;
+    assert!(kept > 0);
+    for (tag, send) in (0..kept).zip(sends.by_ref()) {
+        let recv = job.recv(1, exact(0, tag), 1);
+        assert_eq!(job.wait(recv).message(), b"x", "the first are kept");
+        assert!(job.wait(send).result.is_ok());
+    }
+    for send in sends {
+        assert!(matches!(job.wait(send).error(), Error::Exhausted { .. }));
+    }
+    job.assert_at_rest();
+}
+
+pub(crate) fn revocations_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget_for_few_envelopes());
+    let sends = announce_many(&mut job);
+    for send in &sends {
+        job.cancel(send);
+    }
+    end_last(&mut job, &sends);
+    for send in sends {
+        let ended = job.wait(send).result;
+        assert!(matches!(ended, Err(Error::Exhausted { .. } | Error::Cancelled { .. })), "{ended:?}");
+    }
+    job.settle();
+    let recv = job.recv(1, exact(0, 1), 1);
+    let send = job.send(0, 1, 1, b"y");
+    assert_eq!(job.wait(recv).message(), b"y", "the ranks still exchange messages");
+    assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}
+
 /// Peers that send nothing keep their credit. If they hold all the credit, the messages of other peers travel as
 /// envelopes: all arrive, each a round trip later. When a peer leaves, its credit becomes available to the other peers.
 pub(crate) fn nobody_starves_for_idle_peers<M: Medium>(medium: M) {

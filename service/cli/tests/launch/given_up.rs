@@ -20,9 +20,14 @@ use crate::support::{Job, Scratch, text};
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
 /// Settings under which every message is announced by an RTS, and a rank keeps only few announcements. It refuses all
-/// further announcements, by an answer that it sends at once.
-const SETTINGS: [(&str, &str); 3] =
-    [("SAMITE_EAGER_MAX", "0"), ("SAMITE_STREAM_MAX", "0"), ("SAMITE_ENVELOPES_MAX", "65536")];
+/// further announcements, by an answer that it sends at once. A sender does not wait until its announcements have
+/// arrived, so they can cause more answers than the receiver keeps.
+const SETTINGS: [(&str, &str); 4] = [
+    ("SAMITE_EAGER_MAX", "0"),
+    ("SAMITE_STREAM_MAX", "0"),
+    ("SAMITE_ENVELOPES_MAX", "65536"),
+    ("SAMITE_ANNOUNCED_MAX", "1048576"),
+];
 
 /// More announcements than rank 0 can keep and answer, so that rank 0 runs out of room for answers.
 const MESSAGES: u64 = 100_000;
