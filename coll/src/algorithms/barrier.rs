@@ -1,0 +1,34 @@
+//! Barriers.
+
+use crate::schedule::{Place, Span, Step, Steps};
+
+/// An algorithm for a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// In round k each rank sends an empty message to the rank at distance 2^k, and receives one from the rank at that
+    /// distance in the other direction. Cost: ⌈log₂ n⌉ rounds.
+    ///
+    /// Source: Hensgen, Finkel and Manber: *Two Algorithms for Barrier Synchronization*. International Journal of
+    /// Parallel Programming 17(1), 1988.
+    Dissemination,
+}
+
+impl Algorithm {
+    pub(crate) fn steps(self, at: Place) -> Steps {
+        match self {
+            Self::Dissemination => Box::new(dissemination(at)),
+        }
+    }
+}
+
+fn dissemination(at: Place) -> impl Iterator<Item = Step> + Send {
+    let nothing = Span::scratch(0..0);
+    (0..at.log2()).flat_map(move |round| {
+        let distance = 1 << round;
+        [
+            Step::Send { to: at.up(distance), round, from: nothing },
+            Step::Receive { from: at.down(distance), round, into: nothing },
+            Step::WAIT,
+        ]
+    })
+}

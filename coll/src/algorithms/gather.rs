@@ -1,0 +1,109 @@
+//! Gathers.
+
+use std::ops::Range;
+
+use super::WINDOW;
+use super::tree::{Child, Tree};
+use crate::schedule::{Blocks, Place, Span, Step, Steps};
+
+/// An algorithm for a gather.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// A binomial tree, in which each rank passes the blocks of its subtree on to its parent. All blocks have the same
+    /// length. Cost: ⌈log₂ n⌉ rounds, and one more if the blocks of a child of the root are at both ends of the output;
+    /// the root receives n − 1 blocks (Thakur et al. 2005, section 4.3 for the reverse).
+    Binomial,
+    /// The root receives a message from each rank, with a limited number of receives posted at a time. Cost: n − 1
+    /// rounds; the root receives the blocks of the other ranks. For blocks of different lengths, which only the root
+    /// knows.
+    Linear,
+}
+
+impl Algorithm {
+    pub(crate) fn steps(self, at: Place, root: u32, blocks: Blocks, len: usize, in_place: bool) -> Steps {
+        assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
+        let is_in_place = in_place && at.rank() == root;
+        match (self, at.rank() == root) {
+            (Self::Binomial, true) => Box::new(binomial_root(at, len, is_in_place)),
+            (Self::Binomial, false) => Box::new(binomial(at, root, len)),
+            (Self::Linear, true) => Box::new(linear_root(at, blocks, len, is_in_place)),
+            (Self::Linear, false) => {
+                let send = Step::Send { to: root, round: 0, from: Span::input(0..len) };
+                Box::new([send, Step::WAIT].into_iter())
+            }
+        }
+    }
+
+    pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
+        match (self, Tree::new(at.relative_to(root), 2).ranks()) {
+            (Self::Linear, _) | (Self::Binomial, 1) => 0,
+            (Self::Binomial, _) if at.rank() == root => 0,
+            (Self::Binomial, ranks) => ranks as usize * len,
+        }
+    }
+}
+
+/// Returns consecutive ranks from `first` on, where rank 0 follows the last rank, as one or two ranges. The second
+/// range may be empty.
+pub(super) fn wrapped(first: u32, ranks: u32, size: u32) -> [Range<u32>; 2] {
+    let before_end = ranks.min(size - first);
+    [first..first + before_end, 0..ranks - before_end]
+}
+
+/// Copies this rank's block into the output.
+fn own_block(at: Place, blocks: &Blocks, len: usize, in_place: bool) -> Option<Step> {
+    let into = Span::output(blocks.get(at.rank()));
+    (!in_place).then_some(Step::Copy { from: Span::input(0..len), into })
+}
+
+fn binomial_root(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
+    let blocks = Blocks::Equal(len);
+    let copy = own_block(at, &blocks, len, in_place);
+    let receive = move |child: Child| {
+        let from = at.up(child.rank);
+        let blocks = blocks.clone();
+        wrapped(from, child.ranks, at.size()).map(move |ranks| Step::Receive {
+            from,
+            round: 0,
+            into: Span::output(blocks.run(ranks)),
+        })
+    };
+    let tree = Tree::new(at.relative_to(at.rank()), 2);
+    tree.ascending().flat_map(receive).chain(copy).chain([Step::WAIT])
+}
+
+fn binomial(at: Place, root: u32, len: usize) -> impl Iterator<Item = Step> + Send {
+    let tree = Tree::new(at.relative_to(root), 2);
+    let parent = tree.parent().expect("this rank is not the root");
+    let to = Place::new(parent, at.size()).up(root);
+    // The blocks of the subtree, in the order of the tree. A leaf sends its block from the input.
+    let own = at.relative_to(root).rank();
+    let receive = move |child: Child| {
+        let start = (child.rank - own) as usize * len;
+        let into = Span::scratch(start..start + child.ranks as usize * len);
+        Step::Receive { from: Place::new(child.rank, at.size()).up(root), round: 0, into }
+    };
+    let is_leaf = tree.ranks() == 1;
+    let copy = Step::Copy { from: Span::input(0..len), into: Span::scratch(0..len) };
+    // Only the output of the root has the order of ranks.
+    let runs = match parent {
+        0 => wrapped(at.rank(), tree.ranks(), at.size()).map(|ranks| ranks.len()),
+        _ => [tree.ranks() as usize, 0],
+    };
+    let sends = [0..runs[0] * len, runs[0] * len..(runs[0] + runs[1]) * len].map(move |elements| {
+        let from = if is_leaf { Span::input(elements) } else { Span::scratch(elements) };
+        Step::Send { to, round: 0, from }
+    });
+    let own = (!is_leaf).then_some(copy);
+    tree.ascending().map(receive).chain(own).chain([Step::WAIT]).chain(sends).chain([Step::WAIT])
+}
+
+fn linear_root(at: Place, blocks: Blocks, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
+    let copy = own_block(at, &blocks, len, in_place);
+    let receive = move |distance| {
+        let from = at.up(distance);
+        let into = Span::output(blocks.get(from));
+        [Step::Wait { except: WINDOW - 1 }, Step::Receive { from, round: 0, into }]
+    };
+    copy.into_iter().chain((1..at.size()).flat_map(receive)).chain([Step::WAIT])
+}

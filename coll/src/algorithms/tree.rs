@@ -1,0 +1,93 @@
+//! k-nomial trees.
+
+use crate::schedule::Place;
+
+/// The position of a rank in a k-nomial tree, whose root is rank 0. The subtree of a rank consists of consecutive ranks
+/// from that rank on.
+///
+/// The parent of a rank is the rank without its lowest digit that is not 0, in base k. For k = 2 the tree is the
+/// binomial tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    rank: u64,
+    size: u64,
+    k: u64,
+    /// The number of digits behind which the rank has only zeros. For the root, the number of digits of the largest
+    /// rank.
+    level: u32,
+}
+
+/// A child in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Child {
+    pub(super) rank: u32,
+    /// The number of ranks in the child's subtree.
+    pub(super) ranks: u32,
+}
+
+impl Tree {
+    pub(super) fn new(at: Place, k: u32) -> Self {
+        assert!(k >= 2, "a tree with fewer than two ranks at a level has no end");
+        let (rank, size, k) = (u64::from(at.rank()), u64::from(at.size()), u64::from(k));
+        let mut level = 0;
+        while k.pow(level) < size && rank.is_multiple_of(k.pow(level + 1)) {
+            level += 1;
+        }
+        Self { rank, size, k, level }
+    }
+
+    /// Returns the parent; `None` for the root.
+    pub(super) fn parent(&self) -> Option<u32> {
+        let unit = self.k.pow(self.level);
+        // The result is at most a rank, so it fits.
+        (self.rank > 0).then(|| (self.rank - self.rank / unit % self.k * unit) as u32)
+    }
+
+    /// Returns the number of ranks in the subtree of this rank.
+    pub(super) fn ranks(&self) -> u32 {
+        self.ranks_at(self.rank, self.level)
+    }
+
+    fn ranks_at(&self, rank: u64, level: u32) -> u32 {
+        self.k.pow(level).min(self.size - rank) as u32
+    }
+
+    /// Returns the children in ascending order, so those with the smallest subtrees first.
+    pub(super) fn ascending(self) -> impl Iterator<Item = Child> + Send {
+        (0..self.level).flat_map(move |level| self.at(level))
+    }
+
+    /// Returns the children with the largest subtrees first.
+    pub(super) fn largest_first(self) -> impl Iterator<Item = Child> + Send {
+        (0..self.level).rev().flat_map(move |level| self.at(level))
+    }
+
+    fn at(self, level: u32) -> impl Iterator<Item = Child> + Send {
+        let children = (1..self.k).map(move |digit| self.rank + digit * self.k.pow(level));
+        children
+            .take_while(move |child| *child < self.size)
+            .map(move |child| Child { rank: child as u32, ranks: self.ranks_at(child, level) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_and_children_agree_and_subtrees_cover_all_ranks() {
+        for (k, size) in (2..9).flat_map(|k| (1..100).map(move |size| (k, size))) {
+            let tree = |rank| Tree::new(Place::new(rank, size), k);
+            assert_eq!((tree(0).parent(), tree(0).ranks()), (None, size));
+            for rank in 0..size {
+                let mut next = rank + 1;
+                for child in tree(rank).ascending() {
+                    assert_eq!((child.rank, tree(child.rank).parent()), (next, Some(rank)));
+                    assert_eq!(tree(child.rank).ranks(), child.ranks);
+                    next += child.ranks;
+                }
+                assert_eq!(next, rank + tree(rank).ranks(), "rank {rank} of {size}, k = {k}");
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Verification of schedules, and their costs.
+//!
+//! [`verify`] takes the steps of all ranks and moves values that record their origin: see [`Violation`] for the rules
+//! that it checks. A send ends only when its message is received, so a schedule that relies on the buffering of messages
+//! does not end here. [`verify_partners`] checks the messages of one rank alone, for large groups.
+
+mod value;
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use self::value::Value;
+use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
+
+/// The cost of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// The number of rounds, if in each round a rank sends one message and receives one.
+    pub rounds: u32,
+    /// The number of elements that each rank sends.
+    pub sent: Vec<usize>,
+}
+
+impl Cost {
+    /// Returns the largest number of elements that a rank sends.
+    #[must_use]
+    pub fn most_sent(&self) -> usize {
+        self.sent.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// A rule that a schedule violates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A step uses elements that the buffer does not have.
+    OutOfBounds(u32, Step),
+    /// A step writes to the input.
+    WritesInput(u32, Step),
+    /// A step reads elements that have no value yet.
+    Undefined(u32, Step),
+    /// A step uses a span of a message under way, and one of both writes to it.
+    Races(u32, Step),
+    /// The spans of a step overlap or have different lengths.
+    Spans(u32, Step),
+    /// A message has another length than the receive.
+    Length {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// The number of the message.
+        round: u32,
+    },
+    /// A rank waits for a message for which its partner has no step, or that partner waits in the same way.
+    Stuck(u32),
+    /// A rank has taken its last step while a message was under way.
+    NotAwaited(u32),
+    /// A rank's result is wrong at this element of the output.
+    Result(u32, usize),
+    /// Two ranks do not send each other the messages that the other one receives.
+    Partners(u32, u32),
+}
+
+/// Verifies the schedules of all ranks of an operation, and returns the cost. `plan` returns the plan of each rank.
+///
+/// # Errors
+/// Returns the first violation.
+pub fn verify(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> {
+    let plans: Vec<Plan> = (0..size).map(plan).collect();
+    verify_steps(&plans, |at| plans[at.rank() as usize].steps(at))
+}
+
+/// Verifies that the steps that `steps` returns for each rank carry out the plans.
+fn verify_steps(plans: &[Plan], steps: impl Fn(Place) -> Steps) -> Result<Cost, Violation> {
+    let size = plans.len() as u32;
+    let rank_of = |(rank, plan)| {
+        let at = Place::new(rank, size);
+        Rank::new(plan, at, steps(at))
+    };
+    let mut run = Run { ranks: (0..size).zip(plans).map(rank_of).collect(), unmatched: HashMap::new() };
+    let mut ready: Vec<u32> = (0..size).collect();
+    while let Some(rank) = ready.pop() {
+        run.advance(rank, &mut ready)?;
+    }
+    for (number, rank) in (0..).zip(&run.ranks) {
+        if !rank.has_ended {
+            return Err(Violation::Stuck(number));
+        }
+        if !rank.under_way.is_empty() {
+            return Err(Violation::NotAwaited(number));
+        }
+    }
+    let mut reductions = Reductions::new(plans);
+    for (number, rank) in (0..).zip(&run.ranks) {
+        verify_result(number, rank, plans, &reductions)?;
+        reductions.add(number);
+    }
+    let rounds = run.ranks.iter().map(|rank| rank.time).max().unwrap_or(0);
+    Ok(Cost { rounds, sent: run.ranks.iter().map(|rank| rank.sent).collect() })
+}
+
+/// Verifies that the partners of one rank send and receive the messages that the rank receives and sends, and returns
+/// the number of messages of the rank.
+///
+/// # Errors
+/// [`Violation::Partners`].
+pub fn verify_partners(size: u32, rank: u32, plan: impl Fn(u32) -> Plan) -> Result<usize, Violation> {
+    let messages = |of: u32| {
+        plan(of).steps(Place::new(of, size)).filter_map(|step| match step {
+            Step::Send { to, round, from } => Some((to, (true, round, from.len))),
+            Step::Receive { from, round, into } => Some((from, (false, round, into.len))),
+            _ => None,
+        })
+    };
+    let mut by_partner: HashMap<u32, Vec<_>> = HashMap::new();
+    for (partner, message) in messages(rank) {
+        by_partner.entry(partner).or_default().push(message);
+    }
+    for (&partner, own) in &by_partner {
+        let theirs: Vec<_> =
+            messages(partner).filter(|(to, _)| *to == rank).map(|(_, message)| message).collect();
+        // The order of messages in one direction and with one number is significant.
+        let in_order = |messages: &[(bool, u32, usize)], sends: bool| {
+            let mut messages: Vec<_> = messages
+                .iter()
+                .filter(|message| message.0 == sends)
+                .map(|&(_, round, len)| (round, len))
+                .collect();
+            messages.sort_by_key(|(round, _)| *round);
+            messages
+        };
+        for sends in [false, true] {
+            if in_order(own, sends) != in_order(&theirs, !sends) {
+                return Err(Violation::Partners(rank, partner));
+            }
+        }
+    }
+    Ok(by_partner.values().map(Vec::len).sum())
+}
+
+/// All ranks of an operation.
+struct Run {
+    ranks: Vec<Rank>,
+    /// The messages of which one side has not taken its step, by sender, receiver and number, in order: the numbers of
+    /// the messages of the side that has.
+    unmatched: HashMap<(u32, u32, u32), (bool, VecDeque<u64>)>,
+}
+
+/// The state of one rank.
+struct Rank {
+    steps: Steps,
+    /// The step that the rank cannot take yet.
+    blocked: Option<Step>,
+    buffers: [Vec<Option<Value>>; 3],
+    /// The messages that no step has waited for, in the order in which they began.
+    under_way: VecDeque<Message>,
+    /// The number of the first message in `under_way`.
+    first: u64,
+    /// The round in which the rank takes its next step.
+    time: u32,
+    /// The first round in which the rank can send.
+    may_send: u32,
+    /// The first round in which the rank can receive.
+    may_receive: u32,
+    sent: usize,
+    has_ended: bool,
+}
+
+/// One side of a message.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    is_send: bool,
+    span: Span,
+    /// The first round in which this side can take part.
+    begun: u32,
+    /// The first round in which the message can travel, once both sides have taken their step.
+    travels: Option<u32>,
+}
+
+impl Rank {
+    fn new(plan: &Plan, at: Place, steps: Steps) -> Self {
+        let lengths = [plan.input(at), plan.output(at), plan.scratch(at)];
+        let mut buffers = lengths.map(|len| vec![None; len]);
+        let (buffer, start) = contribution(plan, at);
+        for (index, element) in buffers[buffer as usize][start].iter_mut().enumerate() {
+            *element = Some(Value::of(at.rank(), index));
+        }
+        Self {
+            steps,
+            blocked: None,
+            buffers,
+            under_way: VecDeque::new(),
+            first: 0,
+            time: 0,
+            may_send: 0,
+            may_receive: 0,
+            sent: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Returns this rank's side of the message with a number.
+    fn side(&mut self, number: u64) -> &mut Message {
+        &mut self.under_way[(number - self.first) as usize]
+    }
+
+    fn read(&self, span: Span) -> Option<Vec<Value>> {
+        self.buffers[span.buffer as usize][span.start..span.end()].iter().copied().collect()
+    }
+
+    fn write(&mut self, span: Span, values: Vec<Option<Value>>) {
+        self.buffers[span.buffer as usize][span.start..span.end()].copy_from_slice(&values);
+    }
+
+    /// Waits until at most `except` messages are under way. Returns false if the partner of one of the others has not
+    /// taken its step. The rank receives the messages in the order in which they travel.
+    fn wait(&mut self, except: usize) -> bool {
+        let awaited = self.under_way.len().saturating_sub(except);
+        if self.under_way.iter().take(awaited).any(|message| message.travels.is_none()) {
+            return false;
+        }
+        let mut arrivals = Vec::new();
+        for message in self.under_way.drain(..awaited) {
+            match (message.is_send, message.travels) {
+                (true, _) => self.time = self.time.max(message.begun + 1),
+                (false, travels) => arrivals.extend(travels),
+            }
+        }
+        arrivals.sort_unstable();
+        for travels in arrivals {
+            self.may_receive = self.may_receive.max(travels) + 1;
+            self.time = self.time.max(self.may_receive);
+        }
+        self.first += awaited as u64;
+        true
+    }
+
+    /// Checks the spans that a step reads and writes.
+    fn check(&self, rank: u32, step: Step) -> Result<(), Violation> {
+        let (reads, writes) = match step {
+            Step::Send { from, .. } => (vec![from], None),
+            Step::Receive { into, .. } => (vec![], Some(into)),
+            Step::Copy { from, into } => (vec![from], Some(into)),
+            Step::Reduce { from, into } => (vec![from, into], Some(into)),
+            Step::Wait { .. } => (vec![], None),
+        };
+        if let Step::Copy { from, into } | Step::Reduce { from, into } = step
+            && (from.overlaps(&into) || from.len != into.len)
+        {
+            return Err(Violation::Spans(rank, step));
+        }
+        if writes.is_some_and(|span| span.buffer == Buffer::Input) {
+            return Err(Violation::WritesInput(rank, step));
+        }
+        if reads.iter().chain(&writes).any(|span| span.end() > self.buffers[span.buffer as usize].len()) {
+            return Err(Violation::OutOfBounds(rank, step));
+        }
+        let races = |message: &Message| {
+            let is_written = !message.is_send;
+            writes.is_some_and(|span| span.overlaps(&message.span))
+                || is_written && reads.iter().any(|span| span.overlaps(&message.span))
+        };
+        if self.under_way.iter().any(races) {
+            return Err(Violation::Races(rank, step));
+        }
+        match reads.iter().all(|span| self.read(*span).is_some()) {
+            true => Ok(()),
+            false => Err(Violation::Undefined(rank, step)),
+        }
+    }
+}
+
+impl Run {
+    /// Takes the steps of a rank until it must wait for other ranks. Adds the ranks that can continue to `ready`.
+    fn advance(&mut self, number: u32, ready: &mut Vec<u32>) -> Result<(), Violation> {
+        while !self.ranks[number as usize].has_ended {
+            let rank = &mut self.ranks[number as usize];
+            let Some(step) = rank.blocked.take().or_else(|| rank.steps.next()) else {
+                rank.has_ended = true;
+                break;
+            };
+            rank.check(number, step)?;
+            match step {
+                Step::Send { to, round, from } => {
+                    self.begin(number, (number, to, round), step, from, ready)?
+                }
+                Step::Receive { from, round, into } => {
+                    self.begin(number, (from, number, round), step, into, ready)?;
+                }
+                Step::Copy { from, into } => {
+                    let values = rank.read(from).expect("the values were checked");
+                    rank.write(into, values.into_iter().map(Some).collect());
+                }
+                Step::Reduce { from, into } => {
+                    let (left, right) = (rank.read(from), rank.read(into));
+                    let pairs = left.into_iter().flatten().zip(right.into_iter().flatten());
+                    let values = pairs.map(|(left, right)| Some(left.before(right))).collect();
+                    rank.write(into, values);
+                }
+                Step::Wait { except } => {
+                    if !rank.wait(except as usize) {
+                        rank.blocked = Some(step);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a rank's step for a message. If its partner has taken its own step, the message travels.
+    fn begin(
+        &mut self,
+        number: u32,
+        key: (u32, u32, u32),
+        step: Step,
+        span: Span,
+        ready: &mut Vec<u32>,
+    ) -> Result<(), Violation> {
+        let rank = &mut self.ranks[number as usize];
+        let is_send = matches!(step, Step::Send { .. });
+        let begun = if is_send { rank.time.max(rank.may_send) } else { rank.time };
+        if is_send {
+            rank.may_send = begun + 1;
+        }
+        let message = Message { is_send, span, begun, travels: None };
+        let own = rank.first + rank.under_way.len() as u64;
+        rank.under_way.push_back(message);
+        let (sends, waiting) = self.unmatched.entry(key).or_default();
+        if waiting.is_empty() || *sends == message.is_send {
+            *sends = message.is_send;
+            waiting.push_back(own);
+            return Ok(());
+        }
+        let Some(theirs) = waiting.pop_front() else { return Ok(()) };
+        if waiting.is_empty() {
+            self.unmatched.remove(&key);
+        }
+        let (from, to, round) = key;
+        let (sent, received) = if message.is_send { (own, theirs) } else { (theirs, own) };
+        self.travel((from, sent), (to, received)).ok_or(Violation::Length { from, to, round })?;
+        ready.push(if number == from { to } else { from });
+        Ok(())
+    }
+
+    /// Moves the values of a message, and determines its round. Returns `None` if the lengths differ.
+    fn travel(&mut self, (from, sent): (u32, u64), (to, received): (u32, u64)) -> Option<()> {
+        let send = *self.ranks[from as usize].side(sent);
+        let receive = *self.ranks[to as usize].side(received);
+        if send.span.len != receive.span.len {
+            return None;
+        }
+        let travels = Some(send.begun.max(receive.begun));
+        let sender = &mut self.ranks[from as usize];
+        sender.sent += send.span.len;
+        let values = sender.read(send.span)?;
+        sender.side(sent).travels = travels;
+        let receiver = &mut self.ranks[to as usize];
+        receiver.side(received).travels = travels;
+        receiver.write(receive.span, values.into_iter().map(Some).collect());
+        Some(())
+    }
+}
+
+/// Returns the place of a rank's contribution at the start.
+fn contribution(plan: &Plan, at: Place) -> (Buffer, Range<usize>) {
+    match plan {
+        Plan::Bcast { root, len, .. } => (Buffer::Output, 0..if *root == at.rank() { *len } else { 0 }),
+        Plan::Gather { root, blocks, in_place: true, .. } if *root == at.rank() => {
+            (Buffer::Output, blocks.get(at.rank()))
+        }
+        Plan::Allgather { blocks, in_place: true, .. } => (Buffer::Output, blocks.get(at.rank())),
+        _ if plan.input(at) == 0 && !matches!(plan, Plan::Scatter { .. } | Plan::Gather { .. }) => {
+            (Buffer::Output, 0..plan.output(at))
+        }
+        _ => (Buffer::Input, 0..plan.input(at)),
+    }
+}
+
+/// The reductions of the contributions, by element.
+struct Reductions {
+    /// Of all ranks.
+    all: Vec<Value>,
+    /// Of the ranks before the one whose output is checked; `None` for the first rank.
+    before: Vec<Option<Value>>,
+}
+
+impl Reductions {
+    fn new(plans: &[Plan]) -> Self {
+        let len = match &plans[0] {
+            Plan::Reduce { len, .. }
+            | Plan::Allreduce { len, .. }
+            | Plan::Scan { len, .. }
+            | Plan::Exscan { len, .. } => *len,
+            Plan::ReduceScatter { blocks, .. } => blocks.end(plans.len() as u32),
+            _ => 0,
+        };
+        let mut reductions = Self { all: Vec::new(), before: vec![None; len] };
+        (0..plans.len() as u32).for_each(|rank| reductions.add(rank));
+        let before = std::mem::replace(&mut reductions.before, vec![None; len]);
+        Self { all: before.into_iter().flatten().collect(), ..reductions }
+    }
+
+    /// Adds the contribution of a rank to the reduction of the ranks before.
+    fn add(&mut self, rank: u32) {
+        for (index, value) in self.before.iter_mut().enumerate() {
+            *value = Some(with(*value, rank, index));
+        }
+    }
+}
+
+/// Returns the reduction of a value, if there is one, and an element of a rank's contribution.
+fn with(before: Option<Value>, rank: u32, index: usize) -> Value {
+    let own = Value::of(rank, index);
+    before.map_or(own, |before| before.before(own))
+}
+
+/// Checks the output of a rank.
+fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductions) -> Result<(), Violation> {
+    let output = &rank.buffers[Buffer::Output as usize];
+    let plan = &plans[number as usize];
+    let expect = |range: Range<usize>, value: &dyn Fn(usize) -> Value| {
+        let is_wrong = |(index, element): &(usize, usize)| {
+            !output[*element].is_some_and(|found| found.is(value(*index), plan.commutes()))
+        };
+        match range.enumerate().find(is_wrong) {
+            Some((_, element)) => Err(Violation::Result(number, element)),
+            None => Ok(()),
+        }
+    };
+    let each = |blocks: &Blocks, index_in: &dyn Fn(u32) -> usize| {
+        (0..plans.len() as u32)
+            .try_for_each(|from| expect(blocks.get(from), &|index| Value::of(from, index_in(from) + index)))
+    };
+    match plan {
+        Plan::Barrier(_) => Ok(()),
+        Plan::Bcast { root, len, .. } => expect(0..*len, &|index| Value::of(*root, index)),
+        Plan::Gather { root, .. } | Plan::Reduce { root, .. } if *root != number => Ok(()),
+        Plan::Gather { blocks, .. } | Plan::Allgather { blocks, .. } => each(blocks, &|_| 0),
+        Plan::Scatter { root, .. } => {
+            let Plan::Scatter { blocks, .. } = &plans[*root as usize] else { return Ok(()) };
+            let start = blocks.get(number).start;
+            expect(0..output.len(), &|index| Value::of(*root, start + index))
+        }
+        Plan::Alltoall { into, .. } => each(into, &|from| match &plans[from as usize] {
+            Plan::Alltoall { from: blocks, .. } => blocks.get(number).start,
+            _ => 0,
+        }),
+        Plan::Reduce { len, .. } | Plan::Allreduce { len, .. } => {
+            expect(0..*len, &|index| reductions.all[index])
+        }
+        Plan::ReduceScatter { blocks, .. } => {
+            let block = blocks.get(number);
+            expect(0..block.len(), &|index| reductions.all[block.start + index])
+        }
+        Plan::Scan { len, .. } => expect(0..*len, &|index| with(reductions.before[index], number, index)),
+        Plan::Exscan { .. } if number == 0 => Ok(()),
+        Plan::Exscan { len, .. } => {
+            expect(0..*len, &|index| reductions.before[index].expect("there is a rank before"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

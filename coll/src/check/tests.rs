@@ -1,0 +1,500 @@
+//! Every algorithm for many sizes: the result, the rules of [`Violation`], and the costs that the sources give.
+
+use super::*;
+use crate::algorithms::{
+    allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
+};
+
+/// Returns the cost of an operation with one plan for all ranks.
+#[track_caller]
+fn cost(size: u32, plan: &Plan) -> Cost {
+    verify(size, |_| plan.clone()).unwrap_or_else(|violation| panic!("{plan:?}, {size} ranks: {violation:?}"))
+}
+
+/// Returns the logarithm to a base, rounded up.
+fn log(base: u64, size: u32) -> u32 {
+    (0..).find(|exponent| base.pow(*exponent) >= u64::from(size)).unwrap()
+}
+
+/// The sizes that are checked with all arguments.
+fn sizes() -> impl Iterator<Item = u32> {
+    1..=33
+}
+
+/// Larger sizes, below, at and above powers of two, and a prime.
+const LARGER: [u32; 7] = [63, 64, 65, 100, 127, 255, 521];
+
+/// Sizes for schedules whose cost does not grow with the square of the number of ranks.
+const LARGEST: [u32; 4] = [1000, 2048, 4095, 4096];
+
+const LENGTHS: [usize; 5] = [0, 1, 2, 5, 97];
+
+/// All blocks of a rank's buffer, of different lengths: some are empty, and they do not lie in the order of ranks.
+fn uneven(size: u32) -> Blocks {
+    let mut end = 0;
+    let mut blocks: Vec<_> = (0..size)
+        .rev()
+        .map(|number| {
+            let start = end + 1;
+            end = start + (number as usize * 7) % 4;
+            start..end
+        })
+        .collect();
+    blocks.reverse();
+    Blocks::Listed(blocks.into())
+}
+
+#[test]
+fn barriers() {
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    for size in sizes().chain(LARGER).chain(LARGEST).chain([1 << 16]) {
+        assert_eq!(cost(size, &plan).rounds, log(2, size));
+    }
+}
+
+/// With fewer rounds, some rank would not depend on some other rank.
+#[test]
+fn no_rank_leaves_a_barrier_before_all_ranks_have_entered_it() {
+    for size in sizes() {
+        // The ranks on which each rank depends, as bits, after each round of a barrier.
+        let mut known: Vec<u64> = (0..size).map(|rank| 1 << rank).collect();
+        let steps_of = |rank| Plan::Barrier(barrier::Algorithm::Dissemination).steps(Place::new(rank, size));
+        for round in 0..log(2, size) {
+            let before = known.clone();
+            for rank in 0..size {
+                let from = steps_of(rank).find_map(|step| match step {
+                    Step::Receive { from, round: of, .. } if of == round => Some(from),
+                    _ => None,
+                });
+                known[rank as usize] |= before[from.unwrap() as usize];
+            }
+        }
+        assert!(known.iter().all(|ranks| ranks.count_ones() == size));
+    }
+}
+
+#[test]
+fn broadcasts_along_trees() {
+    for (size, k) in sizes().chain(LARGER).flat_map(|size| [2, 3, 4, 8].map(|k| (size, k))) {
+        for root in (0..size).filter(|root| size <= 33 || root % 100 == 7) {
+            let plan = |len| Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k }, root, len };
+            let Cost { rounds, sent } = cost(size, &plan(3));
+            assert!(rounds <= (k - 1) * log(k.into(), size), "{rounds} rounds");
+            assert!(k > 2 || rounds == log(2, size), "the minimum is reached");
+            assert_eq!(sent.iter().sum::<usize>(), 3 * (size as usize - 1));
+            assert_eq!(cost(size, &plan(0)).rounds, 0);
+        }
+    }
+    for size in LARGEST.into_iter().chain([1 << 16]) {
+        let algorithm = bcast::Algorithm::KNomial { k: 2 };
+        assert_eq!(cost(size, &Plan::Bcast { algorithm, root: 77, len: 1 }).rounds, log(2, size));
+    }
+}
+
+#[test]
+fn broadcasts_by_scatter_and_allgather() {
+    for size in sizes().chain(LARGER) {
+        for root in (0..size).filter(|root| size <= 33 || *root == 7) {
+            for len in LENGTHS.into_iter().chain([2 * size as usize]) {
+                let plan = Plan::Bcast { algorithm: bcast::Algorithm::ScatterAllgather, root, len };
+                let Cost { rounds, sent } = cost(size, &plan);
+                assert!(rounds < log(2, size) + size);
+                if len == 2 * size as usize {
+                    assert_eq!(rounds, log(2, size) + size - 1);
+                    // n - 1 parts of two elements in each of the two phases.
+                    assert_eq!(sent[root as usize], 2 * 2 * (size as usize - 1));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn broadcasts_along_chains() {
+    for size in sizes().chain(LARGER) {
+        for root in (0..size).filter(|root| size <= 33 || *root == 7) {
+            for (len, piece) in LENGTHS.into_iter().flat_map(|len| [1, 3, 97, 1000].map(|piece| (len, piece)))
+            {
+                let plan = Plan::Bcast { algorithm: bcast::Algorithm::Chain { piece }, root, len };
+                let Cost { rounds, sent } = cost(size, &plan);
+                let pieces = len.div_ceil(piece) as u32;
+                let expected = if size == 1 || len == 0 { 0 } else { size - 1 + pieces - 1 };
+                assert_eq!(rounds, expected, "{plan:?}, {size} ranks");
+                assert_eq!(sent.iter().sum::<usize>(), len * (size as usize - 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn gathers_and_scatters_along_trees() {
+    for size in sizes().chain(LARGER) {
+        for root in (0..size).filter(|root| size <= 33 || root % 100 == 7) {
+            for (len, in_place) in [(0, false), (1, false), (3, false), (3, true)] {
+                let (blocks, all) = (Blocks::Equal(len), len * (size as usize - 1));
+                let algorithm = gather::Algorithm::Binomial;
+                let gather = Plan::Gather { algorithm, root, blocks: blocks.clone(), len, in_place };
+                let algorithm = scatter::Algorithm::Binomial;
+                let scatter = Plan::Scatter { algorithm, root, blocks, len, in_place };
+                let (gathered, scattered) = (cost(size, &gather), cost(size, &scatter));
+                for rounds in [gathered.rounds, scattered.rounds] {
+                    let least = if len == 0 { 0 } else { log(2, size) };
+                    assert!((least..=least + 1).contains(&rounds), "{rounds} rounds for {size} ranks");
+                    assert!(root > 0 || rounds == least);
+                }
+                assert_eq!(scattered.sent[root as usize], all);
+                assert_eq!(gathered.sent[root as usize], 0);
+                // Both use the same tree, in opposite directions.
+                assert_eq!(gathered.sent.iter().sum::<usize>(), scattered.sent.iter().sum());
+            }
+        }
+    }
+}
+
+#[test]
+fn linear_gathers_and_scatters() {
+    for size in sizes().chain(LARGER) {
+        for root in (0..size).filter(|root| size <= 33 || *root == 7) {
+            for in_place in [false, true] {
+                // Only the root knows the blocks.
+                let plan = |blocks: Blocks, rank: u32, is_gather: bool| {
+                    let len = blocks.get(rank).len();
+                    let blocks = if rank == root { blocks } else { Blocks::Equal(0) };
+                    let (gather, scatter) = (gather::Algorithm::Linear, scatter::Algorithm::Linear);
+                    match is_gather {
+                        true => Plan::Gather { algorithm: gather, root, blocks, len, in_place },
+                        false => Plan::Scatter { algorithm: scatter, root, blocks, len, in_place },
+                    }
+                };
+                for is_gather in [true, false] {
+                    verify(size, |rank| plan(uneven(size), rank, is_gather)).unwrap();
+                    let even = verify(size, |rank| plan(Blocks::Equal(2), rank, is_gather)).unwrap();
+                    assert_eq!(even.rounds, size - 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn allgathers() {
+    for size in sizes().chain(LARGER) {
+        for (len, in_place) in [(0, false), (1, true), (1, false), (3, false), (3, true)] {
+            let plan = |algorithm| Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place };
+            let sends_all = |algorithm, rounds| {
+                let Cost { rounds: found, sent } = cost(size, &plan(algorithm));
+                assert_eq!(found, if len == 0 { 0 } else { rounds }, "{algorithm:?}, {size} ranks");
+                assert!(sent.iter().all(|sent| *sent == len * (size as usize - 1)));
+            };
+            sends_all(allgather::Algorithm::Bruck, log(2, size));
+            sends_all(allgather::Algorithm::Ring, size - 1);
+            if size.is_power_of_two() {
+                sends_all(allgather::Algorithm::RecursiveDoubling, log(2, size));
+            }
+            let blocks = uneven(size);
+            cost(size, &Plan::Allgather { algorithm: allgather::Algorithm::Ring, blocks, in_place });
+        }
+    }
+}
+
+#[test]
+fn alltoalls() {
+    for size in sizes().chain(LARGER) {
+        for (len, in_place) in [(0, false), (1, true), (1, false), (3, false), (3, true)] {
+            let blocks = Blocks::Equal(len);
+            let plan = |algorithm| Plan::Alltoall {
+                algorithm,
+                from: blocks.clone(),
+                into: blocks.clone(),
+                in_place,
+            };
+            let Cost { rounds, sent } = cost(size, &plan(alltoall::Algorithm::Bruck));
+            assert_eq!(rounds, if len == 0 { 0 } else { log(2, size) });
+            // A block travels as often as its distance has bits.
+            let bits: u32 = (0..size).map(u32::count_ones).sum();
+            assert!(sent.iter().all(|sent| *sent == len * bits as usize));
+            let Cost { rounds, sent } = cost(size, &plan(alltoall::Algorithm::Pairwise));
+            assert!(sent.iter().all(|sent| *sent == len * (size as usize - 1)));
+            match in_place {
+                _ if len == 0 => assert_eq!(rounds, 0),
+                false => assert_eq!(rounds, size - 1),
+                true => assert!(rounds <= size, "{rounds} rounds for {size} ranks"),
+            }
+        }
+    }
+}
+
+/// Each pair of ranks exchanges a number of elements of its own.
+#[test]
+fn alltoalls_with_blocks_of_different_lengths() {
+    for size in sizes() {
+        let blocks = |len_of: &dyn Fn(u32) -> usize| {
+            let mut end = 0;
+            let blocks = (0..size).map(|number| {
+                let start = end;
+                end += len_of(number);
+                start..end
+            });
+            Blocks::Listed(blocks.collect())
+        };
+        let len = |from: u32, to: u32| ((from * 5 + to * 3) % 4) as usize;
+        verify(size, |rank| Plan::Alltoall {
+            algorithm: alltoall::Algorithm::Pairwise,
+            from: blocks(&|to| len(rank, to)),
+            into: blocks(&|from| len(from, rank)),
+            in_place: false,
+        })
+        .unwrap();
+        let symmetric = |from: u32, to: u32| ((from + to) % 4) as usize;
+        verify(size, |rank| Plan::Alltoall {
+            algorithm: alltoall::Algorithm::Pairwise,
+            from: blocks(&|to| symmetric(rank, to)),
+            into: blocks(&|from| symmetric(from, rank)),
+            in_place: true,
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn reductions_along_trees() {
+    for size in sizes().chain(LARGER) {
+        for root in (0..size).filter(|root| size <= 33 || root % 100 == 7) {
+            for (len, commutes, in_place) in
+                [(0, true, false), (2, true, false), (2, true, true), (2, false, false), (2, false, true)]
+            {
+                let algorithm = reduce::Algorithm::Binomial;
+                let Cost { rounds, sent } =
+                    cost(size, &Plan::Reduce { algorithm, root, len, commutes, in_place });
+                let sent_on = u32::from(!commutes && root > 0);
+                assert_eq!(rounds, if len == 0 { 0 } else { log(2, size) + sent_on });
+                assert!(sent.iter().all(|sent| *sent <= len));
+            }
+        }
+    }
+    for size in LARGEST.into_iter().chain([1 << 16]) {
+        let plan = |commutes| {
+            let algorithm = reduce::Algorithm::Binomial;
+            Plan::Reduce { algorithm, root: 77, len: 1, commutes, in_place: false }
+        };
+        assert_eq!(cost(size, &plan(true)).rounds, log(2, size));
+        assert_eq!(cost(size, &plan(false)).rounds, log(2, size) + 1);
+    }
+}
+
+#[test]
+fn reductions_to_all_ranks() {
+    use allreduce::Algorithm::{Rabenseifner, RecursiveDoubling, Ring};
+
+    for size in sizes().chain(LARGER) {
+        let fold = if size.is_power_of_two() { 0 } else { 2 };
+        for (len, in_place) in LENGTHS.into_iter().flat_map(|len| [false, true].map(|place| (len, place))) {
+            let plan = |algorithm, commutes| Plan::Allreduce { algorithm, len, commutes, in_place };
+            for commutes in [true, false] {
+                let Cost { rounds, sent } = cost(size, &plan(RecursiveDoubling, commutes));
+                let expected = size.ilog2() + fold;
+                assert_eq!(rounds, if len == 0 { 0 } else { expected });
+                assert!(sent.iter().all(|sent| *sent <= len * (size.ilog2() + 1) as usize));
+            }
+            cost(size, &plan(Rabenseifner, true));
+            cost(size, &plan(Ring, true));
+        }
+        // Lengths that can be divided equally.
+        let (len, in_place, commutes) = (size as usize * size.ilog2().max(1) as usize * 4, false, true);
+        let plan = |algorithm, len| Plan::Allreduce { algorithm, len, commutes, in_place };
+        let Cost { rounds, sent } = cost(size, &plan(Ring, len));
+        assert_eq!(rounds, 2 * (size - 1));
+        assert!(sent.iter().all(|sent| *sent == 2 * (len - len / size as usize)));
+        let actors = 1 << size.ilog2();
+        let len = 3 * actors;
+        let found = cost(size, &plan(Rabenseifner, len));
+        assert_eq!(found.rounds, 2 * size.ilog2() + fold);
+        assert_eq!(found.most_sent(), 2 * (len - 3) + if fold > 0 { len } else { 0 });
+    }
+    for size in LARGEST.into_iter().chain([1 << 16]) {
+        for algorithm in [RecursiveDoubling, Rabenseifner] {
+            cost(size, &Plan::Allreduce { algorithm, len: 3, commutes: true, in_place: false });
+        }
+    }
+}
+
+#[test]
+fn scattered_reductions() {
+    use reduce_scatter::Algorithm::{Pairwise, RecursiveHalving};
+
+    /// Blocks of different lengths, one behind the other.
+    fn consecutive(size: u32) -> Blocks {
+        let mut end = 0;
+        let blocks = (0..size).map(|number| {
+            let start = end;
+            end += (number as usize * 7) % 4;
+            start..end
+        });
+        Blocks::Listed(blocks.collect())
+    }
+
+    for size in sizes().chain([63, 64, 65, 100]) {
+        for in_place in [false, true] {
+            for blocks in [Blocks::Equal(0), Blocks::Equal(1), Blocks::Equal(3), consecutive(size)] {
+                let plan = |algorithm, commutes| {
+                    let blocks = blocks.clone();
+                    Plan::ReduceScatter { algorithm, blocks, commutes, in_place }
+                };
+                let halved = cost(size, &plan(RecursiveHalving, true));
+                let pairs = cost(size, &plan(Pairwise, true));
+                let ordered = cost(size, &plan(Pairwise, false));
+                let Blocks::Equal(len @ 1..) = blocks else { continue };
+                let fold = if size.is_power_of_two() { 0 } else { 2 };
+                assert_eq!(halved.rounds, size.ilog2() + fold);
+                if fold == 0 {
+                    assert!(halved.sent.iter().all(|sent| *sent == len * (size as usize - 1)));
+                }
+                for pairwise in [pairs, ordered] {
+                    assert_eq!(pairwise.rounds, size - 1);
+                    assert!(pairwise.sent.iter().all(|sent| *sent == len * (size as usize - 1)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn scans() {
+    for size in sizes().chain(LARGER).chain(LARGEST).chain([1 << 16]) {
+        for (len, in_place) in [(0, false), (2, false), (2, true)] {
+            for plan in [Plan::Scan { len, in_place }, Plan::Exscan { len, in_place }] {
+                let Cost { rounds, sent } = cost(size, &plan);
+                assert_eq!(rounds, if len == 0 { 0 } else { log(2, size) });
+                assert!(sent.iter().all(|sent| *sent <= len * log(2, size) as usize));
+            }
+        }
+    }
+}
+
+/// The plans whose schedules have O(log n) steps, for large groups.
+fn logarithmic() -> Vec<Plan> {
+    let (root, len, in_place) = (77, 1000, false);
+    let mut plans = vec![
+        Plan::Barrier(barrier::Algorithm::Dissemination),
+        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root, len },
+        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 4 }, root, len },
+        Plan::Gather {
+            algorithm: gather::Algorithm::Binomial,
+            root,
+            blocks: Blocks::Equal(3),
+            len: 3,
+            in_place,
+        },
+        Plan::Scatter {
+            algorithm: scatter::Algorithm::Binomial,
+            root,
+            blocks: Blocks::Equal(3),
+            len: 3,
+            in_place,
+        },
+        Plan::Allgather { algorithm: allgather::Algorithm::Bruck, blocks: Blocks::Equal(3), in_place },
+        Plan::Scan { len, in_place },
+        Plan::Exscan { len, in_place },
+    ];
+    for commutes in [true, false] {
+        let algorithm = reduce::Algorithm::Binomial;
+        plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::RecursiveDoubling;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+    }
+    let algorithm = allreduce::Algorithm::Rabenseifner;
+    plans.push(Plan::Allreduce { algorithm, len, commutes: true, in_place });
+    let (algorithm, blocks) = (reduce_scatter::Algorithm::RecursiveHalving, Blocks::Equal(3));
+    plans.push(Plan::ReduceScatter { algorithm, blocks, commutes: true, in_place });
+    plans
+}
+
+#[test]
+fn partners_agree_among_a_million_ranks() {
+    for (size, plan) in [1 << 20, (1 << 20) - 3]
+        .into_iter()
+        .flat_map(|size| logarithmic().into_iter().map(move |plan| (size, plan)))
+    {
+        // Ranks at the ends, and ranks all over the group.
+        let sample = (0..500).map(|number| number * 2099 % size).chain([1, 76, 77, 78, size - 2, size - 1]);
+        for rank in sample {
+            let messages = verify_partners(size, rank, |_| plan.clone())
+                .unwrap_or_else(|violation| panic!("{plan:?}: {violation:?}"));
+            assert!(messages <= 4 * 21, "{messages} messages of rank {rank}: {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn violations_are_found() {
+    let plan = |len| Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len };
+    assert_eq!(
+        verify(2, |rank| plan(2 + rank as usize)),
+        Err(Violation::Length { from: 0, to: 1, round: 0 })
+    );
+    // Two roots.
+    let roots = |root| Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root, len: 1 };
+    assert_eq!(verify(2, roots), Err(Violation::Stuck(0)));
+    assert_eq!(verify_partners(2, 0, roots), Err(Violation::Partners(0, 1)));
+}
+
+/// Changes the steps of a correct schedule.
+#[test]
+fn wrong_steps_are_found() {
+    let (commutes, in_place) = (false, false);
+    let algorithm = allreduce::Algorithm::RecursiveDoubling;
+    let plans = vec![Plan::Allreduce { algorithm, len: 3, commutes, in_place }; 4];
+    let changed = |change: fn(u32, Step) -> Option<Step>| {
+        verify_steps(&plans, |at| {
+            Box::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
+        })
+    };
+    assert!(changed(|_, step| Some(step)).is_ok());
+    let without_waits = changed(|_, step| (step != Step::WAIT).then_some(step));
+    assert!(matches!(without_waits, Err(Violation::Races(..))), "{without_waits:?}");
+    let without_copies = changed(|_, step| (!matches!(step, Step::Copy { .. })).then_some(step));
+    assert!(matches!(without_copies, Err(Violation::Undefined(..))), "{without_copies:?}");
+    let without_sum = changed(|rank, step| {
+        let is_left_out = rank == 2 && matches!(step, Step::Reduce { .. });
+        (!is_left_out).then_some(step)
+    });
+    assert!(matches!(without_sum, Err(Violation::Result(..))), "{without_sum:?}");
+    let in_wrong_order = changed(|_, step| match step {
+        Step::Reduce { from, into } => Some(Step::Reduce { from: into, into: from }),
+        step => Some(step),
+    });
+    assert!(matches!(in_wrong_order, Err(Violation::Result(..))), "{in_wrong_order:?}");
+    let to_input = changed(|_, step| match step {
+        Step::Receive { from, round, into } => {
+            Some(Step::Receive { from, round, into: Span { buffer: Buffer::Input, ..into } })
+        }
+        step => Some(step),
+    });
+    assert!(matches!(to_input, Err(Violation::WritesInput(..))), "{to_input:?}");
+    let too_long = changed(|_, step| match step {
+        Step::Copy { from, into } => {
+            Some(Step::Copy { from: Span { len: 4, ..from }, into: Span { len: 4, ..into } })
+        }
+        step => Some(step),
+    });
+    assert!(matches!(too_long, Err(Violation::OutOfBounds(..))), "{too_long:?}");
+}
+
+/// A message that no step waits for may still be under way when the caller uses its buffers again.
+#[test]
+fn messages_without_a_wait_are_found() {
+    let plans = vec![Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len: 1 }; 2];
+    let steps =
+        |at: Place| plans[0].steps(at).filter(move |step| at != Place::new(0, 2) || *step != Step::WAIT);
+    assert_eq!(verify_steps(&plans, |at| Box::new(steps(at))), Err(Violation::NotAwaited(0)));
+}
+
+#[test]
+fn orders_of_operands_are_told_apart() {
+    let of = |rank| Value::of(rank, 0);
+    let (ascending, descending) = (of(0).before(of(1)), of(1).before(of(0)));
+    assert!(ascending.is(descending, true) && !ascending.is(descending, false));
+    assert!(!ascending.before(of(2)).is(ascending, true));
+    let (left, right) = (ascending.before(of(2)), of(0).before(of(1).before(of(2))));
+    assert!(left.is(right, false), "the operation is associative");
+}

@@ -1,0 +1,30 @@
+//! Collective operations: schedules of messages between the ranks of a group.
+//!
+//! A [`Plan`] names an operation, the algorithm that carries it out, and its arguments. From a plan and the [`Place`] of
+//! a rank follow the [`Step`]s of that rank: messages, copies and reductions of parts of its buffers. The steps are
+//! computed one by one, so a schedule needs little memory for any number of ranks.
+//!
+//! ```
+//! use samite_coll::algorithms::bcast::Algorithm;
+//! use samite_coll::{Place, Plan, Step};
+//!
+//! // The root of a broadcast to 4 ranks sends to the root of the other half first.
+//! let plan = Plan::Bcast { algorithm: Algorithm::KNomial { k: 2 }, root: 0, len: 100 };
+//! let receivers = plan.steps(Place::new(0, 4)).filter_map(|step| match step {
+//!     Step::Send { to, .. } => Some(to),
+//!     _ => None,
+//! });
+//! assert_eq!(receivers.collect::<Vec<_>>(), [2, 1]);
+//! ```
+//!
+//! Where to look: the steps and plans are in `schedule`; the algorithms, with their sources and costs, in
+//! [`algorithms`]; the verification of schedules in [`check`]; the operations that combine elements in [`reduction`].
+
+#![forbid(unsafe_code)]
+
+pub mod algorithms;
+pub mod check;
+pub mod reduction;
+mod schedule;
+
+pub use schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};

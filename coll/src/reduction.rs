@@ -1,0 +1,151 @@
+//! Operations that combine the elements of several ranks (MPI 4.1, section 6.9).
+//!
+//! ```
+//! use samite_coll::reduction::{Max, ReduceOp, Sum};
+//!
+//! let mut total = [10, 20];
+//! Sum.reduce(&[1, 2], &mut total);
+//! assert_eq!(total, [11, 22]);
+//! Max.reduce(&[5, 50], &mut total);
+//! assert_eq!(total, [11, 50]);
+//! ```
+
+mod location;
+mod numbers;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+pub use location::{
+    LocatedF32, LocatedF64, LocatedI32, LocatedI64, LocatedU32, LocatedU64, MaxLocation, MinLocation,
+};
+
+/// An associative operation on pairs of elements.
+///
+/// The ranks combine their elements in an order that depends on the algorithm. Samite keeps the operands in the order of
+/// ranks if the operation does not [commute](Self::commutes). A sum of floating-point numbers is only nearly
+/// associative, so its last digits depend on the number of ranks and on the algorithm.
+pub trait ReduceOp<T>: Send + Sync + 'static {
+    /// Replaces each element `b` of `into` by `a ∘ b`, where `a` is the element of `from` with the same index. Both
+    /// slices have the same length.
+    fn reduce(&self, from: &[T], into: &mut [T]);
+
+    /// Returns true if `a ∘ b` is `b ∘ a` for all elements. All ranks return the same value.
+    fn commutes(&self) -> bool {
+        true
+    }
+}
+
+/// The sum. Sums of integers wrap around at the limits of their type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum;
+
+/// The product. Products of integers wrap around at the limits of their type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product;
+
+/// The smaller element. Of a number and a value that is not a number (NaN), it is the number. Negative zero is smaller
+/// than zero. So the result does not depend on the order of the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Min;
+
+/// The larger element. Of a number and a value that is not a number (NaN), it is the number. Zero is larger than negative
+/// zero. So the result does not depend on the order of the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Max;
+
+/// 1 if both integers are not 0, otherwise 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogicalAnd;
+
+/// 1 if one of the integers is not 0, otherwise 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogicalOr;
+
+/// 1 if exactly one of the integers is not 0, otherwise 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogicalXor;
+
+/// The bits that are set in both integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitAnd;
+
+/// The bits that are set in one of the integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitOr;
+
+/// The bits that are set in exactly one of the integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitXor;
+
+/// Combines the elements of two slices one by one.
+#[inline(always)]
+fn combine<T: Copy>(from: &[T], into: &mut [T], op: impl Fn(T, T) -> T) {
+    debug_assert_eq!(from.len(), into.len(), "the operands have the same length");
+    for (left, right) in from.iter().zip(into) {
+        *right = op(*left, *right);
+    }
+}
+
+/// An operation that a program defines by a function of two slices: see [`commuting`] and [`in_rank_order`].
+pub struct UserOp<T, F> {
+    function: F,
+    commutes: bool,
+    elements: PhantomData<fn(T)>,
+}
+
+/// Returns the operation that a function carries out, for an operation that commutes. The function replaces each element
+/// `b` of the second slice by `a ∘ b`, where `a` is the element of the first slice with the same index.
+///
+/// ```
+/// use samite_coll::reduction::{ReduceOp, commuting};
+///
+/// fn gcd(a: u32, b: u32) -> u32 {
+///     if b == 0 { a } else { gcd(b, a % b) }
+/// }
+/// let op = commuting(|from: &[u32], into: &mut [u32]| {
+///     from.iter().zip(into).for_each(|(a, b)| *b = gcd(*a, *b));
+/// });
+/// let mut into = [12];
+/// op.reduce(&[18], &mut into);
+/// assert_eq!(into, [6]);
+/// ```
+pub fn commuting<T, F: Fn(&[T], &mut [T])>(function: F) -> UserOp<T, F> {
+    UserOp { function, commutes: true, elements: PhantomData }
+}
+
+/// Returns the operation that a function carries out, for an operation that does not commute. The elements are combined
+/// in the order of ranks. The function is as for [`commuting`].
+///
+/// ```
+/// use samite_coll::reduction::{ReduceOp, in_rank_order};
+///
+/// // Affine functions x -> m x + c, as pairs (m, c): the composition applies the left function first.
+/// let compose = in_rank_order(|from: &[[i64; 2]], into: &mut [[i64; 2]]| {
+///     for ([m, c], right) in from.iter().zip(into) {
+///         *right = [m * right[0], c * right[0] + right[1]];
+///     }
+/// });
+/// assert!(!compose.commutes());
+/// let mut into = [[2, 3]];
+/// compose.reduce(&[[5, 7]], &mut into);
+/// assert_eq!(into, [[10, 17]]);
+/// ```
+pub fn in_rank_order<T, F: Fn(&[T], &mut [T])>(function: F) -> UserOp<T, F> {
+    UserOp { function, commutes: false, elements: PhantomData }
+}
+
+impl<T: 'static, F: Fn(&[T], &mut [T]) + Send + Sync + 'static> ReduceOp<T> for UserOp<T, F> {
+    fn reduce(&self, from: &[T], into: &mut [T]) {
+        (self.function)(from, into);
+    }
+    fn commutes(&self) -> bool {
+        self.commutes
+    }
+}
+
+impl<T, F> fmt::Debug for UserOp<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserOp").field("commutes", &self.commutes).finish_non_exhaustive()
+    }
+}

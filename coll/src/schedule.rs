@@ -1,0 +1,473 @@
+//! Schedules: the steps that a rank takes in a collective operation.
+//!
+//! A schedule is a pure function of a [`Plan`] and a [`Place`]. The plans of all ranks of an operation must agree, so
+//! that each message that a rank receives is sent by its partner. [`check`](crate::check) verifies that.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::algorithms::{
+    allgather, allreduce, alltoall, barrier, bcast, exscan, gather, reduce, reduce_scatter, scan, scatter,
+};
+
+/// A rank in a group of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    rank: u32,
+    size: u32,
+}
+
+impl Place {
+    /// Returns the place of `rank` among `size` ranks.
+    ///
+    /// # Panics
+    /// If `rank` is not below `size`.
+    #[must_use]
+    pub fn new(rank: u32, size: u32) -> Self {
+        assert!(rank < size, "there is no rank {rank} of {size} ranks");
+        Self { rank, size }
+    }
+
+    /// Returns the rank.
+    #[must_use]
+    pub fn rank(self) -> u32 {
+        self.rank
+    }
+
+    /// Returns the number of ranks.
+    #[must_use]
+    pub fn size(self) -> u32 {
+        self.size
+    }
+
+    /// Returns the logarithm of the number of ranks to base 2, rounded up.
+    pub(crate) fn log2(self) -> u32 {
+        u32::BITS - (self.size - 1).leading_zeros()
+    }
+
+    /// Returns the rank that follows after `distance` ranks, where rank 0 follows the last rank.
+    pub(crate) fn up(self, distance: u32) -> u32 {
+        ((u64::from(self.rank) + u64::from(distance)) % u64::from(self.size)) as u32
+    }
+
+    /// Returns the rank that precedes by `distance` ranks, where the last rank precedes rank 0.
+    pub(crate) fn down(self, distance: u32) -> u32 {
+        self.up(self.size - distance % self.size)
+    }
+
+    /// Returns the place of this rank if `root` were rank 0, and the other ranks followed in their order.
+    pub(crate) fn relative_to(self, root: u32) -> Self {
+        Self { rank: self.down(root), ..self }
+    }
+}
+
+/// A buffer of an operation at one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Buffer {
+    /// The data that this rank contributes. A schedule does not write to it. An operation in place has no input: its
+    /// data is in the output.
+    Input,
+    /// The result. For a broadcast it is the only buffer, and contains the data at the root.
+    Output,
+    /// Memory for intermediate data, whose length is [`Plan::scratch`]. It has no defined content at the start.
+    Scratch,
+}
+
+/// A part of a buffer. All numbers count elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// The index of the first element.
+    pub start: usize,
+    /// The number of elements.
+    pub len: usize,
+}
+
+impl Span {
+    pub(crate) fn of(buffer: Buffer, elements: Range<usize>) -> Self {
+        Self { buffer, start: elements.start, len: elements.len() }
+    }
+
+    pub(crate) fn input(elements: Range<usize>) -> Self {
+        Self::of(Buffer::Input, elements)
+    }
+
+    pub(crate) fn output(elements: Range<usize>) -> Self {
+        Self::of(Buffer::Output, elements)
+    }
+
+    pub(crate) fn scratch(elements: Range<usize>) -> Self {
+        Self::of(Buffer::Scratch, elements)
+    }
+
+    /// Returns the index behind the last element.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.start + self.len
+    }
+
+    /// Returns true if the spans have an element in common.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.buffer == other.buffer && self.start < other.end() && other.start < self.end()
+    }
+}
+
+/// A step of a schedule. A rank takes its steps in order. [`Send`](Self::Send) and [`Receive`](Self::Receive) start a
+/// message and do not wait for its end. Until a [`Wait`](Self::Wait) has waited for a message, no step writes to the
+/// span of a send, and no step uses the span of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Starts to send a span.
+    Send {
+        /// The receiver.
+        to: u32,
+        /// The number that distinguishes this message from the other messages of the operation to this receiver. If
+        /// several messages have the same number, they are received in the order in which they were sent.
+        round: u32,
+        /// The data.
+        from: Span,
+    },
+    /// Starts to receive a message of the span's length.
+    Receive {
+        /// The sender.
+        from: u32,
+        /// The number that the sender uses.
+        round: u32,
+        /// The place for the data.
+        into: Span,
+    },
+    /// Combines two spans of the same length: each element `b` of `into` becomes `a ∘ b`, where `a` is the element of
+    /// `from`. So the operand from lower ranks is in `from`, unless the reduction commutes.
+    Reduce {
+        /// The left operand.
+        from: Span,
+        /// The right operand, and then the result.
+        into: Span,
+    },
+    /// Copies a span. The spans have the same length and do not overlap.
+    Copy {
+        /// The source.
+        from: Span,
+        /// The destination.
+        into: Span,
+    },
+    /// Waits until all messages that this rank has started in this operation have ended, except the most recent ones.
+    Wait {
+        /// The number of the most recent messages that may be under way afterwards.
+        except: u32,
+    },
+}
+
+impl Step {
+    /// Waits for all messages.
+    pub(crate) const WAIT: Self = Self::Wait { except: 0 };
+
+    /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
+    /// can be left out, unless the message itself is the information.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Send { from: span, .. } | Self::Receive { into: span, .. } => span.len == 0,
+            Self::Reduce { into, .. } | Self::Copy { into, .. } => into.len == 0,
+            Self::Wait { .. } => false,
+        }
+    }
+}
+
+/// The steps of one rank. The iterator computes each step when it is taken, and holds no list of steps.
+pub type Steps = Box<dyn Iterator<Item = Step> + Send>;
+
+/// The division of a buffer into a block for each rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Blocks of this many elements, one behind the other.
+    Equal(usize),
+    /// The elements `0..total` in `parts` parts, whose lengths differ by one element at most.
+    Parts {
+        /// The number of elements.
+        total: usize,
+        /// The number of parts.
+        parts: u32,
+    },
+    /// Any division: the elements of each block.
+    Listed(Arc<[Range<usize>]>),
+}
+
+impl Blocks {
+    /// Returns the elements of the block with a number.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Range<usize> {
+        match self {
+            Self::Listed(blocks) => blocks[number as usize].clone(),
+            _ => self.run(number..number + 1),
+        }
+    }
+
+    /// Returns the elements of consecutive blocks, which lie one behind the other.
+    pub(crate) fn run(&self, numbers: Range<u32>) -> Range<usize> {
+        if numbers.is_empty() {
+            return 0..0;
+        }
+        let start_of = |number: u32| match self {
+            Self::Equal(len) => *len * number as usize,
+            // The product may exceed 64 bits, and the quotient is at most `total`.
+            Self::Parts { total, parts } => {
+                (*total as u128 * u128::from(number) / u128::from(*parts)) as usize
+            }
+            Self::Listed(blocks) => match number as usize {
+                number if number < blocks.len() => blocks[number].start,
+                _ => blocks[blocks.len() - 1].end,
+            },
+        };
+        start_of(numbers.start)..start_of(numbers.end)
+    }
+
+    /// Returns the number of elements that contain the first `count` blocks.
+    pub(crate) fn end(&self, count: u32) -> usize {
+        match self {
+            Self::Listed(blocks) => blocks[..count as usize].iter().map(|block| block.end).max().unwrap_or(0),
+            _ => self.run(0..count).end,
+        }
+    }
+
+    /// Returns the length of the longest of `count` blocks.
+    pub(crate) fn longest(&self, count: u32) -> usize {
+        match self {
+            Self::Equal(len) => *len,
+            Self::Parts { total, parts } => total.div_ceil(*parts as usize),
+            Self::Listed(blocks) => blocks[..count as usize].iter().map(Range::len).max().unwrap_or(0),
+        }
+    }
+}
+
+/// A collective operation, the algorithm that carries it out, and the arguments on which its schedule depends. Lengths
+/// count elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// No rank continues before all ranks have called it (MPI 4.1, section 6.3).
+    Barrier(barrier::Algorithm),
+    /// All ranks get the root's elements (section 6.4).
+    Bcast {
+        /// The algorithm.
+        algorithm: bcast::Algorithm,
+        /// The root.
+        root: u32,
+        /// The number of elements.
+        len: usize,
+    },
+    /// The root gets a block from each rank (section 6.5).
+    Gather {
+        /// The algorithm.
+        algorithm: gather::Algorithm,
+        /// The root.
+        root: u32,
+        /// The blocks of the root's output. Other ranks use only equal blocks.
+        blocks: Blocks,
+        /// The length of this rank's block.
+        len: usize,
+        /// True if the root's own block is already in its place in the output. Other ranks ignore it.
+        in_place: bool,
+    },
+    /// Each rank gets its block of the root's elements (section 6.6).
+    Scatter {
+        /// The algorithm.
+        algorithm: scatter::Algorithm,
+        /// The root.
+        root: u32,
+        /// The blocks of the root's input. Other ranks use only equal blocks.
+        blocks: Blocks,
+        /// The length of this rank's block.
+        len: usize,
+        /// True if the root's own block stays where it is. Other ranks ignore it.
+        in_place: bool,
+    },
+    /// Each rank gets a block from each rank (section 6.7).
+    Allgather {
+        /// The algorithm.
+        algorithm: allgather::Algorithm,
+        /// The blocks of the output.
+        blocks: Blocks,
+        /// True if this rank's block is already in its place in the output.
+        in_place: bool,
+    },
+    /// Each rank gets, from each rank, the block for it (section 6.8).
+    Alltoall {
+        /// The algorithm.
+        algorithm: alltoall::Algorithm,
+        /// The blocks of the input, by receiver. If in place, the blocks of the output.
+        from: Blocks,
+        /// The blocks of the output, by sender.
+        into: Blocks,
+        /// True if the data is in the output. Then `from` and `into` are equal.
+        in_place: bool,
+    },
+    /// The root gets the reduction of the elements of all ranks (section 6.9.1).
+    Reduce {
+        /// The algorithm.
+        algorithm: reduce::Algorithm,
+        /// The root.
+        root: u32,
+        /// The number of elements.
+        len: usize,
+        /// True if the reduction commutes.
+        commutes: bool,
+        /// True if the root's elements are in its output. Other ranks ignore it.
+        in_place: bool,
+    },
+    /// All ranks get the reduction of the elements of all ranks (section 6.9.6).
+    Allreduce {
+        /// The algorithm.
+        algorithm: allreduce::Algorithm,
+        /// The number of elements.
+        len: usize,
+        /// True if the reduction commutes.
+        commutes: bool,
+        /// True if the elements are in the output.
+        in_place: bool,
+    },
+    /// Each rank gets its block of the reduction of the elements of all ranks (section 6.10). The block is at the start
+    /// of the output.
+    ReduceScatter {
+        /// The algorithm.
+        algorithm: reduce_scatter::Algorithm,
+        /// The blocks of the elements, one behind the other.
+        blocks: Blocks,
+        /// True if the reduction commutes.
+        commutes: bool,
+        /// True if the elements are in the output.
+        in_place: bool,
+    },
+    /// Each rank gets the reduction of the elements of the ranks up to itself (section 6.11.1).
+    Scan {
+        /// The number of elements.
+        len: usize,
+        /// True if the elements are in the output.
+        in_place: bool,
+    },
+    /// Each rank gets the reduction of the elements of the ranks before it (section 6.11.2). Rank 0 gets nothing.
+    Exscan {
+        /// The number of elements.
+        len: usize,
+        /// True if the elements are in the output.
+        in_place: bool,
+    },
+}
+
+impl Plan {
+    /// Returns the steps of the rank at a place.
+    ///
+    /// # Panics
+    /// If the algorithm cannot carry out the operation: if it needs a reduction that commutes or equal blocks and has
+    /// none, or if the root is not a rank.
+    #[must_use]
+    pub fn steps(&self, at: Place) -> Steps {
+        let steps: Steps = match self.clone() {
+            // The messages of a barrier are empty.
+            Self::Barrier(algorithm) => return algorithm.steps(at),
+            Self::Bcast { algorithm, root, len } => algorithm.steps(at, root, len),
+            Self::Gather { algorithm, root, blocks, len, in_place } => {
+                algorithm.steps(at, root, blocks, len, in_place)
+            }
+            Self::Scatter { algorithm, root, blocks, len, in_place } => {
+                algorithm.steps(at, root, blocks, len, in_place)
+            }
+            Self::Allgather { algorithm, blocks, in_place } => algorithm.steps(at, blocks, in_place),
+            Self::Alltoall { algorithm, from, into, in_place } => algorithm.steps(at, from, into, in_place),
+            Self::Reduce { algorithm, root, len, commutes: _, in_place } => {
+                algorithm.steps(at, root, len, self.commutes(), in_place)
+            }
+            Self::Allreduce { algorithm, len, commutes, in_place } => {
+                algorithm.steps(at, len, commutes, in_place)
+            }
+            Self::ReduceScatter { algorithm, blocks, commutes, in_place } => {
+                algorithm.steps(at, blocks, commutes, in_place)
+            }
+            Self::Scan { len, in_place } => scan::steps(at, len, in_place),
+            Self::Exscan { len, in_place } => exscan::steps(at, len, in_place),
+        };
+        Box::new(steps.filter(|step| !step.is_empty()))
+    }
+
+    /// Returns the length of [`Buffer::Input`] at a place.
+    #[must_use]
+    pub fn input(&self, at: Place) -> usize {
+        let is_root = |root: &u32| *root == at.rank();
+        match self {
+            Self::Barrier(_) | Self::Bcast { .. } => 0,
+            Self::Gather { root, in_place: true, .. } if is_root(root) => 0,
+            Self::Gather { len, .. } => *len,
+            Self::Scatter { root, blocks, .. } if is_root(root) => blocks.end(at.size()),
+            Self::Scatter { .. } => 0,
+            Self::Reduce { root, in_place: true, .. } if is_root(root) => 0,
+            Self::Reduce { len, .. } => *len,
+            Self::Allgather { in_place: true, .. }
+            | Self::Alltoall { in_place: true, .. }
+            | Self::Allreduce { in_place: true, .. }
+            | Self::ReduceScatter { in_place: true, .. }
+            | Self::Scan { in_place: true, .. }
+            | Self::Exscan { in_place: true, .. } => 0,
+            Self::Allgather { blocks, .. } => blocks.get(at.rank()).len(),
+            Self::Alltoall { from, .. } => from.end(at.size()),
+            Self::ReduceScatter { blocks, .. } => blocks.end(at.size()),
+            Self::Allreduce { len, .. } | Self::Scan { len, .. } | Self::Exscan { len, .. } => *len,
+        }
+    }
+
+    /// Returns the length of [`Buffer::Output`] at a place.
+    #[must_use]
+    pub fn output(&self, at: Place) -> usize {
+        let is_root = |root: &u32| *root == at.rank();
+        match self {
+            Self::Barrier(_) => 0,
+            Self::Gather { root, blocks, .. } if is_root(root) => blocks.end(at.size()),
+            Self::Scatter { root, in_place: true, .. } if is_root(root) => 0,
+            Self::Scatter { len, .. } => *len,
+            Self::Reduce { root, len, .. } if is_root(root) => *len,
+            Self::Gather { .. } | Self::Reduce { .. } => 0,
+            Self::Allgather { blocks, .. } | Self::Alltoall { into: blocks, .. } => blocks.end(at.size()),
+            Self::ReduceScatter { blocks, in_place: true, .. } => blocks.end(at.size()),
+            Self::ReduceScatter { blocks, .. } => blocks.get(at.rank()).len(),
+            Self::Bcast { len, .. }
+            | Self::Allreduce { len, .. }
+            | Self::Scan { len, .. }
+            | Self::Exscan { len, .. } => *len,
+        }
+    }
+
+    /// Returns the number of elements that the schedule needs as [`Buffer::Scratch`] at a place.
+    #[must_use]
+    pub fn scratch(&self, at: Place) -> usize {
+        match self {
+            Self::Barrier(_) | Self::Bcast { .. } => 0,
+            Self::Gather { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
+            Self::Scatter { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
+            Self::Allgather { algorithm, blocks, .. } => algorithm.scratch(at, blocks),
+            Self::Alltoall { algorithm, into, in_place, .. } => algorithm.scratch(at, into, *in_place),
+            Self::Reduce { algorithm, len, .. } => algorithm.scratch(*len),
+            Self::Allreduce { algorithm, len, .. } => algorithm.scratch(at, *len),
+            Self::ReduceScatter { algorithm, blocks, commutes, .. } => {
+                algorithm.scratch(at, blocks, *commutes)
+            }
+            Self::Scan { len, .. } => *len,
+            Self::Exscan { len, .. } => 2 * *len,
+        }
+    }
+
+    /// Returns true if the operation has no reduction, or one that commutes.
+    #[must_use]
+    pub fn commutes(&self) -> bool {
+        match self {
+            Self::Reduce { commutes, .. }
+            | Self::Allreduce { commutes, .. }
+            | Self::ReduceScatter { commutes, .. } => *commutes,
+            Self::Scan { .. } | Self::Exscan { .. } => false,
+            _ => true,
+        }
+    }
+}
+
+/// Returns the buffer that contains this rank's data at the start.
+pub(crate) fn source(in_place: bool) -> Buffer {
+    if in_place { Buffer::Output } else { Buffer::Input }
+}
