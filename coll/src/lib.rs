@@ -17,14 +17,22 @@
 //! assert_eq!(receivers.collect::<Vec<_>>(), [2, 1]);
 //! ```
 //!
+//! A [`Collective`] executes a schedule at one rank, with the tagged messages of a [`samite_p2p::Engine`]. As the engine,
+//! it owns no thread and reads no clock.
+//!
 //! Where to look: the steps and plans are in `schedule`; the algorithms, with their sources and costs, in
-//! [`algorithms`]; the verification of schedules in [`check`]; the operations that combine elements in [`reduction`].
+//! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; the execution, and
+//! the effects of failures, in `collective`; the operations that combine elements in [`reduction`].
 
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
 pub mod check;
+mod choose;
+mod collective;
 pub mod reduction;
 mod schedule;
 
+pub use choose::{Choice, Row, Situation, Table};
+pub use collective::{Buffers, Call, Collective, Failed};
 pub use schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};

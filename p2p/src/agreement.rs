@@ -41,7 +41,8 @@
 //!
 //! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at the same time. Their messages are tagged messages
-//! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement.
+//! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement. The messages of
+//! collective operations travel there too, with other tags ([`COLLECTIVE_TAG`](crate::COLLECTIVE_TAG)).
 
 mod choices;
 
@@ -307,7 +308,7 @@ enum Vote {
 const UNKNOWN: u64 = BY_SOME - 1;
 
 /// The bit that is set in the tags of agreements in which only some members take part.
-const BY_SOME: u64 = 1 << 63;
+pub(crate) const BY_SOME: u64 = 1 << 63;
 
 /// The bit that is set, beside [`BY_SOME`], in the tags of messages between leaders.
 const BY_LEADERS: u64 = 1 << 62;
@@ -497,17 +498,13 @@ impl<P: Port> Engine<P> {
     /// given up an agreement.
     fn drop_tardy(&mut self, control: u32) {
         let first = self.agreements.first_number(control);
-        let (out, tagged) = self.inner.parts();
         // One pattern for each bit that is set in `first`. It matches the numbers that agree with `first` in the bits
         // above, and in which this bit is not set. Together these patterns match exactly the numbers below `first`.
         for bit in (0..u64::BITS).filter(|bit| first != UNKNOWN && first >> bit & 1 == 1) {
             let pattern =
                 Pattern { context: control, source: Source::ANY, tag: first & !(1 << bit), mask: !0 << bit };
-            while let Some((tardy, ..)) = tagged.matcher.probe(&pattern) {
-                tagged.discard_unexpected(out.link, tardy);
-            }
+            self.discard_all(&pattern);
         }
-        self.inner.drive(&mut ());
     }
 }
 
@@ -1138,7 +1135,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns this rank's incarnation, unless it is its first.
-    fn later_incarnation(&self) -> Option<u32> {
+    pub(crate) fn later_incarnation(&self) -> Option<u32> {
         let identity = self.inner.link().identity();
         let first = identity.first_incarnation(identity.rank).get();
         Some(identity.incarnation).filter(|incarnation| *incarnation != first)

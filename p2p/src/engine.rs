@@ -1,6 +1,7 @@
 //! The engine whose only protocol is tagged messages: the calls of its users, and their results.
 
 mod observe;
+mod shared;
 
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ use crate::signatures::Typed;
 use crate::tagged::{Claimed, PartitionedId, Tagged, Way, send_at_once, send_memory_at_once, status_of};
 use crate::trace::event;
 use crate::wire::Unmatched;
+
+pub use shared::COLLECTIVE_TAG;
 
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
 ///

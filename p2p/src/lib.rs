@@ -48,7 +48,7 @@ pub use choose::{Protocols, protocols};
 pub use config::{Config, Parameter};
 pub use contexts::Incarnations;
 pub use counters::{Counters, Usage};
-pub use engine::{Engine, Harvest, How, Mode, Received, Sent};
+pub use engine::{COLLECTIVE_TAG, Engine, Harvest, How, Mode, Received, Sent};
 pub use outbox::{KEPT_OVERHEAD, SendBuffer, Untaken};
 pub use samite_fabric::link::{
     Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, NoGroup, Operation,

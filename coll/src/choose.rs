@@ -1,0 +1,332 @@
+//! The choice of an algorithm: a pure function of a table and the arguments of an operation.
+//!
+//! A table has rows for each operation. The first row whose limits are not exceeded, and whose algorithm can carry out
+//! the operation, decides. The limits of the default table follow MPICH's (Thakur et al. 2005, section 5), which were
+//! measured between hosts. No row for many ranks chooses an algorithm whose rounds grow with the number of ranks, if an
+//! operation has another one.
+//!
+//! ```
+//! use samite_coll::algorithms::allreduce::Algorithm;
+//! use samite_coll::{Row, Situation, Table};
+//!
+//! let mut table = Table::default();
+//! let situation = Situation { ranks: 8, bytes: 8, elements: 1, commutes: true, has_equal_blocks: true };
+//! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::RecursiveDoubling);
+//! // A row before the others overrides them.
+//! table.allreduce.insert(0, Row { ranks: 8, bytes: usize::MAX, algorithm: Algorithm::Ring });
+//! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::Ring);
+//! ```
+
+use std::fmt;
+
+use crate::algorithms::{allgather, allreduce, alltoall, bcast, gather, reduce_scatter, scatter};
+
+/// A row of a table: an algorithm, and the limits up to which it is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<A> {
+    /// The largest number of ranks.
+    pub ranks: u32,
+    /// The largest number of bytes: see [`Situation::bytes`].
+    pub bytes: usize,
+    /// The algorithm.
+    pub algorithm: A,
+}
+
+/// The arguments of an operation on which the choice depends. All ranks have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// The number of ranks.
+    pub ranks: u32,
+    /// The length of the operation in bytes: for a gather, a scatter or an alltoall, the bytes of a block; for an
+    /// allgather or a reduce-scatter, the bytes of all blocks; otherwise the bytes of a rank.
+    pub bytes: usize,
+    /// The number of elements in these bytes.
+    pub elements: usize,
+    /// True if there is no reduction, or it commutes.
+    pub commutes: bool,
+    /// True if all blocks have the same length, and all ranks know it.
+    pub has_equal_blocks: bool,
+}
+
+/// The choice of an algorithm. It prints as an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice<A> {
+    /// The chosen algorithm.
+    pub algorithm: A,
+    /// The row of the table that decided.
+    pub row: Row<A>,
+    /// The arguments.
+    pub situation: Situation,
+}
+
+impl<A: fmt::Debug> fmt::Display for Choice<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { algorithm, row, situation } = self;
+        write!(f, "{algorithm:?} for {} bytes and {} ranks", situation.bytes, situation.ranks)?;
+        f.write_str(": the first suitable row of the table is for")?;
+        match row.bytes {
+            usize::MAX => f.write_str(" any number of bytes")?,
+            bytes => write!(f, " at most {bytes} bytes")?,
+        }
+        match row.ranks {
+            u32::MAX => f.write_str(" and any number of ranks"),
+            ranks => write!(f, " and at most {ranks} ranks"),
+        }
+    }
+}
+
+/// An algorithm of a table.
+trait Suits: Copy {
+    /// Returns true if the algorithm can carry out the operation.
+    fn suits(self, situation: &Situation) -> bool;
+}
+
+impl Suits for bcast::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        match self {
+            Self::KNomial { k } => k >= 2,
+            Self::ScatterAllgather => situation.elements >= situation.ranks as usize,
+            Self::Chain { piece } => piece > 0,
+        }
+    }
+}
+
+impl Suits for gather::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        self == Self::Linear || situation.has_equal_blocks
+    }
+}
+
+impl Suits for scatter::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        self == Self::Linear || situation.has_equal_blocks
+    }
+}
+
+impl Suits for allgather::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        match self {
+            Self::Ring => true,
+            Self::Bruck => situation.has_equal_blocks,
+            Self::RecursiveDoubling => situation.has_equal_blocks && situation.ranks.is_power_of_two(),
+        }
+    }
+}
+
+impl Suits for alltoall::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        self == Self::Pairwise || situation.has_equal_blocks
+    }
+}
+
+impl Suits for allreduce::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        // With fewer elements than ranks, some parts would be empty.
+        let can_divide = situation.commutes && situation.elements >= situation.ranks as usize;
+        self == Self::RecursiveDoubling || can_divide
+    }
+}
+
+impl Suits for reduce_scatter::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        self == Self::Pairwise || situation.commutes
+    }
+}
+
+/// The rows for each operation that has several algorithms. For each operation the last row of the default table suits
+/// every situation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Broadcasts. The pieces of a chain are in bytes here.
+    pub bcast: Vec<Row<bcast::Algorithm>>,
+    /// Gathers.
+    pub gather: Vec<Row<gather::Algorithm>>,
+    /// Scatters.
+    pub scatter: Vec<Row<scatter::Algorithm>>,
+    /// Allgathers.
+    pub allgather: Vec<Row<allgather::Algorithm>>,
+    /// Exchanges of all ranks with all ranks.
+    pub alltoall: Vec<Row<alltoall::Algorithm>>,
+    /// Reductions to all ranks.
+    pub allreduce: Vec<Row<allreduce::Algorithm>>,
+    /// Scattered reductions.
+    pub reduce_scatter: Vec<Row<reduce_scatter::Algorithm>>,
+}
+
+const fn row<A>(ranks: u32, bytes: usize, algorithm: A) -> Row<A> {
+    Row { ranks, bytes, algorithm }
+}
+
+/// No limit.
+const ANY: u32 = u32::MAX;
+const ANY_BYTES: usize = usize::MAX;
+
+const KIB: usize = 1 << 10;
+
+impl Default for Table {
+    fn default() -> Self {
+        use allgather::Algorithm as Allgather;
+        use allreduce::Algorithm as Allreduce;
+        use bcast::Algorithm as Bcast;
+        use reduce_scatter::Algorithm as ReduceScatter;
+
+        let tree = Bcast::KNomial { k: 2 };
+        Self {
+            bcast: vec![
+                row(ANY, 12 * KIB, tree),
+                row(7, 128 * KIB, tree),
+                row(16, ANY_BYTES, Bcast::Chain { piece: 64 * KIB }),
+                row(512, ANY_BYTES, Bcast::ScatterAllgather),
+                row(ANY, ANY_BYTES, tree),
+            ],
+            // Along a tree, blocks are sent several times. For long blocks and few ranks that takes longer than the
+            // additional messages.
+            gather: vec![
+                row(64, 4 * KIB, gather::Algorithm::Binomial),
+                row(64, ANY_BYTES, gather::Algorithm::Linear),
+                row(ANY, ANY_BYTES, gather::Algorithm::Binomial),
+                row(ANY, ANY_BYTES, gather::Algorithm::Linear),
+            ],
+            scatter: vec![
+                row(64, 4 * KIB, scatter::Algorithm::Binomial),
+                row(64, ANY_BYTES, scatter::Algorithm::Linear),
+                row(ANY, ANY_BYTES, scatter::Algorithm::Binomial),
+                row(ANY, ANY_BYTES, scatter::Algorithm::Linear),
+            ],
+            allgather: vec![
+                row(ANY, 512 * KIB, Allgather::RecursiveDoubling),
+                row(ANY, 80 * KIB, Allgather::Bruck),
+                row(512, ANY_BYTES, Allgather::Ring),
+                row(ANY, ANY_BYTES, Allgather::RecursiveDoubling),
+                row(ANY, ANY_BYTES, Allgather::Bruck),
+                row(ANY, ANY_BYTES, Allgather::Ring),
+            ],
+            alltoall: vec![
+                row(7, ANY_BYTES, alltoall::Algorithm::Pairwise),
+                row(ANY, 256, alltoall::Algorithm::Bruck),
+                row(ANY, ANY_BYTES, alltoall::Algorithm::Pairwise),
+            ],
+            allreduce: vec![
+                row(ANY, 2 * KIB, Allreduce::RecursiveDoubling),
+                row(ANY, ANY_BYTES, Allreduce::Rabenseifner),
+                row(ANY, ANY_BYTES, Allreduce::RecursiveDoubling),
+            ],
+            reduce_scatter: vec![
+                row(ANY, 512 * KIB, ReduceScatter::RecursiveHalving),
+                row(512, ANY_BYTES, ReduceScatter::Pairwise),
+                row(ANY, ANY_BYTES, ReduceScatter::RecursiveHalving),
+                row(ANY, ANY_BYTES, ReduceScatter::Pairwise),
+            ],
+        }
+    }
+}
+
+impl Table {
+    /// Returns the algorithm for a broadcast. The pieces of a chain are in elements.
+    #[must_use]
+    pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
+        let choice = choose(&self.bcast, situation, bcast::Algorithm::KNomial { k: 2 });
+        let bcast::Algorithm::Chain { piece } = choice.algorithm else { return choice };
+        let element = situation.bytes.div_ceil(situation.elements.max(1)).max(1);
+        Choice { algorithm: bcast::Algorithm::Chain { piece: (piece / element).max(1) }, ..choice }
+    }
+
+    /// Returns the algorithm for a gather.
+    #[must_use]
+    pub fn gather(&self, situation: &Situation) -> Choice<gather::Algorithm> {
+        choose(&self.gather, situation, gather::Algorithm::Linear)
+    }
+
+    /// Returns the algorithm for a scatter.
+    #[must_use]
+    pub fn scatter(&self, situation: &Situation) -> Choice<scatter::Algorithm> {
+        choose(&self.scatter, situation, scatter::Algorithm::Linear)
+    }
+
+    /// Returns the algorithm for an allgather.
+    #[must_use]
+    pub fn allgather(&self, situation: &Situation) -> Choice<allgather::Algorithm> {
+        choose(&self.allgather, situation, allgather::Algorithm::Ring)
+    }
+
+    /// Returns the algorithm for an alltoall.
+    #[must_use]
+    pub fn alltoall(&self, situation: &Situation) -> Choice<alltoall::Algorithm> {
+        choose(&self.alltoall, situation, alltoall::Algorithm::Pairwise)
+    }
+
+    /// Returns the algorithm for a reduction to all ranks.
+    #[must_use]
+    pub fn allreduce(&self, situation: &Situation) -> Choice<allreduce::Algorithm> {
+        choose(&self.allreduce, situation, allreduce::Algorithm::RecursiveDoubling)
+    }
+
+    /// Returns the algorithm for a scattered reduction.
+    #[must_use]
+    pub fn reduce_scatter(&self, situation: &Situation) -> Choice<reduce_scatter::Algorithm> {
+        choose(&self.reduce_scatter, situation, reduce_scatter::Algorithm::Pairwise)
+    }
+}
+
+/// Returns the choice by the first row that fits. If no row fits, it is `general`, which suits every situation.
+fn choose<A: Suits>(rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
+    let fits = |row: &&Row<A>| {
+        situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)
+    };
+    let row = rows.iter().find(fits).copied().unwrap_or(row(ANY, ANY_BYTES, general));
+    Choice { algorithm: row.algorithm, row, situation: *situation }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn situation(ranks: u32, bytes: usize) -> Situation {
+        Situation { ranks, bytes, elements: bytes / 8, commutes: true, has_equal_blocks: true }
+    }
+
+    #[test]
+    fn many_ranks_use_few_rounds() {
+        let table = Table::default();
+        for bytes in [8, 1 << 10, 1 << 16, 1 << 20, 1 << 30] {
+            let many = situation(1 << 20, bytes);
+            assert_eq!(table.bcast(&many).algorithm, bcast::Algorithm::KNomial { k: 2 });
+            assert_eq!(table.gather(&many).algorithm, gather::Algorithm::Binomial);
+            assert_eq!(table.scatter(&many).algorithm, scatter::Algorithm::Binomial);
+            assert_ne!(table.allgather(&many).algorithm, allgather::Algorithm::Ring);
+            assert_ne!(
+                table.allgather(&situation((1 << 20) - 1, bytes)).algorithm,
+                allgather::Algorithm::Ring
+            );
+            assert_ne!(table.allreduce(&many).algorithm, allreduce::Algorithm::Ring);
+            assert_eq!(table.reduce_scatter(&many).algorithm, reduce_scatter::Algorithm::RecursiveHalving);
+        }
+    }
+
+    #[test]
+    fn an_algorithm_that_cannot_carry_out_the_operation_is_not_chosen() {
+        let mut table = Table::default();
+        let long = Situation { commutes: false, has_equal_blocks: false, ..situation(6, 1 << 24) };
+        let divided = [allreduce::Algorithm::Rabenseifner, allreduce::Algorithm::Ring];
+        table.allreduce = divided.map(|algorithm| row(ANY, ANY_BYTES, algorithm)).to_vec();
+        assert_eq!(table.allreduce(&long).algorithm, allreduce::Algorithm::RecursiveDoubling);
+        assert_eq!(table.allgather(&long).algorithm, allgather::Algorithm::Ring);
+        assert_eq!(table.alltoall(&Situation { bytes: 8, ..long }).algorithm, alltoall::Algorithm::Pairwise);
+        assert_eq!(table.reduce_scatter(&long).algorithm, reduce_scatter::Algorithm::Pairwise);
+        assert_eq!(table.gather(&Situation { bytes: 8, ..long }).algorithm, gather::Algorithm::Linear);
+        // Two elements cannot be divided among 6 ranks.
+        let few = Situation { elements: 2, commutes: true, ..long };
+        assert_eq!(table.allreduce(&few).algorithm, allreduce::Algorithm::RecursiveDoubling);
+    }
+
+    #[test]
+    fn a_choice_explains_itself() {
+        let choice = Table::default().bcast(&situation(4, 1 << 20));
+        assert_eq!(choice.algorithm, bcast::Algorithm::Chain { piece: 8192 }, "64 KiB are 8192 elements");
+        assert_eq!(
+            choice.to_string(),
+            "Chain { piece: 8192 } for 1048576 bytes and 4 ranks: the first suitable row of the table is for any number \
+             of bytes and at most 16 ranks"
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! The execution of a schedule at one rank.
+//!
+//! A [`Collective`] is a state machine, as the engine is: its user polls the engine, which gets the buffers lent, and
+//! then calls [`Collective::advance`]. Its messages are tagged messages in the communicator's control context.
+//!
+//! # Failures
+//! A collective ends with the first error of one of its messages. Other ranks may wait for messages that this rank will
+//! not send any more, and they may not communicate with the rank that caused the error. So a rank that gives up sends a
+//! *notice* to its partners in the steps that it does not take, and each partner that has not finished gives up as well.
+//! If a member has failed, all members learn that from the launcher, and give up at once. A member that has left in good
+//! order may have finished, so its end is no reason to give up: a partner that still needs a message from it gets an
+//! error from that message.
+
+mod buffers;
+mod notice;
+
+use std::any::Any;
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use samite_fabric::Port;
+use samite_fabric::layout::{Readable, Writable};
+use samite_p2p::{
+    COLLECTIVE_TAG, Cause, Engine, Error, Group, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
+    Status, Time, WorldRank,
+};
+
+use self::buffers::All;
+use self::notice::Notice;
+use crate::schedule::{Place, Plan, Span, Step, Steps};
+
+/// A collective operation that a rank begins.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The operation.
+    pub plan: Plan,
+    /// The ranks that take part. All of them are members of the context.
+    pub group: Group,
+    /// The control context of the communicator.
+    pub context: u32,
+    /// The number of the operation: all ranks count the collective operations of the communicator, from 0.
+    pub number: u32,
+    /// The size of an element in bytes.
+    pub element: usize,
+    /// The time at which the operation fails.
+    pub deadline: Time,
+}
+
+/// The buffers of a collective operation.
+pub struct Buffers<'a> {
+    /// [`Buffer::Input`](crate::Buffer::Input).
+    pub input: &'a [u8],
+    /// [`Buffer::Output`](crate::Buffer::Output).
+    pub output: &'a mut [u8],
+    /// [`Buffer::Scratch`](crate::Buffer::Scratch).
+    pub scratch: &'a mut [u8],
+    /// Carries out [`Step::Reduce`](crate::Step::Reduce) on the bytes of two spans.
+    pub reduce: &'a dyn Fn(&[u8], &mut [u8]),
+}
+
+/// A collective operation under way at this rank, with borrowed buffers. Dropping it leaves its requests in the engine:
+/// call [`quit`](Self::quit) first if it has not ended.
+pub struct Collective<'a> {
+    call: Call,
+    at: Place,
+    steps: Steps,
+    /// The step that this rank cannot take yet.
+    blocked: Option<Step>,
+    /// The messages that no step has waited for, in the order in which they began.
+    messages: VecDeque<Message>,
+    /// The number of the first of `messages`.
+    first: u32,
+    buffers: Buffers<'a>,
+    /// The value of [`Engine::ends`] at the latest check.
+    ends: u64,
+    result: Option<Result<(), Failed>>,
+}
+
+/// The reason why a collective failed.
+#[derive(Debug)]
+pub enum Failed {
+    /// An error, at this rank or at another one.
+    Error(Error),
+    /// The reduction panicked.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// A message of the operation.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    /// `None` if the message has ended.
+    request: Option<RequestId>,
+    partner: WorldRank,
+    span: Span,
+    /// The length of a message that arrived while its buffer was lent, until the length is checked.
+    arrived: Option<usize>,
+}
+
+/// The mask of the number of an operation in tags. The number of the message follows in the low 32 bits.
+const NUMBERS: u32 = (1 << 29) - 1;
+
+impl<'a> Collective<'a> {
+    /// Begins an operation, and takes the first steps.
+    ///
+    /// # Panics
+    /// If this rank is not in the group, or a buffer has not the length that the plan needs.
+    pub fn begin<P: Port>(engine: &mut Engine<P>, call: Call, mine: WorldRank, buffers: Buffers<'a>) -> Self {
+        let rank = call.group.index(mine).expect("this rank takes part");
+        let at = Place::new(rank, call.group.len());
+        let bytes = |elements: usize| elements * call.element;
+        assert_eq!(buffers.input.len(), bytes(call.plan.input(at)), "the length of the input");
+        assert_eq!(buffers.output.len(), bytes(call.plan.output(at)), "the length of the output");
+        assert_eq!(buffers.scratch.len(), bytes(call.plan.scratch(at)), "the length of the scratch buffer");
+        let mut collective = Self {
+            steps: call.plan.steps(at),
+            at,
+            blocked: None,
+            messages: VecDeque::new(),
+            first: 0,
+            buffers,
+            ends: engine.ends(),
+            result: None,
+            call,
+        };
+        // A member that has left before cannot take part either.
+        match engine.missing_member(collective.call.context, &collective.call.group, |_| true) {
+            Some(error) => collective.fail(engine, error.into()),
+            None => collective.advance(engine),
+        }
+        collective
+    }
+
+    /// Drops messages of operations with smaller numbers, which have ended at this rank. Such messages exist only if one
+    /// of these operations has failed.
+    pub fn discard_before<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) {
+        let number = number & NUMBERS;
+        // As for agreements: a pattern for each bit that is set in the number, for the smaller numbers that agree in the
+        // bits above.
+        for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
+            let prefix = u64::from(number & !(1 << bit)) << 32;
+            let (tag, mask) = (COLLECTIVE_TAG | prefix, !0 << (32 + bit));
+            engine.discard_all(&Pattern { context, source: Source::ANY, tag, mask });
+        }
+    }
+
+    /// Returns true if the operation has ended.
+    pub fn has_ended(&self) -> bool {
+        self.result.is_some()
+    }
+
+    /// Returns the result, once; `None` if the operation has not ended.
+    pub fn take_result(&mut self) -> Option<Result<(), Failed>> {
+        self.result.take()
+    }
+
+    /// Returns the request that must end before the next step; [`RequestId::NONE`] if there is none.
+    pub fn awaited(&self) -> RequestId {
+        let awaited = self.messages.iter().find_map(|message| message.request);
+        awaited.unwrap_or(RequestId::NONE)
+    }
+
+    /// Takes all steps that this rank can take now. Call it after each poll.
+    pub fn advance<P: Port>(&mut self, engine: &mut Engine<P>) {
+        while self.result.is_none() {
+            // At the end a rank waits for all messages.
+            let (step, is_last) = match self.blocked.take().or_else(|| self.steps.next()) {
+                Some(step) => (step, false),
+                None => (Step::WAIT, true),
+            };
+            match self.take(engine, step) {
+                Ok(true) if is_last => self.result = Some(Ok(())),
+                Ok(true) => {}
+                Ok(false) => {
+                    self.blocked = (!is_last).then_some(step);
+                    return;
+                }
+                Err(failed) => self.fail(engine, failed),
+            }
+        }
+    }
+
+    /// Takes one step. Returns false if the rank must wait first.
+    fn take<P: Port>(&mut self, engine: &mut Engine<P>, step: Step) -> Result<bool, Failed> {
+        match step {
+            Step::Send { to, round, from } => self.send(engine, to, round, from)?,
+            Step::Receive { from, round, into } => self.receive(engine, from, round, into)?,
+            Step::Copy { from, into } => {
+                let (from, into) = self.all().pair(from, into);
+                into.copy_from_slice(from);
+            }
+            Step::Reduce { from, into } => {
+                let reduce = self.buffers.reduce;
+                let (from, into) = self.all().pair(from, into);
+                // A panic in the caller's operation must not unwind through the engine's owner: this rank first informs
+                // its partners, and the caller gets its buffers back.
+                catch_unwind(AssertUnwindSafe(|| reduce(from, into))).map_err(Failed::Panicked)?;
+            }
+            Step::Wait { except } => {
+                while self.messages.len() > except as usize {
+                    if !self.end_first(engine)? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn send<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        to: u32,
+        round: u32,
+        from: Span,
+    ) -> Result<(), Error> {
+        let (partner, tag, place) = (self.world_rank(to), self.tag(round), self.next_place());
+        let (context, deadline, now) = (self.call.context, self.call.deadline, engine.now());
+        let data = self.all().get(from);
+        let request = match engine.send(now, partner, context, tag, data, deadline)? {
+            Sent::Now | Sent::Copied => None,
+            Sent::Pending(request) => {
+                engine.set_place(request, place);
+                Some(request)
+            }
+        };
+        self.messages.push_back(Message { request, partner, span: from, arrived: None });
+        Ok(())
+    }
+
+    fn receive<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        from: u32,
+        round: u32,
+        into: Span,
+    ) -> Result<(), Error> {
+        let (partner, tag, place) = (self.world_rank(from), self.tag(round), self.next_place());
+        let pattern = Pattern { context: self.call.context, source: Source::rank(partner.0), tag, mask: !0 };
+        let (deadline, now) = (self.call.deadline, engine.now());
+        let buffer = self.all().get_mut(into);
+        let room = buffer.len();
+        let received = engine.recv(now, pattern, buffer, place, deadline, &mut ());
+        let request = match received.map_err(length_error)? {
+            Received::Now(status) => {
+                check_length(partner, status.bytes, room)?;
+                None
+            }
+            Received::Pending(request) => Some(request),
+        };
+        self.messages.push_back(Message { request, partner, span: into, arrived: None });
+        Ok(())
+    }
+
+    /// Removes the first message if it has ended. Returns false if it has not.
+    fn end_first<P: Port>(&mut self, engine: &mut Engine<P>) -> Result<bool, Error> {
+        let Message { request, partner, span, arrived } = self.messages[0];
+        let room = span.len * self.call.element;
+        if let Some(request) = request {
+            if engine.outcome(request) == Outcome::Pending {
+                return Ok(false);
+            }
+            // The first message keeps its place until its bytes are in the buffer.
+            let end = engine.collect(request, self).ok_or(Error::NoSuchRequest)?;
+            let status = end.result.map_err(length_error)?;
+            check_length(partner, status.bytes, room)?;
+        } else if let Some(bytes) = arrived {
+            check_length(partner, bytes, room)?;
+        }
+        self.messages.pop_front();
+        self.first = self.first.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Looks for reasons to give up that are not errors of this rank's messages. Call it from time to time while the
+    /// operation waits. Returns true if the operation has ended.
+    pub fn attend<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
+        if self.result.is_some() {
+            return true;
+        }
+        if std::mem::replace(&mut self.ends, engine.ends()) != self.ends {
+            let has_failed = |cause: &Cause| *cause != Cause::Left;
+            let missing = engine.missing_member(self.call.context, &self.call.group, has_failed);
+            if let Some(error) = missing {
+                self.fail(engine, error.into());
+                return true;
+            }
+        }
+        let partners = self.messages.iter().filter(|message| message.request.is_some());
+        let partners: Vec<WorldRank> = partners.map(|message| message.partner).collect();
+        let tag = self.tag(Notice::ROUND);
+        let notice = partners
+            .into_iter()
+            .find_map(|partner| Notice::receive(engine, self.call.context, partner, tag, &self.call.group));
+        if let Some(error) = notice {
+            self.fail(engine, error.into());
+        }
+        self.result.is_some()
+    }
+
+    /// Gives up the operation with this error, unless it has ended.
+    pub fn quit<P: Port>(&mut self, engine: &mut Engine<P>, error: Error) {
+        if self.result.is_none() {
+            self.fail(engine, error.into());
+        }
+    }
+
+    /// Ends the operation with a failure, and informs the partners in the steps that this rank does not take.
+    #[cold]
+    fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
+        let mut partners: BTreeSet<WorldRank> = BTreeSet::new();
+        for message in std::mem::take(&mut self.messages) {
+            if let Some(request) = message.request {
+                engine.forget(request);
+            }
+            partners.insert(message.partner);
+        }
+        let (group, mine) = (&self.call.group, self.world_rank(self.at.rank()));
+        let rest = self.blocked.take().into_iter().chain(&mut self.steps).filter_map(|step| match step {
+            Step::Send { to: partner, .. } | Step::Receive { from: partner, .. } => group.rank(partner),
+            _ => None,
+        });
+        partners.extend(rest);
+        partners.remove(&mine);
+        let notice = Notice::of(&failed, mine);
+        let (context, tag) = (self.call.context, self.tag(Notice::ROUND));
+        for partner in partners {
+            // A partner that has ended needs no notice.
+            let _ = engine.send_detached(engine.now(), partner, context, tag, notice.to_memory());
+        }
+        self.result = Some(Err(failed));
+    }
+
+    fn world_rank(&self, rank: u32) -> WorldRank {
+        self.call.group.rank(rank).expect("a schedule names ranks of the group")
+    }
+
+    fn tag(&self, round: u32) -> u64 {
+        COLLECTIVE_TAG | u64::from(self.call.number & NUMBERS) << 32 | u64::from(round)
+    }
+
+    /// Returns the place by which the engine names the buffer of the next message.
+    fn next_place(&self) -> u32 {
+        self.first.wrapping_add(self.messages.len() as u32)
+    }
+
+    /// Returns the message whose buffer has a place, if it belongs to this request.
+    fn message(&mut self, request: RequestId, place: u32) -> Option<&mut Message> {
+        let message = self.messages.get_mut(place.wrapping_sub(self.first) as usize)?;
+        (message.request == Some(request)).then_some(message)
+    }
+
+    fn all(&mut self) -> All<'_> {
+        let Buffers { input, output, scratch, .. } = &mut self.buffers;
+        All { input, output, scratch, element: self.call.element }
+    }
+}
+
+impl Lent for Collective<'_> {
+    fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
+        let message = self.messages.get(place.wrapping_sub(self.first) as usize)?;
+        if message.request != Some(request) {
+            return None;
+        }
+        let Buffers { input, output, scratch, .. } = &self.buffers;
+        Some(buffers::span_of([input, output, scratch], message.span, self.call.element).into())
+    }
+
+    fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
+        let span = self.message(request, place)?.span;
+        Some(self.all().get_mut(span).into())
+    }
+
+    fn received(&mut self, request: RequestId, place: u32, status: Status) {
+        if let Some(message) = self.message(request, place) {
+            message.request = None;
+            message.arrived = Some(status.bytes);
+        }
+    }
+}
+
+/// Checks the length of a message against the length of its span, or of a send against itself.
+fn check_length(partner: WorldRank, bytes: usize, room: usize) -> Result<(), Error> {
+    match bytes == room {
+        true => Ok(()),
+        false => Err(Error::LengthsDiffer { rank: partner, ours: room, theirs: bytes }),
+    }
+}
+
+/// Returns the error of a receive in terms of the collective operation: another rank has passed another length.
+fn length_error(error: Error) -> Error {
+    match error {
+        Error::Truncated { status, room } => {
+            Error::LengthsDiffer { rank: status.source, ours: room, theirs: status.bytes }
+        }
+        error => error,
+    }
+}
+
+impl std::fmt::Debug for Collective<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Collective");
+        debug.field("call", &self.call).field("messages", &self.messages).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

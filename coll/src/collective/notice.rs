@@ -1,0 +1,109 @@
+//! Notices: the messages by which a rank that gives up an operation informs its partners.
+
+use samite_fabric::{Memory, Port};
+use samite_p2p::{Cause, Engine, Error, Fate, Group, Outcome, Pattern, Source, Time, WorldRank};
+
+use super::Failed;
+
+/// The content of a notice: the reason why its sender gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// This rank gave up for a reason of its own: a deadline, a cancel, a misuse, a panic.
+    GaveUp(WorldRank),
+    /// This rank has failed.
+    Failed(WorldRank),
+}
+
+impl Notice {
+    /// The number of the message in its tag. No step has this number.
+    pub(super) const ROUND: u32 = u32::MAX;
+
+    /// Returns the notice of the rank `mine` about its failure. The rank that was the first to give up is named by all
+    /// ranks.
+    pub(super) fn of(failed: &Failed, mine: WorldRank) -> Self {
+        match failed {
+            Failed::Error(Error::PeerFailed { rank, .. }) => Self::Failed(*rank),
+            Failed::Error(Error::Abandoned { rank, .. }) => Self::GaveUp(*rank),
+            _ => Self::GaveUp(mine),
+        }
+    }
+
+    /// Returns the notice as words of 32 bits, little-endian: the kind, and the rank.
+    pub(super) fn to_memory(self) -> Memory {
+        let (kind, rank): (u32, _) = match self {
+            Self::GaveUp(rank) => (0, rank),
+            Self::Failed(rank) => (1, rank),
+        };
+        Memory::new([kind.to_le_bytes(), rank.0.to_le_bytes()].concat())
+    }
+
+    /// Returns the notice in a message. Returns `None` if the message is none, or if it names a rank that takes no part.
+    fn of_bytes(bytes: &[u8], group: &Group) -> Option<Self> {
+        let (words, []) = bytes.as_chunks::<4>() else { return None };
+        let [kind, rank] = *words else { return None };
+        let rank = WorldRank(u32::from_le_bytes(rank));
+        match u32::from_le_bytes(kind) {
+            _ if !group.contains(rank) => None,
+            0 => Some(Self::GaveUp(rank)),
+            1 => Some(Self::Failed(rank)),
+            _ => None,
+        }
+    }
+
+    /// Receives a notice from a partner, if one has arrived, and returns the error with which this rank gives up. A
+    /// notice that is invalid still says that the partner has given up.
+    pub(super) fn receive<P: Port>(
+        engine: &mut Engine<P>,
+        context: u32,
+        partner: WorldRank,
+        tag: u64,
+        group: &Group,
+    ) -> Option<Error> {
+        let pattern = Pattern { context, source: Source::rank(partner.0), tag, mask: !0 };
+        // An error means that no notice can come. The message for which this rank waits ends with the same error.
+        let (_, claimed) = engine.claim(&pattern).ok()??;
+        let id = engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), Time::NEVER);
+        if engine.outcome(id) != Outcome::Ready {
+            // Notices are short and arrive whole.
+            engine.forget(id);
+            return Some(abandoned(partner));
+        }
+        let received = engine.collect(id, &mut ())?;
+        let notice = match (&received.result, &received.memory) {
+            (Ok(status), Some(memory)) if status.bytes == LEN => Self::of_bytes(memory.as_bytes(), group),
+            _ => None,
+        };
+        Some(match notice {
+            None => abandoned(partner),
+            Some(Self::GaveUp(rank)) => abandoned(rank),
+            Some(Self::Failed(rank)) => {
+                let cause = engine.latest_failure(rank).unwrap_or(Cause::Lost);
+                Error::PeerFailed { rank, cause, fate: Fate::Unknown, report: None }
+            }
+        })
+    }
+}
+
+/// The number of bytes of a notice.
+const LEN: usize = 8;
+
+fn abandoned(rank: WorldRank) -> Error {
+    Error::Abandoned { rank, fate: Fate::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_what_was_sent() {
+        let group = Group::range(WorldRank(3), 4);
+        for notice in [Notice::GaveUp(WorldRank(3)), Notice::Failed(WorldRank(6))] {
+            let memory = notice.to_memory();
+            assert_eq!(memory.len(), LEN);
+            assert_eq!(Notice::of_bytes(memory.as_bytes(), &group), Some(notice));
+        }
+        let invalid: [&[u8]; 4] = [&[], &[0; 7], &[0, 0, 0, 0, 9, 0, 0, 0], &[2, 0, 0, 0, 4, 0, 0, 0]];
+        assert!(invalid.iter().all(|bytes| Notice::of_bytes(bytes, &group).is_none()));
+    }
+}

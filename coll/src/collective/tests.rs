@@ -1,0 +1,508 @@
+//! Operations of several engines over the loopback port, in one thread.
+
+use std::cell::Cell;
+
+use samite_fabric::loopback::{Hub, Loopback};
+use samite_p2p::{Config, Identity};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+use crate::algorithms::{
+    allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
+};
+use crate::schedule::Blocks;
+
+/// An element: the affine function x → m x + c, modulo 2^64.
+type Affine = [u64; 2];
+
+/// The composition, which applies the left function first and does not commute.
+fn compose([m, c]: Affine, [n, d]: Affine) -> Affine {
+    [m.wrapping_mul(n), c.wrapping_mul(n).wrapping_add(d)]
+}
+
+fn sum([m, c]: Affine, [n, d]: Affine) -> Affine {
+    [m.wrapping_add(n), c.wrapping_add(d)]
+}
+
+fn reduce_by(op: fn(Affine, Affine) -> Affine) -> impl Fn(&[u8], &mut [u8]) {
+    move |from, into| {
+        let from = <[Affine]>::ref_from_bytes(from).unwrap();
+        let into = <[Affine]>::mut_from_bytes(into).unwrap();
+        for (left, right) in from.iter().zip(into) {
+            *right = op(*left, *right);
+        }
+    }
+}
+
+/// Returns the element with an index of a rank's contribution.
+fn of(rank: u32, index: usize) -> Affine {
+    [u64::from(rank) * 2 + 3, index as u64 * 7 + u64::from(rank)]
+}
+
+const ELEMENT: usize = size_of::<Affine>();
+const CONTROL: u32 = 0;
+
+fn engines(n: u32) -> Vec<Engine<Loopback>> {
+    let hub = Hub::new();
+    let ports: Vec<_> = (0..n).map(|_| hub.port()).collect();
+    let addresses: Vec<_> = ports.iter().map(Port::address).collect();
+    let identity = |rank| {
+        let identity = Identity { rank: WorldRank(rank), size: n, incarnation: 0, secret: [9; 16] };
+        Identity { incarnation: identity.first_incarnation(WorldRank(rank)).get(), ..identity }
+    };
+    let engine = |(rank, port)| {
+        let mut engine = Engine::new(port, identity(rank), Config::default());
+        for (other, address) in (0..).zip(&addresses) {
+            engine.introduce(WorldRank(other), identity(other).incarnation, address.clone()).unwrap();
+        }
+        engine
+    };
+    (0..).zip(ports).map(engine).collect()
+}
+
+/// The buffers of one rank.
+struct Memory {
+    input: Vec<Affine>,
+    output: Vec<Affine>,
+    scratch: Vec<Affine>,
+}
+
+/// Stands for elements that an operation has not written.
+const UNTOUCHED: Affine = [0xdead, 0xbeef];
+
+impl Memory {
+    fn new(plan: &Plan, at: Place) -> Self {
+        let contribution = |len| (0..len).map(|index| of(at.rank(), index)).collect::<Vec<_>>();
+        let mut memory = Self {
+            input: contribution(plan.input(at)),
+            output: vec![UNTOUCHED; plan.output(at)],
+            scratch: vec![UNTOUCHED; plan.scratch(at)],
+        };
+        if let Some(range) = in_output(plan, at) {
+            let contribution = contribution(range.len());
+            memory.output[range].copy_from_slice(&contribution);
+        }
+        memory
+    }
+
+    fn buffers<'a>(&'a mut self, reduce: &'a dyn Fn(&[u8], &mut [u8])) -> Buffers<'a> {
+        let Self { input, output, scratch } = self;
+        Buffers {
+            input: input.as_bytes(),
+            output: output.as_mut_bytes(),
+            scratch: scratch.as_mut_bytes(),
+            reduce,
+        }
+    }
+}
+
+/// Returns the part of the output that contains the rank's contribution.
+fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
+    match plan {
+        Plan::Bcast { root, len, .. } => (*root == at.rank()).then_some(0..*len),
+        Plan::Gather { root, blocks, in_place: true, .. } if *root == at.rank() => {
+            Some(blocks.get(at.rank()))
+        }
+        Plan::Allgather { blocks, in_place: true, .. } => Some(blocks.get(at.rank())),
+        Plan::Scatter { .. } | Plan::Gather { .. } => None,
+        _ => (plan.input(at) == 0).then_some(0..plan.output(at)),
+    }
+}
+
+/// One operation of all ranks.
+fn calls(plan: &Plan, n: u32, number: u32) -> Call {
+    let group = Group::range(WorldRank(0), n);
+    Call { plan: plan.clone(), group, context: CONTROL, number, element: ELEMENT, deadline: Time::NEVER }
+}
+
+/// Drives all operations until each has ended.
+fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
+    for _ in 0..100_000 {
+        step(engines, operations, Time::ZERO);
+        if operations.iter().all(Collective::has_ended) {
+            return;
+        }
+    }
+    panic!("the operations do not end: {operations:?}");
+}
+
+/// Drives until nothing more happens, and then at the time [`LATER`], until nothing more happens.
+fn drive_until_later(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
+    (0..100).for_each(|_| step(engines, operations, Time::ZERO));
+    (0..100).for_each(|_| step(engines, operations, LATER));
+}
+
+fn step(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>], now: Time) {
+    for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {
+        engine.poll(now, operation).unwrap();
+        operation.advance(engine);
+        operation.attend(engine);
+    }
+}
+
+const LATER: Time = Time::ZERO.after(500_000_000);
+
+/// A deadline that has passed at [`LATER`].
+const SOON: Time = Time::ZERO.after(1_000_000);
+
+/// Runs an operation, and returns the outputs.
+fn run(engines: &mut [Engine<Loopback>], plan: &Plan, number: u32) -> Vec<Vec<Affine>> {
+    let n = engines.len() as u32;
+    let reduce = reduce_by(if plan.commutes() { sum } else { compose });
+    let mut memories: Vec<_> = (0..n).map(|rank| Memory::new(plan, Place::new(rank, n))).collect();
+    let begin = |((rank, engine), memory): ((u32, &mut Engine<Loopback>), _)| {
+        let buffers = Memory::buffers(memory, &reduce);
+        Collective::begin(engine, calls(plan, n, number), WorldRank(rank), buffers)
+    };
+    let mut operations: Vec<_> = (0..).zip(engines.iter_mut()).zip(&mut memories).map(begin).collect();
+    drive(engines, &mut operations);
+    for operation in &mut operations {
+        assert!(matches!(operation.take_result(), Some(Ok(()))));
+    }
+    memories.into_iter().map(|memory| memory.output).collect()
+}
+
+/// Checks that an operation has the result that is computed directly.
+fn check(engines: &mut [Engine<Loopback>], plan: &Plan, number: &mut u32) {
+    let n = engines.len() as u32;
+    let outputs = run(engines, plan, *number);
+    *number += 1;
+    let reduced = |ranks: std::ops::Range<u32>, index: usize| {
+        let op = if plan.commutes() { sum } else { compose };
+        ranks.map(|rank| of(rank, index)).reduce(op).unwrap()
+    };
+    for (rank, output) in (0..n).zip(&outputs) {
+        let expected: Vec<Affine> = match plan {
+            Plan::Barrier(_) => Vec::new(),
+            Plan::Bcast { root, len, .. } => (0..*len).map(|index| of(*root, index)).collect(),
+            Plan::Gather { root, .. } | Plan::Reduce { root, .. } if *root != rank => Vec::new(),
+            Plan::Gather { len, .. } | Plan::Allgather { blocks: Blocks::Equal(len), .. } => {
+                (0..n).flat_map(|from| (0..*len).map(move |index| of(from, index))).collect()
+            }
+            Plan::Scatter { root, in_place: true, .. } if *root == rank => Vec::new(),
+            Plan::Scatter { root, len, .. } => {
+                (0..*len).map(|index| of(*root, rank as usize * len + index)).collect()
+            }
+            Plan::Alltoall { into: Blocks::Equal(len), .. } => {
+                let block = |from| (0..*len).map(move |index| of(from, rank as usize * len + index));
+                (0..n).flat_map(block).collect()
+            }
+            Plan::Reduce { len, .. } | Plan::Allreduce { len, .. } => {
+                (0..*len).map(|index| reduced(0..n, index)).collect()
+            }
+            Plan::ReduceScatter { blocks: Blocks::Equal(len), .. } => {
+                (0..*len).map(|index| reduced(0..n, rank as usize * len + index)).collect()
+            }
+            Plan::Scan { len, .. } => (0..*len).map(|index| reduced(0..rank + 1, index)).collect(),
+            Plan::Exscan { len, in_place } if rank == 0 => {
+                (0..*len).map(|index| if *in_place { of(0, index) } else { UNTOUCHED }).collect()
+            }
+            Plan::Exscan { len, .. } => (0..*len).map(|index| reduced(0..rank, index)).collect(),
+            _ => unreachable!("the tests have equal blocks"),
+        };
+        assert_eq!(output[..expected.len()], expected, "rank {rank} of {n}, {plan:?}");
+    }
+}
+
+/// All operations with all algorithms, for a number of ranks.
+fn plans(n: u32, root: u32, len: usize, in_place: bool) -> Vec<Plan> {
+    let blocks = || Blocks::Equal(len);
+    let mut plans = vec![
+        Plan::Barrier(barrier::Algorithm::Dissemination),
+        Plan::Scan { len, in_place },
+        Plan::Exscan { len, in_place },
+    ];
+    let (tree, wide) = (bcast::Algorithm::KNomial { k: 2 }, bcast::Algorithm::KNomial { k: 3 });
+    for algorithm in [tree, wide, bcast::Algorithm::ScatterAllgather, bcast::Algorithm::Chain { piece: 3 }] {
+        plans.push(Plan::Bcast { algorithm, root, len });
+    }
+    for algorithm in [gather::Algorithm::Binomial, gather::Algorithm::Linear] {
+        plans.push(Plan::Gather { algorithm, root, blocks: blocks(), len, in_place });
+    }
+    for algorithm in [scatter::Algorithm::Binomial, scatter::Algorithm::Linear] {
+        plans.push(Plan::Scatter { algorithm, root, blocks: blocks(), len, in_place });
+    }
+    let doubling = n.is_power_of_two().then_some(allgather::Algorithm::RecursiveDoubling);
+    for algorithm in [allgather::Algorithm::Bruck, allgather::Algorithm::Ring].into_iter().chain(doubling) {
+        plans.push(Plan::Allgather { algorithm, blocks: blocks(), in_place });
+    }
+    for algorithm in [alltoall::Algorithm::Bruck, alltoall::Algorithm::Pairwise] {
+        plans.push(Plan::Alltoall { algorithm, from: blocks(), into: blocks(), in_place });
+    }
+    let pairwise = reduce_scatter::Algorithm::Pairwise;
+    for commutes in [true, false] {
+        plans.push(Plan::Reduce { algorithm: reduce::Algorithm::Binomial, root, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::RecursiveDoubling;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+        plans.push(Plan::ReduceScatter { algorithm: pairwise, blocks: blocks(), commutes, in_place });
+    }
+    let (commutes, halving) = (true, reduce_scatter::Algorithm::RecursiveHalving);
+    plans.push(Plan::ReduceScatter { algorithm: halving, blocks: blocks(), commutes, in_place });
+    for algorithm in [allreduce::Algorithm::Rabenseifner, allreduce::Algorithm::Ring] {
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+    }
+    plans
+}
+
+fn at_rest(engines: &mut [Engine<Loopback>]) {
+    for _ in 0..10 {
+        for engine in engines.iter_mut() {
+            engine.poll(Time::ZERO, &mut ()).unwrap();
+        }
+    }
+    for engine in engines {
+        engine.check_invariants();
+        let usage = engine.usage();
+        assert_eq!((usage.requests, usage.queued, usage.unexpected_messages), (0, 0, 0), "{usage:?}");
+    }
+}
+
+#[test]
+fn every_operation_has_the_result_that_is_computed_directly() {
+    for n in 1..=9 {
+        let (mut engines, mut number) = (engines(n), 0);
+        for root in [0, n / 2, n - 1] {
+            for (len, in_place) in [(0, false), (1, true), (5, false), (97, true)] {
+                for plan in plans(n, root, len, in_place) {
+                    check(&mut engines, &plan, &mut number);
+                }
+            }
+        }
+        at_rest(&mut engines);
+    }
+}
+
+/// Messages that are longer than a packet.
+#[test]
+fn long_messages() {
+    for n in [2, 5] {
+        let (mut engines, mut number) = (engines(n), 0);
+        for (len, in_place) in [(3000, true), (40_000, false)] {
+            let longer =
+                |plan: &Plan| !matches!(plan, Plan::Bcast { algorithm: bcast::Algorithm::Chain { .. }, .. });
+            for plan in plans(n, 1, len, in_place).iter().filter(|plan| longer(plan)) {
+                check(&mut engines, plan, &mut number);
+            }
+            let algorithm = bcast::Algorithm::Chain { piece: 7000 };
+            check(&mut engines, &Plan::Bcast { algorithm, root: 1, len }, &mut number);
+        }
+        at_rest(&mut engines);
+    }
+}
+
+/// The ranks of a group that is not a range, in an order of its own.
+#[test]
+fn ranks_of_a_group_are_translated() {
+    let engines = engines(5);
+    let ranks = [4, 0, 3];
+    let group = Group::new(ranks.map(WorldRank)).unwrap();
+    let plan =
+        Plan::Allgather { algorithm: allgather::Algorithm::Ring, blocks: Blocks::Equal(2), in_place: false };
+    let reduce = reduce_by(sum);
+    let mut memories: Vec<_> = (0..3).map(|rank| Memory::new(&plan, Place::new(rank, 3))).collect();
+    let mut engines: Vec<_> = engines.into_iter().map(Some).collect();
+    let mut members: Vec<_> = ranks.iter().filter_map(|rank| engines[*rank as usize].take()).collect();
+    let begin = |((rank, engine), memory): ((&u32, &mut Engine<Loopback>), _)| {
+        let call = Call { group: group.clone(), ..calls(&plan, 3, 0) };
+        Collective::begin(engine, call, WorldRank(*rank), Memory::buffers(memory, &reduce))
+    };
+    let mut operations: Vec<_> = ranks.iter().zip(&mut members).zip(&mut memories).map(begin).collect();
+    drive(&mut members, &mut operations);
+    let expected: Vec<Affine> = (0..3).flat_map(|rank| [of(rank, 0), of(rank, 1)]).collect();
+    assert!(memories.iter().all(|memory| memory.output == expected));
+}
+
+/// Begins an operation at all ranks, lets `disturb` act, and returns the results.
+fn disturbed(
+    engines: &mut [Engine<Loopback>],
+    plans: &[Plan],
+    number: u32,
+    deadline: Time,
+    reduce: &dyn Fn(&[u8], &mut [u8]),
+    disturb: impl FnOnce(&mut [Engine<Loopback>], &mut [Collective<'_>]),
+) -> Vec<Result<(), Failed>> {
+    let n = engines.len() as u32;
+    let mut memories: Vec<_> =
+        (0..n).zip(plans).map(|(rank, plan)| Memory::new(plan, Place::new(rank, n))).collect();
+    let mut operations = Vec::new();
+    for ((rank, plan), memory) in (0..).zip(plans).zip(&mut memories) {
+        let call = Call { deadline, ..calls(plan, n, number) };
+        let engine = &mut engines[rank as usize];
+        operations.push(Collective::begin(engine, call, WorldRank(rank), memory.buffers(reduce)));
+    }
+    disturb(engines, &mut operations);
+    operations.iter_mut().map(|operation| operation.take_result().expect("it has ended")).collect()
+}
+
+fn tree(len: usize) -> Plan {
+    Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len }
+}
+
+/// Rank 2 gives up before it has received anything, so rank 3 below it in the tree cannot finish. Rank 1 finishes.
+#[test]
+fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
+    let mut engines = engines(4);
+    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]| {
+        operations[2].quit(&mut engines[2], Error::Cancelled { fate: samite_p2p::Fate::NotDelivered });
+        drive(engines, operations);
+    };
+    let results = disturbed(&mut engines, &vec![tree(1); 4], 0, Time::NEVER, &reduce_by(sum), quits);
+    assert!(matches!(results[..2], [Ok(()), Ok(())]), "{results:?}");
+    assert!(matches!(results[2], Err(Failed::Error(Error::Cancelled { .. }))), "{results:?}");
+    let abandoned = |result: &Result<(), Failed>| {
+        matches!(result, Err(Failed::Error(Error::Abandoned { rank: WorldRank(2), .. })))
+    };
+    assert!(abandoned(&results[3]), "{results:?}");
+    // The message that rank 2 has not received does not get into the next operation.
+    engines.iter_mut().for_each(|engine| Collective::discard_before(engine, CONTROL, 1));
+    check(&mut engines, &tree(1), &mut 1);
+    Collective::discard_before(&mut engines[2], CONTROL, 2);
+    at_rest(&mut engines);
+}
+
+/// A long message is not received by the rank that gives up, and its sender learns that.
+#[test]
+fn the_sender_of_a_long_message_learns_that_its_receiver_has_given_up() {
+    let mut engines = engines(2);
+    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]| {
+        operations[1].quit(&mut engines[1], Error::Cancelled { fate: samite_p2p::Fate::NotDelivered });
+        drive(engines, operations);
+    };
+    let results = disturbed(&mut engines, &vec![tree(200_000); 2], 5, Time::NEVER, &reduce_by(sum), quits);
+    assert!(
+        matches!(results[0], Err(Failed::Error(Error::Abandoned { rank: WorldRank(1), .. }))),
+        "{results:?}"
+    );
+}
+
+/// Rank 3 dies. Rank 1 is no partner of rank 3, and all the same cannot finish.
+#[test]
+fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
+    let mut engines = engines(4);
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    let reduce = reduce_by(sum);
+    let died = || Cause::Died("killed".into());
+    let mut call = calls(&plan, 4, 0);
+    let buffers = || Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+    let mut operations: Vec<_> = (0..3)
+        .map(|rank| Collective::begin(&mut engines[rank as usize], call.clone(), WorldRank(rank), buffers()))
+        .collect();
+    for engine in &mut engines[..3] {
+        engine.peer_failed(WorldRank(3), None, died()).unwrap();
+    }
+    drive(&mut engines[..3], &mut operations);
+    for operation in &mut operations {
+        let result = operation.take_result();
+        let Some(Err(Failed::Error(Error::PeerFailed { rank: WorldRank(3), cause, .. }))) = result else {
+            panic!("{result:?}");
+        };
+        assert_eq!(cause, died());
+    }
+    // A later operation fails at once.
+    call.number = 1;
+    let mut late = Collective::begin(&mut engines[0], call, WorldRank(0), buffers());
+    assert!(matches!(
+        late.take_result(),
+        Some(Err(Failed::Error(Error::PeerFailed { rank: WorldRank(3), .. })))
+    ));
+}
+
+/// Rank 2 calls after the deadline of rank 0 has passed. It needs a message of rank 0, and rank 1 needs none.
+#[test]
+fn the_deadline_of_one_rank_ends_the_operation_where_the_rank_is_needed() {
+    let mut engines = engines(3);
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    let reduce = reduce_by(sum);
+    let begin = |engine: &mut Engine<Loopback>, rank| {
+        let buffers = Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+        let deadline = if rank == 0 { SOON } else { Time::NEVER };
+        Collective::begin(engine, Call { deadline, ..calls(&plan, 3, 0) }, WorldRank(rank), buffers)
+    };
+    let mut operations = vec![begin(&mut engines[0], 0), begin(&mut engines[1], 1)];
+    drive_until_later(&mut engines[..2], &mut operations);
+    assert_eq!([0, 1].map(|rank: usize| operations[rank].has_ended()), [true, false]);
+    operations.push(begin(&mut engines[2], 2));
+    drive(&mut engines, &mut operations);
+    let results: Vec<_> = operations.iter_mut().map(|operation| operation.take_result().unwrap()).collect();
+    assert!(matches!(results[0], Err(Failed::Error(Error::TimedOut { .. }))), "{results:?}");
+    assert!(results[1].is_ok(), "{results:?}");
+    let is_abandoned = matches!(results[2], Err(Failed::Error(Error::Abandoned { rank: WorldRank(0), .. })));
+    assert!(is_abandoned, "{results:?}");
+}
+
+#[test]
+fn different_lengths_are_an_error_and_overrun_no_buffer() {
+    for (sent, received) in [(2, 5), (5, 2), (0, 3), (3, 0), (2, 100_000), (100_000, 2)] {
+        let mut engines = engines(2);
+        let plans = [tree(sent), tree(received)];
+        // If one of both has nothing to receive or to send, it has finished, and the other one waits for it.
+        let results = disturbed(&mut engines, &plans, 0, SOON, &reduce_by(sum), drive_until_later);
+        let lengths = |result: &Result<(), Failed>| {
+            matches!(result, Err(Failed::Error(Error::LengthsDiffer { rank: WorldRank(0), ours, theirs }))
+                if (*ours, *theirs) == (received * ELEMENT, sent * ELEMENT))
+        };
+        let timed_out =
+            |result: &Result<(), Failed>| matches!(result, Err(Failed::Error(Error::TimedOut { .. })));
+        match (sent, received) {
+            (0, _) => assert!(results[0].is_ok() && timed_out(&results[1]), "{results:?}"),
+            (_, 0) => assert!(results[1].is_ok(), "{results:?}"),
+            _ => assert!(lengths(&results[1]), "{results:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_the_reduction_ends_the_operation() {
+    let mut engines = engines(4);
+    let algorithm = allreduce::Algorithm::RecursiveDoubling;
+    let plan = Plan::Allreduce { algorithm, len: 1, commutes: true, in_place: false };
+    let panics = Cell::new(true);
+    let reduce = |_: &[u8], _: &mut [u8]| {
+        if panics.replace(false) {
+            panic!("the first call of the operation");
+        }
+    };
+    let results = disturbed(&mut engines, &vec![plan; 4], 0, Time::NEVER, &reduce, drive);
+    // Ranks 1 and 3 have the elements of ranks 0 and 2 from the first round, and exchange them in the second round.
+    let is_abandoned = matches!(results[2], Err(Failed::Error(Error::Abandoned { rank: WorldRank(0), .. })));
+    assert!(matches!(results[0], Err(Failed::Panicked(_))) && is_abandoned, "{results:?}");
+    assert!(results[1].is_ok() && results[3].is_ok(), "{results:?}");
+}
+
+/// Ranks may finish operations in a different order than other ranks.
+#[test]
+fn several_operations_are_under_way_at_the_same_time() {
+    let (n, mut engines) = (3_u32, engines(3));
+    let algorithm = allreduce::Algorithm::RecursiveDoubling;
+    let plan = Plan::Allreduce { algorithm, len: 4, commutes: true, in_place: false };
+    let reduce = reduce_by(sum);
+    let mut memories: Vec<Vec<_>> =
+        (0..2).map(|_| (0..n).map(|rank| Memory::new(&plan, Place::new(rank, n))).collect()).collect();
+    let mut all = Vec::new();
+    for (number, memories) in (0..).zip(&mut memories) {
+        let begin = |((rank, engine), memory): ((u32, &mut Engine<Loopback>), _)| {
+            Collective::begin(
+                engine,
+                calls(&plan, n, number),
+                WorldRank(rank),
+                Memory::buffers(memory, &reduce),
+            )
+        };
+        all.push((0..).zip(&mut engines).zip(memories).map(begin).collect::<Vec<_>>());
+    }
+    // The bytes of an operation that arrive while only the other one is driven are staged.
+    for operations in all.iter_mut().rev() {
+        for _ in 0..100 {
+            for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {
+                engine.poll(Time::ZERO, operation).unwrap();
+                operation.advance(engine);
+            }
+        }
+        assert!(operations.iter().all(Collective::has_ended));
+    }
+    drop(all);
+    let expected: Vec<Affine> =
+        (0..4).map(|index| (0..n).map(|rank| of(rank, index)).reduce(sum).unwrap()).collect();
+    assert!(memories.iter().flatten().all(|memory| memory.output == expected));
+    at_rest(&mut engines);
+}

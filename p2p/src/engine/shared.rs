@@ -1,0 +1,94 @@
+//! What collective operations need of an engine besides messages: news of members that have ended, messages without a
+//! caller, and the removal of messages that no rank will receive.
+
+use samite_fabric::link::{Cause, Error, Fate, Group, Outcome, Time, WorldRank};
+use samite_fabric::{Memory, Port};
+use samite_matching::Pattern;
+
+use super::Engine;
+use crate::agreement::BY_SOME;
+use crate::contexts::FIRST;
+
+/// The bits that are set in the tags of messages of collective operations. These messages travel in the control
+/// contexts, in which no tag of an agreement has both bits. The lower bits are free.
+pub const COLLECTIVE_TAG: u64 = BY_SOME | 1 << 61;
+
+impl<P: Port> Engine<P> {
+    /// Returns the time of the latest call that has set it.
+    pub fn now(&self) -> Time {
+        self.inner.link().now()
+    }
+
+    /// Returns a count of events: the number of times that a rank ended, or left contexts. While the count does not
+    /// change, the results of [`missing_member`](Self::missing_member) do not either.
+    pub fn ends(&self) -> u64 {
+        self.inner.stack().contexts.ends
+    }
+
+    /// Returns an error if a member of a group has ended for this context, or was restarted. Considers only ends for
+    /// causes for which `counts` returns true. In a context of all ranks, a rank that was restarted counts as
+    /// [`Cause::Restarted`], although it may exchange messages: it does not have the state of its predecessor.
+    #[must_use]
+    pub fn missing_member(
+        &self,
+        context: u32,
+        group: &Group,
+        counts: impl Fn(&Cause) -> bool,
+    ) -> Option<Error> {
+        let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
+        let identity = link.identity();
+        let is_later = |rank, incarnation| context < FIRST && incarnation != identity.first_incarnation(rank);
+        let of_job = link.peers().filter(|(_, peer)| group.contains(peer.rank())).filter_map(|(_, peer)| {
+            let restarted = || {
+                let incarnation = peer.incarnation()?;
+                is_later(peer.rank(), incarnation).then_some(Cause::Restarted)
+            };
+            Some((peer.rank(), peer.failure().or_else(restarted)?))
+        });
+        let of_context = contexts.ended(context).filter(|(rank, _)| group.contains(*rank));
+        let of_own = self.later_incarnation().filter(|_| context < FIRST);
+        let ends =
+            of_own.map(|_| (identity.rank, Cause::Restarted)).into_iter().chain(of_job).chain(of_context);
+        let (rank, cause) = ends.filter(|(_, cause)| counts(cause)).min_by_key(|(rank, _)| *rank)?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Sends a message for which no caller waits. If its receiver fails, the message is lost. Never uses the outbox,
+    /// whose budget is for the messages of the program.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Engine::send`].
+    #[cold]
+    pub fn send_detached(
+        &mut self,
+        now: Time,
+        to: WorldRank,
+        context: u32,
+        tag: u64,
+        memory: Memory,
+    ) -> Result<(), Error> {
+        let id = self.isend_answer(now, to, context, tag, memory).map_err(|(error, _)| error)?;
+        let requests = &mut self.inner.stack_mut().requests;
+        match requests.get_mut(id) {
+            Some(request) if request.result.is_none() => request.collected = true,
+            _ => {
+                let ended = self.collect(id, &mut ());
+                debug_assert!(ended.is_some() && self.outcome(id) == Outcome::Ready);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the messages that have arrived, that no receive has matched, and that the pattern matches. Their senders
+    /// see them as received.
+    #[cold]
+    pub fn discard_all(&mut self, pattern: &Pattern) {
+        let (out, tagged) = self.inner.parts();
+        while let Some((unexpected, ..)) = tagged.matcher.probe(pattern) {
+            tagged.discard_unexpected(out.link, unexpected);
+        }
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+    }
+}
