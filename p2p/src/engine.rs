@@ -1198,6 +1198,12 @@ impl<P: Port> Engine<P> {
         self.inner.stack().travelling > 0
     }
 
+    /// Returns the number of operations so far of which [`needs_progress`](Self::needs_progress) speaks, including
+    /// those that have ended.
+    pub fn operations_that_need_progress(&self) -> u64 {
+        self.inner.stack().ever_travelling
+    }
+
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
     pub fn due(&self) -> Time {
         self.inner.due().min(self.agreements.due())

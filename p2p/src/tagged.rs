@@ -55,6 +55,8 @@ pub(crate) struct Tagged {
     pub(crate) requests: Slots<Request>,
     /// The number of requests with [`Request::travels`].
     pub(crate) travelling: usize,
+    /// The number of requests that have ever had [`Request::travels`].
+    pub(crate) ever_travelling: u64,
     pub(crate) signatures: Signatures,
     pub(crate) contexts: Contexts,
     pub(crate) failures: Failures,
@@ -212,6 +214,7 @@ impl Tagged {
             matcher: MessageQueues::new(&samite_matching::Config::default()),
             requests: Slots::new(Protocol::P2p),
             travelling: 0,
+            ever_travelling: 0,
             signatures: Signatures::default(),
             failures: Failures::default(),
             store: Store::default(),
@@ -445,6 +448,7 @@ impl Tagged {
     pub(crate) fn begins_travel(&mut self, len: usize) -> bool {
         let travels = len >= self.config.overlap_min;
         self.travelling += usize::from(travels);
+        self.ever_travelling += u64::from(travels);
         travels
     }
 

@@ -62,6 +62,11 @@ impl Watch {
         }
     }
 
+    /// Returns the descriptor that is readable when any of the watched descriptors is. `None` in a child of fork(2).
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.get().map(|watched| watched.all.as_fd())
+    }
+
     /// Resets the alarm. The thread that slept calls it.
     pub(crate) fn silence(&self) {
         if let Some(Watched { alarm, .. }) = self.0.get() {
@@ -73,12 +78,64 @@ impl Watch {
     }
 }
 
+/// A timer with a descriptor that is readable once its time has passed. In a child of fork(2) it is neither set nor
+/// closed, because it belongs to the parent.
+#[derive(Debug)]
+pub(crate) struct Timer(Own<OwnedFd>);
+
+impl Timer {
+    /// Returns a timer that is not set.
+    ///
+    /// # Errors
+    /// Those of timerfd_create(2) and of memory for [`Own`].
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(Own::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+    }
+
+    /// Makes the descriptor readable after this time, and not before.
+    pub(crate) fn set(&self, time: Duration) {
+        // A time of 0 would stop the timer.
+        self.change(time.max(Duration::from_nanos(1)));
+    }
+
+    /// Stops the timer. The descriptor is not readable any more.
+    pub(crate) fn stop(&self) {
+        self.change(Duration::ZERO);
+    }
+
+    fn change(&self, time: Duration) {
+        if let Some(timer) = self.0.get() {
+            let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(time) };
+            // The arguments are valid.
+            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+        }
+    }
+
+    /// Sleeps until the time has passed, or until a descriptor of `watch` is readable. Returns true if a descriptor of
+    /// `watch` is. A signal may end the sleep early.
+    pub(crate) fn sleep(&self, watch: Option<&Watch>) -> bool {
+        let Some(timer) = self.0.get().map(AsFd::as_fd) else { return false };
+        let watched = watch.and_then(Watch::descriptor);
+        let polled = [timer, watched.unwrap_or(timer)];
+        let mut polled = polled.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        let _ = poll(&mut polled, None);
+        watched.is_some() && !polled[1].revents().is_empty()
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.even_in_child().as_fd()
+    }
+}
+
 /// The descriptor of the program's driver. It is readable when a descriptor of the runtime's [`Watch`] is readable,
 /// when the bell was rung, and when a time has passed.
 #[derive(Debug)]
 pub(crate) struct Bell {
     own: Watch,
-    timer: Own<OwnedFd>,
+    timer: Timer,
     /// The time at which the timer ends.
     until: Mutex<Time>,
 }
@@ -91,13 +148,12 @@ impl Bell {
         descriptors: impl IntoIterator<Item = BorrowedFd<'a>>,
         watch: &'a Watch,
     ) -> io::Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let timer = Timer::new()?;
         let mut all: Vec<BorrowedFd<'_>> = descriptors.into_iter().collect();
         all.extend(watch.0.get().map(|watched| watched.alarm.as_fd()));
         all.push(timer.as_fd());
         let own = Watch::new(all)?;
-        Ok(Self { own, timer: Own::new(timer)?, until: Mutex::new(Time::ZERO) })
+        Ok(Self { own, timer, until: Mutex::new(Time::ZERO) })
     }
 
     /// Makes the descriptor readable.
@@ -120,14 +176,9 @@ impl Bell {
         }
         let new = now.after(time.as_nanos() as u64);
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(timer) = self.timer.get()
-            && (new < *until || *until <= now)
-        {
+        if new < *until || *until <= now {
             *until = new;
-            let it_value = timespec(time.max(Duration::from_nanos(1)));
-            let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
-            // The arguments are valid.
-            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+            self.timer.set(time);
         }
     }
 }
@@ -159,8 +210,9 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::thread;
+
+    use super::*;
 
     /// Longer than the test lasts.
     const LONG: Duration = Duration::from_secs(600);
@@ -178,5 +230,25 @@ mod tests {
             other.silence();
         });
         watch.sleep(Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_timer_ends_a_sleep_unless_it_is_stopped() {
+        let (timer, watch) = (Timer::new().unwrap(), Watch::new([]).unwrap());
+        assert!(!is_readable(&timer));
+        timer.set(Duration::ZERO);
+        assert!(!timer.sleep(Some(&watch)), "the time has passed");
+        assert!(is_readable(&timer));
+        timer.set(LONG);
+        assert!(!is_readable(&timer));
+        watch.wake();
+        assert!(timer.sleep(Some(&watch)), "the alarm was rung");
+        watch.silence();
+        thread::scope(|scope| {
+            scope.spawn(|| timer.set(Duration::from_micros(1)));
+            assert!(!timer.sleep(None), "another thread has set an earlier time");
+        });
+        timer.stop();
+        assert!(!is_readable(&timer));
     }
 }

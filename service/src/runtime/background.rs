@@ -5,23 +5,28 @@
 //! takes these steps for it, while no thread of the program waits in a call. A waiting thread takes them itself.
 //!
 //! ```text
-//!                 ┌───────── an event, or the pause is over ───────────┐
-//!                 ▼                                                    │
-//!              Steps ── nothing comes ──▶ Asleep on the descriptors, with the port armed. If the port cannot wake it: a
-//!                 ▲                       pause of 10 us, later of a sixteenth of the time since the latest event
-//!                 │                                 │ a call waits, or nothing needs progress
-//!                 └── a call returns, and ───────── ▼
-//!                     operations need progress    Idle: asleep without the port, or parked. Ends after 20 ms
+//!                 ┌─────────── an event, or the pause is over ──────────┐
+//!                 ▼                                                     │
+//!              Steps ── nothing comes ──▶ Pause: the port is armed, and the driver sleeps on the descriptors. If the
+//!                 ▲                       port cannot wake it, it sleeps for 10 us, later for a sixteenth of the time
+//!                 │                       since the latest event or new operation
+//!                 │                                 │ a call waits, or no operation needs progress
+//!                 └── 20 us after a call ────────── ▼
+//!                     returns, and operations    Idle: asleep until it is called
+//!                     need progress
 //! ```
-//! A caller that returns arms the port for the driver, if the driver sleeps on the descriptors and the port can wake
-//! it. So operations that no event concerns before the program waits for them do not wake the driver. A program whose
-//! operations need no help has no second thread. This is the *helper thread* of Zounmevo's thesis (2014, chapter 3),
-//! which also starts on demand.
+//! Callers disturb the driver, and the driver the callers, as little as possible. A caller never wakes the driver: it
+//! sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the timer off
+//! again. So an operation that is waited for within 20 us of its start costs two such calls, and the driver does not
+//! run. The driver keeps the lock's bias during short pauses, because each return of the bias costs a system call that
+//! interrupts all processors.
+//!
+//! A program whose operations need no help has no second thread. The thread starts when operations need progress for
+//! the first time, and then stays until the runtime is closed. This is the *helper thread* of Zounmevo's thesis (2014,
+//! chapter 3), which also starts on demand.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::thread::Thread;
 use std::time::Duration;
 
 use samite_control::Progress;
@@ -31,8 +36,7 @@ use samite_p2p::Time;
 
 use super::Runtime;
 use super::state::{Core, Sleeper, Who};
-use super::sync::{self, BiasedGuard};
-use crate::watch::{Watch, nap};
+use super::sync::{self, BiasedGuard, Timer};
 
 /// Starts a driver thread with a number.
 pub(super) type StartThread = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
@@ -40,69 +44,56 @@ pub(super) type StartThread = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
 /// The state of the progress between calls.
 pub(super) struct Background {
     progress: Progress,
-    shared: Arc<Shared>,
-    /// The driver thread, or the latest one if none runs.
-    thread: Option<Thread>,
-    /// While the driver sleeps on the descriptors without futures: the end of its sleep.
-    asleep: Option<Time>,
-    /// True if the port can wake a sleeper.
-    wakes: bool,
-    /// The time of the latest event of the driver, or of the latest new operation.
+    /// The number of threads that wait in calls, and so make progress.
+    waiting: usize,
+    /// The sleep of the driver, in a pause or idle.
+    sleep: Option<Asleep>,
+    /// The time of the latest event of the driver, or of the latest new operation. `None` if no operation has needed
+    /// progress yet.
     since: Option<Time>,
+    /// The number of operations that had needed progress at the time of the latest new one.
+    operations: u64,
     /// The number of times that no thread could be started.
     pub(super) threads_refused: u64,
 }
 
-/// The part of the state that the driver reads without the lock. All accesses are sequentially consistent: a caller
-/// that ends its wait changes `waiting` and then reads `is_parked`, and the driver does the reverse, so one of them
-/// sees the other's change.
-#[derive(Default)]
-struct Shared {
-    /// The number of threads that wait in calls, and so make progress. It is changed under the lock.
-    waiting: AtomicUsize,
-    /// True while the driver is parked, until a thread unparks it.
-    is_parked: AtomicBool,
-    /// True if the driver must continue even if threads wait, because a future begins to wait or the runtime is closed.
-    is_called: AtomicBool,
+/// A sleep of a driver thread, which its timer ends.
+struct Asleep {
+    timer: Arc<Timer>,
+    /// The time at which the timer ends, or [`CALLED`].
+    until: Time,
 }
 
-impl Shared {
-    /// Parks the driver if threads wait.
-    fn yield_to_waiting(&self) {
-        self.is_parked.store(true, SeqCst);
-        if self.waiting.load(SeqCst) > 0 && !self.is_called.load(SeqCst) {
-            self.park();
+impl Asleep {
+    /// Lets the sleep end after `time`, unless it ends earlier.
+    fn end_within(&mut self, now: Time, time: Duration) {
+        let until = now.after(time.as_nanos() as u64);
+        if until < self.until {
+            self.until = until;
+            self.timer.set(time);
         }
-        self.is_parked.store(false, SeqCst);
     }
 
-    /// Parks the driver while threads wait, and at most for [`IDLES`] at a time without them. `is_parked` is true.
-    fn park(&self) {
-        loop {
-            sync::park_timeout(IDLES);
-            if self.is_parked.load(SeqCst) {
-                break;
-            }
-            // The caller that has unparked the driver may wait for its operation at once.
-            nap(PAUSE_MIN);
-            self.is_parked.store(true, SeqCst);
-            if self.waiting.load(SeqCst) == 0 || self.is_called.load(SeqCst) {
-                break;
-            }
+    /// Ends the sleep. No later call of this type's functions prevents that.
+    fn end(&mut self) {
+        self.until = CALLED;
+        self.timer.set(Duration::ZERO);
+    }
+
+    /// Lets the sleep last for [`STAND_DOWN`], unless it lasts about as long anyway or was ended by
+    /// [`end`](Self::end).
+    fn prolong(&mut self, now: Time) {
+        let soon = now.after(STAND_DOWN.as_nanos() as u64 / 2);
+        if self.until != CALLED && self.until < soon {
+            self.until = now.after(STAND_DOWN.as_nanos() as u64);
+            self.timer.set(STAND_DOWN);
         }
-        self.is_parked.store(false, SeqCst);
     }
 }
 
 impl Background {
     pub(super) fn new(progress: Progress) -> Self {
-        let shared = Arc::default();
-        Self { progress, shared, thread: None, asleep: None, wakes: false, since: None, threads_refused: 0 }
-    }
-
-    /// Notes that this thread is the driver now.
-    pub(super) fn begin_thread(&mut self) {
-        self.thread = Some(std::thread::current());
+        Self { progress, waiting: 0, sleep: None, since: None, operations: 0, threads_refused: 0 }
     }
 
     /// Returns true if progress is to be made whenever no thread waits.
@@ -111,34 +102,35 @@ impl Background {
         self.progress == Progress::Always
     }
 
-    /// Returns true if the driver sleeps on the descriptors without futures.
-    pub(super) fn sleeps(&self) -> bool {
-        self.asleep.is_some()
-    }
-
-    /// Wakes the driver from a sleep or a park, although threads may wait.
-    pub(super) fn call(&mut self, watch: Option<&Watch>) {
-        self.shared.is_called.store(true, SeqCst);
-        if !self.unpark()
-            && self.sleeps()
-            && let Some(watch) = watch
-        {
-            watch.wake();
+    /// Wakes the driver if it pauses or is idle, because a future begins to wait, another driver takes over, or the
+    /// runtime is closed.
+    pub(super) fn call(&mut self) {
+        if let Some(sleep) = &mut self.sleep {
+            sleep.end();
         }
     }
 
-    /// Unparks the driver. Returns false if it was not parked.
-    pub(super) fn unpark(&mut self) -> bool {
-        let was_parked = self.shared.is_parked.swap(false, SeqCst);
-        if let Some(thread) = self.thread.as_ref().filter(|_| was_parked) {
-            thread.unpark();
+    /// Lets the driver look soon if it pauses or is idle.
+    pub(super) fn call_soon(&mut self, now: Time) {
+        if let Some(sleep) = &mut self.sleep {
+            sleep.end_within(now, LOOK_AFTER);
         }
-        was_parked
     }
 
-    /// Returns true if the driver may still be needed soon, although nothing needs progress now.
-    pub(super) fn lingers(&self, now: Time) -> bool {
-        self.since.is_some_and(|since| now.since(since) < IDLES.as_nanos() as u64)
+    /// Returns the timer of a driver thread if the thread must stay although no future waits. `own` is the thread's
+    /// variable for its timer.
+    pub(super) fn timer<'a>(&mut self, own: &'a mut Option<Arc<Timer>>) -> Option<&'a Arc<Timer>> {
+        if own.is_none() && self.since.is_some() {
+            *own = Timer::new().ok().map(Arc::new);
+            self.threads_refused += u64::from(own.is_none());
+        }
+        own.as_ref()
+    }
+
+    /// Returns how long the driver pauses before its next step, if nothing would wake it.
+    fn pause(&self, now: Time) -> Duration {
+        let since = self.since.unwrap_or(now);
+        Duration::from_nanos(now.since(since) / PAUSE_SHARE).clamp(PAUSE_MIN, PAUSE_MAX)
     }
 }
 
@@ -159,32 +151,11 @@ where
 }
 
 impl<P: Port> Runtime<P> {
-    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes
-    /// the progress, or if the program is the driver.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn leave_to_background(&self, core: &mut Core<P>) {
-        let Some(start) = self.background.get() else { return };
-        if !core.must_progress() || core.has_sleeping_thread() {
-            return;
-        }
-        match core.tasks.drivers.thread_to_start() {
-            Some(number) => {
-                if start(number).is_err() {
-                    // The operations make progress in the program's calls.
-                    core.tasks.drivers.no_thread();
-                    core.background.threads_refused += 1;
-                }
-            }
-            None => core.arm_for_background(self.clock.now()),
-        }
-    }
-
     /// Ends a wait that [`Core::begin_wait`] began if `is_counted` is true, and releases the lock.
     #[inline]
     pub(super) fn end_wait(&self, mut core: BiasedGuard<'_, Core<P>>, is_counted: bool) {
         if is_counted {
-            core.background.shared.waiting.fetch_sub(1, SeqCst);
+            core.background.waiting -= 1;
         }
         self.leave_if_needed(&mut core);
     }
@@ -197,8 +168,85 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Releases the lock before the driver rests. The thread of the program that uses the lock alone gets its bias
-    /// back, so that its calls cost no more than without the driver.
+    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes
+    /// the progress, or if the program is the driver.
+    #[cold]
+    #[inline(never)]
+    fn leave_to_background(&self, core: &mut Core<P>) {
+        let Some(start) = self.background.get() else { return };
+        if !core.must_progress() || core.has_sleeping_thread() {
+            return;
+        }
+        let now = self.clock.now();
+        let has_new = core.note_operations(now);
+        match core.tasks.drivers.thread_to_start() {
+            Some(number) if start(number).is_err() => {
+                // The operations make progress in the program's calls.
+                core.tasks.drivers.no_thread();
+                core.background.threads_refused += 1;
+            }
+            None if has_new || !core.is_attended() => core.background.call_soon(now),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Lets the driver rest after a step while no future waits. `came` is true if the step had events.
+    pub(super) fn rest_in_background<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        timer: &Arc<Timer>,
+        now: Time,
+        came: bool,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        if came {
+            core.background.since = Some(now);
+            drop(core);
+            sync::yield_now();
+            self.core.lock()
+        } else if core.must_progress() {
+            self.pause(core, timer, now)
+        } else {
+            self.idle(core, timer)
+        }
+    }
+
+    /// Sleeps until an event, the end of the pause, or the time at which work is due.
+    fn pause<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        timer: &Arc<Timer>,
+        now: Time,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        let pause = core.background.pause(now);
+        let time = core.time_to_sleep(pause, Time::NEVER);
+        let Some(time) = core.arm(pause, time) else { return Ok(core) };
+        let until = now.after(time.as_nanos() as u64);
+        core.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Background });
+        core.background.sleep = Some(Asleep { timer: Arc::clone(timer), until });
+        timer.set(time);
+        match time >= LONG_PAUSE {
+            true => self.leave_lock(core),
+            false => drop(core),
+        }
+        let is_readable = timer.sleep(self.watch.as_deref());
+        self.wake_up(timer, is_readable)
+    }
+
+    /// Sleeps until the driver is called.
+    fn idle<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        timer: &Arc<Timer>,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        core.background.sleep = Some(Asleep { timer: Arc::clone(timer), until: Time::NEVER });
+        timer.stop();
+        self.leave_lock(core);
+        timer.sleep(None);
+        self.wake_up(timer, false)
+    }
+
+    /// Releases the lock before a long rest. The thread of the program that uses the lock alone gets its bias back, so
+    /// that its calls cost no more than without the driver.
     fn leave_lock(&self, core: BiasedGuard<'_, Core<P>>) {
         match core.followers {
             0 if !core.has_sleeping_thread() => core.return_bias(),
@@ -206,61 +254,19 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Lets the driver rest between two steps, if no future waits. `came` is true if the step had events.
-    pub(super) fn rest_in_background<'a>(
-        &'a self,
-        mut core: BiasedGuard<'a, Core<P>>,
-        now: Time,
-        came: bool,
-    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
-        core.background.shared.is_called.store(false, SeqCst);
-        let pause = core.background.pause(now, came);
-        if came {
-            drop(core);
-            sync::yield_now();
-            return self.core.lock();
-        }
-        let shared = Arc::clone(&core.background.shared);
-        let must_progress = core.must_progress();
-        if !must_progress && !core.background.wakes {
-            shared.is_parked.store(true, SeqCst);
-            self.leave_lock(core);
-            shared.park();
-            return self.core.lock();
-        }
-        let mut time = IDLES;
-        if must_progress {
-            time = core.time_to_sleep(pause, Time::NEVER);
-            let Some(armed) = core.arm(pause, time) else { return Ok(core) };
-            core.background.wakes = armed == time;
-            time = armed;
-            let until = now.after(time.as_nanos() as u64);
-            core.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Background });
-        }
-        let until = now.after(time.as_nanos() as u64);
-        core.background.asleep = Some(until);
-        self.leave_lock(core);
-        match &self.watch {
-            Some(watch) => watch.sleep(time),
-            None => nap(time),
-        }
-        shared.yield_to_waiting();
+    /// Takes the lock after a sleep with this timer, and ends the sleep. `is_readable` is true if a descriptor has ended
+    /// it.
+    fn wake_up(&self, timer: &Arc<Timer>, is_readable: bool) -> Result<BiasedGuard<'_, Core<P>>, Refused> {
         let mut core = self.core.lock()?;
-        core.background.asleep = None;
-        // A thread that sleeps has armed the port for itself, and the alarm may be for that thread.
-        if !core.has_sleeping_thread() {
-            core.disarm();
+        // If another thread is the driver meanwhile, the recorded sleep may be that thread's, and the port may be armed
+        // for it. A caller that has begun to wait meanwhile has disarmed the port, and may have armed it for itself.
+        let sleep = core.background.sleep.take_if(|sleep| Arc::ptr_eq(&sleep.timer, timer));
+        match sleep.is_some() && core.is_attended() {
+            true if is_readable => core.disarm(),
+            true => core.disarm_port(),
+            false => {}
         }
-        core.tasks.drivers.call();
         Ok(core)
-    }
-}
-
-impl Background {
-    /// Returns how long the driver pauses before its next step, if nothing would wake it.
-    fn pause(&mut self, now: Time, came: bool) -> Duration {
-        let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
-        Duration::from_nanos(now.since(since) / PAUSE_SHARE).clamp(PAUSE_MIN, PAUSE_MAX)
     }
 }
 
@@ -272,43 +278,45 @@ impl<P: Port> Core<P> {
             Progress::Always => true,
             Progress::Off => false,
         };
-        needs && self.background.shared.waiting.load(SeqCst) == 0
+        needs && self.background.waiting == 0
+    }
+
+    /// Returns true if the driver pauses, and the port is armed for it.
+    pub(super) fn is_attended(&self) -> bool {
+        self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background)
     }
 
     /// Counts a thread that begins to wait, and so makes all progress from now on. Events do not wake the driver any
     /// more.
     #[cold]
-    pub(super) fn begin_wait(&mut self) {
-        self.background.shared.waiting.fetch_add(1, SeqCst);
-        if self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background) {
-            self.sleeper = None;
-            self.is_armed = false;
-            self.engine.port_mut().disarm();
+    pub(super) fn begin_wait(&mut self, now: Time) {
+        self.background.waiting += 1;
+        if let Some(sleep) = &mut self.background.sleep {
+            sleep.prolong(now);
+        }
+        if self.is_attended() {
+            self.disarm_port();
         }
     }
 
-    /// Arms the port for the driver, if the driver sleeps. Wakes the driver if there is work already.
-    fn arm_for_background(&mut self, now: Time) {
-        self.background.since = Some(now);
-        if self.background.unpark() {
-            return;
+    /// Returns true if operations have begun to need progress since the latest call of this function.
+    fn note_operations(&mut self, now: Time) -> bool {
+        let operations = self.engine.operations_that_need_progress();
+        let background = &mut self.background;
+        let has_new = background.operations != operations || background.since.is_none();
+        if has_new {
+            (background.operations, background.since) = (operations, Some(now));
         }
-        let Some(until) = self.background.asleep else { return };
-        self.now = now;
-        let time = self.time_to_sleep(PAUSE_MIN, Time::NEVER);
-        let armed = if self.is_armed { Some(time) } else { self.arm(PAUSE_MIN, time) };
-        self.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Background });
-        // The driver sleeps until the time that was right when it fell asleep.
-        if armed.is_none_or(|time| now.after(time.as_nanos() as u64) < until) {
-            self.wake();
-        }
-    }
-
-    /// Wakes the driver if it sleeps without futures, because a future begins to wait.
-    pub(super) fn end_background_sleep(&mut self) {
-        self.background.call(self.watch.as_deref());
+        has_new
     }
 }
+
+/// The value of [`Asleep::until`] if the sleep must end at once.
+const CALLED: Time = Time::ZERO;
+
+/// The time from a call's return to the driver's first step. It is longer than a program takes from the start of an
+/// operation to the wait for it, if it does nothing else meanwhile, and some times shorter than a long message takes.
+const LOOK_AFTER: Duration = Duration::from_micros(20);
 
 /// The shortest pause: some times the duration of a poll of tcp, so that pauses of this length leave most of the core
 /// to the program.
@@ -318,12 +326,17 @@ const PAUSE_MIN: Duration = Duration::from_micros(10);
 /// at most this fraction, and at least by `PAUSE_MIN`.
 const PAUSE_SHARE: u64 = 16;
 
-/// The time for which the driver stays while nothing needs progress. If several exchanges follow each other, starting a
-/// thread for each would take longer than the exchanges.
-const IDLES: Duration = Duration::from_millis(20);
+/// The longest pause. With it the driver takes less than one hundredth of a core, even if a step takes 0.3 ms, as in a
+/// debug build.
+const PAUSE_MAX: Duration = Duration::from_millis(32);
 
-/// The longest pause. With it the driver takes less than one hundredth of a core.
-const PAUSE_MAX: Duration = Duration::from_millis(16);
+/// The shortest pause before which the driver returns the bias of the lock. In a shorter pause the program saves less by
+/// the bias than the two threads pay for its return.
+const LONG_PAUSE: Duration = Duration::from_millis(1);
+
+/// The time for which the driver sleeps after a caller has begun to wait. When the driver then finds that nothing needs
+/// progress, it returns the bias of the lock and sleeps until it is called.
+const STAND_DOWN: Duration = Duration::from_millis(20);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -479,7 +492,7 @@ mod tests {
         assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
-    /// With `always`, a driver that sleeps is armed after each call, also if no operation is under way.
+    /// With `always`, a driver that sleeps is armed after each call, or soon, also if no operation is under way.
     #[test]
     fn each_call_leaves_an_armed_driver() {
         let ends = settings(crate::Progress::Always).local(2, |world| {
@@ -487,8 +500,9 @@ mod tests {
             for _ in 0..200 {
                 comm.sendrecv(&[0u8; 100], other, 7, &mut [0u8; 100], other, 7)?;
                 let core = comm.runtime.core.lock().unwrap();
-                let is_armed = core.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background);
-                assert!(is_armed || !core.background.sleeps());
+                let soon = comm.runtime.now().after(LOOK_AFTER.as_nanos() as u64);
+                let is_idle = core.background.sleep.as_ref().is_some_and(|sleep| sleep.until > soon);
+                assert!(core.is_attended() || !is_idle);
             }
             assert!(has_driver(comm));
             Ok::<(), Error>(())

@@ -69,8 +69,8 @@ impl<P: Port> Runtime<P> {
             let _ = self.last.set(core.stats(self.rank));
         };
         let mut core = self.core.close(last)?;
-        core.background.call(self.watch.as_deref());
-        let slept = core.has_sleeping_thread() || core.background.sleeps();
+        core.background.call();
+        let slept = core.has_sleeping_thread();
         if core.sleeper.is_some() {
             core.disarm();
         }

@@ -1,9 +1,12 @@
 //! The driver, which makes progress for the futures that wait, and calls their wakers.
 //!
-//! The driver is either a thread of the runtime, which exists only while futures wait or long messages travel
+//! The driver is either a thread of the runtime, which starts when a future waits or long messages travel
 //! ([`background`](super::background)), or the program
 //! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
 //! descriptors. The program has a descriptor of its own: its executor waits until that is readable, and then drives.
+//!
+//! If long messages have needed progress, the thread stays in the state `Thread` while none of them and no future needs
+//! it, and sleeps until it is called. Otherwise:
 //!
 //! ```text
 //!              a future waits                  none waits                  none has waited for 20 ms
@@ -30,10 +33,11 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use samite_fabric::Port;
+use samite_os::Refused;
 use samite_p2p::Time;
 
 use super::state::{Core, Sleeper, Who};
-use super::sync;
+use super::sync::{self, BiasedGuard};
 use super::tasks::wake;
 use super::{Runtime, error_of};
 use crate::error::{Error, Fate, Public};
@@ -146,7 +150,7 @@ where
     pub(super) fn start_driver(self: &Arc<Self>, core: &mut Core<P>) -> Result<(), Error> {
         match core.tasks.drivers.thread_to_start() {
             None => {
-                core.end_background_sleep();
+                core.background.call();
                 Ok(())
             }
             Some(number) => self.start_thread(core, number),
@@ -171,17 +175,15 @@ where
         sync::start_thread("samite-driver", STACK_BYTES, move || runtime.drive_tasks(number))
     }
 
-    /// Runs a driver thread until no future has waited for [`STAYS`], the program is the driver, a step fails, or the
-    /// runtime is closed. In the last case nothing is left to do, because `close` calls all wakers.
+    /// Runs a driver thread until the program is the driver, a step fails, or the runtime is closed; or, if no long
+    /// message has needed progress, until no future has waited for [`STAYS`]. If the runtime is closed, nothing is left to do, because `close` calls all wakers.
     fn drive_tasks(&self, number: u64) {
         sync::sleep_precisely();
         // The driver never spins: the threads of the executor need the processor.
         let mut patience = Patience::new(true);
         let mut ready = Vec::new();
-        let mut next = self.core.lock().map(|mut core| {
-            core.background.begin_thread();
-            core
-        });
+        let mut timer = None;
+        let mut next = self.core.lock();
         while let Ok(mut core) = next
             && core.tasks.drivers.state == State::Thread(number)
         {
@@ -206,24 +208,11 @@ where
                 drop(core);
                 wake(ready.drain(..));
                 self.core.lock()
-            } else if core.tasks.is_empty() && (core.must_progress() || core.background.lingers(now)) {
-                self.rest_in_background(core, now, came)
             } else if core.tasks.is_empty() {
-                core.tasks.drivers.state = State::Parked(number);
-                core.tasks.drivers.parked = Some(thread::current());
-                drop(core);
-                sync::park_timeout(STAYS);
-                self.core.lock().map(|mut core| {
-                    let must_progress = core.must_progress();
-                    let Core { tasks, .. } = &mut *core;
-                    let is_driver =
-                        [State::Thread(number), State::Parked(number)].contains(&tasks.drivers.state);
-                    if is_driver {
-                        let ends = tasks.is_empty() && !must_progress;
-                        tasks.drivers.state = if ends { State::Absent } else { State::Thread(number) };
-                    }
-                    core
-                })
+                match core.background.timer(&mut timer) {
+                    Some(timer) => self.rest_in_background(core, timer, now, came),
+                    None => self.park(core, number),
+                }
             } else if let Rest::Sleep(nap) = rest {
                 self.sleep(core, nap, until, None)
             } else {
@@ -232,6 +221,27 @@ where
                 self.core.lock()
             };
         }
+    }
+
+    /// Parks the driver thread with this number until a future waits or operations need progress. It is not the driver
+    /// any more if neither happens within [`STAYS`].
+    fn park<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        number: u64,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        core.tasks.drivers.state = State::Parked(number);
+        core.tasks.drivers.parked = Some(thread::current());
+        drop(core);
+        sync::park_timeout(STAYS);
+        let mut core = self.core.lock()?;
+        let must_progress = core.must_progress();
+        let Core { tasks, .. } = &mut *core;
+        if [State::Thread(number), State::Parked(number)].contains(&tasks.drivers.state) {
+            let ends = tasks.is_empty() && !must_progress;
+            tasks.drivers.state = if ends { State::Absent } else { State::Thread(number) };
+        }
+        Ok(core)
     }
 
     /// Makes the program the driver. Returns the descriptor that becomes readable when the program must drive.
@@ -251,6 +261,7 @@ where
         })?;
         core.tasks.drivers.lend(Arc::clone(&bell));
         // A thread that was the driver may sleep, or may wait for another thread that sleeps.
+        core.background.call();
         self.rouse(&mut core);
         self.woken.notify_all();
         Ok(bell)

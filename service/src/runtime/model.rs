@@ -1,7 +1,7 @@
-//! A model of the futures and their driver, which loom runs through every interleaving with a limited number of
-//! preemptions. It is the code of the runtime, with the lock and the threads of loom ([`sync`](self::sync)). Time
-//! stands still, and no time-out ends a sleep. So a lost wake-up is a deadlock, or a thread that looks at its
-//! descriptor without end. Loom reports both.
+//! A model of the futures, the long messages and their driver, which loom runs through every interleaving with a limited
+//! number of preemptions. It is the code of the runtime, with the lock and the threads of loom ([`sync`](self::sync)).
+//! Time stands still, and no time-out ends a sleep, except that a timer which is set to less than a millisecond ends it
+//! at once. So a lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
 
 pub(super) mod sync;
 
@@ -10,11 +10,12 @@ use std::task::{Wake, Waker};
 
 use loom::sync::Mutex;
 use loom::thread::{JoinHandle, yield_now};
+use samite_control::Progress;
 use samite_fabric::Memory;
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 
-use super::sync::{await_change, tell_change};
+use super::sync::{await_change, await_state, tell_change};
 use super::*;
 use crate::watch::{Bell, is_readable};
 
@@ -68,14 +69,20 @@ impl Told {
 impl Rank0 {
     fn new() -> Self {
         let identity = Identity { rank: WorldRank(0), size: 1, incarnation: 7, secret: [9; 16] };
-        let mut engine = Engine::new(Hub::new().port(), identity.clone(), Config::default());
+        let mut config = Config::default();
+        config.overlap_min = LONG;
+        let mut engine = Engine::new(Hub::new().port(), identity.clone(), config);
         let address = engine.port().address();
         engine.introduce(WorldRank(0), 7, address).unwrap();
         while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
         let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
         let lane = Lane::ONLY;
-        let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, &Settings::default());
-        Self(Arc::new(runtime.unwrap()), Arc::default())
+        let mut settings = Settings::default();
+        settings.progress = Progress::Needed;
+        let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, &settings);
+        let runtime = Arc::new(runtime.unwrap());
+        runtime.permit_background();
+        Self(runtime, Arc::default())
     }
 
     /// Starts a thread that ends before the runtime is closed.
@@ -85,10 +92,29 @@ impl Rank0 {
         self.1.lock().unwrap().push(thread);
     }
 
+    /// Starts a receive of a message that makes no progress between calls.
     fn irecv(&self, tag: u64) -> RequestId {
+        self.irecv_of(tag, 8)
+    }
+
+    /// Starts a receive whose message may be long. So the driver makes progress for it between calls.
+    fn irecv_long(&self, tag: u64) -> RequestId {
+        self.irecv_of(tag, LONG)
+    }
+
+    fn irecv_of(&self, tag: u64, len: usize) -> RequestId {
         self.0.enter(&Bounds::default()).unwrap().start(|engine, now, deadline| {
-            engine.irecv(now, Pattern::exact(1, 0, tag), Memory::zeroed(8), deadline).unwrap()
+            engine.irecv(now, Pattern::exact(1, 0, tag), Memory::zeroed(len), deadline).unwrap()
         })
+    }
+
+    fn wait(&self, id: RequestId) {
+        assert!(self.0.finish(id, &mut (), &Bounds::default()).unwrap().result.is_ok());
+    }
+
+    /// Computes, without a call, until no long message is under way.
+    fn compute(&self) {
+        await_state(|| self.0.core.look(|core| !core.engine.needs_progress()));
     }
 
     /// Sends a message from this rank to itself, without a further poll.
@@ -144,9 +170,12 @@ impl Rank0 {
     }
 }
 
+/// The shortest length of a buffer whose message may be long.
+const LONG: usize = 16;
+
 /// Checks `run`, and then closes the runtime. Without the close, a driver thread whose last future was polled again
 /// would sleep until some time has passed, and in a model time stands still.
-fn check(preemptions: usize, run: fn(&Rank0)) {
+fn check(preemptions: usize, run: impl Fn(&Rank0) + Copy + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
@@ -348,5 +377,91 @@ fn the_program_is_told_of_a_cancel() {
             rank.drive_until(&bell, &told);
         };
         assert!(matches!(end, Err(Error::Cancelled { .. })));
+    });
+}
+
+#[test]
+fn a_long_message_travels_while_the_program_computes() {
+    check(3, |rank| {
+        rank.irecv_long(0);
+        rank.start(|rank| rank.send(0));
+        rank.compute();
+    });
+}
+
+/// The driver may pause when the second receive starts, or be about to pause or to become idle.
+#[test]
+fn two_long_messages_travel_while_the_program_computes() {
+    check(2, |rank| {
+        rank.start(|rank| {
+            rank.send(0);
+            rank.send(1);
+        });
+        for tag in [0, 1] {
+            rank.irecv_long(tag);
+            rank.compute();
+        }
+    });
+}
+
+/// The message may arrive before, during and after the wait, in which the thread makes the progress itself.
+#[test]
+fn a_long_message_travels_after_a_wait_for_another_message() {
+    for tags in [[0, 1], [1, 0]] {
+        check(2, move |rank| {
+            rank.irecv_long(0);
+            let waited = rank.irecv(1);
+            rank.start(move |rank| tags.into_iter().for_each(|tag| rank.send(tag)));
+            rank.wait(waited);
+            rank.compute();
+        });
+    }
+}
+
+#[test]
+fn a_future_that_comes_while_the_driver_rests_is_woken() {
+    check(2, |rank| {
+        rank.irecv_long(1);
+        let id = rank.irecv(0);
+        rank.start(|rank| rank.send(0));
+        assert_eq!(rank.block_on(id, &Bounds::default()), Ok(()));
+    });
+}
+
+/// The wait prolongs the sleep of the driver, which the future may have ended just before. When the wait ends, the long
+/// message has arrived.
+#[test]
+fn a_wait_takes_no_call_from_a_future() {
+    check(2, |rank| {
+        rank.irecv_long(2);
+        let (awaited, waited) = (rank.irecv(0), rank.irecv(1));
+        let (told, mut entry) = (Told::new(), Entry::Nowhere);
+        assert!(rank.poll(awaited, &mut entry, &Bounds::default(), &told).is_none());
+        rank.start(|rank| [2, 1].into_iter().for_each(|tag| rank.send(tag)));
+        rank.wait(waited);
+        rank.send(0);
+        told.wait();
+        assert_eq!(rank.poll(awaited, &mut entry, &Bounds::default(), &told), Some(Ok(())));
+    });
+}
+
+/// The former driver thread may still sleep when the next one starts.
+#[test]
+fn a_thread_makes_progress_after_the_program_was_the_driver() {
+    check(2, |rank| {
+        rank.irecv_long(0);
+        let bell = rank.0.lend_driver().unwrap();
+        rank.start(|rank| rank.send(0));
+        rank.0.drive_for_program(&bell).unwrap();
+        rank.0.take_driver_back();
+        rank.compute();
+    });
+}
+
+#[test]
+fn a_driver_that_rests_ends_with_its_world() {
+    check(3, |rank| {
+        rank.irecv_long(0);
+        rank.start(|rank| rank.0.abandon());
     });
 }

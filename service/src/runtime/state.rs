@@ -101,17 +101,22 @@ impl<P: Port> Core<P> {
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
-    /// wakes the program's driver.
+    /// wakes the program's driver, or lets the driver thread look soon.
     #[cold]
     pub(super) fn wake(&mut self) {
         let Some(sleeper) = &mut self.sleeper else { return };
-        if sleeper.who == Who::Program {
-            self.sleeper = None;
-            self.tasks.drivers.call();
-        } else if !std::mem::replace(&mut sleeper.is_roused, true)
-            && let Some(watch) = &self.watch
-        {
-            watch.wake();
+        match sleeper.who {
+            Who::Thread if !std::mem::replace(&mut sleeper.is_roused, true) => {
+                if let Some(watch) = &self.watch {
+                    watch.wake();
+                }
+            }
+            Who::Thread => {}
+            Who::Program => {
+                self.sleeper = None;
+                self.tasks.drivers.call();
+            }
+            Who::Background => self.background.call_soon(self.now),
         }
     }
 
@@ -130,14 +135,19 @@ impl<P: Port> Core<P> {
 
     /// Ends the state that [`arm`](Self::arm) began. The caller has been woken, and no other thread sleeps.
     pub(super) fn disarm(&mut self) {
-        self.sleeper = None;
-        self.is_armed = false;
-        self.engine.port_mut().disarm();
+        self.disarm_port();
         if let Some(watch) = &self.watch {
             watch.silence();
         }
         // The directory may have caused the wake-up.
         self.ask = Time::ZERO;
+    }
+
+    /// Ends the state that [`arm`](Self::arm) began, if no descriptor has woken the sleeper.
+    pub(super) fn disarm_port(&mut self) {
+        self.sleeper = None;
+        self.is_armed = false;
+        self.engine.port_mut().disarm();
     }
 
     /// Wakes the sleeper if work is due before the end of its sleep, or if a future can continue.

@@ -16,6 +16,8 @@ mod real {
     use samite_os::signal;
     pub(in super::super) use samite_os::{BiasedGuard, BiasedMutex, Event};
 
+    pub(in super::super) use crate::watch::Timer;
+
     /// Starts a thread. The thread blocks all signals, because signals to the process are for the threads of the
     /// program.
     pub(in super::super) fn start_thread(

@@ -82,11 +82,11 @@ impl<P: Port> Runtime<P> {
                     }
                 }
             }
+            let now = self.clock.now();
             if !is_counted {
                 is_counted = true;
-                core.begin_wait();
+                core.begin_wait(now);
             }
-            let now = self.clock.now();
             if let Some(begun) = begun {
                 core.burst.took(now.since(begun));
                 core.waited_ns += if came { 0 } else { now.since(begun) };
@@ -143,7 +143,7 @@ impl<P: Port> Runtime<P> {
         mut turn: impl FnMut(&mut Core<P>, Time, Result<usize, Box<samite_p2p::Error>>) -> ControlFlow<R, Time>,
     ) -> Result<R, Refused> {
         let mut patience = Patience::new(self.crowded);
-        core.begin_wait();
+        core.begin_wait(self.clock.now());
         loop {
             let now = self.clock.now();
             let stepped = core.step(now, &mut ());

@@ -9,6 +9,9 @@ use std::time::Duration;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{Builder, JoinHandle};
 use samite_os::Refused;
+use samite_os::alarm::Alarm;
+
+use crate::watch::{Watch, is_readable};
 
 /// The lock of the runtime, without its bias towards one thread. The bias has a model of its own.
 pub(crate) struct BiasedMutex<T> {
@@ -35,6 +38,11 @@ impl<T> BiasedMutex<T> {
 
     pub(crate) fn lock(&self) -> Result<BiasedGuard<'_, T>, Refused> {
         self.enter().ok_or(Refused::Closed)
+    }
+
+    /// Looks at the value, which changes nothing. So unlike the release of a guard, this announces no change.
+    pub(in super::super) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(self.value.lock().unwrap().as_ref().unwrap())
     }
 
     pub(crate) fn refused(&self) -> Refused {
@@ -144,14 +152,55 @@ pub(crate) fn tell_change() {
     change(|| ());
 }
 
+/// Waits until `is_ready` returns true. Calls it again after each change. It may take locks, and must change nothing.
+pub(in super::super) fn await_state(is_ready: impl Fn() -> bool) {
+    let change = CHANGE.with_borrow(Clone::clone).unwrap();
+    let mut seen = *change.count.lock().unwrap();
+    while !is_ready() {
+        let mut count = change.count.lock().unwrap();
+        while *count == seen {
+            count = change.changed.wait(count).unwrap();
+        }
+        seen = *count;
+    }
+}
+
 /// Rings or resets an alarm, under a lock, and announces the change. The lock gives the same order as the kernel: a
 /// thread that sees the ring also sees all writes that precede it.
 pub(crate) fn change(alarm: impl FnOnce()) {
     let Some(change) = CHANGE.with_borrow(Clone::clone) else { return alarm() };
-    let count = change.count.lock().unwrap();
+    let mut count = change.count.lock().unwrap();
     alarm();
+    *count += 1;
     drop(count);
     change.changed.notify_all();
+}
+
+/// A timer. In a model, a time of less than a millisecond passes at once, and a longer one never passes.
+#[derive(Debug)]
+pub(crate) struct Timer(Alarm);
+
+impl Timer {
+    pub(crate) fn new() -> io::Result<Self> {
+        Alarm::new().map(Self)
+    }
+
+    pub(crate) fn set(&self, time: Duration) {
+        self.stop();
+        if time < Duration::from_millis(1) {
+            change(|| self.0.ring());
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        change(|| self.0.silence());
+    }
+
+    pub(crate) fn sleep(&self, watch: Option<&Watch>) -> bool {
+        let watched = watch.and_then(Watch::descriptor);
+        await_change(|| is_readable(&self.0) || watched.is_some_and(is_readable));
+        watched.is_some_and(is_readable)
+    }
 }
 
 pub(crate) fn start_thread(_: &str, _: usize, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
