@@ -47,6 +47,9 @@ pub struct Caps {
     pub fence: bool,
     /// Largest number of resolved peers.
     pub peers_max: usize,
+    /// True if each packet costs much more than its bytes, for example because it needs a system call. Then it is worth
+    /// sending several short messages in one packet.
+    pub dear_packets: bool,
 }
 
 /// The memory of a peer that a one-sided operation reaches. The peer has [registered](crate::Port::register) it.

@@ -42,6 +42,7 @@
 //! Implement [`Stack`]: take the packets of one [`Protocol`] number, send through [`Out`], and end your requests in
 //! [`Stack::peer_ended`] and [`Stack::expired`]. `fabric/tests/echo/protocol.rs` is a complete protocol.
 
+mod bundle;
 mod config;
 mod counters;
 mod credit;
@@ -70,6 +71,7 @@ use self::timers::{Timer, Timers};
 use crate::wire::{Flags, Header, Numbers, Protocol, WireError};
 use crate::{Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote};
 
+pub use self::bundle::Gathered;
 pub use self::config::Config;
 pub use self::counters::{Counters, Rejected, Traffic};
 pub use self::engine::Engine;
@@ -77,7 +79,7 @@ pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report,
 pub use self::group::{Comparison, Group, Indices, NoGroup};
 pub use self::lent::{Lent, Reading, Writing};
 pub use self::numbers::{Incarnation, Time, WorldRank, first_incarnation};
-pub use self::peer::{Peer, PeerState, Standing};
+pub use self::peer::{PathLimits, Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
 
 /// The protocols over a link: one protocol, or a struct of several that passes each event to the protocol concerned.
@@ -367,6 +369,8 @@ pub struct Link {
     has_work: bool,
     /// Peers with something to send.
     senders: VecDeque<Peer>,
+    /// Peers with gathered messages.
+    gatherers: Vec<Peer>,
     /// Peers to which more credit should be granted.
     needs_credit: VecDeque<Peer>,
     /// Paths of peers that have ended, to be fenced.
@@ -377,6 +381,12 @@ pub struct Link {
     retired: Vec<(Region, Registration)>,
     quarantine: Quarantine,
 
+    /// True if messages may be gathered: see [`Out::gather`].
+    gathers: bool,
+    /// The number of bytes of all gathered messages.
+    gathered: u64,
+    /// The time at which the engine must be polled to send gathered messages.
+    gathered_due: Time,
     /// The number of packets that [`Engine::next_packet`] has taken since the last poll.
     taken: usize,
     /// Ranks whose address the caller of the engine must provide.
@@ -409,11 +419,15 @@ impl Link {
             counters: Counters::default(),
             has_work: false,
             senders: VecDeque::new(),
+            gatherers: Vec::new(),
             needs_credit: VecDeque::new(),
             to_fence: Vec::new(),
             contacts: Vec::new(),
             retired: Vec::new(),
             quarantine: Quarantine::default(),
+            gathers: true,
+            gathered: 0,
+            gathered_due: Time::NEVER,
             taken: 0,
             wanted: Vec::new(),
             given_up: Vec::new(),

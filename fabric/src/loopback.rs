@@ -300,6 +300,16 @@ impl Loopback {
     }
 }
 
+impl Loopback {
+    /// Returns the port with the claim that its packets are dear ([`Caps::dear_packets`]): for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_dear_packets(mut self) -> Self {
+        self.caps.dear_packets = true;
+        self
+    }
+}
+
 impl Port for Loopback {
     fn caps(&self) -> &Caps {
         &self.caps
@@ -540,6 +550,7 @@ fn caps() -> Caps {
         order: Order::all(),
         fence: true,
         peers_max: u32::MAX as usize,
+        dear_packets: false,
     }
 }
 

@@ -577,6 +577,7 @@ fn common(a: Caps, b: Caps) -> Caps {
         fence: a.fence && b.fence,
         // A peer for which one port has no room uses another path.
         peers_max: a.peers_max.max(b.peers_max),
+        dear_packets: a.dear_packets && b.dear_packets,
     }
 }
 

@@ -159,6 +159,7 @@ impl Shm {
             order: Order::all(),
             fence: true,
             peers_max: config.peers_max,
+            dear_packets: false,
         };
         Ok(Self {
             inbox: Inbox::new(mailbox, config.growth_bytes_max),

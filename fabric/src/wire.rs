@@ -176,7 +176,7 @@ impl Protocol {
 
 bitflags::bitflags! {
     /// Flags common to all protocols.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Flags: u8 {
         /// The sender waits for credit: answer with a grant, or with [`Flags::EXHAUSTED`].
         const STARVED = 1;

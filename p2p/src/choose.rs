@@ -19,6 +19,8 @@ pub(crate) struct Limits {
     /// Longest message in one packet if the send ends with the match (a synchronous or ready send), or if the message
     /// has a signature.
     pub(crate) sync_max: usize,
+    /// The largest number of bytes of the messages of a bundle; 0 if messages are not gathered.
+    pub(crate) bundle_max: usize,
     /// Longest message that is sent as a stream: its bytes follow its envelope without a request by the receiver.
     pub(crate) stream_max: usize,
     /// Shortest message that is exposed to its receiver, if the memory allows that.
@@ -51,6 +53,11 @@ impl Limits {
         Self {
             eager_max,
             sync_max: eager_max.min(caps.packet_max - Header::LEN - size_of::<Synchronous>()),
+            bundle_max: if caps.dear_packets {
+                config.bundle_max.min(caps.packet_max - Header::LEN)
+            } else {
+                0
+            },
             stream_max: config.stream_max,
             read_min: config.read_min.max(eager_max + 1),
             data_max: (caps.fragment_max - Header::LEN - size_of::<Data>()) / LINE * LINE,
@@ -191,6 +198,7 @@ mod tests {
         let limits = Limits {
             eager_max,
             sync_max,
+            bundle_max: 0,
             stream_max,
             read_min,
             data_max,

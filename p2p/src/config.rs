@@ -65,6 +65,14 @@ parameters! {
     /// and 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several
     /// lanes, every send does.
     outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
+    /// Room for short messages of a scope that travel in one packet to the same receiver, over transports where each
+    /// packet needs a system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one.
+    /// The messages behind it are gathered until a call waits or tests, until the scope ends, or until the room is
+    /// full. Each counts its bytes and 16 more, and longer ones than a quarter of the room are not gathered. With 0,
+    /// with an `outbox_max` of 0, and in a rank with several lanes, each message has a packet of its own.
+    bundle_max: usize = 4 << 10, "bytes", 0, 32 << 10;
+    /// How long a gathered message may wait for its packet while another thread of the process waits in a call.
+    bundle_delay_us: u64 = 100, "µs", 1, 1_000_000;
     /// Budget for messages of buffered sends that cannot be sent at once, unless they have a buffer of their own
     /// (`Comm::with_buffer`). Each message counts its bytes and 192 more. At the limit a buffered send ends with
     /// `Error::Exhausted`.
@@ -125,6 +133,8 @@ impl Config {
             questions_max: self.announced_max as u32,
             answers_max: ANSWERS_MIN + ANSWERS_EACH * (self.envelopes_max / OVERHEAD),
             quarantine_max: self.quarantine_max as u64,
+            gathered_max: self.outbox_max as u64,
+            gathered_ns: self.bundle_delay_us * 1000,
         }
     }
 }

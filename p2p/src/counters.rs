@@ -8,6 +8,8 @@ use samite_fabric::link::Rejected;
 pub struct Counters {
     /// Messages whose bytes were sent in the packet of the envelope, or right behind it.
     pub eager: u64,
+    /// Packets with several messages.
+    pub bundles: u64,
     /// Messages of which only the envelope was sent at first, because of their length or for lack of credit.
     pub rendezvous: u64,
     /// Messages that arrived before a receive that matches them.
@@ -51,6 +53,8 @@ pub struct Usage {
     pub credit_granted: u64,
     /// Cost in bytes of the messages that were copied, and wait in this process after their sends have returned.
     pub outbox: u64,
+    /// Bytes of the messages that are gathered for their packet.
+    pub gathered: u64,
     /// Messages that wait for a receive.
     pub unexpected_messages: usize,
     /// Cost in bytes of the data that waits for a receive.

@@ -22,7 +22,9 @@ use crate::failures::Failure;
 use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::signatures::Typed;
-use crate::tagged::{Claimed, PartitionedId, Tagged, Way, send_at_once, send_memory_at_once, status_of};
+use crate::tagged::{
+    Claimed, PartitionedId, Tagged, Way, gather_or_send, send_at_once, send_memory_at_once, status_of,
+};
 use crate::trace::event;
 use crate::wire::Unmatched;
 
@@ -338,7 +340,10 @@ impl<P: Port> Engine<P> {
         typed: Option<Typed>,
         deadline: Time,
     ) -> Sent {
-        let (_, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.parts();
+        if typed.is_none() && gather_or_send(&mut out, peer, envelope, data) {
+            return Sent::Now;
+        }
         if tagged.may_keep(peer, data.len()) {
             self.keep(peer, envelope, data, Way { typed, ..Way::standard(Copied::Kept) }, deadline);
             return Sent::Copied;
@@ -426,7 +431,10 @@ impl<P: Port> Engine<P> {
         deadline: Time,
     ) -> Result<Sent, Error> {
         let (mut out, _) = self.inner.parts();
-        if typed.is_none() && send_at_once(&mut out, peer, context, tag, data) {
+        if typed.is_none()
+            && (send_at_once(&mut out, peer, context, tag, data)
+                || gather_or_send(&mut out, peer, (context, tag), data))
+        {
             return Ok(Sent::Now);
         }
         if !buffer.keep(data.len()) {
@@ -501,7 +509,8 @@ impl<P: Port> Engine<P> {
             Err(error) => return Err((error, memory)),
         };
         let (mut out, tagged) = self.inner.parts();
-        let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory);
+        let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory)
+            || gather_or_send(&mut out, peer, (context, tag), &memory.readable());
         if !is_sent && keeps && tagged.may_keep(peer, memory.len()) {
             self.keep(peer, (context, tag), &memory.readable(), Way::standard(Copied::Kept), deadline);
             is_sent = true;
@@ -1189,6 +1198,27 @@ impl<P: Port> Engine<P> {
     #[inline(always)]
     pub fn keeps_messages(&self) -> bool {
         self.inner.stack().outbox.cost() > 0
+    }
+
+    /// Permits or forbids to gather short messages to one peer for one packet, where packets are dear. It is permitted
+    /// at first. Returns the former state. After a call that may have gathered a message, call [`Engine::poll`] or
+    /// [`Engine::send_gathered`] within [`Config::bundle_delay_us`]: see [`Engine::due`].
+    pub fn set_gathering(&mut self, gathers: bool) -> bool {
+        self.inner.link_mut().set_gathering(gathers)
+    }
+
+    /// Returns true if gathered messages wait for their packet.
+    #[inline(always)]
+    pub fn has_gathered(&self) -> bool {
+        self.inner.link().gathered() > 0
+    }
+
+    /// Sends the gathered messages, as far as the port has room.
+    pub fn send_gathered(&mut self, now: Time) {
+        self.inner.link_mut().set_now(now);
+        if self.has_gathered() {
+            self.inner.drive(&mut ());
+        }
     }
 
     /// Returns true if long messages of nonblocking operations are under way, or may arrive, so that polls are needed

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use samite_fabric::layout::Signature;
 use samite_fabric::link::{
-    Cause, Done, Ending, Error, Expiry, Fate, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Slots,
-    Stack, Status, Time, Turn, WorldRank,
+    Cause, Done, Ending, Error, Expiry, Fate, Fault, Group, Lent, Link, Out, Outcome, PathLimits, Peer,
+    RequestId, Slots, Stack, Status, Time, Turn, WorldRank,
 };
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact};
@@ -25,7 +25,7 @@ use slab::Slab;
 
 use self::claims::Claim;
 pub use self::claims::Claimed;
-pub(crate) use self::outbound::{Way, send_at_once, send_memory_at_once};
+pub(crate) use self::outbound::{Way, gather_or_send, send_at_once, send_memory_at_once};
 use self::partitioned::Partitioned;
 pub use self::partitioned::PartitionedId;
 pub(crate) use self::target::Target;
@@ -784,7 +784,8 @@ impl Stack for Tagged {
 
     fn path_resolved(&mut self, link: &mut Link, peer: Peer, caps: &Caps) {
         let limits = Limits::new(caps, &self.config);
-        link.peer_mut(peer).set_immediate_max(limits.eager_max);
+        let (immediate_max, bundle_max) = (limits.eager_max, limits.bundle_max);
+        link.peer_mut(peer).set_limits(PathLimits { immediate_max, bundle_max });
         let queues = self.queues(peer);
         (queues.limits, queues.has_no_room) = (Some(limits), false);
     }

@@ -135,6 +135,8 @@ impl<P: Port> Runtime<P> {
         let buffer = Arc::new(SendBuffer::new(engine.config().buffer_max));
         let crowded = is_crowded(place.neighbours.saturating_mul(lane.of as u32));
         let first = Secret(identity.secret).first_incarnation(identity.rank.0);
+        // A scope permits it for its sends.
+        engine.set_gathering(false);
         if directory.tells_ends() {
             engine.expect_word();
         }

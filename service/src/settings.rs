@@ -106,6 +106,11 @@ setters! {
     /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. With 0 only
     /// buffered sends return before their messages are sent: see [`Comm::send`](crate::Comm::send).
     set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
+    /// Sets the room for short messages that travel in one packet, over transports where each packet needs a system
+    /// call. With 0 each message has a packet of its own.
+    set_bundle_max(bytes: usize) = "bundle_max", bytes.to_string();
+    /// Sets the time for which a message may wait for others to travel in one packet.
+    set_bundle_delay(time: Duration) = "bundle_delay_us", time.as_micros().to_string();
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).
     set_buffer_max(bytes: usize) = "buffer_max", bytes.to_string();

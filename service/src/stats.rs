@@ -107,7 +107,7 @@ impl Stats {
             threads_refused: 0,
             requests: usage.requests,
             queued: usage.queued,
-            outbox_bytes: usage.outbox,
+            outbox_bytes: usage.outbox + usage.gathered,
             unexpected_messages: usage.unexpected_messages,
             unexpected_max: counters.unexpected_max,
             unexpected_bytes: usage.unexpected + usage.envelopes,

@@ -92,6 +92,7 @@ impl Run {
             (config.pull_chunk, config.pull_depth, config.push_window) = (300, 2, 700);
             (config.put_min, config.put_chunk, config.put_depth) = (500, 300, 2);
         }
+        config.bundle_max = if choice & 16 != 0 { 300 } else { 0 };
         let identity = Identity { rank: WorldRank(ME), size: SIZE, incarnation: INCARNATION, secret: SECRET };
         let mut engine = Engine::new(Tape::new(choice & 4 != 0, choice & 8 != 0), identity, config.clone());
         // Make contact with the ranks in order, so that the number by which the engine knows a peer equals the rank of
@@ -386,6 +387,7 @@ impl Run {
         assert!(usage.unexpected + usage.credit_granted <= self.config.unexpected_max as u64, "{usage:?}");
         assert!(usage.envelopes <= self.config.envelopes_max as u64, "{usage:?}");
         assert!(usage.peers <= SIZE as usize, "{usage:?}");
+        assert!(usage.gathered <= u64::from(SIZE) * self.config.bundle_max as u64, "{usage:?}");
     }
 
     fn end(mut self) {

@@ -205,15 +205,21 @@ pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
 /// The contexts that [`open_contexts`] opens. Contexts with smaller numbers belong to the job's world.
 pub(crate) const CONTEXTS: Range<u32> = 2..6;
 
-/// Returns the message once or several times as the items of a bundle, correct or with a small error.
+/// Returns the message once or several times as the items of a bundle, correct or with a small error: no item at all, a
+/// wrong length, or a bundle as the message of an item.
 fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
-    let right = body.len() as u16;
     let mut items = Vec::new();
-    for _ in 0..=input.below(4) {
+    let mut nested = Vec::new();
+    for _ in 0..[1, 2, 3, 4, 0][input.below(5)] {
+        let body = if nested.is_empty() { body } else { &nested };
+        let right = body.len() as u16;
         let len = [right, right, right, 0, right.wrapping_add(1), u16::MAX][input.below(6)];
         let item = Item { kind, reserved: input.byte(), len: len.into(), context: context(input).into() };
         items.extend_from_slice(item.as_bytes());
         items.extend_from_slice(body);
+        if item.reserved & 7 == 7 {
+            nested = items.clone();
+        }
     }
     items
 }

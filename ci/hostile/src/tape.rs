@@ -53,6 +53,7 @@ impl Tape {
             order: Order::SEND_AFTER_SEND,
             fence: true,
             peers_max: usize::MAX,
+            dear_packets: true,
         };
         Self {
             caps,

@@ -146,6 +146,7 @@ impl Summary {
         self.cut += other.cut;
         self.left += other.left;
         self.forged += other.forged;
+        self.bundles += other.bundles;
         self.created.add(&other.created);
     }
 }

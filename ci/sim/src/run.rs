@@ -55,6 +55,8 @@ pub(crate) struct Summary {
     pub(crate) cut: usize,
     pub(crate) left: usize,
     pub(crate) forged: usize,
+    /// Packets with several messages that were sent by the ranks that live at the end.
+    pub(crate) bundles: u64,
     pub(crate) created: Created,
 }
 
@@ -147,6 +149,8 @@ impl Run {
         let wrapping = pick(&mut rng, &[1, u32::MAX, 0x7fff_ffff]);
         let begins_with_first = later.below(2) == 0;
         config.announced_max = pick(&mut later, &[1, 2, 16, 512]);
+        config.bundle_max = pick(&mut later, &[0, 150, 1000, 4096]);
+        config.bundle_delay_us = pick(&mut later, &[1, 100, 10_000]);
         let mut run = Self {
             net,
             caps_fence,
@@ -810,6 +814,8 @@ impl Run {
             require(usage.envelopes <= most, || format!("over the budget: {usage:?}"))?;
             let most = self.config.outbox_max + self.config.buffer_max;
             require(usage.outbox <= most as u64, || format!("over the budget: {usage:?}"))?;
+            let most = self.config.outbox_max as u64;
+            require(usage.gathered <= most, || format!("over the budget: {usage:?}"))?;
         }
         Ok(())
     }
@@ -820,6 +826,7 @@ impl Run {
             self.check_verdicts(index)?;
             let Some(rank) = &self.ranks[index as usize] else { continue };
             let place = |what: &str| format!("rank {index} at rest: {what}: {:?}", rank.engine.usage());
+            self.summary.bundles += rank.engine.counters().bundles;
             require(rank.pending.is_empty(), || {
                 place(&format!("{} requests never end", rank.pending.len()))
             })?;
@@ -829,6 +836,7 @@ impl Run {
             require(usage.operations == 0 || hang, || place("operations"))?;
             require(usage.requests == 0, || place("requests"))?;
             require(usage.queued == 0, || place("queued packets"))?;
+            require(usage.gathered == 0, || place("gathered messages"))?;
             let announced = ENVELOPE * self.ledger.sides.unpaired(rank.process, &self.losses) as u64;
             require(usage.unexpected == 0 && usage.envelopes <= announced, || place("unexpected messages"))?;
             let registered = rank.engine.port().registrations();

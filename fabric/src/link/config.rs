@@ -23,4 +23,10 @@ pub struct Config {
     ///
     /// [`Link::may_use_memory`]: super::Link::may_use_memory
     pub quarantine_max: u64,
+    /// The budget, in bytes, for the messages that are gathered for all peers together: see [`Out::gather`].
+    ///
+    /// [`Out::gather`]: super::Out::gather
+    pub gathered_max: u64,
+    /// The time, in nanoseconds, within which the engine must be polled once a message is gathered.
+    pub gathered_ns: u64,
 }

@@ -14,6 +14,8 @@ pub struct Counters {
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
+    /// Packets with several messages that were sent.
+    pub bundles: u64,
 }
 
 /// Messages exchanged with one rank, in all its incarnations. A message counts as soon as its first packet is sent or

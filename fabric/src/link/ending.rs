@@ -306,6 +306,7 @@ impl Link {
     }
 
     fn end(&mut self, peer: Peer, standing: Standing) {
+        self.drop_bundle(peer);
         let state = &mut self.peers[peer];
         self.credit_out -= u64::from(state.grant.revoke());
         if state.is_alive() && state.rank != self.identity.rank {

@@ -65,14 +65,16 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Returns the time at which [`Engine::poll`] must be called next, even if the port has no events. It is
     /// [`Time::ZERO`] (immediately) if there is work left, for example packets that wait for room in the port, if a
     /// deadline has passed, if an address is wanted, or if [`Engine::next_packet`] has taken packets, which may have
-    /// ended requests. Otherwise it is the time of the next deadline or repeated hello, or [`Time::NEVER`] if there is
-    /// none.
+    /// ended requests. Otherwise it is the time of the next deadline or repeated hello, or the time at which gathered
+    /// messages must be sent, or [`Time::NEVER`] if there is none.
     pub fn due(&self) -> Time {
         let link = &self.link;
-        if link.taken > 0 || link.has_work() || !link.wanted.is_empty() {
+        let has_timer = link.timers.next() <= link.now;
+        let has_work = link.has_lists() || !link.retired.is_empty() || self.stack.backlog() > 0;
+        if link.taken > 0 || has_timer || has_work || !link.wanted.is_empty() {
             return Time::ZERO;
         }
-        link.timers.next()
+        link.timers.next().min(link.gathered_due)
     }
 
     /// Does the work that events and calls have queued. Timers are left for the next poll.
@@ -91,6 +93,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
             self.connect(peer, &contact);
         }
         self.fence_disconnected();
+        if !self.link.gatherers.is_empty() {
+            self.link.list_gatherers();
+        }
         self.replenish();
         let mut pieces = self.stack.backlog().min(PIECES_MAX);
         while pieces > 0 {
@@ -121,12 +126,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
             self.link.quarantine.reclaim(region);
         }
         self.link.quarantine.release();
-        let link = &mut self.link;
-        link.has_work = !(link.senders.is_empty()
-            && link.needs_credit.is_empty()
-            && link.to_fence.is_empty()
-            && link.contacts.is_empty())
-            || self.stack.backlog() > 0;
+        self.link.has_work = self.link.has_lists() || self.stack.backlog() > 0;
     }
 
     /// Handles the timers that are due.
@@ -298,6 +298,14 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
+    /// Returns true if a list of work for the next drive has an entry. Gathered messages do not count: they may wait.
+    fn has_lists(&self) -> bool {
+        !(self.senders.is_empty()
+            && self.needs_credit.is_empty()
+            && self.to_fence.is_empty()
+            && self.contacts.is_empty())
+    }
+
     /// Checks that the sums and lists of the link agree with the states of its peers.
     fn check_invariants(&self) {
         let unused: u64 = self.peers.iter().map(|(_, state)| u64::from(state.grant.unused())).sum();
@@ -322,11 +330,8 @@ impl Link {
             ended += u32::from(!state.is_alive() && state.rank != self.identity.rank);
         }
         assert_eq!(self.ended_peers, ended, "ranks that have ended");
-        let is_idle = self.senders.is_empty()
-            && self.needs_credit.is_empty()
-            && self.contacts.is_empty()
-            && self.to_fence.is_empty();
-        assert!(self.has_work || is_idle, "work is noted");
+        assert!(self.has_work || !self.has_lists() && self.gatherers.is_empty(), "work is noted");
+        self.check_bundles();
     }
 }
 

@@ -116,7 +116,11 @@ impl<P: Port, S: Stack> Engine<P, S> {
             if !is_hello && !state.answered {
                 return;
             }
-            let turn = if !state.packets.is_empty() {
+            let has_bundle = !is_hello && state.limits.bundle_max > 0 && link.has_bundle_for(peer);
+            let state = &mut link.peers[peer];
+            let turn = if has_bundle {
+                Out { port: &mut self.port, link }.send_bundle(peer, path).map(Turn::from)
+            } else if !state.packets.is_empty() {
                 self.send_packet(peer, path, is_hello)
             } else if let Some(protocol) = state.queued.next() {
                 let mut out = Out { port: &mut self.port, link };
@@ -212,6 +216,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         (state.path, state.sought) = (None, false);
         state.packets.clear();
         let is_closing = state.queued.has_goodbye();
+        debug_assert!(!state.queued.has_bundle(), "messages are gathered only for a peer that has answered");
         state.queued.clear();
         self.stack.no_path(&mut self.link, peer, what, hint);
         if self.stack.has_data_for(peer) {

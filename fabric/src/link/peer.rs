@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
+use super::bundle::Bundle;
 use super::credit::{Allowance, Grant};
 use super::numbers::{Incarnation, Sequence};
 use super::{Cause, Time, Traffic, WorldRank, control};
@@ -44,9 +45,15 @@ pub struct PeerState {
     pub(super) path: Option<PeerId>,
     /// True if the peer's address was requested from the caller of the engine.
     pub(super) sought: bool,
-    /// The maximum length of a tagged message that a send passes to the port within its call, in one packet. The
-    /// protocol of tagged messages sets it once the path to the peer is known.
-    pub(super) immediate_max: usize,
+    /// The length from which on a tagged message is not passed to the port at once, without further checks. It is 0 if
+    /// there is no path, or if packets to the peer are dear.
+    pub(super) immediate_end: usize,
+    /// The limits of the path, once it is known.
+    pub(super) limits: PathLimits,
+    /// The messages that are gathered for the peer.
+    pub(super) bundle: Bundle,
+    /// The number of the latest packet with messages, if packets to the peer are dear.
+    pub(super) latest: Sequence,
     /// The context in which a protocol has last found the peer to be a living member: see
     /// [`PeerState::set_known_in`].
     pub(super) known_in: u32,
@@ -79,6 +86,8 @@ pub struct PeerState {
     pub(super) queued: QueuedProtocols,
     /// True if the peer is in the link's list of peers with something to send.
     pub(super) listed: bool,
+    /// True if the peer is in the link's list of peers with gathered messages.
+    pub(super) is_gatherer: bool,
 
     /// The number of the next packet from the peer.
     pub(super) expected: Sequence,
@@ -92,6 +101,16 @@ pub struct PeerState {
     pub(super) traffic: Traffic,
 }
 
+/// The limits of the path to a peer, for messages that a send passes to the port within its call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathLimits {
+    /// The longest tagged message in one packet.
+    pub immediate_max: usize,
+    /// The largest number of bytes in the messages of a bundle, with an [`Item`](crate::wire::Item) before each. It is
+    /// 0 if packets are not dear.
+    pub bundle_max: usize,
+}
+
 /// Tells whether a peer takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -103,8 +122,8 @@ pub enum Standing {
     Failed(Cause),
 }
 
-/// The set of protocols that have something to send to one peer, and a bit for the goodbye. The protocols take turns;
-/// the goodbye comes after all of them.
+/// The set of protocols that have something to send to one peer, a bit for the bundle and a bit for the goodbye. The
+/// bundle comes first. Then the protocols take turns; the goodbye comes after all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedProtocols {
     set: u8,
@@ -112,11 +131,12 @@ pub(super) struct QueuedProtocols {
     last: u8,
 }
 
-/// The bit of the goodbye is not the bit of any protocol.
-const _: () = assert!((1_u32 << Protocol::LAST as u32) < QueuedProtocols::GOODBYE as u32);
+/// The bits of the bundle and of the goodbye are not the bit of any protocol.
+const _: () = assert!((1_u32 << Protocol::LAST as u32) < QueuedProtocols::BUNDLE as u32);
 
 impl QueuedProtocols {
     const GOODBYE: u8 = 1 << 7;
+    const BUNDLE: u8 = 1 << 6;
 
     #[inline]
     pub(super) fn is_empty(self) -> bool {
@@ -144,7 +164,7 @@ impl QueuedProtocols {
     /// Returns the protocol whose turn it is: the next one after the one served last.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Protocol> {
-        let queued = self.set & !Self::GOODBYE;
+        let queued = self.set & !(Self::GOODBYE | Self::BUNDLE);
         if queued == 0 {
             return None;
         }
@@ -156,6 +176,19 @@ impl QueuedProtocols {
 
     pub(super) fn has_goodbye(self) -> bool {
         self.set & Self::GOODBYE != 0
+    }
+
+    /// Notes if there is a bundle.
+    pub(super) fn set_bundle(&mut self, has_one: bool) {
+        self.set = self.set & !Self::BUNDLE | if has_one { Self::BUNDLE } else { 0 };
+    }
+
+    pub(super) fn has_bundle(self) -> bool {
+        self.set & Self::BUNDLE != 0
+    }
+
+    fn has_only_bundle(self) -> bool {
+        self.set & !Self::BUNDLE == 0
     }
 
     pub(super) fn clear(&mut self) {
@@ -251,8 +284,14 @@ impl PacketQueue {
         self.packets.push_front(packet);
     }
 
-    pub(super) fn pop_front(&mut self) {
-        self.answers -= usize::from(self.packets.pop_front().is_some_and(|packet| packet.is_answer));
+    pub(super) fn pop_front(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop_front()?;
+        self.answers -= usize::from(packet.is_answer);
+        Some(packet)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
     }
 
     pub(super) fn clear(&mut self) {
@@ -278,7 +317,10 @@ impl PeerState {
             returns: false,
             path: None,
             sought: false,
-            immediate_max: 0,
+            immediate_end: 0,
+            limits: PathLimits::default(),
+            bundle: Bundle::default(),
+            latest: Sequence::HELLO,
             known_in: 0,
             number: 0,
             sequence: Sequence::HELLO,
@@ -293,6 +335,7 @@ impl PeerState {
             packets: PacketQueue::default(),
             queued: QueuedProtocols::default(),
             listed: false,
+            is_gatherer: false,
             expected: Sequence::HELLO,
             heard: false,
             grant: Grant::default(),
@@ -423,11 +466,24 @@ impl PeerState {
         self.allowance.is_exhausted
     }
 
-    /// Returns the maximum length of a tagged message that a send passes to the port within its call, in one packet.
-    #[inline]
+    /// Returns true if a tagged message of `len` bytes may be passed to the port without further checks of the path: the
+    /// path is known, one packet is enough, and packets are not dear.
+    #[inline(always)]
     #[must_use]
-    pub fn immediate_max(&self) -> usize {
-        self.immediate_max
+    pub fn is_immediate(&self, len: usize) -> bool {
+        len < self.immediate_end
+    }
+
+    /// Returns the limits of the path to the peer, once it is known.
+    #[must_use]
+    pub fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    /// Returns true if only gathered messages are queued for the peer, or nothing.
+    #[must_use]
+    pub fn has_only_gathered(&self) -> bool {
+        self.packets.is_empty() && self.queued.has_only_bundle()
     }
 
     /// Returns the context of the last call of [`set_known_in`](Self::set_known_in), or 0.
@@ -492,9 +548,10 @@ impl PeerState {
         self.allowance.spend(price);
     }
 
-    /// Sets the maximum length of a tagged message that a send passes to the port within its call, in one packet.
-    pub fn set_immediate_max(&mut self, bytes: usize) {
-        self.immediate_max = bytes;
+    /// Sets the limits of the path to the peer.
+    pub fn set_limits(&mut self, limits: PathLimits) {
+        self.immediate_end = if limits.bundle_max == 0 { limits.immediate_max + 1 } else { 0 };
+        self.limits = limits;
     }
 
     /// Notes that the peer is a living member of a context, for a protocol that would otherwise search for it at each
@@ -583,9 +640,9 @@ impl Peers {
         let state = &mut self[peer];
         // The peer stays in the link's lists, and its timer stays set, so the fields that say so are kept. The code
         // that handles the lists and the timer accepts a peer that has nothing to send.
-        let (listed, needs_credit, traffic) = (state.listed, state.needs_credit, state.traffic);
-        let greeting_due = state.greeting_due;
-        *state = PeerState { listed, needs_credit, traffic, greeting_due, ..PeerState::new(state.rank) };
+        let PeerState { rank, listed, is_gatherer, needs_credit, traffic, greeting_due, .. } = *state;
+        let fresh = PeerState::new(rank);
+        *state = PeerState { listed, is_gatherer, needs_credit, traffic, greeting_due, ..fresh };
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {

@@ -151,6 +151,7 @@ impl Offer {
             // and tcpx_ep.c at v1.17.0), if FI_AV_REMOVE_CLEANUP is set.
             fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
             peers_max: config.peers_max,
+            dear_packets: self.uses_sockets(),
         };
         let slots = config.receive_buffers as usize + config.send_buffers as usize + operations as usize;
         Ok(Plan {
@@ -182,6 +183,11 @@ impl Offer {
     /// context. `tests/killed.rs` kills origins and targets of writes.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
+    }
+
+    /// Returns true if the provider sends each packet by a system call.
+    fn uses_sockets(&self) -> bool {
+        matches!(self.provider.split(';').next(), Some("tcp" | "net" | "sockets" | "udp"))
     }
 }
 

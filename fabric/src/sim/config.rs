@@ -115,7 +115,10 @@ impl Config {
             passive: rng.below(2) != 0,
             fence: rng.below(2) == 0,
             peers_max: usize::MAX,
+            dear_packets: false,
         };
+        let registrations_max = pick(&mut later, [usize::MAX, usize::MAX, 8, 3, 1, 0]);
+        let caps = Caps { dear_packets: later.below(2) == 0, ..caps };
         Self {
             caps,
             jitter_ns: pick(rng, [0, 100, 2_000, 50_000]),
@@ -126,7 +129,7 @@ impl Config {
             storm_ns: pick(rng, [1_000, 100_000]),
             completion_delay_ns: pick(rng, [0, 1_000, 200_000]),
             poll_batch: pick(rng, [1, 4, 64]),
-            registrations_max: pick(&mut later, [usize::MAX, usize::MAX, 8, 3, 1, 0]),
+            registrations_max,
             death: pick(rng, [Death::Silent, Death::Told { delay_ns: 20_000 }]),
             stale,
             moves,
@@ -159,6 +162,7 @@ impl Default for Config {
                 passive: true,
                 fence: true,
                 peers_max: usize::MAX,
+                dear_packets: false,
             },
             costs: Costs { latency_ns: 1_000, overhead_ns: 100, gap_ns: 50, gap_per_byte_ps: 100 },
             jitter_ns: 0,

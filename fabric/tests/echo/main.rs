@@ -25,6 +25,8 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
         questions_max: 50,
         answers_max: 100,
         quarantine_max: 0,
+        gathered_max: 0,
+        gathered_ns: 0,
     };
     let mut rank = 0;
     ports.map(|port| {

@@ -13,7 +13,8 @@ impl<P: Port> Engine<P> {
     /// Returns the counts of events so far.
     pub fn counters(&self) -> Counters {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
-        let samite_fabric::link::Counters { rejected, stale, again, failed_peers, .. } = *link.counters();
+        let samite_fabric::link::Counters { rejected, stale, again, failed_peers, bundles, .. } =
+            *link.counters();
         let mut counters = Counters {
             unexpected_max: tagged.unexpected_max,
             refused: tagged.refused,
@@ -23,6 +24,7 @@ impl<P: Port> Engine<P> {
             stale,
             again,
             failed_peers,
+            bundles,
             ..Counters::default()
         };
         for (_, traffic) in self.traffic() {
@@ -53,6 +55,7 @@ impl<P: Port> Engine<P> {
             queued: packets + queues.sum::<usize>(),
             credit_granted: link.credit_out(),
             outbox: tagged.outbox.cost(),
+            gathered: link.gathered(),
             unexpected_messages: tagged.matcher.unexpected_len(),
             unexpected: link.held(),
             envelopes: tagged.envelopes_cost,

@@ -2,6 +2,7 @@
 //! over every port.
 
 mod agreements;
+mod bundles;
 mod contexts;
 mod given_up;
 mod hellos;

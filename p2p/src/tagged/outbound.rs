@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use samite_fabric::layout::Signature;
-use samite_fabric::link::{Link, Out, Peer, PeerState, RequestId, Status, Time, Turn};
+use samite_fabric::link::{Gathered, Link, Out, PathLimits, Peer, PeerState, RequestId, Status, Time, Turn};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, Body, Exposure, Memory, PeerId, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
@@ -34,8 +34,9 @@ impl Way {
     }
 }
 
-/// Sends a message eagerly if that is possible now: if the path is known, no earlier message waits, the message is
-/// short enough, and there is credit for it and room in the port. Returns false if it was not sent.
+/// Sends a message eagerly if that is possible now without further checks: if the path is known and packets are not dear
+/// there, no earlier message waits, the message is short enough, and there is credit for it and room in the port.
+/// Returns false if it was not sent. Then call [`gather_or_send`].
 #[inline(always)]
 pub(crate) fn send_at_once<P: Port>(
     out: &mut Out<'_, P>,
@@ -44,15 +45,61 @@ pub(crate) fn send_at_once<P: Port>(
     tag: u64,
     data: &(impl Body + ?Sized),
 ) -> bool {
-    let Out { port, link } = out;
-    let state = link.peer(peer);
+    let state = out.link.peer(peer);
     let Some(path) = state.path() else { return false };
-    if !state.has_no_packets_queued()
-        || data.len() > state.immediate_max()
-        || state.credit() < cost(data.len())
+    if !state.has_no_packets_queued() || !state.is_immediate(data.len()) || state.credit() < cost(data.len())
     {
         return false;
     }
+    send_eagerly(out, peer, path, (context, tag), data)
+}
+
+/// Gathers a message for a peer, packets to which are dear, or sends it eagerly: see [`Out::gather`]. Returns false if
+/// neither is possible now, or if packets to the peer are not dear: then [`send_at_once`] has tried to send the message.
+#[inline(never)]
+pub(crate) fn gather_or_send<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    (context, tag): (u32, u64),
+    data: &(impl Body + ?Sized),
+) -> bool {
+    let state = out.link.peer(peer);
+    let PathLimits { immediate_max, bundle_max } = state.limits();
+    let Some(path) = state.path().filter(|_| bundle_max > 0 && state.has_only_gathered()) else {
+        return false;
+    };
+    if data.len() > immediate_max || state.credit() < cost(data.len()) {
+        return false;
+    }
+    let eager = Eager { tag: tag.into() };
+    match out.gather(peer, Protocol::P2p, (kind::EAGER, context), eager.as_bytes(), data) {
+        Gathered::Yes => {
+            let state = out.link.peer_mut(peer);
+            count_eager(state, data.len());
+            event!(TRACE, peer = state.rank().0, tag, bytes = data.len(), "gathered");
+            true
+        }
+        Gathered::No => {
+            let is_sent = send_eagerly(out, peer, path, (context, tag), data);
+            if is_sent {
+                out.link.peer_mut(peer).note_message();
+            }
+            is_sent
+        }
+        Gathered::NoRoom => false,
+    }
+}
+
+/// Sends a message eagerly, for which the caller has made all checks. Returns false if the port does not take it now.
+#[inline(always)]
+fn send_eagerly<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    path: PeerId,
+    (context, tag): (u32, u64),
+    data: &(impl Body + ?Sized),
+) -> bool {
+    let Out { port, link } = out;
     let head = EagerHead {
         header: link.header(peer, Protocol::P2p, kind::EAGER, Flags::empty(), context),
         eager: Eager { tag: tag.into() },

@@ -1,0 +1,293 @@
+//! Bundles: several short messages to one peer in one packet, on paths where packets are dear
+//! ([`Caps::dear_packets`](crate::Caps::dear_packets)).
+//!
+//! ```text
+//!                               the latest packet with messages to the peer
+//!                        is acknowledged                   is not acknowledged
+//!  a short message ────────────┬──────────────────────────────────┐
+//!                              ▼                                  ▼
+//!                            port ◀── a poll, another packet ── Bundle
+//!                                     to the peer, or no room
+//! ```
+//! So a single message leaves at once, and the messages of a burst travel together (as with Nagle's algorithm, RFC
+//! 896). A gathered message counts as sent: its operation has ended, and it has used credit. A bundle is sent before
+//! every other packet to the peer, because no other packet that waits was passed to the link earlier, except answers.
+//! Answers that wait for the peer, and news of credit, travel in it too.
+//!
+//! The acknowledgements of bundles come with the packets of the peer, and those are handled by polls, which send all
+//! bundles anyway. So no bundle needs to wait for an acknowledgement.
+
+use zerocopy::IntoBytes;
+
+use super::numbers::Sequence;
+use super::peer::{Packet, PeerState};
+use super::{Link, Out, Peer, Time, control};
+use crate::wire::{Flags, Item, Protocol};
+use crate::{Body, PeerId, Port, PortError, Post};
+
+/// The messages that are gathered for one peer.
+#[derive(Debug, Default)]
+pub(super) struct Bundle {
+    /// The protocol of all messages; `None` if there are no messages.
+    protocol: Option<Protocol>,
+    /// The messages, each behind its [`Item`].
+    items: Vec<u8>,
+    /// The flags for the packet, from packets with news of credit that the bundle has replaced.
+    flags: Flags,
+}
+
+impl Bundle {
+    /// Returns the number of bytes of the messages and their items.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Adds a message.
+    fn push(&mut self, protocol: Protocol, item: Item, head: &[u8], body: &(impl Body + ?Sized)) {
+        self.protocol = Some(protocol);
+        self.items.extend_from_slice(item.as_bytes());
+        self.items.extend_from_slice(head);
+        let start = self.items.len();
+        self.items.resize(start + body.len(), 0);
+        body.copy_to(&mut self.items[start..]);
+    }
+}
+
+/// The result of [`Out::gather`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gathered {
+    /// The message is in the bundle, and counts as sent.
+    Yes,
+    /// The message must be sent in a packet of its own. It can be the next packet: nothing is gathered for the peer.
+    No,
+    /// The message must wait in its protocol's queue, because the port has no room for the bundle before it.
+    NoRoom,
+}
+
+impl<P: Port> Out<'_, P> {
+    /// Adds a short message to the bundle for a peer, if the latest packet with messages to the peer is not
+    /// acknowledged yet. `head` and `body` are the bytes of the message after its header. Otherwise sends the bundle, if
+    /// there is one, so that the message can be sent behind it. Call this function only if nothing except gathered
+    /// messages is queued for the peer ([`PeerState::has_only_gathered`]), and if its path has a
+    /// [`bundle_max`](super::PathLimits::bundle_max).
+    pub fn gather(
+        &mut self,
+        to: Peer,
+        protocol: Protocol,
+        (kind, context): (u8, u32),
+        head: &[u8],
+        body: &(impl Body + ?Sized),
+    ) -> Gathered {
+        let len = head.len() + body.len();
+        let with_item = Item::LEN + len;
+        let state = &self.link.peers[to];
+        let bundle_max = state.limits.bundle_max;
+        let is_gathered = self.link.gathers
+            && state.awaits_ack()
+            && with_item <= bundle_max / SHARE
+            && self.link.gathered + with_item as u64 <= self.link.config.gathered_max;
+        let has_room = state.bundle.takes(protocol) && state.bundle.len() + with_item <= bundle_max;
+        let is_next = is_gathered && has_room;
+        if !is_next && !self.send_gathered(to) {
+            return Gathered::NoRoom;
+        }
+        if !is_gathered {
+            return Gathered::No;
+        }
+        let item = Item { kind, reserved: 0, len: (len as u16).into(), context: context.into() };
+        self.link.bundle(to, protocol, item, head, body);
+        self.link.list_gatherer(to);
+        if self.link.peers[to].bundle.len() + with_item > bundle_max {
+            // Probably the next message has no room. If the port has no room now, the next poll sends the bundle.
+            let _ = self.send_gathered(to);
+        }
+        Gathered::Yes
+    }
+
+    /// Sends the messages that are gathered for a peer. Returns false if the port does not take them now.
+    fn send_gathered(&mut self, to: Peer) -> bool {
+        let state = &self.link.peers[to];
+        match state.path {
+            Some(path) if state.queued.has_bundle() => {
+                // An error of the port recurs at the next poll, which handles it.
+                self.send_bundle(to, path).is_ok_and(|post| post == Post::Done)
+            }
+            _ => true,
+        }
+    }
+
+    /// Sends the bundle for a peer. A single message is sent as an ordinary packet.
+    pub(super) fn send_bundle(&mut self, to: Peer, path: PeerId) -> Result<Post, PortError> {
+        let link = &mut *self.link;
+        let Bundle { protocol: Some(protocol), flags, .. } = link.peers[to].bundle else {
+            unreachable!("a bundle is noted only while it has messages")
+        };
+        let header = link.header(to, protocol, 0, flags | Flags::BUNDLE, 0);
+        let items = &link.peers[to].bundle.items;
+        let Ok((first, body, rest)) = header.split_item(items) else {
+            unreachable!("a bundle consists of whole items")
+        };
+        let is_single = rest.is_empty();
+        let post = match is_single {
+            true => self.port.send(path, first.as_bytes(), body)?,
+            false => self.port.send(path, header.as_bytes(), items)?,
+        };
+        if post == Post::Done {
+            link.counters.bundles += u64::from(!is_single);
+            let state = &mut link.peers[to];
+            state.sent();
+            state.note_message();
+            link.drop_bundle(to);
+        }
+        Ok(post)
+    }
+}
+
+impl Link {
+    /// Permits or forbids to gather messages, and returns the former state. It is permitted at first. The caller must
+    /// then poll the engine within [`Config::gathered_ns`](super::Config::gathered_ns) after each call that may have
+    /// gathered a message.
+    pub fn set_gathering(&mut self, gathers: bool) -> bool {
+        std::mem::replace(&mut self.gathers, gathers)
+    }
+
+    /// Returns the number of bytes of all gathered messages.
+    #[inline(always)]
+    #[must_use]
+    pub fn gathered(&self) -> u64 {
+        self.gathered
+    }
+
+    /// Moves answers that wait for a peer to the bundle for it, as far as they have room there. A single answer stays a
+    /// packet of its own. Returns true if there is a bundle for the peer then. Call it only if packets to the peer are
+    /// dear.
+    #[inline(never)]
+    pub(super) fn has_bundle_for(&mut self, peer: Peer) -> bool {
+        let state = &self.peers[peer];
+        let are_several = || state.packets.iter().take_while(|packet| packet.is_plain()).nth(1).is_some();
+        if state.bundle.protocol.is_none() && !are_several() {
+            return false;
+        }
+        while self.takes_first_answer(peer) {
+            let state = &mut self.peers[peer];
+            let Some(Packet { protocol, kind, flags, body, .. }) = state.packets.pop_front() else { break };
+            if protocol == Protocol::Control {
+                state.bundle.flags |= flags;
+            } else {
+                let item = Item { kind, reserved: 0, len: (body.len() as u16).into(), context: 0.into() };
+                self.bundle(peer, protocol, item, &body, [].as_slice());
+            }
+        }
+        self.peers[peer].queued.has_bundle()
+    }
+
+    /// Returns true if the bundle for a peer can replace the first packet that waits for the peer.
+    fn takes_first_answer(&self, peer: Peer) -> bool {
+        let PeerState { bundle, packets, limits, .. } = &self.peers[peer];
+        let Some(packet) = packets.front() else { return false };
+        let len = Item::LEN + packet.body.len();
+        let has_room =
+            bundle.len() + len <= limits.bundle_max && self.gathered + len as u64 <= self.config.gathered_max;
+        // The header of the bundle carries the news of a packet of credit.
+        let is_news = (packet.protocol, packet.kind) == (Protocol::Control, control::CREDIT);
+        is_news && bundle.protocol.is_some() || packet.is_plain() && bundle.takes(packet.protocol) && has_room
+    }
+
+    /// Adds a message to the bundle for a peer.
+    fn bundle(&mut self, to: Peer, protocol: Protocol, item: Item, head: &[u8], body: &(impl Body + ?Sized)) {
+        let state = &mut self.peers[to];
+        if state.bundle.items.is_empty() {
+            state.bundle.items.reserve_exact(state.limits.bundle_max);
+            state.queued.set_bundle(true);
+        }
+        let before = state.bundle.len();
+        state.bundle.push(protocol, item, head, body);
+        self.gathered += (state.bundle.len() - before) as u64;
+    }
+
+    /// Puts a peer in the list of peers with gathered messages, unless it is there already. The next poll sends them.
+    fn list_gatherer(&mut self, peer: Peer) {
+        if !std::mem::replace(&mut self.peers[peer].is_gatherer, true) {
+            if self.gatherers.is_empty() {
+                self.gathered_due = self.now.after(self.config.gathered_ns);
+            }
+            self.gatherers.push(peer);
+            self.has_work = true;
+        }
+    }
+
+    /// Lists the peers with gathered messages as peers with something to send.
+    pub(super) fn list_gatherers(&mut self) {
+        while let Some(peer) = self.gatherers.pop() {
+            self.peers[peer].is_gatherer = false;
+            self.list(peer);
+        }
+        self.gathered_due = Time::NEVER;
+    }
+
+    /// Removes the messages of the bundle for a peer, because they were sent, or because the peer has ended.
+    pub(super) fn drop_bundle(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer];
+        self.gathered -= state.bundle.len() as u64;
+        state.bundle = Bundle::default();
+        state.queued.set_bundle(false);
+    }
+
+    /// Asserts that the bundles agree with the sums and lists of the link.
+    pub(super) fn check_bundles(&self) {
+        let mut gathered = 0;
+        let mut listed = vec![0; self.peers.len()];
+        self.gatherers.iter().for_each(|peer| listed[peer.index()] += 1);
+        for (peer, state) in self.peers.iter() {
+            let Bundle { protocol, items, flags } = &state.bundle;
+            gathered += items.len() as u64;
+            assert!(items.len() <= state.limits.bundle_max, "{peer:?} has a bundle within its limit");
+            assert_eq!(protocol.is_some(), !items.is_empty(), "{peer:?} has a protocol for its bundle");
+            assert_eq!(protocol.is_some(), state.queued.has_bundle(), "the bundle of {peer:?} is noted");
+            assert_eq!(
+                listed[peer.index()],
+                usize::from(state.is_gatherer),
+                "{peer:?} in the list of gatherers"
+            );
+            assert!(protocol.is_some() || flags.is_empty(), "{peer:?} has no flags without messages");
+            assert!(
+                protocol.is_none()
+                    || state.is_alive() && state.answered && (state.is_gatherer || state.listed),
+                "the bundle of {peer:?} will be sent"
+            );
+        }
+        assert_eq!(self.gathered, gathered, "the gathered bytes are the sum over all peers");
+        assert!(gathered <= self.config.gathered_max, "the gathered bytes are within the budget");
+    }
+}
+
+impl Bundle {
+    /// Returns true if a message of a protocol may be added.
+    fn takes(&self, protocol: Protocol) -> bool {
+        self.protocol.is_none_or(|own| own == protocol)
+    }
+}
+
+impl Packet {
+    /// Returns true if the packet can be a message of a bundle.
+    fn is_plain(&self) -> bool {
+        self.flags.is_empty() && self.protocol != Protocol::Control
+    }
+}
+
+impl PeerState {
+    /// Returns true if the peer has not acknowledged the latest packet with messages.
+    fn awaits_ack(&self) -> bool {
+        !self.acked.is_after(self.latest)
+    }
+
+    /// Notes that the latest packet to the peer, on a path where packets are dear, was a message. Until the peer
+    /// acknowledges it, further messages are gathered.
+    pub fn note_message(&mut self) {
+        self.latest = Sequence::new(self.last_sent());
+    }
+}
+
+/// Each message of a bundle takes at most one part in this number of its room. Longer messages leave in packets of their
+/// own: the system call for such a packet is not much dearer than the copy to the bundle.
+const SHARE: usize = 4;
