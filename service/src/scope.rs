@@ -70,6 +70,8 @@ pub use set::PendingSet;
 pub struct Scope<'scope, 'env> {
     comm: Comm,
     loans: Loans<'env>,
+    /// True if messages of this scope may be gathered for their packet.
+    has_gathered: bool,
     brand: Brand<'scope>,
 }
 
@@ -198,7 +200,7 @@ impl Awaiting for Loans<'_> {
 impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: Comm) -> Self {
         let is_exact = comm.derived.as_ref().is_some_and(|derived| derived.is_exact);
-        Self { comm, loans: Loans { is_exact, ..Loans::default() }, brand: PhantomData }
+        Self { comm, loans: Loans { is_exact, ..Loans::default() }, has_gathered: false, brand: PhantomData }
     }
 
     /// Starts to send borrowed `data`.
@@ -259,15 +261,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         D: Data + Into<Readable<'env>>,
     {
-        let Self { comm, loans, brand } = self;
+        let Self { comm, loans, has_gathered, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
         let Some(mut entered) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
         entered.start(|engine, now, deadline| {
+            let gathers = engine.set_gathering(true);
             let sent = match comm.how(call, signature) {
                 None => engine.send_from(now, rank, context, tag, &data, deadline),
                 Some(how) => engine.send_with(how, now, rank, context, tag, &data, deadline),
             };
+            engine.set_gathering(gathers);
+            *has_gathered |= engine.has_gathered();
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
@@ -352,7 +357,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: Source,
         tag: Tag,
     ) -> Result<Pending<'scope>, Error> {
-        let Self { comm, loans, brand } = self;
+        let Self { comm, loans, brand, .. } = self;
         let Some(pattern) = comm.pattern(call, from, tag)? else {
             return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
         };
@@ -379,7 +384,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         R: Room + Into<Writable<'env>>,
     {
-        let Self { comm, loans, brand } = self;
+        let Self { comm, loans, brand, .. } = self;
         let Some(pattern) = comm.pattern(call, from, tag)? else {
             return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
         };
@@ -606,6 +611,9 @@ impl CheckedLoan<'_> {
 /// After a failure or a panic: cancels the operations under way, and stops lending the borrowed buffers.
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
+        if self.has_gathered {
+            self.comm.runtime.act(|engine, now| engine.send_gathered(now));
+        }
         self.loans.sets.iter().for_each(|set| self.comm.runtime.remove_watcher(set.watcher));
         for request in self.loans.all.iter().filter_map(|(_, loan)| loan.under_way()) {
             self.comm.runtime.forget(request);

@@ -161,3 +161,50 @@ fn a_rank_that_leaves_names_the_messages_to_a_rank_that_fails() {
         abort();
     }
 }
+
+#[expect(clippy::disallowed_methods, reason = "the launcher tells the transport by the environment")]
+fn is_tcp() -> bool {
+    std::env::var("SAMITE_TRANSPORT").is_ok_and(|name| name.starts_with("tcp"))
+}
+
+/// The messages behind the first one of a scope are gathered over tcp. They leave at the end of the scope, although the
+/// rank makes no call afterwards.
+#[test]
+fn the_end_of_a_scope_sends_the_gathered_messages() {
+    if !is_rank() {
+        return on_every_transport(
+            "the_end_of_a_scope_sends_the_gathered_messages",
+            10_000_000,
+            "all were received",
+        );
+    }
+    const MESSAGES: usize = 20;
+    let (world, comm) = join();
+    let comm = comm.with_timeout(PATIENCE);
+    let mut buffer = [0; SHORT];
+    if comm.rank() == Rank(1) {
+        comm.send(&[0u8; 0], Rank(0), TAG).unwrap();
+        for number in 0..MESSAGES {
+            comm.recv(&mut buffer, Rank(0), TAG).unwrap();
+            assert_eq!(buffer.as_slice(), message(number));
+        }
+        std::fs::write(sign(), "").unwrap();
+        comm.recv(&mut buffer, Rank(0), TAG).unwrap();
+    } else {
+        comm.recv(&mut buffer, Rank(1), TAG).unwrap();
+        let messages: Vec<_> = (0..MESSAGES).map(message).collect();
+        comm.scope(|scope| {
+            for message in &messages {
+                scope.isend(message, Rank(1), TAG)?;
+            }
+            assert_eq!(comm.stats().outbox_bytes > 0, is_tcp());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(comm.stats().outbox_bytes, 0);
+        computes_until(&sign());
+        comm.send(&buffer, Rank(1), TAG).unwrap();
+        println!("all were received");
+    }
+    world.leave().unwrap();
+}
