@@ -110,7 +110,14 @@ impl<'a> Collective<'a> {
     ///
     /// # Panics
     /// If this rank is not in the group, or a buffer has not the length that the plan needs.
-    pub fn begin<P: Port>(engine: &mut Engine<P>, call: Call, mine: WorldRank, buffers: Buffers<'a>) -> Self {
+    pub fn begin<P: Port>(
+        engine: &mut Engine<P>,
+        now: Time,
+        call: Call,
+        mine: WorldRank,
+        buffers: Buffers<'a>,
+    ) -> Self {
+        engine.set_now(now);
         let rank = call.group.index(mine).expect("this rank takes part");
         let at = Place::new(rank, call.group.len());
         let bytes = |elements: usize| elements * call.element;
@@ -128,8 +135,7 @@ impl<'a> Collective<'a> {
             result: None,
             call,
         };
-        // A member that has left before cannot take part either.
-        match engine.missing_member(collective.call.context, &collective.call.group, |_| true) {
+        match collective.failed_member(engine) {
             Some(error) => collective.fail(engine, error.into()),
             None => collective.advance(engine),
         }
@@ -159,7 +165,7 @@ impl<'a> Collective<'a> {
         self.result.take()
     }
 
-    /// Returns the request that must end before the next step; [`RequestId::NONE`] if there is none.
+    /// Returns a request that must end before the operation ends; [`RequestId::NONE`] if the operation has ended.
     pub fn awaited(&self) -> RequestId {
         let awaited = self.messages.iter().find_map(|message| message.request);
         awaited.unwrap_or(RequestId::NONE)
@@ -180,9 +186,29 @@ impl<'a> Collective<'a> {
                     self.blocked = (!is_last).then_some(step);
                     return;
                 }
-                Err(failed) => self.fail(engine, failed),
+                Err(failed) => {
+                    let failed = self.noticed(engine, failed);
+                    self.fail(engine, failed);
+                }
             }
         }
+    }
+
+    /// Returns an error if a member has failed. A member that has left in good order may have finished before.
+    fn failed_member<P: Port>(&self, engine: &Engine<P>) -> Option<Error> {
+        let has_failed = |cause: &Cause| *cause != Cause::Left;
+        engine.missing_member(self.call.context, &self.call.group, has_failed)
+    }
+
+    /// If a partner has ended, returns the reason why it has given up before, if it has. Otherwise returns `failed`.
+    fn noticed<P: Port>(&self, engine: &mut Engine<P>, failed: Failed) -> Failed {
+        let Failed::Error(Error::PeerFailed { rank, .. }) = &failed else { return failed };
+        self.notice_of(engine, *rank).map_or(failed, Failed::Error)
+    }
+
+    fn notice_of<P: Port>(&self, engine: &mut Engine<P>, partner: WorldRank) -> Option<Error> {
+        let (context, tag) = (self.call.context, self.tag(Notice::ROUND));
+        Notice::receive(engine, context, partner, tag, &self.call.group)
     }
 
     /// Takes one step. Returns false if the rank must wait first.
@@ -283,21 +309,14 @@ impl<'a> Collective<'a> {
         if self.result.is_some() {
             return true;
         }
-        if std::mem::replace(&mut self.ends, engine.ends()) != self.ends {
-            let has_failed = |cause: &Cause| *cause != Cause::Left;
-            let missing = engine.missing_member(self.call.context, &self.call.group, has_failed);
-            if let Some(error) = missing {
-                self.fail(engine, error.into());
-                return true;
-            }
+        if std::mem::replace(&mut self.ends, engine.ends()) != self.ends
+            && let Some(error) = self.failed_member(engine)
+        {
+            self.fail(engine, error.into());
+            return true;
         }
-        let partners = self.messages.iter().filter(|message| message.request.is_some());
-        let partners: Vec<WorldRank> = partners.map(|message| message.partner).collect();
-        let tag = self.tag(Notice::ROUND);
-        let notice = partners
-            .into_iter()
-            .find_map(|partner| Notice::receive(engine, self.call.context, partner, tag, &self.call.group));
-        if let Some(error) = notice {
+        let mut under_way = self.messages.iter().filter(|message| message.request.is_some());
+        if let Some(error) = under_way.find_map(|message| self.notice_of(engine, message.partner)) {
             self.fail(engine, error.into());
         }
         self.result.is_some()

@@ -22,7 +22,7 @@
 //!
 //! Where to look: the steps and plans are in `schedule`; the algorithms, with their sources and costs, in
 //! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; the execution, and
-//! the effects of failures, in `collective`; the operations that combine elements in [`reduction`].
+//! the effects of failures, in `collective`.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,6 @@ pub mod algorithms;
 pub mod check;
 mod choose;
 mod collective;
-pub mod reduction;
 mod schedule;
 
 pub use choose::{Choice, Row, Situation, Table};

@@ -16,6 +16,7 @@ pages! {
     ComingFromMpi = "coming-from-mpi.md",
     Futures = "async.md",
     Communicators = "communicators.md",
+    Collectives = "collectives.md",
     Partitioned = "partitioned.md",
     Layouts = "layouts.md",
     Values = "values.md",

@@ -1,6 +1,7 @@
 //! Communicators: the calls that send and receive.
 
 mod attributes;
+mod collectives;
 mod creation;
 mod derived;
 mod handler;

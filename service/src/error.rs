@@ -151,9 +151,10 @@ pub enum Error {
         /// The requested number of partitions.
         partitions: usize,
     },
-    /// Misuse: the two sides of a partitioned message have different lengths. Nothing was sent.
+    /// Misuse: the two sides of a partitioned message, or of a message of a collective call, have different lengths.
+    /// Nothing of it was copied.
     #[error(
-        "the partitioned message with rank {rank} has {ours} bytes here and {theirs} bytes there: initialize both with one length"
+        "the message with rank {rank} has {ours} bytes here and {theirs} bytes there: initialize or call both with one length"
     )]
     LengthsDiffer {
         /// The other rank.
@@ -162,6 +163,20 @@ pub enum Error {
         ours: usize,
         /// Bytes on the other side.
         theirs: usize,
+    },
+    /// Misuse: a slice does not have the length that a collective call needs. Nothing was sent.
+    #[error(
+        "`{call}` needs {expected} elements of {what}, and the slice has {len}: pass a slice of that length at each rank where the call uses it"
+    )]
+    WrongLength {
+        /// The call.
+        call: &'static str,
+        /// The slice: `input` or `output`.
+        what: &'static str,
+        /// The elements of the slice.
+        len: usize,
+        /// The elements that the call needs.
+        expected: usize,
     },
     /// Misuse: there are no such partitions.
     #[error("there are no partitions {} to {} in a message of {partitions}: they count from 0", range.start, range.end)]

@@ -35,6 +35,7 @@
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Comm::dup_with`], [`Hints`], [`Creation`], [`Group`], [`Attribute`] |
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
+//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
@@ -97,6 +98,7 @@ mod owned;
 mod partitioned;
 mod patience;
 mod persistent;
+pub mod reduction;
 mod request;
 mod runtime;
 mod scope;

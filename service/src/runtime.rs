@@ -8,6 +8,7 @@
 mod background;
 mod clock;
 mod closing;
+mod collective;
 mod directory;
 mod driving;
 #[cfg(all(test, loom))]
@@ -44,6 +45,7 @@ use crate::request::Awaiting;
 use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::Watch;
+pub(crate) use collective::{Counter, Operation};
 pub(crate) use directory::{Directory, Notice};
 #[cfg(all(test, loom))]
 pub(crate) use model::sync::{await_change, change};
@@ -75,6 +77,8 @@ pub(crate) struct Runtime<P> {
     /// makes progress in its own lane only: if all lanes shared a buffer, it could be full of messages of a lane that
     /// no thread uses.
     pub(crate) buffer: Arc<SendBuffer>,
+    /// The collective operations of the world's communicator.
+    counter: Counter,
     /// The rules of MPI that this rank checks although the checks take time.
     pub(crate) checks: Checks,
     /// The name and the attributes that the program attaches to the world's communicator.
@@ -183,6 +187,7 @@ impl<P: Port> Runtime<P> {
             watch,
             woken: Event::default(),
             buffer,
+            counter: Counter::default(),
             checks: settings.checks,
             background: OnceLock::new(),
             attached: Attached::default(),

@@ -1,6 +1,7 @@
 //! The cases, by area.
 
 mod cancels;
+mod collectives;
 mod communicators;
 mod completion;
 mod errors;
@@ -38,6 +39,7 @@ pub(crate) fn add(cases: &mut Cases) {
     groups::add(cases);
     communicators::add(cases);
     intercommunicators::add(cases);
+    collectives::add(cases);
     hints::add(cases);
     topologies::add(cases);
     errors::add(cases);

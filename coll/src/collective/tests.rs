@@ -152,7 +152,7 @@ fn run(engines: &mut [Engine<Loopback>], plan: &Plan, number: u32) -> Vec<Vec<Af
     let mut memories: Vec<_> = (0..n).map(|rank| Memory::new(plan, Place::new(rank, n))).collect();
     let begin = |((rank, engine), memory): ((u32, &mut Engine<Loopback>), _)| {
         let buffers = Memory::buffers(memory, &reduce);
-        Collective::begin(engine, calls(plan, n, number), WorldRank(rank), buffers)
+        Collective::begin(engine, Time::ZERO, calls(plan, n, number), WorldRank(rank), buffers)
     };
     let mut operations: Vec<_> = (0..).zip(engines.iter_mut()).zip(&mut memories).map(begin).collect();
     drive(engines, &mut operations);
@@ -304,7 +304,7 @@ fn ranks_of_a_group_are_translated() {
     let mut members: Vec<_> = ranks.iter().filter_map(|rank| engines[*rank as usize].take()).collect();
     let begin = |((rank, engine), memory): ((&u32, &mut Engine<Loopback>), _)| {
         let call = Call { group: group.clone(), ..calls(&plan, 3, 0) };
-        Collective::begin(engine, call, WorldRank(*rank), Memory::buffers(memory, &reduce))
+        Collective::begin(engine, Time::ZERO, call, WorldRank(*rank), Memory::buffers(memory, &reduce))
     };
     let mut operations: Vec<_> = ranks.iter().zip(&mut members).zip(&mut memories).map(begin).collect();
     drive(&mut members, &mut operations);
@@ -328,7 +328,7 @@ fn disturbed(
     for ((rank, plan), memory) in (0..).zip(plans).zip(&mut memories) {
         let call = Call { deadline, ..calls(plan, n, number) };
         let engine = &mut engines[rank as usize];
-        operations.push(Collective::begin(engine, call, WorldRank(rank), memory.buffers(reduce)));
+        operations.push(Collective::begin(engine, Time::ZERO, call, WorldRank(rank), memory.buffers(reduce)));
     }
     disturb(engines, &mut operations);
     operations.iter_mut().map(|operation| operation.take_result().expect("it has ended")).collect()
@@ -385,7 +385,15 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     let mut call = calls(&plan, 4, 0);
     let buffers = || Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
     let mut operations: Vec<_> = (0..3)
-        .map(|rank| Collective::begin(&mut engines[rank as usize], call.clone(), WorldRank(rank), buffers()))
+        .map(|rank| {
+            Collective::begin(
+                &mut engines[rank as usize],
+                Time::ZERO,
+                call.clone(),
+                WorldRank(rank),
+                buffers(),
+            )
+        })
         .collect();
     for engine in &mut engines[..3] {
         engine.peer_failed(WorldRank(3), None, died()).unwrap();
@@ -400,7 +408,7 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     }
     // A later operation fails at once.
     call.number = 1;
-    let mut late = Collective::begin(&mut engines[0], call, WorldRank(0), buffers());
+    let mut late = Collective::begin(&mut engines[0], Time::ZERO, call, WorldRank(0), buffers());
     assert!(matches!(
         late.take_result(),
         Some(Err(Failed::Error(Error::PeerFailed { rank: WorldRank(3), .. })))
@@ -416,7 +424,13 @@ fn the_deadline_of_one_rank_ends_the_operation_where_the_rank_is_needed() {
     let begin = |engine: &mut Engine<Loopback>, rank| {
         let buffers = Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
         let deadline = if rank == 0 { SOON } else { Time::NEVER };
-        Collective::begin(engine, Call { deadline, ..calls(&plan, 3, 0) }, WorldRank(rank), buffers)
+        Collective::begin(
+            engine,
+            Time::ZERO,
+            Call { deadline, ..calls(&plan, 3, 0) },
+            WorldRank(rank),
+            buffers,
+        )
     };
     let mut operations = vec![begin(&mut engines[0], 0), begin(&mut engines[1], 1)];
     drive_until_later(&mut engines[..2], &mut operations);
@@ -483,6 +497,7 @@ fn several_operations_are_under_way_at_the_same_time() {
         let begin = |((rank, engine), memory): ((u32, &mut Engine<Loopback>), _)| {
             Collective::begin(
                 engine,
+                Time::ZERO,
                 calls(&plan, n, number),
                 WorldRank(rank),
                 Memory::buffers(memory, &reduce),

@@ -1,6 +1,8 @@
 //! What collective operations need of an engine besides messages: news of members that have ended, messages without a
 //! caller, and the removal of messages that no rank will receive.
 
+use std::collections::BTreeMap;
+
 use samite_fabric::link::{Cause, Error, Fate, Group, Outcome, Time, WorldRank};
 use samite_fabric::{Memory, Port};
 use samite_matching::Pattern;
@@ -17,6 +19,11 @@ impl<P: Port> Engine<P> {
     /// Returns the time of the latest call that has set it.
     pub fn now(&self) -> Time {
         self.inner.link().now()
+    }
+
+    /// Sets the time, for the calls that do not get it.
+    pub fn set_now(&mut self, now: Time) {
+        self.inner.link_mut().set_now(now);
     }
 
     /// Returns a count of events: the number of times that a rank ended, or left contexts. While the count does not
@@ -45,11 +52,15 @@ impl<P: Port> Engine<P> {
             };
             Some((peer.rank(), peer.failure().or_else(restarted)?))
         });
-        let of_context = contexts.ended(context).filter(|(rank, _)| group.contains(*rank));
-        let of_own = self.later_incarnation().filter(|_| context < FIRST);
-        let ends =
-            of_own.map(|_| (identity.rank, Cause::Restarted)).into_iter().chain(of_job).chain(of_context);
-        let (rank, cause) = ends.filter(|(_, cause)| counts(cause)).min_by_key(|(rank, _)| *rank)?;
+        let mut ends: BTreeMap<WorldRank, Cause> = of_job.collect();
+        if context < FIRST && self.later_incarnation().is_some() {
+            ends.insert(identity.rank, Cause::Restarted);
+        }
+        // The context does not know why a rank has ended for the whole job.
+        for (rank, cause) in contexts.ended(context).filter(|(rank, _)| group.contains(*rank)) {
+            ends.entry(rank).or_insert(cause);
+        }
+        let (rank, cause) = ends.into_iter().find(|(_, cause)| counts(cause))?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 

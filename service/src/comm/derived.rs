@@ -7,7 +7,8 @@ use samite_p2p::{Agreed, Group, WorldRank};
 
 use super::{Attached, Comm, Hints};
 use crate::error::{Error, Status};
-use crate::runtime::Runtime;
+use crate::lanes::Lane;
+use crate::runtime::{Counter, Runtime};
 use crate::select::Rank;
 use crate::transport::Transport;
 use crate::world::{CONTEXT, CONTROL};
@@ -29,6 +30,8 @@ pub struct Derived {
     pub(super) hints: Hints,
     /// True if the hint [`exact_length`](Hints::exact_length) is checked at each receive.
     pub(crate) is_exact: bool,
+    /// The collective operations on each lane, allocated at the first one.
+    counters: OnceLock<Box<[Counter]>>,
     /// The name and attributes, allocated when the program first uses them.
     pub(super) attached: OnceLock<Box<Attached>>,
 }
@@ -43,7 +46,23 @@ impl Derived {
             None => (members, None),
         };
         let is_exact = runtime.checks.hints && hints.promise_exact_length();
-        Some(Self { runtime, group, own, rank, context, hints, is_exact, attached: OnceLock::new() })
+        Some(Self {
+            runtime,
+            group,
+            own,
+            rank,
+            context,
+            hints,
+            is_exact,
+            counters: OnceLock::new(),
+            attached: OnceLock::new(),
+        })
+    }
+
+    /// Returns the counter of the collective operations on a lane.
+    pub(crate) fn counter(&self, lane: Lane) -> &Counter {
+        let counters = self.counters.get_or_init(|| (0..lane.of).map(|_| Counter::default()).collect());
+        &counters[lane.number]
     }
 
     /// Returns this rank's group.

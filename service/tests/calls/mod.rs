@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use samite::reduction::Max;
 use samite::{Comm, Error, Rank, Source};
 
 /// Returns the error of each refused call, with its name. `comm` has at least two ranks.
@@ -11,6 +12,7 @@ use samite::{Comm, Error, Rank, Source};
 pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
     let peer = comm.rank().0 ^ 1;
     let mut buffer = [0_u8; 4];
+    let size = comm.size() as usize;
     let owned = |failed: samite::Failed<Vec<u8>>| {
         assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
         failed.error
@@ -38,6 +40,26 @@ pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
         ("try_claim", comm.try_claim(Rank(peer), 0).unwrap_err()),
         ("incarnation", comm.incarnation(Rank(peer)).unwrap_err()),
         ("wait_for_restart", comm.wait_for_restart(Rank(peer), Duration::from_secs(600)).unwrap_err()),
+        ("barrier", comm.barrier().unwrap_err()),
+        ("bcast", comm.bcast(&mut buffer, Rank(peer)).unwrap_err()),
+        ("gather", comm.gather(&buffer, &mut [], Rank(peer)).unwrap_err()),
+        ("gather_in_place", comm.gather_in_place(&mut vec![0_u8; size]).unwrap_err()),
+        ("scatter", comm.scatter(&[], &mut buffer, Rank(peer)).unwrap_err()),
+        ("scatter_in_place", comm.scatter_in_place(&vec![0_u8; size]).unwrap_err()),
+        ("allgather", comm.allgather(&[1_u8], &mut vec![0; size]).unwrap_err()),
+        ("allgather_in_place", comm.allgather_in_place(&mut vec![0_u8; size]).unwrap_err()),
+        ("alltoall", comm.alltoall(&vec![0_u8; size], &mut vec![0; size]).unwrap_err()),
+        ("alltoall_in_place", comm.alltoall_in_place(&mut vec![0_u8; size]).unwrap_err()),
+        ("reduce", comm.reduce(&buffer, &mut [], Max, Rank(peer)).unwrap_err()),
+        ("reduce_in_place", comm.reduce_in_place(&mut buffer, Max).unwrap_err()),
+        ("allreduce", comm.allreduce(&[1_u8], &mut [0], Max).unwrap_err()),
+        ("allreduce_in_place", comm.allreduce_in_place(&mut buffer, Max).unwrap_err()),
+        ("reduce_scatter", comm.reduce_scatter(&vec![0_u8; size], &mut [0], Max).unwrap_err()),
+        ("reduce_scatter_in_place", comm.reduce_scatter_in_place(&mut vec![0_u8; size], Max).unwrap_err()),
+        ("scan", comm.scan(&[1_u8], &mut [0], Max).unwrap_err()),
+        ("scan_in_place", comm.scan_in_place(&mut buffer, Max).unwrap_err()),
+        ("exscan", comm.exscan(&[1_u8], &mut [0], Max).unwrap_err()),
+        ("exscan_in_place", comm.exscan_in_place(&mut buffer, Max).unwrap_err()),
     ];
     assert_eq!((comm.transport(Rank(peer)), comm.explain(Rank(peer))), (None, None));
     assert_eq!(comm.stats().rank, comm.rank());

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use calls::refusals;
+use samite::reduction::Max;
 use samite::{
     CancelToken, Comm, Error, ErrorHandler, Group, Layout, Locality, PendingSet, Persistent, Rank, Source,
     start_all,
@@ -131,6 +132,9 @@ fn every_call_reports_a_wrong_argument_once() {
             log.took("isendrecv", comm.isendrecv(vec![1u8], to, 7, vec![0u8], from, 8).unwrap_err());
             log.took("isendrecv_replace", comm.isendrecv_replace(vec![1u8], to, 7, from, 8).unwrap_err());
         }
+        log.took("bcast", comm.bcast(&mut [1u8], NO_RANK).unwrap_err());
+        log.took("allgather", comm.allgather(&[1u8], &mut [0; 3]).unwrap_err());
+        log.took("allreduce", comm.allreduce(&[1u8], &mut [], Max).unwrap_err());
         log.took("isend", comm.isend(vec![1u8], NO_RANK, 7).unwrap_err());
         log.took("irecv", comm.irecv(vec![1u8], NO_RANK, 7).unwrap_err());
         log.took("irecv", comm.irecv(vec![1u8], Rank::ABSENT, 7).unwrap_err());

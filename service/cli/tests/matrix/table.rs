@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use samite::reduction::Max;
 use samite::{
     Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, Layout, Locality, Mode, Owned,
     PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, Request,
@@ -206,6 +207,50 @@ fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)
         let _ = half.map(call);
         Ok(())
     })
+}
+
+fn meets_all(comm: &Comm) -> Result<(), Error> {
+    comm.barrier()
+}
+
+fn broadcasts(comm: &Comm) -> Result<(), Error> {
+    comm.bcast(&mut long(), PEER)
+}
+
+fn gathers(comm: &Comm) -> Result<(), Error> {
+    comm.gather(&long(), &mut [], Rank(0))
+}
+
+fn is_given_a_block(comm: &Comm) -> Result<(), Error> {
+    comm.scatter(&[], &mut long(), Rank(0))
+}
+
+fn exchanges_blocks(comm: &Comm) -> Result<(), Error> {
+    comm.alltoall_in_place(&mut long())
+}
+
+fn reduces(comm: &Comm) -> Result<(), Error> {
+    comm.reduce(&long(), &mut [], Max, Rank(0))
+}
+
+fn scans(comm: &Comm) -> Result<(), Error> {
+    comm.scan_in_place(&mut long(), Max)
+}
+
+fn scans_before(comm: &Comm) -> Result<(), Error> {
+    comm.exscan_in_place(&mut long(), Max)
+}
+
+fn allgathers(comm: &Comm) -> Result<(), Error> {
+    comm.allgather(&long(), &mut [long(), long()].concat())
+}
+
+fn allreduces(comm: &Comm) -> Result<(), Error> {
+    comm.allreduce_in_place(&mut long(), Max)
+}
+
+fn scatters_reduced(comm: &Comm) -> Result<(), Error> {
+    comm.reduce_scatter_in_place(&mut long(), Max)
 }
 
 fn duplicates(comm: &Comm) -> Result<(), Error> {
@@ -909,6 +954,46 @@ calls! {
         held(c.idup_with(Hints::NONE.no_any_tag()), |creation| creation.wait().map(drop))
     };
     "Comm::hints", Local, nothing, |c| local(c, |c| assert_eq!(c.hints(), Hints::NONE));
+    "Comm::barrier", Waits, meets_all, |c| whole(c, meets_all);
+    "Comm::bcast", Waits, broadcasts, |c| whole(c, broadcasts);
+    "Comm::gather", Waits, gathers, |c| {
+        whole(c, |c| c.gather(&long(), &mut [long(), long()].concat(), Rank(0)))
+    };
+    "Comm::gather_in_place", Waits, gathers, |c| {
+        whole(c, |c| c.gather_in_place(&mut [long(), long()].concat()))
+    };
+    "Comm::scatter", Waits, is_given_a_block, |c| {
+        whole(c, |c| c.scatter(&[long(), long()].concat(), &mut long(), Rank(0)))
+    };
+    "Comm::scatter_in_place", Waits, is_given_a_block, |c| {
+        whole(c, |c| c.scatter_in_place(&[long(), long()].concat()))
+    };
+    "Comm::allgather", Waits, allgathers, |c| whole(c, allgathers);
+    "Comm::allgather_in_place", Waits, allgathers, |c| {
+        whole(c, |c| c.allgather_in_place(&mut [long(), long()].concat()))
+    };
+    "Comm::alltoall", Waits, exchanges_blocks, |c| whole(c, |c| c.alltoall(&long(), &mut long()));
+    "Comm::alltoall_in_place", Waits, exchanges_blocks, |c| whole(c, exchanges_blocks);
+    "Comm::reduce", Waits, reduces, |c| {
+        whole(c, |c| c.reduce(&long(), &mut long(), Max, Rank(0)))
+    };
+    "Comm::reduce_in_place", Waits, reduces, |c| {
+        whole(c, |c| c.reduce_in_place(&mut long(), Max))
+    };
+    "Comm::allreduce", Waits, allreduces, |c| whole(c, |c| c.allreduce(&long(), &mut long(), Max));
+    "Comm::allreduce_in_place", Waits, allreduces, |c| whole(c, allreduces);
+    "Comm::reduce_scatter", Waits, scatters_reduced, |c| {
+        whole(c, |c| c.reduce_scatter(&long(), &mut long()[LONG / 2..], Max))
+    };
+    "Comm::reduce_scatter_in_place", Waits, scatters_reduced, |c| whole(c, scatters_reduced);
+    "Comm::scan to the next rank", Waits, scans, |c| {
+        whole(c, |c| c.scan(&long(), &mut long(), Max))
+    };
+    "Comm::scan_in_place to the next rank", Waits, scans, |c| whole(c, scans);
+    "Comm::exscan to the next rank", Waits, scans_before, |c| {
+        whole(c, |c| c.exscan(&long(), &mut long(), Max))
+    };
+    "Comm::exscan_in_place to the next rank", Waits, scans_before, |c| whole(c, scans_before);
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create_from_group", Waits, creates, |c| whole(c, |c| c.create_from_group(&c.group(), 0).map(drop));
     "Comm::split_by", Waits, splits_by_host, |c| {

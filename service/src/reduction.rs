@@ -1,7 +1,7 @@
 //! Operations that combine the elements of several ranks (MPI 4.1, section 6.9).
 //!
 //! ```
-//! use samite_coll::reduction::{Max, ReduceOp, Sum};
+//! use samite::reduction::{Max, ReduceOp, Sum};
 //!
 //! let mut total = [10, 20];
 //! Sum.reduce(&[1, 2], &mut total);
@@ -98,7 +98,7 @@ pub struct UserOp<T, F> {
 /// `b` of the second slice by `a ∘ b`, where `a` is the element of the first slice with the same index.
 ///
 /// ```
-/// use samite_coll::reduction::{ReduceOp, commuting};
+/// use samite::reduction::{ReduceOp, commuting};
 ///
 /// fn gcd(a: u32, b: u32) -> u32 {
 ///     if b == 0 { a } else { gcd(b, a % b) }
@@ -118,7 +118,7 @@ pub fn commuting<T, F: Fn(&[T], &mut [T])>(function: F) -> UserOp<T, F> {
 /// in the order of ranks. The function is as for [`commuting`].
 ///
 /// ```
-/// use samite_coll::reduction::{ReduceOp, in_rank_order};
+/// use samite::reduction::{ReduceOp, in_rank_order};
 ///
 /// // Affine functions x -> m x + c, as pairs (m, c): the composition applies the left function first.
 /// let compose = in_rank_order(|from: &[[i64; 2]], into: &mut [[i64; 2]]| {

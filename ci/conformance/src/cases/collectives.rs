@@ -1,0 +1,500 @@
+//! Collective operations: results, roots, orders, in-place forms, and the effects of failures.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use samite::reduction::{
+    BitAnd, BitOr, BitXor, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLocation, Min,
+    MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order,
+};
+use samite::{CancelToken, Error, Mode, Rank, Source, Tag};
+
+use crate::case::{Cases, Job, SHORT, bytes, expect_error};
+
+pub(crate) fn add(cases: &mut Cases) {
+    barriers(cases);
+    broadcasts(cases);
+    gathers_and_scatters(cases);
+    exchanges(cases);
+    reductions(cases);
+    operations(cases);
+    scans(cases);
+    correctness(cases);
+    ends(cases);
+}
+
+/// The numbers of ranks of cases that depend on it: with and without powers of two.
+const SIZES: [u32; 4] = [1, 2, 3, 5];
+
+fn barriers(cases: &mut Cases) {
+    cases.section("6.3");
+    for n in SIZES {
+        cases.add(
+            format!("barrier.{n}"),
+            n,
+            "no rank leaves a barrier before all ranks have entered it",
+            |job| {
+                let last = job.size() - 1;
+                for round in 0..10_u64 {
+                    if job.rank() == last {
+                        // A synchronous send ends when its message is received. So the last rank enters when the others
+                        // have its message.
+                        let comm = job.comm.with_mode(Mode::Synchronous);
+                        (0..last).try_for_each(|rank| comm.send(&[round], Rank(rank), 1))?;
+                        job.comm.barrier()?;
+                        continue;
+                    }
+                    let receive = job.comm.irecv(vec![99_u64], Rank(last), 1)?;
+                    job.comm.barrier()?;
+                    // A receive that has matched its message cannot be cancelled.
+                    receive.cancel();
+                    assert_eq!(receive.wait()?.buffer, [round]);
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+fn broadcasts(cases: &mut Cases) {
+    cases.section("6.4");
+    for n in SIZES {
+        cases.add(
+            format!("bcast.{n}"),
+            n,
+            "all ranks get the root's data, for each root and length",
+            |job| {
+                for root in 0..job.size() {
+                    for len in [0, 1, 1000, 20_000, job.long] {
+                        let data = bytes(u64::from(root), len);
+                        let mut buffer = if job.rank() == root { data.clone() } else { vec![0xee; len] };
+                        job.comm.bcast(&mut buffer, Rank(root))?;
+                        assert!(buffer == data, "root {root}, {len} bytes");
+                    }
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+fn gathers_and_scatters(cases: &mut Cases) {
+    cases.section("6.5");
+    for n in SIZES {
+        cases.add(format!("gather.{n}"), n, "the root gets the data of all ranks in their order", |job| {
+            for (root, len) in (0..job.size()).flat_map(|root| [0, 1, 3000].map(|len| (root, len))) {
+                let all: Vec<u8> = (0..job.size()).flat_map(|rank| bytes(rank.into(), len)).collect();
+                let mine = bytes(job.rank().into(), len);
+                let mut output = vec![0; if job.rank() == root { all.len() } else { 0 }];
+                job.comm.gather(&mine, &mut output, Rank(root))?;
+                assert!(job.rank() != root || output == all);
+                if job.rank() == root {
+                    let start = len * root as usize;
+                    output.fill(0xee);
+                    output[start..start + len].copy_from_slice(&mine);
+                    job.comm.gather_in_place(&mut output)?;
+                    assert!(output == all);
+                } else {
+                    job.comm.gather(&mine, &mut [], Rank(root))?;
+                }
+            }
+            Ok(())
+        });
+    }
+    cases.section("6.6");
+    for n in SIZES {
+        cases.add(format!("scatter.{n}"), n, "each rank gets its block of the root's data", |job| {
+            for (root, len) in (0..job.size()).flat_map(|root| [0, 1, 3000].map(|len| (root, len))) {
+                let all = bytes(root.into(), len * job.size() as usize);
+                let input: &[u8] = if job.rank() == root { &all } else { &[] };
+                let mine = &all[len * job.rank() as usize..][..len];
+                let mut output = vec![0; len];
+                job.comm.scatter(input, &mut output, Rank(root))?;
+                assert!(output == mine);
+                if job.rank() == root {
+                    job.comm.scatter_in_place(&all)?;
+                } else {
+                    output.fill(0xee);
+                    job.comm.scatter(&[], &mut output, Rank(root))?;
+                    assert!(output == mine);
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+fn exchanges(cases: &mut Cases) {
+    cases.section("6.7");
+    for n in SIZES {
+        cases.add(format!("allgather.{n}"), n, "all ranks get the data of all ranks in their order", |job| {
+            for len in [0, 1, 3000, 100_000] {
+                let all: Vec<u8> = (0..job.size()).flat_map(|rank| bytes(rank.into(), len)).collect();
+                let mine = bytes(job.rank().into(), len);
+                let mut output = vec![0; all.len()];
+                job.comm.allgather(&mine, &mut output)?;
+                assert!(output == all, "{len} bytes");
+                output.fill(0xee);
+                output[len * job.rank() as usize..][..len].copy_from_slice(&mine);
+                job.comm.allgather_in_place(&mut output)?;
+                assert!(output == all, "{len} bytes in place");
+            }
+            Ok(())
+        });
+    }
+    cases.section("6.8");
+    for n in [1, 2, 3, 5, 8] {
+        cases.add(format!("alltoall.{n}"), n, "each rank gets a block from each rank", |job| {
+            for len in [0, 1, 100, 3000] {
+                let sent_by = |rank: u32| bytes(rank.into(), len * job.size() as usize);
+                let to_me = |rank| sent_by(rank)[len * job.rank() as usize..][..len].to_vec();
+                let expected: Vec<u8> = (0..job.size()).flat_map(to_me).collect();
+                let mut output = vec![0; expected.len()];
+                job.comm.alltoall(&sent_by(job.rank()), &mut output)?;
+                assert!(output == expected, "{len} bytes");
+                let mut buffer = sent_by(job.rank());
+                job.comm.alltoall_in_place(&mut buffer)?;
+                assert!(buffer == expected, "{len} bytes in place");
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Returns this rank's elements.
+fn numbers(rank: u32, len: usize) -> Vec<u64> {
+    bytes(rank.into(), len * 8)
+        .chunks(8)
+        .map(|chunk| chunk.iter().map(|byte| u64::from(*byte)).sum())
+        .collect()
+}
+
+/// Returns the sums of the elements of some ranks.
+fn sums(ranks: std::ops::Range<u32>, len: usize) -> Vec<u64> {
+    let mut all = vec![0; len];
+    for rank in ranks {
+        all.iter_mut().zip(numbers(rank, len)).for_each(|(sum, number)| *sum += number);
+    }
+    all
+}
+
+fn reductions(cases: &mut Cases) {
+    cases.section("6.9.1");
+    for n in SIZES {
+        cases.add(
+            format!("reduce.{n}"),
+            n,
+            "the root gets the sums, and other ranks need no output",
+            |job| {
+                for (root, len) in (0..job.size()).flat_map(|root| [0, 1, 1000].map(|len| (root, len))) {
+                    let (mine, expected) = (numbers(job.rank(), len), sums(0..job.size(), len));
+                    let mut output = vec![0; if job.rank() == root { len } else { 0 }];
+                    job.comm.reduce(&mine, &mut output, Sum, Rank(root))?;
+                    assert!(job.rank() != root || output == expected);
+                    if job.rank() == root {
+                        let mut buffer = mine;
+                        job.comm.reduce_in_place(&mut buffer, Sum)?;
+                        assert_eq!(buffer, expected);
+                    } else {
+                        job.comm.reduce(&mine, &mut [], Sum, Rank(root))?;
+                    }
+                }
+                Ok(())
+            },
+        );
+    }
+    cases.section("6.9.6");
+    for n in SIZES {
+        cases.add(format!("allreduce.{n}"), n, "all ranks get the sums", |job| {
+            for len in [0, 1, 1000, 20_000] {
+                let (mine, expected) = (numbers(job.rank(), len), sums(0..job.size(), len));
+                let mut output = vec![0; len];
+                job.comm.allreduce(&mine, &mut output, Sum)?;
+                assert_eq!(output, expected);
+                let mut buffer = mine;
+                job.comm.allreduce_in_place(&mut buffer, Sum)?;
+                assert_eq!(buffer, expected);
+            }
+            Ok(())
+        });
+    }
+    cases.add("allreduce.same-bits", 5, "all ranks get the same bits of a sum of floats", |job| {
+        for len in [1, 700] {
+            let mine: Vec<f64> =
+                numbers(job.rank(), len).iter().map(|number| 1.0 / (*number as f64 + 0.1)).collect();
+            let mut output = vec![0.0; len];
+            job.comm.allreduce(&mine, &mut output, Sum)?;
+            let mut of_first: Vec<u64> = output.iter().map(|sum: &f64| sum.to_bits()).collect();
+            let bits = of_first.clone();
+            job.comm.bcast(&mut of_first, Rank(0))?;
+            assert_eq!(bits, of_first);
+        }
+        Ok(())
+    });
+    cases.section("6.10.1");
+    for n in SIZES {
+        cases.add(format!("reduce-scatter.{n}"), n, "each rank gets its block of the sums", |job| {
+            for len in [0, 1, 1000] {
+                let total = len * job.size() as usize;
+                let (mine, expected) = (numbers(job.rank(), total), sums(0..job.size(), total));
+                let expected = &expected[len * job.rank() as usize..][..len];
+                let mut output = vec![0; len];
+                job.comm.reduce_scatter(&mine, &mut output, Sum)?;
+                assert_eq!(output, expected);
+                let mut buffer = mine;
+                job.comm.reduce_scatter_in_place(&mut buffer, Sum)?;
+                assert_eq!(&buffer[..len], expected);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Returns the elements of all ranks, combined.
+fn reduced(job: &Job, mine: [i32; 2], op: impl ReduceOp<i32>) -> Result<[i32; 2], Error> {
+    let mut all = [0; 2];
+    job.comm.allreduce(&mine, &mut all, op)?;
+    Ok(all)
+}
+
+fn operations(cases: &mut Cases) {
+    cases.section("6.9.2");
+    cases.add("op.integers", 3, "the predefined operations on integers", |job| {
+        // The elements are -1, 0, 1 and 6, 3, 1.
+        let mine = [job.rank() as i32 - 1, 6 >> job.rank()];
+        assert_eq!(reduced(job, mine, Sum)?, [0, 10]);
+        assert_eq!(reduced(job, mine, Product)?, [0, 18]);
+        assert_eq!(reduced(job, mine, Min)?, [-1, 1]);
+        assert_eq!(reduced(job, mine, Max)?, [1, 6]);
+        assert_eq!(reduced(job, mine, LogicalAnd)?, [0, 1]);
+        assert_eq!(reduced(job, mine, LogicalOr)?, [1, 1]);
+        assert_eq!(reduced(job, mine, LogicalXor)?, [0, 1]);
+        assert_eq!(reduced(job, mine, BitAnd)?, [0, 0]);
+        assert_eq!(reduced(job, mine, BitOr)?, [-1, 7]);
+        assert_eq!(reduced(job, mine, BitXor)?, [-1 ^ 1, 6 ^ 3 ^ 1]);
+        Ok(())
+    });
+    cases.section("6.9.4");
+    cases.add("op.location", 4, "minima and maxima are found with their places", |job| {
+        let mut least =
+            [LocatedF64 { value: [2.0, 0.5, 0.5, 7.0][job.rank() as usize], location: job.rank().into() }];
+        job.comm.allreduce_in_place(&mut least, MinLocation)?;
+        assert_eq!(least, [LocatedF64 { value: 0.5, location: 1 }], "of equal values, the smaller place");
+        let mut most = [LocatedI32 { value: [3, 9, 1, 9][job.rank() as usize], location: job.rank() }];
+        job.comm.allreduce_in_place(&mut most, MaxLocation)?;
+        assert_eq!(most, [LocatedI32 { value: 9, location: 1 }]);
+        Ok(())
+    });
+    cases.section("6.9.5");
+    for n in SIZES {
+        cases.add(
+            format!("op.user.{n}"),
+            n,
+            "an operation that does not commute has the order of ranks",
+            |job| {
+                // The composition of affine functions.
+                let compose = || {
+                    in_rank_order(|from: &[[u64; 2]], into: &mut [[u64; 2]]| {
+                        for ([m, c], [n, d]) in from.iter().zip(into) {
+                            (*n, *d) = (m.wrapping_mul(*n), c.wrapping_mul(*n).wrapping_add(*d));
+                        }
+                    })
+                };
+                let of = |rank: u32| [u64::from(rank) + 2, u64::from(rank) * 5 + 1];
+                let all = |ranks: std::ops::Range<u32>| {
+                    ranks.map(of).reduce(|[m, c], [n, d]| [m * n, c * n + d]).expect("there is a rank")
+                };
+                let (mine, n) = ([of(job.rank())], job.size());
+                let mut result = [[0; 2]];
+                job.comm.allreduce(&mine, &mut result, compose())?;
+                assert_eq!(result, [all(0..n)]);
+                for root in 0..n {
+                    let mut result = [[0; 2]];
+                    job.comm.reduce(&mine, &mut result, compose(), Rank(root))?;
+                    assert!(job.rank() != root || result == [all(0..n)]);
+                }
+                job.comm.reduce_scatter(&vec![mine[0]; n as usize], &mut result, compose())?;
+                assert_eq!(result, [all(0..n)]);
+                job.comm.scan(&mine, &mut result, compose())?;
+                assert_eq!(result, [all(0..job.rank() + 1)]);
+                job.comm.exscan(&mine, &mut result, compose())?;
+                assert!(job.rank() == 0 || result == [all(0..job.rank())]);
+                Ok(())
+            },
+        );
+    }
+}
+
+fn scans(cases: &mut Cases) {
+    cases.section("6.11.1");
+    for n in SIZES {
+        cases.add(format!("scan.{n}"), n, "each rank gets the sums up to itself", |job| {
+            for len in [0, 1, 1000] {
+                let (mine, expected) = (numbers(job.rank(), len), sums(0..job.rank() + 1, len));
+                let mut output = vec![0; len];
+                job.comm.scan(&mine, &mut output, Sum)?;
+                assert_eq!(output, expected);
+                let mut buffer = mine;
+                job.comm.scan_in_place(&mut buffer, Sum)?;
+                assert_eq!(buffer, expected);
+            }
+            Ok(())
+        });
+    }
+    cases.section("6.11.2");
+    for n in SIZES {
+        cases.add(format!("exscan.{n}"), n, "each rank gets the sums before itself", |job| {
+            for len in [0, 1, 1000] {
+                let (mine, expected) = (numbers(job.rank(), len), sums(0..job.rank(), len));
+                let mut output = vec![77; len];
+                job.comm.exscan(&mine, &mut output, Sum)?;
+                let untouched = job.rank() == 0 && output == vec![77; len];
+                assert!(untouched || job.rank() > 0 && output == expected);
+                let mut buffer = mine.clone();
+                job.comm.exscan_in_place(&mut buffer, Sum)?;
+                assert_eq!(buffer, if job.rank() == 0 { mine } else { expected });
+            }
+            Ok(())
+        });
+    }
+}
+
+fn correctness(cases: &mut Cases) {
+    cases.section("6.14");
+    cases.add("coll.apart", 3, "collective messages match no receive of the program", |job| {
+        let mut got = [0u8];
+        let (next, previous) = job.ring();
+        job.comm.scope(|scope| {
+            let receive = scope.irecv(&mut got, Source::ANY, Tag::ANY)?;
+            job.comm.allreduce(&[1], &mut [0], Sum)?;
+            job.comm.bcast(&mut [0u8; 100], Rank(0))?;
+            job.comm.send(&[5u8], next, 0)?;
+            let status = scope.wait(receive)?;
+            assert_eq!((status.peer, status.bytes), (previous, 1));
+            Ok::<_, Error>(())
+        })?;
+        assert_eq!(got, [5]);
+        job.comm.barrier()
+    });
+    cases.add("coll.mixed", 3, "collective calls follow each other without a barrier between them", |job| {
+        for round in 0..30 {
+            let root = Rank(round % 3);
+            let mut value = [if job.comm.rank() == root { round } else { 99 }];
+            job.comm.bcast(&mut value, root)?;
+            assert_eq!(value, [round]);
+            let mut all = [0; 3];
+            job.comm.gather(&[job.rank() + round], &mut all, root)?;
+            assert!(job.comm.rank() != root || all == [round, round + 1, round + 2]);
+        }
+        Ok(())
+    });
+    cases.add("coll.communicators", 4, "collective calls on different communicators do not mix", |job| {
+        let twin = job.comm.dup()?;
+        let half = job.comm.split(Some(job.rank() % 2), 0)?.expect("it has a colour");
+        let mut sums = [[0]; 3];
+        for (comm, sum) in [&half, &twin, &job.comm].into_iter().zip(&mut sums) {
+            comm.allreduce(&[1 << (8 * job.rank())], sum, Sum)?;
+        }
+        let of_half = if job.rank().is_multiple_of(2) { 0x1_0001 } else { 0x100_0100 };
+        assert_eq!(sums, [[of_half], [0x101_0101], [0x101_0101]]);
+        Ok(())
+    });
+    cases.section("6.2.1");
+    cases.add("coll.misuse", 2, "wrong lengths and roots are errors, and nothing is sent", |job| {
+        expect_error!(job.comm.bcast(&mut [0u8], Rank(2)), Error::InvalidRank { rank: Rank(2), size: 2 });
+        let wrong = job.comm.allgather(&[0u8; 2], &mut [0; 3]);
+        expect_error!(wrong, Error::WrongLength { call: "allgather", what: "output", len: 3, expected: 4 });
+        let inter = job.comm.self_comm()?.create_intercomm(Rank(0), &job.comm, job.other(), 0)?;
+        expect_error!(inter.barrier(), Error::NeedsOneGroup);
+        job.comm.barrier()
+    });
+}
+
+/// Returns true if a member has failed, left, or given up.
+fn is_end(result: &Result<(), Error>) -> bool {
+    matches!(result, Err(Error::PeerFailed { .. } | Error::Abandoned { .. }))
+}
+
+fn ends(cases: &mut Cases) {
+    cases.section("6.2.1");
+    cases.add("coll.timeout", 3, "a time-out ends a call that a rank does not make", |job| {
+        let work = job.comm.dup()?;
+        if job.rank() > 0 {
+            let ended = work.with_timeout(SHORT).barrier();
+            assert!(matches!(ended, Err(Error::TimedOut { .. })) || is_end(&ended), "{ended:?}");
+        }
+        // Rank 0 makes the call when the others have given it up.
+        job.barrier()?;
+        if job.rank() == 0 {
+            let late = work.barrier();
+            assert!(late.is_ok() || is_end(&late), "{late:?}");
+        }
+        // The communicator can be used afterwards.
+        for _ in 0..10 {
+            let mut sum = [0];
+            work.allreduce(&[job.rank()], &mut sum, Sum)?;
+            assert_eq!(sum, [3]);
+        }
+        Ok(())
+    });
+    cases.add("coll.cancel", 2, "a cancelled call ends", |job| {
+        if job.rank() == 0 {
+            let cancel = CancelToken::new();
+            cancel.cancel();
+            expect_error!(job.comm.with_cancel(&cancel).barrier(), Error::Cancelled { .. });
+        }
+        job.barrier()?;
+        if job.rank() == 1 {
+            let late = job.comm.barrier();
+            assert!(late.is_ok() || is_end(&late), "{late:?}");
+        }
+        job.comm.barrier()
+    });
+    cases.add("coll.panic", 4, "a panic of the operation ends the call", |job| {
+        let work = job.comm.dup()?;
+        let rank = job.rank();
+        let op = commuting(move |from: &[u32], into: &mut [u32]| {
+            if rank == 3 {
+                std::panic::resume_unwind(Box::new("expected"));
+            }
+            from.iter().zip(into).for_each(|(from, into)| *into += from);
+        });
+        let mut sum = [0];
+        let ended = catch_unwind(AssertUnwindSafe(|| work.allreduce(&[1], &mut sum, op)));
+        match ended {
+            Err(payload) => assert!(rank == 3 && payload.downcast_ref() == Some(&"expected")),
+            Ok(Ok(())) => assert_eq!(sum, [4]),
+            Ok(ended) => assert!(is_end(&ended), "{ended:?}"),
+        }
+        job.barrier()?;
+        work.allreduce(&[1], &mut sum, Sum)?;
+        assert_eq!(sum, [4]);
+        Ok(())
+    });
+    cases.failure("coll.failure", 5, "the failure of a member ends the call at every rank", |job| {
+        if job.rank() == 2 {
+            job.die();
+        }
+        let ended = job.comm.allreduce(&[1], &mut [0], Sum);
+        expect_error!(ended, Error::PeerFailed { rank: Rank(2), .. });
+        // Later calls on the communicator fail too.
+        expect_error!(job.comm.barrier(), Error::PeerFailed { rank: Rank(2), .. });
+        // The others go on.
+        let rest = job.comm.group().exclude([2]);
+        let rest = job.comm.create_from_group(&rest, 1)?;
+        let mut sum = [0];
+        rest.allreduce(&[1], &mut sum, Sum)?;
+        assert_eq!(sum, [4]);
+        Ok(())
+    });
+    cases.failure("coll.failure.between", 3, "a rank may fail after it has done its part", |job| {
+        // Rank 0 is finished when it has sent its elements.
+        let mut sum = [0];
+        let ended = job.comm.scan(&[job.rank()], &mut sum, Sum);
+        if job.rank() == 0 {
+            job.die();
+        }
+        let is_failure = matches!(ended, Err(Error::PeerFailed { rank: Rank(0), .. }));
+        assert!(is_failure || ended.is_ok() && sum == [[0, 1, 3][job.rank() as usize]], "{ended:?}");
+        Ok(())
+    });
+}

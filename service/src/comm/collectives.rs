@@ -1,0 +1,665 @@
+//! Collective operations.
+
+use std::sync::LazyLock;
+
+use samite_coll::algorithms::{barrier, reduce};
+use samite_coll::{Blocks, Buffers, Place, Plan, Situation, Table};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Comm;
+use crate::element::Element;
+use crate::error::Error;
+use crate::reduction::ReduceOp;
+use crate::runtime::Operation;
+use crate::select::Rank;
+
+/// The table by which all calls choose their algorithms.
+static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
+
+/// Collective operations (MPI 4.1, chapter 6).
+///
+/// All ranks of the communicator make the same calls in the same order, with the same root, lengths and operation. A
+/// call returns when this rank has done its part and its slices may be used again; other ranks may not have called yet,
+/// except for [`barrier`](Self::barrier) and operations in which each rank needs data of all ranks. Messages of
+/// collective operations match no receive of the program.
+///
+/// A slice of a wrong length and an invalid root are errors at the rank that passes them, and nothing is sent then. If
+/// the ranks do not agree, some of them may wait for ever, or until their time-out. The time-out and the cancel of the
+/// handle bound each call. A call that has failed at one rank may have succeeded at others. [`barrier`](Self::barrier)
+/// lists the errors, which are the same for all calls.
+impl Comm {
+    /// Waits until all ranks have called it (`MPI_Barrier`).
+    ///
+    /// # Errors
+    /// Every collective call can return these errors:
+    ///
+    /// * [`Error::PeerFailed`]: a rank of the communicator has failed, and this rank had not finished. Each later
+    ///   collective call on the communicator fails too. So does each call on the world's communicator after a rank was
+    ///   restarted. Create a communicator of the living ranks by [`create_from_group`](Self::create_from_group), or
+    ///   duplicate the world's.
+    /// * [`Error::TimedOut`], [`Error::Cancelled`]: the bounds of this handle have ended the call. The content of the
+    ///   slices for results is undefined.
+    /// * [`Error::Abandoned`]: the named rank has given up the call, by a time-out, a cancel, an error or a panic, and
+    ///   this rank needed its part.
+    /// * [`Error::LengthsDiffer`]: another rank has passed another length.
+    /// * [`Error::WrongLength`], [`Error::InvalidRank`], [`Error::NeedsOneGroup`]: misuse at this rank. There are no
+    ///   collective calls on intercommunicators.
+    /// * [`Error::Exhausted`]: there is no memory for intermediate data.
+    /// * [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`], [`Error::Transport`].
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// # static ARRIVED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    /// ARRIVED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    /// comm.barrier()?;
+    /// assert_eq!(ARRIVED.load(std::sync::atomic::Ordering::Relaxed), 3);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn barrier(&self) -> Result<(), Error> {
+        let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
+        self.collective::<u8>("barrier", plan, &[], &mut [])
+    }
+
+    /// Sends the elements of `root` to all ranks (`MPI_Bcast`). At the other ranks these elements replace the content of `buffer`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut numbers = if comm.rank() == 1 { [1, 2, 3] } else { [0; 3] };
+    /// comm.bcast(&mut numbers, samite::Rank(1))?;
+    /// assert_eq!(numbers, [1, 2, 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn bcast<T: Element>(&self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+        let len = buffer.len();
+        let plan = || {
+            let algorithm = TABLE.bcast(&self.situation::<T>(len, true)).algorithm;
+            Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
+        };
+        self.collective("bcast", plan, &[], buffer)
+    }
+
+    /// Collects the elements of all ranks at `root`, in the order of ranks (`MPI_Gather`). All ranks pass the same number
+    /// of elements as `input`. At the root, `output` has this number of elements for each rank. At the other ranks it is
+    /// not used, and may be empty.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut ranks = if comm.rank() == 0 { vec![9; 3] } else { vec![] };
+    /// comm.gather(&[comm.rank().0], &mut ranks, samite::Rank(0))?;
+    /// assert!(comm.rank() != 0 || ranks == [0, 1, 2]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
+        let output = if self.rank() == root { output } else { &mut [] };
+        let len = input.len();
+        self.collective("gather", || self.gather_plan::<T>(root, len, false), input, output)
+    }
+
+    /// Takes the part of the root in a [`gather`](Self::gather) whose own elements are already in their place in `buffer`
+    /// (`MPI_Gather` with `MPI_IN_PLACE`). The other ranks call `gather`, with this rank as the root.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// if comm.rank() == 2 {
+    ///     let mut ranks = [9, 9, 2];
+    ///     comm.gather_in_place(&mut ranks)?;
+    ///     assert_eq!(ranks, [0, 1, 2]);
+    /// } else {
+    ///     comm.gather(&[comm.rank().0], &mut [], samite::Rank(2))?;
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
+        let len = buffer.len() / self.size() as usize;
+        self.collective("gather_in_place", || self.gather_plan::<T>(self.rank(), len, true), &[], buffer)
+    }
+
+    fn gather_plan<T: Element>(&self, root: Rank, len: usize, in_place: bool) -> Result<Plan, Error> {
+        let algorithm = TABLE.gather(&self.situation::<T>(len, true)).algorithm;
+        Ok(Plan::Gather { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
+    }
+
+    /// Distributes the elements of `root` to all ranks in equal blocks, in the order of ranks (`MPI_Scatter`). All ranks
+    /// pass the same number of elements as `output`. At the root, `input` has this number of elements for each rank. At
+    /// the other ranks it is not used, and may be empty.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let input: &[i32] = if comm.rank() == 0 { &[10, 11, 12] } else { &[] };
+    /// let mut mine = [0];
+    /// comm.scatter(input, &mut mine, samite::Rank(0))?;
+    /// assert_eq!(mine, [10 + comm.rank().0 as i32]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
+        let input = if self.rank() == root { input } else { &[] };
+        let len = output.len();
+        self.collective("scatter", || self.scatter_plan::<T>(root, len, false), input, output)
+    }
+
+    /// Takes the part of the root in a [`scatter`](Self::scatter) and leaves the root's own elements where they are
+    /// (`MPI_Scatter` with `MPI_IN_PLACE`). The other ranks call `scatter`, with this rank as the root.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut mine = [10];
+    /// match comm.rank().0 {
+    ///     0 => comm.scatter_in_place(&[10, 11, 12])?,
+    ///     _ => comm.scatter(&[], &mut mine, samite::Rank(0))?,
+    /// }
+    /// assert_eq!(mine, [10 + comm.rank().0]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scatter_in_place<T: Element>(&self, input: &[T]) -> Result<(), Error> {
+        let len = input.len() / self.size() as usize;
+        self.collective("scatter_in_place", || self.scatter_plan::<T>(self.rank(), len, true), input, &mut [])
+    }
+
+    fn scatter_plan<T: Element>(&self, root: Rank, len: usize, in_place: bool) -> Result<Plan, Error> {
+        let algorithm = TABLE.scatter(&self.situation::<T>(len, true)).algorithm;
+        Ok(Plan::Scatter { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
+    }
+
+    /// Collects the elements of all ranks at each rank, in the order of ranks (`MPI_Allgather`). All ranks pass the same
+    /// number of elements as `input`, and `output` has this number of elements for each rank.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut squares = [0; 3];
+    /// comm.allgather(&[comm.rank().0 * comm.rank().0], &mut squares)?;
+    /// assert_eq!(squares, [0, 1, 4]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let len = input.len();
+        self.collective("allgather", || Ok(self.allgather_plan::<T>(len, false)), input, output)
+    }
+
+    /// Collects elements as [`allgather`](Self::allgather) does. This rank's elements are already in their place in
+    /// `buffer` (`MPI_IN_PLACE`). All ranks call this form.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut ranks = [9; 3];
+    /// ranks[comm.rank().0 as usize] = comm.rank().0;
+    /// comm.allgather_in_place(&mut ranks)?;
+    /// assert_eq!(ranks, [0, 1, 2]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allgather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
+        let len = buffer.len() / self.size() as usize;
+        self.collective("allgather_in_place", || Ok(self.allgather_plan::<T>(len, true)), &[], buffer)
+    }
+
+    fn allgather_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+        let all = len.saturating_mul(self.size() as usize);
+        let algorithm = TABLE.allgather(&self.situation::<T>(all, true)).algorithm;
+        Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place }
+    }
+
+    /// Sends a block of `input` to each rank, and receives a block from each rank into `output`, both in the order of
+    /// ranks (`MPI_Alltoall`). All blocks have the same length.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let rank = comm.rank().0;
+    /// let mut received = [0; 3];
+    /// comm.alltoall(&[10 * rank, 10 * rank + 1, 10 * rank + 2], &mut received)?;
+    /// assert_eq!(received, [rank, 10 + rank, 20 + rank]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let len = input.len() / self.size() as usize;
+        self.collective("alltoall", || Ok(self.alltoall_plan::<T>(len, false)), input, output)
+    }
+
+    /// Exchanges blocks as [`alltoall`](Self::alltoall) does. The received blocks replace the sent ones (`MPI_IN_PLACE`).
+    /// All ranks call this form.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let mut blocks = [comm.rank().0; 2];
+    /// comm.alltoall_in_place(&mut blocks)?;
+    /// assert_eq!(blocks, [0, 1]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn alltoall_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
+        let len = buffer.len() / self.size() as usize;
+        self.collective("alltoall_in_place", || Ok(self.alltoall_plan::<T>(len, true)), &[], buffer)
+    }
+
+    fn alltoall_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+        let algorithm = TABLE.alltoall(&self.situation::<T>(len, true)).algorithm;
+        Plan::Alltoall { algorithm, from: Blocks::Equal(len), into: Blocks::Equal(len), in_place }
+    }
+
+    /// Combines the elements of all ranks by `op`, one by one, and returns the results at `root` (`MPI_Reduce`). At the
+    /// root, `output` has the length of `input`. At the other ranks it is not used, and may be empty.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Max;
+    ///
+    /// let mut largest = [0.0; 2];
+    /// comm.reduce(&[f64::from(comm.rank().0), -1.5], &mut largest, Max, samite::Rank(0))?;
+    /// assert!(comm.rank() != 0 || largest == [2.0, -1.5]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn reduce<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        op: impl ReduceOp<T>,
+        root: Rank,
+    ) -> Result<(), Error> {
+        let output = if self.rank() == root { output } else { &mut [] };
+        let (len, commutes) = (input.len(), op.commutes());
+        let plan = || self.reduce_plan(root, len, commutes, false);
+        self.reducing("reduce", plan, input, output, &op)
+    }
+
+    /// Takes the part of the root in a [`reduce`](Self::reduce) whose own elements are in `buffer`, where the results
+    /// replace them (`MPI_Reduce` with `MPI_IN_PLACE`). The other ranks call `reduce`, with this rank as the root.
+    ///
+    /// # Panics
+    /// If `op` panics.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut sum = [10];
+    /// match comm.rank().0 {
+    ///     0 => comm.reduce_in_place(&mut sum, Sum)?,
+    ///     rank => comm.reduce(&[rank], &mut [], Sum, samite::Rank(0))?,
+    /// }
+    /// assert!(comm.rank() != 0 || sum == [13]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
+        let (len, commutes) = (buffer.len(), op.commutes());
+        let plan = || self.reduce_plan(self.rank(), len, commutes, true);
+        self.reducing("reduce_in_place", plan, &[], buffer, &op)
+    }
+
+    fn reduce_plan(&self, root: Rank, len: usize, commutes: bool, in_place: bool) -> Result<Plan, Error> {
+        let algorithm = reduce::Algorithm::Binomial;
+        Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
+    }
+
+    /// Combines the elements of all ranks by `op`, one by one, and returns the results at all ranks (`MPI_Allreduce`).
+    /// All ranks get the same bits.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut total = [0.0];
+    /// comm.allreduce(&[1.5], &mut total, Sum)?;
+    /// assert_eq!(total, [4.5]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allreduce<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (len, commutes) = (input.len(), op.commutes());
+        let plan = || Ok(self.allreduce_plan::<T>(len, commutes, false));
+        self.reducing("allreduce", plan, input, output, &op)
+    }
+
+    /// Combines elements as [`allreduce`](Self::allreduce) does. The results replace the elements (`MPI_IN_PLACE`).
+    ///
+    /// # Panics
+    /// If `op` panics.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::{LocatedF64, MinLocation};
+    ///
+    /// let rank = comm.rank().0;
+    /// let mut smallest = [LocatedF64 { value: [2.5, 0.5, 1.5][rank as usize], location: rank.into() }];
+    /// comm.allreduce_in_place(&mut smallest, MinLocation)?;
+    /// assert_eq!(smallest, [LocatedF64 { value: 0.5, location: 1 }]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allreduce_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (len, commutes) = (buffer.len(), op.commutes());
+        let plan = || Ok(self.allreduce_plan::<T>(len, commutes, true));
+        self.reducing("allreduce_in_place", plan, &[], buffer, &op)
+    }
+
+    fn allreduce_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+        let algorithm = TABLE.allreduce(&self.situation::<T>(len, commutes)).algorithm;
+        Plan::Allreduce { algorithm, len, commutes, in_place }
+    }
+
+    /// Combines the elements of all ranks by `op`, one by one, and distributes the results to all ranks in equal blocks
+    /// (`MPI_Reduce_scatter_block`). `input` has as many elements for each rank as `output`.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut mine = [0];
+    /// comm.reduce_scatter(&[1, 10, 100], &mut mine, Sum)?;
+    /// assert_eq!(mine, [[3, 30, 300][comm.rank().0 as usize]]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (len, commutes) = (output.len(), op.commutes());
+        let plan = || Ok(self.reduce_scatter_plan::<T>(len, commutes, false));
+        self.reducing("reduce_scatter", plan, input, output, &op)
+    }
+
+    /// Combines elements as [`reduce_scatter`](Self::reduce_scatter) does. This rank's results replace the first elements
+    /// of `buffer` (`MPI_IN_PLACE`), and the other elements keep undefined values.
+    ///
+    /// # Panics
+    /// If `op` panics.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Product;
+    ///
+    /// let mut buffer = [2, 3];
+    /// comm.reduce_scatter_in_place(&mut buffer, Product)?;
+    /// assert_eq!(buffer[0], if comm.rank() == 0 { 4 } else { 9 });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn reduce_scatter_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (len, commutes) = (buffer.len() / self.size() as usize, op.commutes());
+        let plan = || Ok(self.reduce_scatter_plan::<T>(len, commutes, true));
+        self.reducing("reduce_scatter_in_place", plan, &[], buffer, &op)
+    }
+
+    fn reduce_scatter_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+        let all = len.saturating_mul(self.size() as usize);
+        let algorithm = TABLE.reduce_scatter(&self.situation::<T>(all, commutes)).algorithm;
+        Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place }
+    }
+
+    /// Combines, by `op` and one by one, the elements of the ranks from 0 up to and including this one (`MPI_Scan`).
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut sum = [0];
+    /// comm.scan(&[comm.rank().0 + 1], &mut sum, Sum)?;
+    /// assert_eq!(sum, [[1, 3, 6][comm.rank().0 as usize]]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
+        let len = input.len();
+        self.reducing("scan", || Ok(Plan::Scan { len, in_place: false }), input, output, &op)
+    }
+
+    /// Combines elements as [`scan`](Self::scan) does. The results replace the elements (`MPI_IN_PLACE`).
+    ///
+    /// # Panics
+    /// If `op` panics.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::in_rank_order;
+    ///
+    /// // Each rank has a 3 x 3 permutation. The result is the composition of those up to this rank.
+    /// let compose = in_rank_order(|from: &[[u8; 3]], into: &mut [[u8; 3]]| {
+    ///     for (first, then) in from.iter().zip(into) {
+    ///         *then = first.map(|place| then[place as usize]);
+    ///     }
+    /// });
+    /// let mut permutation = [[[1, 2, 0], [1, 0, 2], [2, 1, 0]][comm.rank().0 as usize]];
+    /// comm.scan_in_place(&mut permutation, compose)?;
+    /// assert_eq!(permutation, [[[1, 2, 0], [0, 2, 1], [2, 0, 1]][comm.rank().0 as usize]]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
+        let len = buffer.len();
+        self.reducing("scan_in_place", || Ok(Plan::Scan { len, in_place: true }), &[], buffer, &op)
+    }
+
+    /// Combines, by `op` and one by one, the elements of the ranks before this one (`MPI_Exscan`). At rank 0 `output`
+    /// keeps its elements.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// // Each rank has some elements of one list. The result is the index of its first element in the list.
+    /// let mut first = [0];
+    /// comm.exscan(&[comm.rank().0 + 1], &mut first, Sum)?;
+    /// assert_eq!(first, [[0, 1, 3][comm.rank().0 as usize]]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn exscan<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let len = input.len();
+        self.reducing("exscan", || Ok(Plan::Exscan { len, in_place: false }), input, output, &op)
+    }
+
+    /// Combines elements as [`exscan`](Self::exscan) does. The results replace the elements (`MPI_IN_PLACE`), except at
+    /// rank 0.
+    ///
+    /// # Panics
+    /// If `op` panics.
+    ///
+    /// # Errors
+    /// Returns the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// let mut product = [comm.rank().0 + 2];
+    /// comm.exscan_in_place(&mut product, samite::reduction::Product)?;
+    /// assert_eq!(product, [[2, 2, 6][comm.rank().0 as usize]]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn exscan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
+        let len = buffer.len();
+        self.reducing("exscan_in_place", || Ok(Plan::Exscan { len, in_place: true }), &[], buffer, &op)
+    }
+
+    /// Checks the root of a call.
+    fn root(&self, root: Rank) -> Result<u32, Error> {
+        self.check_rank(root).map(|()| root.0)
+    }
+
+    /// Returns the arguments on which the choice of an algorithm depends, for elements of type `T`.
+    fn situation<T: Element>(&self, elements: usize, commutes: bool) -> Situation {
+        let bytes = elements.saturating_mul(size_of::<T>());
+        Situation { ranks: self.size(), bytes, elements, commutes, has_equal_blocks: true }
+    }
+
+    /// Carries out a collective operation with a reduction.
+    fn reducing<T: Element>(
+        &self,
+        call: &'static str,
+        plan: impl FnOnce() -> Result<Plan, Error>,
+        input: &[T],
+        output: &mut [T],
+        op: &impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let reduce = |from: &[u8], into: &mut [u8]| {
+            let from = <[T]>::ref_from_bytes(from).expect("a span has whole elements in their place");
+            let into = <[T]>::mut_from_bytes(into).expect("a span has whole elements in their place");
+            op.reduce(from, into);
+        };
+        let result = self.try_collective(call, plan, input, output, &reduce);
+        self.handle_result(call, result)
+    }
+
+    /// Carries out a collective operation without a reduction.
+    fn collective<T: Element>(
+        &self,
+        call: &'static str,
+        plan: impl FnOnce() -> Result<Plan, Error>,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), Error> {
+        let reduce = |_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction");
+        let result = self.try_collective(call, plan, input, output, &reduce);
+        self.handle_result(call, result)
+    }
+
+    fn try_collective<T: Element>(
+        &self,
+        call: &'static str,
+        plan: impl FnOnce() -> Result<Plan, Error>,
+        input: &[T],
+        output: &mut [T],
+        reduce: &dyn Fn(&[u8], &mut [u8]),
+    ) -> Result<(), Error> {
+        self.check_one_group()?;
+        let (plan, at) = (plan()?, Place::new(self.rank().0, self.size()));
+        for (what, len, expected) in
+            [("input", input.len(), plan.input(at)), ("output", output.len(), plan.output(at))]
+        {
+            if len != expected {
+                return Err(Error::WrongLength { call, what, len, expected });
+            }
+        }
+        let mut scratch = T::new_vec_zeroed(plan.scratch(at)).map_err(|_| Error::Exhausted {
+            what: "memory for the intermediate data of a collective call",
+            hint: "call it for parts of the data, one after the other".into(),
+        })?;
+        let buffers = Buffers {
+            input: input.as_bytes(),
+            output: output.as_mut_bytes(),
+            scratch: scratch.as_mut_bytes(),
+            reduce,
+        };
+        let (group, context, element) = (self.members(), self.control(), size_of::<T>());
+        let operation = Operation { plan, group, context, element, buffers };
+        let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
+        result.map_err(|error| self.local_error(error))
+    }
+}

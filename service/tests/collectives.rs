@@ -1,0 +1,373 @@
+//! Collective operations, against results that are computed directly.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use samite::reduction::{BitXor, Max, Min, ReduceOp, Sum, in_rank_order};
+use samite::{CancelToken, Cause, Comm, Error, Rank, Settings, World};
+
+/// Runs ranks that must all succeed.
+fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
+    let results = samite::local(n, |world: World| body(world.comm()));
+    results.into_iter().map(|result| result.unwrap()).collect()
+}
+
+/// An element that is as large as its alignment demands on no common processor, to find wrong offsets.
+type Odd = [u16; 3];
+
+fn of(rank: u32, index: usize) -> Odd {
+    [rank as u16 + 1, index as u16, (rank as usize * 31 + index * 7) as u16]
+}
+
+/// The composition of affine functions: associative, and does not commute.
+fn compose(left: Odd, right: Odd) -> Odd {
+    let [m, c, x] = left;
+    let [n, d, y] = right;
+    [m.wrapping_mul(n), c.wrapping_mul(n).wrapping_add(d), x.wrapping_add(y)]
+}
+
+fn ordered() -> impl ReduceOp<Odd> {
+    in_rank_order(|from: &[Odd], into: &mut [Odd]| {
+        from.iter().zip(into).for_each(|(left, right)| *right = compose(*left, *right));
+    })
+}
+
+fn mine(rank: u32, len: usize) -> Vec<Odd> {
+    (0..len).map(|index| of(rank, index)).collect()
+}
+
+const NONE: Odd = [9; 3];
+
+/// The lengths are on both sides of the limits at which the algorithms change: see `samite_coll::Table`.
+const LENGTHS: [usize; 6] = [0, 1, 7, 100, 3000, 30_000];
+
+fn everything(comm: &Comm, len: usize) -> Result<(), Error> {
+    let (rank, n) = (comm.rank().0, comm.size());
+    let blocks = n as usize;
+    let gathered: Vec<Odd> = (0..n).flat_map(|from| mine(from, len)).collect();
+    comm.barrier()?;
+    for root in [0, n / 2, n - 1] {
+        let mut buffer = if rank == root { mine(root, len) } else { vec![NONE; len] };
+        comm.bcast(&mut buffer, Rank(root))?;
+        assert_eq!(buffer, mine(root, len));
+        let mut output = vec![NONE; if rank == root { len * blocks } else { 0 }];
+        comm.gather(&mine(rank, len), &mut output, Rank(root))?;
+        assert!(rank != root || output == gathered);
+        let input = if rank == root { mine(root, len * blocks) } else { vec![] };
+        let mut output = vec![NONE; len];
+        comm.scatter(&input, &mut output, Rank(root))?;
+        assert_eq!(output, mine(root, len * blocks)[rank as usize * len..][..len]);
+        let mut output = vec![NONE; if rank == root { len } else { 0 }];
+        comm.reduce(&mine(rank, len), &mut output, ordered(), Rank(root))?;
+        assert!(rank != root || output == reduced(0..n, 0, len));
+        in_place_at(comm, Rank(root), len)?;
+    }
+    let mut output = vec![NONE; len * blocks];
+    comm.allgather(&mine(rank, len), &mut output)?;
+    assert_eq!(output, gathered);
+    let block = |from| mine(from, len * blocks)[rank as usize * len..][..len].to_vec();
+    let exchanged: Vec<Odd> = (0..n).flat_map(block).collect();
+    comm.alltoall(&mine(rank, len * blocks), &mut output)?;
+    assert_eq!(output, exchanged);
+    let mut buffer = mine(rank, len * blocks);
+    comm.alltoall_in_place(&mut buffer)?;
+    assert_eq!(buffer, exchanged);
+    let mut buffer = vec![NONE; len * blocks];
+    buffer[rank as usize * len..][..len].copy_from_slice(&mine(rank, len));
+    comm.allgather_in_place(&mut buffer)?;
+    assert_eq!(buffer, gathered);
+    reductions(comm, len)
+}
+
+/// Returns the composition of the elements of some ranks.
+fn reduced(ranks: std::ops::Range<u32>, start: usize, len: usize) -> Vec<Odd> {
+    let element = |index| ranks.clone().map(|rank| of(rank, start + index)).reduce(compose).unwrap();
+    (0..len).map(element).collect()
+}
+
+fn in_place_at(comm: &Comm, root: Rank, len: usize) -> Result<(), Error> {
+    let (rank, n) = (comm.rank().0, comm.size());
+    if comm.rank() != root {
+        comm.gather(&mine(rank, len), &mut [], root)?;
+        let mut output = vec![NONE; len];
+        comm.scatter(&[], &mut output, root)?;
+        assert_eq!(output, mine(root.0, len * n as usize)[rank as usize * len..][..len]);
+        return comm.reduce(&mine(rank, len), &mut [], ordered(), root);
+    }
+    let mut buffer = vec![NONE; len * n as usize];
+    buffer[rank as usize * len..][..len].copy_from_slice(&mine(rank, len));
+    comm.gather_in_place(&mut buffer)?;
+    assert_eq!(buffer, (0..n).flat_map(|from| mine(from, len)).collect::<Vec<_>>());
+    comm.scatter_in_place(&mine(rank, len * n as usize))?;
+    let mut buffer = mine(rank, len);
+    comm.reduce_in_place(&mut buffer, ordered())?;
+    assert_eq!(buffer, reduced(0..n, 0, len));
+    Ok(())
+}
+
+fn reductions(comm: &Comm, len: usize) -> Result<(), Error> {
+    let (rank, n) = (comm.rank().0, comm.size());
+    let numbers: Vec<u64> = (0..len as u64).map(|index| (index + 1) * u64::from(rank + 3)).collect();
+    let factor: u64 = (0..n).map(|rank| u64::from(rank + 3)).sum();
+    let sums: Vec<u64> = (0..len as u64).map(|index| (index + 1) * factor).collect();
+    let mut output = vec![0; len];
+    comm.allreduce(&numbers, &mut output, Sum)?;
+    assert_eq!(output, sums);
+    let mut buffer = numbers.clone();
+    comm.allreduce_in_place(&mut buffer, Sum)?;
+    assert_eq!(buffer, sums);
+    let mut output = vec![NONE; len];
+    comm.allreduce(&mine(rank, len), &mut output, ordered())?;
+    assert_eq!(output, reduced(0..n, 0, len));
+    comm.scan(&mine(rank, len), &mut output, ordered())?;
+    assert_eq!(output, reduced(0..rank + 1, 0, len));
+    let mut buffer = mine(rank, len);
+    comm.scan_in_place(&mut buffer, ordered())?;
+    assert_eq!(buffer, output);
+    let before = |kept: Vec<Odd>| if rank == 0 { kept } else { reduced(0..rank, 0, len) };
+    let mut output = vec![NONE; len];
+    comm.exscan(&mine(rank, len), &mut output, ordered())?;
+    assert_eq!(output, before(vec![NONE; len]));
+    let mut buffer = mine(rank, len);
+    comm.exscan_in_place(&mut buffer, ordered())?;
+    assert_eq!(buffer, before(mine(0, len)));
+    let total = len * n as usize;
+    let mut output = vec![NONE; len];
+    comm.reduce_scatter(&mine(rank, total), &mut output, ordered())?;
+    assert_eq!(output, reduced(0..n, rank as usize * len, len));
+    let mut buffer = mine(rank, total);
+    comm.reduce_scatter_in_place(&mut buffer, ordered())?;
+    assert_eq!(buffer[..len], output);
+    // A reduction that commutes has another algorithm.
+    let mut block = vec![0; len];
+    comm.reduce_scatter(&numbers.repeat(n as usize), &mut block, Sum)?;
+    assert_eq!(block, sums);
+    Ok(())
+}
+
+#[test]
+fn every_call_has_the_result_that_is_computed_directly() {
+    for n in 1..=9 {
+        for len in LENGTHS.into_iter().filter(|len| n < 5 || *len < 10_000) {
+            all(n, |comm| everything(comm, len));
+        }
+    }
+}
+
+#[test]
+fn communicators_keep_collective_calls_apart() {
+    all(6, |comm| {
+        let (copy, part) = (comm.dup()?, comm.split(Some(comm.rank().0 % 2), -i64::from(comm.rank().0))?);
+        let part = part.expect("it has a colour");
+        let mut total = [0];
+        part.allreduce(&[comm.rank().0], &mut total, Sum)?;
+        assert_eq!(total, [if comm.rank().0.is_multiple_of(2) { 6 } else { 9 }]);
+        for comm in [&copy, &part, comm] {
+            everything(comm, 10)?;
+        }
+        // A root is a rank of the communicator.
+        let mut rank = [comm.rank().0];
+        part.bcast(&mut rank, Rank(0))?;
+        assert_eq!(rank, [4 + comm.rank().0 % 2]);
+        Ok(())
+    });
+}
+
+/// Messages of collective calls match no receive of the program, even with wildcards.
+#[test]
+fn wildcards_do_not_see_collective_calls() {
+    all(4, |comm| {
+        comm.barrier()?;
+        assert!(comm.try_probe(samite::Source::ANY, samite::Tag::ANY)?.is_none());
+        let mut buffer = [0u8];
+        let to = Rank((comm.rank().0 + 1) % 4);
+        comm.scope(|scope| {
+            let receive = scope.irecv(&mut buffer, samite::Source::ANY, samite::Tag::ANY)?;
+            comm.allreduce(&[1], &mut [0], Sum)?;
+            comm.send(&[7u8], to, u64::MAX)?;
+            scope.wait(receive).map(drop)
+        })?;
+        assert_eq!(buffer, [7]);
+        Ok(())
+    });
+}
+
+#[test]
+fn lanes_have_collective_calls_of_their_own() {
+    let mut settings = Settings::default();
+    settings.set_lanes(3).unwrap();
+    let results = settings.local(3, |world| {
+        let comm = world.comm().dup()?;
+        std::thread::scope(|threads| {
+            let lanes: Vec<_> = (0..3)
+                .map(|number| {
+                    let lane = comm.lane(number).unwrap();
+                    threads.spawn(move || (0..50).try_for_each(|_| everything(&lane, number * 10)))
+                })
+                .collect();
+            lanes.into_iter().try_for_each(|lane| lane.join().unwrap())
+        })
+    });
+    assert_eq!(results, vec![Ok(()); 3]);
+}
+
+#[test]
+fn misuse_is_an_error_before_anything_is_sent() {
+    all(3, |comm| {
+        let (here, all) = (comm.rank(), 3);
+        let no_rank = Err(Error::InvalidRank { rank: Rank(3), size: 3 });
+        assert_eq!(comm.bcast(&mut [0u8], Rank(3)), no_rank);
+        assert_eq!(comm.gather(&[0u8], &mut [], Rank(3)), no_rank);
+        assert_eq!(comm.reduce(&[0u8], &mut [], Max, Rank(3)), no_rank);
+        let wrong = |call, what, len, expected| Err(Error::WrongLength { call, what, len, expected });
+        assert_eq!(comm.gather(&[0u8; 2], &mut [0; 5], here), wrong("gather", "output", 5, 2 * all));
+        assert_eq!(comm.scatter(&[0u8; 7], &mut [0; 2], here), wrong("scatter", "input", 7, 2 * all));
+        assert_eq!(comm.allgather(&[0u8; 2], &mut [0; 7]), wrong("allgather", "output", 7, 2 * all));
+        assert_eq!(comm.allgather_in_place(&mut [0u8; 4]), wrong("allgather_in_place", "output", 4, 3));
+        assert_eq!(comm.alltoall(&[0u8; 4], &mut [0; 3]), wrong("alltoall", "input", 4, 3));
+        assert_eq!(comm.alltoall(&[0u8; 3], &mut [0; 6]), wrong("alltoall", "output", 6, 3));
+        assert_eq!(comm.allreduce(&[0u8; 2], &mut [0; 3], Min), wrong("allreduce", "output", 3, 2));
+        assert_eq!(comm.reduce(&[0u8; 2], &mut [], Min, here), wrong("reduce", "output", 0, 2));
+        let scattered = comm.reduce_scatter(&[0u8; 4], &mut [0; 2], BitXor);
+        assert_eq!(scattered, wrong("reduce_scatter", "input", 4, 2 * all));
+        assert_eq!(comm.scan(&[0u8; 2], &mut [0], Min), wrong("scan", "output", 1, 2));
+        // The other ranks have sent nothing either, so the next call succeeds.
+        everything(comm, 3)
+    });
+}
+
+#[test]
+fn intercommunicators_have_no_collective_calls() {
+    all(2, |comm| {
+        let alone = comm.self_comm()?;
+        let inter = alone.create_intercomm(Rank(0), comm, Rank(1 - comm.rank().0), 0)?;
+        assert_eq!(inter.barrier(), Err(Error::NeedsOneGroup));
+        assert_eq!(inter.allreduce(&[1u8], &mut [0], Sum), Err(Error::NeedsOneGroup));
+        Ok(())
+    });
+}
+
+/// Rank 1 does not call. The others end at their time-outs, and the communicator can be used again.
+#[test]
+fn time_outs_and_cancels_end_a_call() {
+    all(3, |comm| {
+        let work = comm.dup()?;
+        if comm.rank() != 1 {
+            let bounded = work.with_timeout(Duration::from_millis(20));
+            let ended = bounded.barrier();
+            assert!(matches!(ended, Err(Error::TimedOut { .. } | Error::Abandoned { .. })), "{ended:?}");
+            let cancel = CancelToken::new();
+            cancel.cancel();
+            let ended = work.with_cancel(&cancel).allreduce(&[1], &mut [0], Sum);
+            assert!(matches!(ended, Err(Error::Cancelled { .. } | Error::Abandoned { .. })), "{ended:?}");
+        } else {
+            // The calls that the other ranks have given up.
+            comm.barrier()?;
+            // Their messages may be all that this rank needs.
+            for late in [work.barrier(), work.allreduce(&[1], &mut [0], Sum)] {
+                assert!(matches!(late, Ok(()) | Err(Error::Abandoned { .. })), "{late:?}");
+            }
+        }
+        if comm.rank() != 1 {
+            comm.barrier()?;
+        }
+        (0..20).try_for_each(|_| everything(&work, 9))
+    });
+}
+
+#[test]
+fn a_cancel_from_another_thread_ends_a_call() {
+    all(2, |comm| {
+        if comm.rank() == 0 {
+            let cancel = CancelToken::new();
+            std::thread::scope(|threads| {
+                let waiting = threads.spawn(|| comm.with_cancel(&cancel).barrier());
+                cancel.cancel();
+                assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
+            });
+            comm.send(&[0u8], Rank(1), 1)?;
+            comm.recv(&mut [0u8], Rank(1), 1).map(drop)
+        } else {
+            comm.recv(&mut [0u8], Rank(0), 1)?;
+            // Rank 0 had sent its message of the barrier.
+            comm.barrier()?;
+            comm.send(&[0u8], Rank(0), 1)
+        }
+    });
+}
+
+#[test]
+fn a_member_that_has_left_ends_the_calls_that_need_it() {
+    let results = samite::local(4, |world| {
+        let comm = world.comm();
+        let part = comm.split(Some(0), -i64::from(comm.rank().0))?.expect("it has a colour");
+        comm.barrier()?;
+        if comm.rank() == 2 {
+            return world.leave();
+        }
+        let mut total = [0];
+        match part.allreduce(&[1], &mut total, Sum) {
+            Err(Error::PeerFailed { rank, world_rank, cause, .. }) => {
+                assert_eq!((rank, world_rank, cause), (Rank(1), Rank(2), Cause::Left));
+            }
+            ended => panic!("{ended:?}"),
+        }
+        Ok(())
+    });
+    assert_eq!(results, vec![Ok(()); 4]);
+}
+
+/// A rank may leave when its part of a call is done, although other ranks have not finished.
+#[test]
+fn ranks_may_leave_after_the_last_call() {
+    for _ in 0..50 {
+        all(7, |comm| {
+            let mut total = [0];
+            comm.allreduce(&[1], &mut total, Sum)?;
+            assert_eq!(total, [7]);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_panic_of_the_operation_unwinds_in_its_caller_and_ends_the_call_elsewhere() {
+    all(4, |comm| {
+        let work = comm.dup()?;
+        let rank = comm.rank().0;
+        let op = samite::reduction::commuting(move |from: &[u32], into: &mut [u32]| {
+            assert!(rank != 0, "the operation fails at rank 0");
+            from.iter().zip(into).for_each(|(a, b)| *b += a);
+        });
+        let mut total = [0];
+        let ended = catch_unwind(AssertUnwindSafe(|| work.allreduce(&[1], &mut total, op)));
+        match (rank, ended) {
+            (0, Err(payload)) => {
+                assert_eq!(payload.downcast_ref::<&str>(), Some(&"the operation fails at rank 0"));
+            }
+            (1..=3, Ok(Ok(()))) => assert_eq!(total, [4]),
+            (1..=3, Ok(Err(Error::Abandoned { rank: Rank(0), .. }))) => {}
+            (_, ended) => panic!("rank {rank}: {:?}", ended.map_err(|_| "a panic")),
+        }
+        comm.barrier()?;
+        everything(&work, 5)
+    });
+}
+
+/// The ranks pass lengths that differ. No call overruns a slice, and each ends within its time-out.
+#[test]
+fn lengths_that_differ_are_an_error() {
+    static LENGTHS_DIFFER: AtomicU32 = AtomicU32::new(0);
+    all(2, |comm| {
+        let work = comm.with_timeout(Duration::from_millis(200));
+        let len = 3 + comm.rank().0 as usize;
+        let mut output = vec![0; len];
+        if let Err(error) = work.allreduce(&vec![1; len], &mut output, Sum) {
+            let differ = matches!(error, Error::LengthsDiffer { ours, theirs, .. } if (ours, theirs) == (4 * len, 28 - 4 * len));
+            LENGTHS_DIFFER.fetch_add(u32::from(differ), Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    assert!(LENGTHS_DIFFER.load(Ordering::Relaxed) >= 1);
+}
