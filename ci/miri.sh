@@ -6,4 +6,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 exec cargo +nightly miri test --quiet -p samite-os -p samite-fabric --no-default-features --lib -- \
-    biased mem::tests mem::partitioned --skip shared_memory
+    biased mem::tests mem::partitioned mem::loans --skip shared_memory

@@ -11,9 +11,11 @@
 //! [`Partitioned`] memory is written by several threads and read by the engine, partition by partition.
 //!
 //! Borrowed user memory is never registered. Borrowed data is copied to packets, or through regions that a
-//! protocol owns; or peers of the host read it directly, if it lies in the [`Heap`].
+//! protocol owns; or peers of the host read it directly, if it lies in the [`Heap`]. [`Loans`] make it reachable for
+//! other threads until a scope ends.
 
 pub(crate) mod heap;
+mod loans;
 mod partitioned;
 mod segment;
 mod window;
@@ -26,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::heap::Heap;
+pub use self::loans::{Lender, Loans, OpenLoans};
 pub use self::partitioned::{Marked, Partitioned, PartitionsMut};
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;

@@ -115,8 +115,8 @@ parameters! {
     /// Communicators that a rank may have at a time, beside that of the job. At the limit the creation of another one
     /// ends with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
     communicators_max: usize = 1 << 24, "", 1, 1 << 31;
-    /// Shortest message of a nonblocking operation with a buffer of its own that travels while the program computes
-    /// (`SAMITE_PROGRESS`). For shorter messages, waking a thread takes longer than the message.
+    /// Shortest message of a nonblocking operation that travels while the program computes (`SAMITE_PROGRESS`), and
+    /// whose borrowed buffer is lent to all calls of the process. For shorter messages, waking a thread takes longer than the message.
     overlap_min: usize = 64 << 10, "bytes", 0, 1 << 40;
     /// How long a leaving rank waits for its peers to take the data sent to them. For messages of the outbox it waits
     /// until the time-outs of their sends, if these end later, and without limit if a send had no time-out.

@@ -991,6 +991,24 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Notes that the caller lends the buffer of a request at every poll, whoever makes it, so that a long message makes
+    /// progress between the program's calls as one with a buffer of its own does. Returns false, and notes nothing, if
+    /// the message is short, if the receiver reads it in the sender's memory, or if the request has ended. If it returns
+    /// true, [`Lent::received`] must return false for the request.
+    pub fn lends_always(&mut self, request: RequestId) -> bool {
+        let tagged = self.inner.stack_mut();
+        let shortest = tagged.config.overlap_min;
+        let Some(request) = tagged.requests.get_mut(request) else { return false };
+        let is_exposed = matches!(
+            &request.state,
+            State::AwaitingRoom { exposure: Some(_) } | State::AwaitingMatch { exposure: Some(_), .. }
+        );
+        let is_lent = matches!(&request.buffer, Buffer::Lent { len, .. } if *len >= shortest);
+        request.travels = is_lent && !is_exposed && !matches!(request.state, State::Over);
+        tagged.travelling += usize::from(request.travels);
+        request.travels
+    }
+
     /// Returns the progress of a request.
     #[inline]
     pub fn outcome(&self, request: RequestId) -> Outcome {
@@ -1343,8 +1361,8 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
     }
 
     #[inline(always)]
-    fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        self.lent.received(request, place, status);
+    fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {
+        self.lent.received(request, place, status)
     }
 
     #[inline(always)]

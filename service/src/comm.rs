@@ -520,7 +520,7 @@ impl Comm {
         // The destination is checked before the receive is posted. If a check failed afterwards, the receive could
         // already have taken a message, which would be lost.
         to.0.map_or(Ok(()), |rank| self.check_rank(rank))?;
-        self.run_scope(self.quiet(), |scope| {
+        self.run_scope(self.quiet(), false, |scope| {
             let bytes = buffer.as_mut_bytes();
             let receive = scope.begin_receive(call, bytes, Of::<U>::new(), from, recv_tag)?;
             scope.isend(data, to, tag)?;
@@ -773,7 +773,7 @@ impl Comm {
     ) -> Result<R, Error> {
         // The calls in the body have reported their errors, so an error of `body` is not reported again.
         let mut is_reported = true;
-        let result = self.run_scope(self.clone(), |scope| {
+        let result = self.run_scope(self.clone(), true, |scope| {
             let value = body(scope)?;
             is_reported = false;
             Ok(value)
@@ -782,15 +782,19 @@ impl Comm {
     }
 
     /// Runs `body` with a scope whose operations start on `handle`: a clone of this handle, or one without its error
-    /// handler.
+    /// handler. If `lends_always` is true, the buffers of long messages are lent to every call, and not only to those of
+    /// the scope.
     fn run_scope<'env, R>(
         &self,
         handle: Self,
+        lends_always: bool,
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut scope = Scope::new(handle);
-        let result = body(&mut scope).and_then(|value| scope.wait_rest().map(|()| value));
-        drop(scope);
+        let result = self.runtime.loans.scope(|lender| {
+            let mut scope = Scope::new(handle, lends_always.then_some(lender));
+            let result = body(&mut scope);
+            result.and_then(|value| scope.wait_rest().map(|()| value))
+        });
         result.map_err(|error| match error {
             // An operation that could not start returns this error without a report. For other operations the launcher
             // was already asked for the cause of the failure; for this operation it is asked here.

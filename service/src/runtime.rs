@@ -28,6 +28,7 @@ use background::{Background, StartThread};
 use clock::Clock;
 use samite_control::{Checks, Place, Secret, Settings};
 use samite_fabric::layout::{Data, Room};
+use samite_fabric::mem::Loans;
 use samite_fabric::{Memory, Port, PortError};
 use samite_os::Refused;
 use samite_os::process::is_crowded;
@@ -87,6 +88,8 @@ pub(crate) struct Runtime<P> {
     pub(crate) lanes: OnceLock<Weak<Lanes>>,
     /// Starts a driver thread with this number. Set for runtimes that may make progress in the background.
     background: OnceLock<StartThread>,
+    /// The buffers that scopes lend for long messages, by request. Lend them with the lock held.
+    pub(crate) loans: Arc<Loans>,
     /// The result of [`Runtime::stats`] after the runtime was closed.
     last: OnceLock<Stats>,
 }
@@ -147,6 +150,7 @@ impl<P: Port> Runtime<P> {
         if identity.incarnation != first {
             engine.expect_numbers();
         }
+        let loans = Arc::default();
         let core = Core {
             engine,
             directory,
@@ -166,6 +170,7 @@ impl<P: Port> Runtime<P> {
             followers: 0,
             tasks: Tasks::default(),
             background: Background::new(settings.progress),
+            loans: Arc::clone(&loans),
         };
         let core = BiasedMutex::with_errand(core, Core::harvest).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
@@ -190,6 +195,7 @@ impl<P: Port> Runtime<P> {
             counter: Counter::default(),
             checks: settings.checks,
             background: OnceLock::new(),
+            loans,
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
@@ -451,7 +457,7 @@ impl<P: Port> Runtime<P> {
             Outcome::FailurePending => {
                 core.engine.failure_pending(id).map_or(Ok(Poll::Pending), |error| Err(error.public()))
             }
-            Outcome::Ready => Ok(Poll::Ready(core.engine.collect(id, lent).map(Completion::from))),
+            Outcome::Ready => Ok(Poll::Ready(core.collect(id, lent))),
         }
     }
 
@@ -528,7 +534,7 @@ impl<P: Port> Runtime<P> {
         // No poll may precede the next statement: it could give a message to a receive that must report a failure.
         let mut end = match core.engine.outcome(id) {
             Outcome::FailurePending => core.end_by_failure(id, lent),
-            _ => core.engine.collect(id, lent).map(Completion::from),
+            _ => core.collect(id, lent),
         };
         drop(core);
         if let (Some(bounds), Some(Completion { result, .. })) = (explained, &mut end) {

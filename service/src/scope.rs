@@ -1,12 +1,15 @@
 //! Requests that borrow their buffers.
 
 mod set;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::task::Poll;
 
 use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
+use samite_fabric::mem::Lender;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Outcome, Received, RequestId, Sent};
 use slab::Slab;
@@ -26,9 +29,11 @@ pub use set::PendingSet;
 /// Several sends and receives under way, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
 /// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of
-/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope. While the thread waits in another
-/// scope or in another call, long messages of this scope wait too. So operations that depend on each other belong in
-/// one scope, or should own their buffers.
+/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope. The buffers of messages of at least
+/// `SAMITE_OVERLAP_MIN` bytes (64 KiB by default) are lent to every call of the process that waits, until the scope
+/// ends, and to the thread of `SAMITE_PROGRESS`, so these messages also move while the program computes or waits
+/// elsewhere. Shorter messages that did not fit into one packet wait for a call of the scope. So operations that depend
+/// on each other belong in one scope, or should own their buffers.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -69,6 +74,8 @@ pub use set::PendingSet;
 #[derive(Debug)]
 pub struct Scope<'scope, 'env> {
     comm: Comm,
+    /// Lends the buffers of long messages. `None` for a scope that waits as soon as its operations have begun.
+    lender: Option<&'scope Lender<'scope, 'env>>,
     loans: Loans<'env>,
     /// True if messages of this scope may be gathered for their packet.
     has_gathered: bool,
@@ -131,6 +138,9 @@ enum Loan<'env> {
     Send(RequestId, Readable<'env>),
     /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
+    /// An operation whose buffer is lent to every call, by the [`Lender`]. The engine keeps its result. The last two
+    /// fields are the size of an element and, of a receive, the size of the buffer, in bytes.
+    Always(RequestId, u32, Option<usize>),
     /// A receive of values that are checked. The request owns the memory into which the message is received.
     Checked(RequestId, CheckedLoan<'env>),
     /// An operation that has ended while its place is kept, for example a receive whose message came while its buffer
@@ -163,7 +173,7 @@ impl Lent for Loans<'_> {
         }
     }
     #[inline]
-    fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) {
+    fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) -> bool {
         if let Some(loan) = self.all.get_mut(place as usize)
             && let Loan::Receive(id, bytes, element) = loan
         {
@@ -171,6 +181,7 @@ impl Lent for Loans<'_> {
             *loan = Loan::Ended(status.public(), *element, bytes.len());
             self.note_end(request, place);
         }
+        true
     }
 }
 
@@ -198,9 +209,10 @@ impl Awaiting for Loans<'_> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    pub(crate) fn new(comm: Comm) -> Self {
+    pub(crate) fn new(comm: Comm, lender: Option<&'scope Lender<'scope, 'env>>) -> Self {
         let is_exact = comm.derived.as_ref().is_some_and(|derived| derived.is_exact);
-        Self { comm, loans: Loans { is_exact, ..Loans::default() }, has_gathered: false, brand: PhantomData }
+        let loans = Loans { is_exact, ..Loans::default() };
+        Self { comm, lender, loans, has_gathered: false, brand: PhantomData }
     }
 
     /// Starts to send borrowed `data`.
@@ -261,7 +273,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         D: Data + Into<Readable<'env>>,
     {
-        let Self { comm, loans, has_gathered, brand } = self;
+        let Self { comm, lender, loans, has_gathered, brand } = self;
         let Some(to) = to.0 else { return Ok(Pending(Kind::Ended(comm.absent(tag)?), *brand)) };
         let (rank, context) = (comm.world_rank(to)?, comm.context);
         let Some(mut entered) = comm.runtime.enter(&comm.bounds) else { return Err(comm.runtime.refused()) };
@@ -276,7 +288,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             let kind = match sent.map_err(|error| comm.local_error(error.public()))? {
                 Sent::Now | Sent::Copied => Kind::Ended(Status { peer: to, tag, bytes: data.len() }),
                 Sent::Pending(request) => {
-                    let place = loans.insert(Loan::Send(request, data.into()));
+                    let place = match lender {
+                        Some(lender) if engine.lends_always(request) => {
+                            lender.lend(request.to_wire(), data.into());
+                            loans.insert(Loan::Always(request, 1, None))
+                        }
+                        _ => loans.insert(Loan::Send(request, data.into())),
+                    };
                     engine.set_place(request, place);
                     Kind::UnderWay { request, place }
                 }
@@ -384,7 +402,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         R: Room + Into<Writable<'env>>,
     {
-        let Self { comm, loans, brand, .. } = self;
+        let Self { comm, lender, loans, brand, .. } = self;
         let Some(pattern) = comm.pattern(call, from, tag)? else {
             return Ok(Pending(Kind::Ended(comm.absent(tag.tag)?), *brand));
         };
@@ -402,7 +420,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     Kind::Ended(whole(comm.exact(status, buffer.len())?, element)?)
                 }
                 Received::Pending(request) => {
-                    let loan = Loan::Receive(request, buffer.into(), element as u32);
+                    let element = element as u32;
+                    let loan = match lender {
+                        Some(lender) if engine.lends_always(request) => {
+                            let room = buffer.len();
+                            lender.lend_mut(request.to_wire(), buffer.into());
+                            Loan::Always(request, element, Some(room))
+                        }
+                        _ => Loan::Receive(request, buffer.into(), element),
+                    };
                     Kind::UnderWay { request, place: loans.insert(loan) }
                 }
             };
@@ -541,7 +567,9 @@ impl<'env> Loans<'env> {
         }
         match (self.all.remove(place as usize), told) {
             (Loan::Ended(status, element, _), _) => whole(status, element as usize),
-            (Loan::Receive(_, _, element), Some(completion)) => whole(completion.result?, element as usize),
+            (Loan::Receive(_, _, element) | Loan::Always(_, element, _), Some(completion)) => {
+                whole(completion.result?, element as usize)
+            }
             (Loan::Send(..), Some(completion)) => completion.result,
             (Loan::Checked(_, mut loan), Some(completion)) => loan.end(completion),
             (_, None) => Err(Error::NoSuchRequest),
@@ -555,7 +583,9 @@ impl<'env> Loans<'env> {
         let room = loan.room();
         let (status, element) = match (&mut *loan, told) {
             (Loan::Ended(status, element, _), _) => (*status, *element),
-            (Loan::Receive(_, _, element), Some(completion)) => (completion.result?, *element),
+            (Loan::Receive(_, _, element) | Loan::Always(_, element, _), Some(completion)) => {
+                (completion.result?, *element)
+            }
             (Loan::Send(..), Some(completion)) => (completion.result?, 1),
             (Loan::Checked(_, loan), Some(completion)) => (loan.end(completion)?, 1),
             (_, None) => return Err(Error::NoSuchRequest),
@@ -571,7 +601,10 @@ impl Loan<'_> {
     #[inline]
     fn under_way(&self) -> Option<RequestId> {
         match self {
-            Self::Send(request, _) | Self::Receive(request, ..) | Self::Checked(request, _) => Some(*request),
+            Self::Send(request, _)
+            | Self::Receive(request, ..)
+            | Self::Always(request, ..)
+            | Self::Checked(request, _) => Some(*request),
             Self::Ended(..) => None,
         }
     }
@@ -583,6 +616,7 @@ impl Loan<'_> {
             Self::Receive(_, bytes, _) => Some(bytes.len()),
             Self::Checked(_, loan) => Some(loan.0.bytes()),
             Self::Ended(.., room) => Some(*room),
+            Self::Always(.., room) => *room,
             Self::Send(..) => None,
         }
     }

@@ -189,9 +189,9 @@ pub enum Check {
 #[non_exhaustive]
 pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive: messages of at least the parameter
-    /// `overlap_min`, in operations that own their buffers, persistent ones included. Operations with borrowed buffers
-    /// and partitioned operations do not count. The thread starts when a call first returns and leaves such an
-    /// operation, and then stays: it sleeps while it is not needed.
+    /// `overlap_min`, also in persistent operations and in the operations of a scope. Partitioned operations do not
+    /// count. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
+    /// it is not needed.
     Needed,
     /// Whenever no thread of the program waits in a call, from the first call on.
     Always,

@@ -75,8 +75,9 @@ impl Lent for Buffers {
         self.all.get_mut(&id).filter(|_| !self.withheld).map(|bytes| bytes.as_mut_slice().into())
     }
 
-    fn received(&mut self, id: RequestId, _: u32, _: Status) {
+    fn received(&mut self, id: RequestId, _: u32, _: Status) -> bool {
         assert!(self.received.insert(id), "it has ended before");
+        true
     }
 }
 

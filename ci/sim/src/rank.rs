@@ -571,8 +571,9 @@ impl Lent for Lender<'_> {
         self.pending.get_mut(&request).filter(|_| self.lends)?.lent.as_deref_mut().map(Writable::from)
     }
 
-    fn received(&mut self, request: RequestId, _: u32, status: Status) {
+    fn received(&mut self, request: RequestId, _: u32, status: Status) -> bool {
         self.pending.entry(request).and_modify(|pending| pending.received = Some(status));
+        true
     }
 }
 

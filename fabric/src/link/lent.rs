@@ -22,8 +22,12 @@ pub trait Lent {
     }
 
     /// Reports that a receive has got its message: the message arrived whole while the buffer was lent, and is in the
-    /// buffer. The request has ended, and the engine has removed it, so there is nothing to collect.
-    fn received(&mut self, request: RequestId, place: u32, status: Status);
+    /// buffer. If this returns true, the engine removes the request, and there is nothing to collect. If it returns
+    /// false, because the owner of the request is not the caller of this poll, the request keeps its result.
+    #[inline(always)]
+    fn received(&mut self, _request: RequestId, _place: u32, _status: Status) -> bool {
+        false
+    }
 
     /// Offers a message for which no receive is posted. If the lender is about to post a receive that matches the
     /// message, it copies the message and returns true. Then the receive need not be posted, and the message need not
@@ -35,9 +39,7 @@ pub trait Lent {
 }
 
 /// Lends no buffers, for calls in which no borrowed buffer exists.
-impl Lent for () {
-    fn received(&mut self, _: RequestId, _: u32, _: Status) {}
-}
+impl Lent for () {}
 
 /// One buffer to send from.
 #[derive(Debug)]
@@ -54,7 +56,6 @@ impl Lent for Reading<'_> {
     fn read(&self, request: RequestId, _: u32) -> Option<Readable<'_>> {
         (self.0 == request).then_some(self.1)
     }
-    fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
 
 /// One buffer to receive to.
@@ -103,8 +104,9 @@ impl<R: Room + ?Sized> Lent for Writing<'_, R> {
         (self.request == request).then(|| self.buffer.lend())
     }
     #[inline]
-    fn received(&mut self, request: RequestId, _: u32, status: Status) {
+    fn received(&mut self, request: RequestId, _: u32, status: Status) -> bool {
         debug_assert_eq!(request, self.request, "its buffer was written to");
         self.received = Some(status);
+        true
     }
 }

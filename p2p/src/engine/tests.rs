@@ -469,7 +469,6 @@ impl Lent for Common<'_> {
     fn read(&self, _: RequestId, _: u32) -> Option<Readable<'_>> {
         Some(self.0.into())
     }
-    fn received(&mut self, _: RequestId, _: u32, _: Status) {}
 }
 
 #[test]

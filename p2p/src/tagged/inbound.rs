@@ -450,9 +450,17 @@ impl Tagged {
             && let Some(mut buffer) = lent.write(id, place)
         {
             buffer.put(0, data);
-            lent.received(id, place, status_of(&envelope, data.len()));
             event!(TRACE, peer = envelope.source, tag = envelope.tag, bytes = data.len(), "succeeded");
-            self.requests.remove_bare(id);
+            let status = status_of(&envelope, data.len());
+            if lent.received(id, place, status) {
+                debug_assert!(
+                    self.requests.get(id).is_none_or(|request| !request.travels),
+                    "see `lends_always`"
+                );
+                self.requests.remove_bare(id);
+            } else {
+                self.finish(link, id, Ok(status));
+            }
         } else {
             self.deliver_unlent(link, id, envelope, data);
         }

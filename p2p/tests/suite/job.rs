@@ -197,8 +197,9 @@ impl Lent for Buffers {
         self.all.get_mut(&id).filter(|_| !self.withheld).map(Buffer::write)
     }
 
-    fn received(&mut self, id: RequestId, _: u32, status: Status) {
+    fn received(&mut self, id: RequestId, _: u32, status: Status) -> bool {
         assert!(self.received.insert(id, status).is_none(), "once only");
+        true
     }
 }
 

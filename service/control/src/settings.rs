@@ -437,9 +437,9 @@ const OTHERS: &[Parameter] = &[
     Parameter {
         name: "progress",
         meaning: "When a thread of the library makes progress while the program computes. `needed`: while messages of at \
-                  least `overlap_min` bytes of nonblocking operations that own their buffers are under way, or may \
-                  arrive; partitioned operations do not count. `always`: whenever no thread of the program waits in a \
-                  call. `off`: never. While the program has a `Driver`, no such thread is started.",
+                  least `overlap_min` bytes of nonblocking operations are under way, or may arrive; partitioned \
+                  operations do not count. `always`: whenever no thread of the program waits in a call. `off`: never. \
+                  While the program has a `Driver`, no such thread is started.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {

@@ -1,7 +1,7 @@
 //! A send and a receive under way together.
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Lent, Outcome, RequestId, Status as EngineStatus};
+use samite_p2p::{Engine, Lent, Outcome, RequestId};
 
 use super::{Awaiting, Done, Failed, Request};
 use crate::buffer::Buffer;
@@ -228,6 +228,4 @@ impl Awaiting for Either {
     }
 }
 
-impl Lent for Either {
-    fn received(&mut self, _: RequestId, _: u32, _: EngineStatus) {}
-}
+impl Lent for Either {}

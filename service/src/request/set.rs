@@ -411,6 +411,4 @@ impl<K> Awaiting for Watched<'_, K> {
     }
 }
 
-impl<K> Lent for Watched<'_, K> {
-    fn received(&mut self, _: RequestId, _: u32, _: samite_p2p::Status) {}
-}
+impl<K> Lent for Watched<'_, K> {}

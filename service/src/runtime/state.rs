@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_control::{Figures, PeerStats};
+use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::link::GivenUp;
-use samite_fabric::{Port, Sleep};
+use samite_fabric::mem::{Loans, OpenLoans};
+use samite_fabric::{Body, Port, Sleep};
 use samite_p2p::{
     Awaited, Cause, Engine, Error, Harvest, Lent, Operation, Outcome, Pattern, Report, RequestId, Time,
     WorldRank,
@@ -59,6 +61,8 @@ pub(super) struct Core<P> {
     pub(super) tasks: Tasks,
     /// The part of the driver thread that makes progress between the program's calls.
     pub(super) background: Background,
+    /// The buffers that scopes lend for long messages, by request.
+    pub(super) loans: Arc<Loans>,
 }
 
 /// The one who waits until there is work.
@@ -83,6 +87,34 @@ pub(super) enum Who {
     Background,
 }
 
+/// The buffers that the caller of a poll lends, and the buffers of all scopes.
+struct WithLoans<'a, L> {
+    lent: &'a mut L,
+    loans: OpenLoans<'a>,
+}
+
+impl<L: Lent> Lent for WithLoans<'_, L> {
+    fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
+        self.loans.read(request.to_wire()).or_else(|| self.lent.read(request, place))
+    }
+
+    fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
+        match self.loans.contains(request.to_wire()) {
+            true => self.loans.write(request.to_wire()),
+            false => self.lent.write(request, place),
+        }
+    }
+
+    fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) -> bool {
+        // The scope of a loan may belong to another thread. It collects the result.
+        !self.loans.contains(request.to_wire()) && self.lent.received(request, place, status)
+    }
+
+    fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
+        self.lent.take(context, source, tag, body)
+    }
+}
+
 impl<P: Port> Core<P> {
     #[inline]
     /// Polls the engine.
@@ -92,12 +124,34 @@ impl<P: Port> Core<P> {
     /// result would be copied in pieces of 16 bytes, and each copy would wait for the stores of its smaller parts (a
     /// fifth of the time of an idle poll).
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
-        let polled = self.engine.poll(self.now, lent).map_err(Box::new);
+        let polled = match self.loans.is_empty() {
+            true => self.engine.poll(self.now, lent),
+            false => self.poll_with_loans(lent),
+        };
+        let polled = polled.map_err(Box::new);
         // The peer is informed now, because the caller may make no further call.
         if self.engine.has_given_up() {
             self.tell_given_up();
         }
         polled
+    }
+
+    /// Polls the engine, and lends it the buffers of all scopes too.
+    #[cold]
+    #[inline(never)]
+    fn poll_with_loans<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
+        let mut lent = WithLoans { lent, loans: self.loans.open() };
+        self.engine.poll(self.now, &mut lent)
+    }
+
+    /// Returns the result of a request that has ended: see [`Engine::collect`].
+    #[inline]
+    pub(super) fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let collected = match self.loans.is_empty() {
+            true => self.engine.collect(id, lent),
+            false => self.engine.collect(id, &mut WithLoans { lent, loans: self.loans.open() }),
+        };
+        collected.map(Completion::from)
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
@@ -208,7 +262,7 @@ impl<P: Port> Core<P> {
         let error = self.engine.failure_pending(id)?;
         // The receive has matched no message, so the cancel ends it at once, and its owner gets the buffer.
         self.engine.cancel(id);
-        let memory = self.engine.collect(id, lent).and_then(|ended| ended.memory);
+        let memory = self.collect(id, lent).and_then(|ended| ended.memory);
         Some(Completion { result: Err(error.public()), memory })
     }
 

@@ -319,7 +319,7 @@ impl<P: Port> Core<P> {
     #[inline]
     fn take_ended(&mut self, id: RequestId) -> Option<Option<Completion>> {
         match self.engine.outcome(id) {
-            Outcome::Ready => Some(self.engine.collect(id, &mut ()).map(Completion::from)),
+            Outcome::Ready => Some(self.collect(id, &mut ())),
             Outcome::FailurePending => self.end_by_failure(id, &mut ()).map(Some),
             Outcome::Pending => None,
         }

@@ -53,7 +53,7 @@ impl<P: Port> Runtime<P> {
                 }
                 match core.engine.outcome(id) {
                     Outcome::Ready => {
-                        let end = core.engine.collect(id, lent).map(Completion::from);
+                        let end = core.collect(id, lent);
                         self.end_wait(core, is_counted);
                         let end = end?;
                         let result = end.result.map_err(|error| self.explain(error, bounds));

@@ -1,0 +1,176 @@
+//! Borrowed buffers that other threads of the process may use until a scope ends.
+//!
+//! A [`Lender`] puts borrowed buffers into a table of [`Loans`], each under a key. Whoever opens the table can read and
+//! write the buffers. When the scope of the lender ends, by a return or by a panic, it takes its buffers out of the
+//! table: it waits until nobody has the table open. So no buffer is used after the borrow that it came from.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::transmute;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::layout::{Readable, Writable};
+
+/// A table of lent buffers, by key.
+#[derive(Default)]
+pub struct Loans {
+    /// The lifetime `'static` stands for one that has been erased. A buffer gets out only with the lifetime of the
+    /// guard of this lock.
+    table: Mutex<HashMap<u64, Loan>>,
+    /// The number of buffers in the table.
+    len: AtomicUsize,
+}
+
+enum Loan {
+    Read(Readable<'static>),
+    Write(Writable<'static>),
+}
+
+/// An open table. Nobody else can open it, and no lender can take a buffer back, until this value is dropped.
+pub struct OpenLoans<'a>(MutexGuard<'a, HashMap<u64, Loan>>);
+
+/// Lends buffers that are borrowed for `'env`: see [`Loans::scope`].
+pub struct Lender<'a, 'env> {
+    loans: &'a Loans,
+    /// The keys under which this lender has put buffers into the table.
+    keys: Mutex<Vec<u64>>,
+    /// This makes `'env` invariant. With a shorter lifetime for `'env`, the lender would accept buffers whose borrow
+    /// ends before the scope.
+    env: PhantomData<fn(&'env ()) -> &'env ()>,
+}
+
+impl Loans {
+    /// Runs `body` with a lender. When this function returns or panics, the buffers of the lender are out of the table.
+    ///
+    /// The compiler refuses a buffer whose borrow may end before that:
+    ///
+    /// ```compile_fail,E0597
+    /// samite_fabric::mem::Loans::default().scope(|lender| {
+    ///     let data = [1_u8];
+    ///     lender.lend(1, (&data[..]).into());
+    /// });
+    /// ```
+    /// And it refuses to let the lender out:
+    ///
+    /// ```compile_fail
+    /// let loans = samite_fabric::mem::Loans::default();
+    /// let lender = loans.scope(|lender| lender);
+    /// ```
+    pub fn scope<'env, R>(&self, body: impl FnOnce(&Lender<'_, 'env>) -> R) -> R {
+        // `body` gets a shared reference, so it cannot prevent the drop of the lender.
+        body(&Lender { loans: self, keys: Mutex::default(), env: PhantomData })
+    }
+
+    /// Returns true if no buffer is lent. A caller that shares a lock with the lenders gets an exact answer; for others
+    /// a loan or its end may not be visible yet.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// Opens the table. Waits while another thread has it open.
+    #[must_use]
+    pub fn open(&self) -> OpenLoans<'_> {
+        OpenLoans(self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Loan>> {
+        // A panic between two changes of the table leaves it valid.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, key: u64, loan: Loan) {
+        let mut table = self.lock();
+        table.insert(key, loan);
+        self.len.store(table.len(), Ordering::Relaxed);
+    }
+}
+
+impl OpenLoans<'_> {
+    /// Returns true if a buffer is lent under this key.
+    #[must_use]
+    pub fn contains(&self, key: u64) -> bool {
+        self.0.contains_key(&key)
+    }
+
+    /// Returns the data that is lent under this key, to be read.
+    #[must_use]
+    pub fn read(&self, key: u64) -> Option<Readable<'_>> {
+        match self.0.get(&key)? {
+            Loan::Read(data) => Some(*data),
+            Loan::Write(_) => None,
+        }
+    }
+
+    /// Returns the buffer that is lent under this key, to be written.
+    #[must_use]
+    pub fn write(&mut self, key: u64) -> Option<Writable<'_>> {
+        match self.0.get_mut(&key)? {
+            Loan::Write(buffer) => Some(buffer.reborrow()),
+            Loan::Read(_) => None,
+        }
+    }
+}
+
+impl<'env> Lender<'_, 'env> {
+    fn note(&self, key: u64) {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+    }
+
+    /// Lends data to be read, under a key. A buffer that was lent under the same key is taken back.
+    pub fn lend(&self, key: u64, data: Readable<'env>) {
+        self.note(key);
+        // SAFETY: only the lifetime changes. The value is in the table at most until this lender is dropped, which
+        // happens before `Loans::scope` returns or panics, and `'env` is longer than that call. Out of the table it is
+        // copied only with the lifetime of a guard of the table's lock, and the drop needs that lock.
+        let data = unsafe { transmute::<Readable<'env>, Readable<'static>>(data) };
+        self.loans.insert(key, Loan::Read(data));
+    }
+
+    /// Lends a buffer to be written, as [`lend`](Self::lend) does.
+    pub fn lend_mut(&self, key: u64, buffer: Writable<'env>) {
+        self.note(key);
+        // SAFETY: as in `lend`. The table has the only reference to the buffer, and `OpenLoans::write` lends it on only
+        // for as long as it is itself borrowed mutably.
+        let buffer = unsafe { transmute::<Writable<'env>, Writable<'static>>(buffer) };
+        self.loans.insert(key, Loan::Write(buffer));
+    }
+}
+
+impl Drop for Lender<'_, '_> {
+    fn drop(&mut self) {
+        let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if keys.is_empty() {
+            return;
+        }
+        let mut table = self.loans.lock();
+        for key in keys {
+            table.remove(key);
+        }
+        self.loans.len.store(table.len(), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Loans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loans").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for OpenLoans<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenLoans").field("len", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lender<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lender").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
