@@ -395,11 +395,11 @@ impl Lent for Collective<'_> {
         Some(self.all().get_mut(span).into())
     }
 
-    fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        if let Some(message) = self.message(request, place) {
-            message.request = None;
-            message.arrived = Some(status.bytes);
-        }
+    fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {
+        let Some(message) = self.message(request, place) else { return false };
+        message.request = None;
+        message.arrived = Some(status.bytes);
+        true
     }
 }
 

@@ -387,6 +387,8 @@ pub struct Link {
     gathered: u64,
     /// The time at which the engine must be polled to send gathered messages.
     gathered_due: Time,
+    /// True while a protocol handles a packet. (The fast path does not set it. It queues no answers.)
+    is_handling: bool,
     /// The number of packets that [`Engine::next_packet`] has taken since the last poll.
     taken: usize,
     /// Ranks whose address the caller of the engine must provide.
@@ -428,6 +430,7 @@ impl Link {
             gathers: true,
             gathered: 0,
             gathered_due: Time::NEVER,
+            is_handling: false,
             taken: 0,
             wanted: Vec::new(),
             given_up: Vec::new(),
@@ -587,24 +590,14 @@ impl Link {
         self.peers[peer].queued.remove(protocol);
     }
 
-    /// Queues an answer: a short packet that a packet from the peer has caused. It is sent before the packets in the
-    /// protocols' queues. The path must be able to take its header and `body` in one packet: a longer one ends the
-    /// peer. A peer for which more than [`Config::answers_max`] answers wait fails. Answers that still wait at the
-    /// peer's goodbye are dropped.
+    /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able
+    /// to take its header and `body` in one packet: a longer one ends the peer.
+    ///
+    /// The packet counts as an answer if a packet from a peer is being handled. A peer for which more than
+    /// [`Config::answers_max`] answers wait fails. Answers that still wait at the peer's goodbye are dropped.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
-        self.enqueue(
-            peer,
-            Packet { protocol, kind, flags: Flags::empty(), is_answer: true, body: body.into() },
-        );
-    }
-
-    /// Queues a short packet as [`answer`](Self::answer) does, which not the peer but a call of this side's program has
-    /// caused. It does not count as an answer.
-    pub fn tell(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
-        self.enqueue(
-            peer,
-            Packet { protocol, kind, flags: Flags::empty(), is_answer: false, body: body.into() },
-        );
+        let (flags, is_answer) = (Flags::empty(), self.is_handling);
+        self.enqueue(peer, Packet { protocol, kind, flags, is_answer, body: body.into() });
     }
 
     /// Returns the flags for a *question*: a packet that the peer answers, now or later. Returns `None` if the question

@@ -86,10 +86,10 @@ parameters! {
     /// Budget for envelopes without data that arrive before their receive. At the limit a message is refused, and its
     /// send ends with `Error::Exhausted`.
     envelopes_max: usize = 64 << 20, "bytes", 64 << 10, 1 << 40;
-    /// Messages to one peer that wait for its answer (envelopes without data, and synchronous messages) and that it has
-    /// not received yet. At the limit, further messages to the peer wait in this process. The peer keeps room for 1024
-    /// answers, and for three to each message of its `envelopes_max`; if more of them wait because this rank does not
-    /// take them, the peer considers this rank failed.
+    /// Packets to one peer that it has not acknowledged. At the limit, messages that the peer must answer wait in this
+    /// process: envelopes without data, synchronous messages, and initializations of partitioned sends. The peer keeps
+    /// 1024 answers to packets of this rank, and three for each envelope of its `envelopes_max`. If more of them wait,
+    /// because this rank does not take them, the peer considers this rank failed.
     announced_max: usize = 512, "", 1, 1 << 20;
     /// Credit that a peer gets at first contact. The amount doubles each time the peer runs out of credit, up to
     /// `window_max` and within `unexpected_max`.

@@ -324,7 +324,7 @@ impl Tagged {
                 // This rank asks itself too, because messages to itself may be under way.
                 Ok(peer) => {
                     let inquire = Inquire { from: from.into(), until: until.into() };
-                    self.tell(link, peer, kind::INQUIRE, &inquire);
+                    self.answer(link, peer, kind::INQUIRE, &inquire);
                     link.seek(peer);
                 }
                 Err(_) => {

@@ -120,7 +120,7 @@ setters! {
     set_unexpected_max(bytes: usize) = "unexpected_max", bytes.to_string();
     /// Sets the budget for envelopes without data that arrive before their receive.
     set_envelopes_max(bytes: usize) = "envelopes_max", bytes.to_string();
-    /// Sets the number of messages that wait for the answer of one peer and that it has not received yet.
+    /// Sets the number of packets to one peer that it has not acknowledged, at which messages that it must answer wait.
     set_announced_max(messages: usize) = "announced_max", messages.to_string();
     /// Sets the credit that a peer gets at first contact.
     set_window_min(bytes: usize) = "window_min", bytes.to_string();

@@ -35,6 +35,7 @@ impl<S: Stack, L: Lent> Sink for Inbound<'_, S, L> {
             return self.packet(&gather(head, body));
         }
         let Some(peer) = self.admit(header, rest) else { return };
+        self.link.is_handling = true;
         let handled = self.stack.long_packet(self.link, peer, header, rest, body, self.lent);
         self.handled(peer, header.flags(), handled);
     }
@@ -82,6 +83,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             return self.turn_away(header, body);
         }
         let Some(peer) = self.admit(header, body) else { return };
+        self.link.is_handling = true;
         let handled = match header.flags().contains(Flags::BUNDLE) {
             true => self.bundle(peer, header, body),
             false => self.message(peer, header, body),
@@ -115,6 +117,7 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
     /// answers, so a peer that sends and does not receive would fill this side's memory with them.
     #[inline]
     fn handled(&mut self, peer: Peer, flags: Flags, handled: Result<(), Fault>) {
+        self.link.is_handling = false;
         if let Err(fault) = handled {
             return self.fault(fault);
         }

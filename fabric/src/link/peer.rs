@@ -65,8 +65,8 @@ pub struct PeerState {
     pub(super) sequence: Sequence,
     /// The number of the packet that the peer expects next, according to the latest packet from the peer.
     pub(super) acked: Sequence,
-    /// The number of the latest question whose acknowledgement was requested.
-    pub(super) asked: Sequence,
+    /// The number of the latest question whose acknowledgement was requested, until the acknowledgement arrives.
+    pub(super) asked: Option<Sequence>,
     /// True if a protocol has a question that waits for that acknowledgement.
     pub(super) awaits_acknowledgement: bool,
     /// The number of the goodbye to the peer, once that is sent.
@@ -325,7 +325,7 @@ impl PeerState {
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
-            asked: Sequence::HELLO,
+            asked: None,
             awaits_acknowledgement: false,
             bye: None,
             greetings: 0,
@@ -409,21 +409,29 @@ impl PeerState {
     /// Returns the number of packets up to number `last` that the peer has not acknowledged. Numbers wrap.
     #[must_use]
     pub fn unacknowledged(&self, last: u32) -> u32 {
-        let acked = self.acked;
-        if acked.is_after(Sequence::new(last)) { 0 } else { last.wrapping_sub(acked.get()).wrapping_add(1) }
+        // Numbers wrap, so `last` may be any number of packets ago. It is not acknowledged if it is one of the packets
+        // under way.
+        let behind = last.wrapping_sub(self.acked.get());
+        if behind < self.under_way() { behind + 1 } else { 0 }
+    }
+
+    /// Returns the number of packets to the peer that it has not acknowledged.
+    #[inline]
+    fn under_way(&self) -> u32 {
+        self.sequence.get().wrapping_sub(self.acked.get())
     }
 
     /// See [`Link::flags_of_question`](super::Link::flags_of_question). At most `most` packets may be under way.
     #[inline]
     pub(super) fn flags_of_question(&mut self, most: u32) -> Option<Flags> {
-        let under_way = self.sequence.get().wrapping_sub(self.acked.get());
+        let under_way = self.under_way();
         if under_way < most / 2 {
             return Some(Flags::empty());
         }
-        match (self.acked.is_after(self.asked), under_way < most) {
-            (true, _) => Some(Flags::URGENT),
-            (false, true) => Some(Flags::empty()),
-            (false, false) => {
+        match (self.asked, under_way < most) {
+            (None, _) => Some(Flags::URGENT),
+            (Some(_), true) => Some(Flags::empty()),
+            (Some(_), false) => {
                 self.awaits_acknowledgement = true;
                 None
             }
@@ -434,17 +442,22 @@ impl PeerState {
     #[inline]
     pub fn sent_question(&mut self, flags: Flags) {
         if flags.contains(Flags::URGENT) {
-            self.asked = self.sequence;
+            self.asked = Some(self.sequence);
         }
         self.sent();
     }
 
-    /// Returns true once when the acknowledgement has arrived for which questions wait.
+    /// Notes that a packet from the peer was handled. If it has acknowledged the question whose acknowledgement was
+    /// requested, and questions wait for that, returns true. (The packet with the acknowledgement comes here, because it
+    /// does not take the fast path.)
     #[inline]
     pub(super) fn may_ask_again(&mut self) -> bool {
-        self.awaits_acknowledgement
-            && self.acked.is_after(self.asked)
-            && std::mem::take(&mut self.awaits_acknowledgement)
+        let Some(asked) = self.asked else { return false };
+        if self.unacknowledged(asked.get()) > 0 {
+            return false;
+        }
+        self.asked = None;
+        std::mem::take(&mut self.awaits_acknowledgement)
     }
 
     /// Returns the bytes of data that may be sent to the peer before it grants more credit.
@@ -732,6 +745,33 @@ mod tests {
         assert!(queued.has_goodbye() && !queued.is_empty(), "the goodbye comes after all of them");
         queued.remove_goodbye();
         assert!(queued.is_empty());
+    }
+
+    /// Many packets without a question may precede a question, so that the number of the question before is, in wrapping
+    /// order, later than the current ones.
+    #[test]
+    fn questions_are_limited_whatever_came_before() {
+        for before in [0, 1, 1 << 20, 0x7fff_fff0, 0x8000_0000, 0x9000_0000, u32::MAX - 5] {
+            let mut state = PeerState::new(WorldRank(1));
+            let mut asked = 0;
+            for _ in 0..3 {
+                for _ in 0..8 {
+                    let flags = state.flags_of_question(8).expect("fewer than the limit are under way");
+                    asked += u32::from(flags.contains(Flags::URGENT));
+                    state.sent_question(flags);
+                }
+                assert_eq!(state.flags_of_question(8), None);
+                assert!(!state.may_ask_again());
+                state.acked = state.sequence;
+                assert!(state.may_ask_again() && !state.may_ask_again());
+                // Short messages follow, which the peer acknowledges without another answer.
+                state.sequence = Sequence::new(state.sequence.get().wrapping_add(before));
+                state.acked = state.sequence;
+                let last = state.last_sent().wrapping_sub(before);
+                assert_eq!(state.unacknowledged(last), 0);
+            }
+            assert_eq!(asked, 3);
+        }
     }
 
     #[test]

@@ -159,10 +159,10 @@ impl Tagged {
                 let recv = push.recv;
                 match (peer, recv) {
                     (Some(peer), Some(recv)) => {
-                        self.tell(link, peer, kind::ABORT, &Abort { recv: recv.into() })
+                        self.answer(link, peer, kind::ABORT, &Abort { recv: recv.into() })
                     }
                     (Some(peer), None) => {
-                        self.tell(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+                        self.answer(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
                     }
                     (None, _) => {}
                 }
@@ -236,7 +236,7 @@ impl Tagged {
             *revoked = true;
         }
         if let Some(peer) = request.rank().and_then(|rank| link.find(rank)) {
-            self.tell(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
+            self.answer(link, peer, kind::REVOKE, &Revoke { send: id.to_wire().into() });
         }
     }
 
@@ -437,7 +437,7 @@ impl Tagged {
         for rank in members.iter().filter(|rank| *rank != mine) {
             // Only members that take part are informed.
             if let Ok(peer) = link.live_peer(rank) {
-                self.tell(link, peer, kind::LEAVE, &Leave { name: name.into() });
+                self.answer(link, peer, kind::LEAVE, &Leave { name: name.into() });
                 link.seek(peer);
             }
         }

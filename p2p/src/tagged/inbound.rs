@@ -654,14 +654,9 @@ impl Tagged {
         })
     }
 
-    /// Queues an answer to a peer.
+    /// Queues a short packet to a peer: see [`Link::answer`].
     pub(super) fn answer(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
         link.answer(peer, Protocol::P2p, kind, body.as_bytes());
-    }
-
-    /// Queues a short packet to a peer that a call of this side has caused.
-    pub(super) fn tell(&self, link: &mut Link, peer: Peer, kind: u8, body: &(impl IntoBytes + Immutable)) {
-        link.tell(peer, Protocol::P2p, kind, body.as_bytes());
     }
 }
 

@@ -306,7 +306,7 @@ impl Tagged {
         let (peer, round) = (half.peer, half.rounds);
         if let Some(send) = half.theirs {
             let start = PartStart { send: send.into(), round: round.into() };
-            self.tell(link, peer, kind::PART_START, &start);
+            self.answer(link, peer, kind::PART_START, &start);
         }
         Ok(request)
     }
@@ -396,14 +396,19 @@ impl Tagged {
             signature: signature.digest(),
             reserved: [0; 2],
         };
-        let header = out.link.header(peer, Protocol::P2p, kind::PART_INIT, Flags::empty(), half.context);
-        let post = out.send(peer, header.as_bytes(), init.as_bytes())?;
+        let Some(flags) = out.link.flags_of_question(peer) else { return Ok(Turn::NoAnswer) };
+        let Some(path) = out.link.peer(peer).path() else { return Ok(Turn::NoRoom) };
+        let header = out.link.header(peer, Protocol::P2p, kind::PART_INIT, flags, half.context);
+        let post = out.port.send(path, header.as_bytes(), init.as_bytes())?;
+        if post == Post::Done {
+            out.link.peer_mut(peer).sent_question(flags);
+        }
         *is_announced |= post == Post::Done;
         if post == Post::Done && std::mem::take(owes_end) {
             if half.is_dropped {
                 self.partitioned.halves.remove(&id);
             }
-            self.tell(out.link, peer, kind::PART_END, &PartEnd::of_sender(id.0));
+            self.answer(out.link, peer, kind::PART_END, &PartEnd::of_sender(id.0));
         }
         Ok(post.into())
     }
@@ -763,7 +768,7 @@ impl Tagged {
         };
         self.partitioned.sending.remove(&id);
         if let (Some(end), true) = (end, tells) {
-            self.tell(link, peer, kind::PART_END, &end);
+            self.answer(link, peer, kind::PART_END, &end);
         }
         if let Some(request) = request {
             self.finish(link, request, Err(error));

@@ -246,7 +246,7 @@ impl Tagged {
         });
         let is_over = put.outstanding == 0 && (put.is_whole() || put.abandoned);
         if let Some(landed) = landed {
-            self.tell(out.link, peer, kind::LANDED, &landed);
+            self.answer(out.link, peer, kind::LANDED, &landed);
         }
         if is_over {
             self.close_put(out, id);
@@ -342,7 +342,7 @@ impl Tagged {
             drop(out.link.reclaim(region));
         }
         if !is_whole {
-            self.tell(out.link, peer, kind::ABORT, &Abort { recv: recv.into() });
+            self.answer(out.link, peer, kind::ABORT, &Abort { recv: recv.into() });
         }
         let cancelled = Error::Cancelled { fate: Fate::NotDelivered };
         self.finish(out.link, id, if is_whole { Ok(status) } else { Err(cancelled) });

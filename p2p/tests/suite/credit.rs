@@ -1,6 +1,7 @@
 //! Budgets: data that is sent ahead of its receive, and messages for which there is no credit or no room.
 
-use samite_p2p::{Config, Error, Pattern};
+use samite_fabric::layout::Signature;
+use samite_p2p::{Config, Error, Mode, Pattern, WorldRank};
 
 use crate::job::{Job, Medium, NEVER, Op, Owned, bytes, exact};
 
@@ -188,6 +189,56 @@ pub(crate) fn revocations_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
     let send = job.send(0, 1, 1, b"y");
     assert_eq!(job.wait(recv).message(), b"y", "the ranks still exchange messages");
     assert!(job.wait(send).result.is_ok());
+    job.assert_at_rest();
+}
+
+/// The receives of many synchronous messages that were kept are posted while the sender takes no answers.
+pub(crate) fn confirmations_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
+    let mut config = Config::default();
+    (config.envelopes_max, config.outbox_max) = (1000, 0);
+    let mut job = Job::new(medium, 2, &config);
+    let issend = |job: &mut Job<M>, tag| job.send_in(Mode::Synchronous, 0, 1, tag, b"x", Owned).unwrap();
+    let sends: Vec<_> = (0..6_000).map(|tag| issend(&mut job, tag)).collect();
+    let all_have_come = |job: &mut Job<M>| {
+        let now = job.now();
+        job.engine(1).poll(now, &mut ()).expect("the port works");
+        job.engine(1).usage().unexpected_messages == 6_000
+    };
+    assert!((0..100).any(|_| job.poll_alone(0, all_have_come)), "they do not come: {:?}", job.usages());
+    let recvs: Vec<_> = (0..6_000).map(|tag| job.recv(1, exact(0, tag), 1)).collect();
+    let last = issend(&mut job, 6_000);
+    job.poll_alone(1, |_| false);
+    let recv = job.recv(1, exact(0, 6_000), 1);
+    for op in recvs.into_iter().chain(sends).chain([recv, last]) {
+        assert!(job.wait(op).result.is_ok());
+    }
+    job.assert_at_rest();
+}
+
+/// A rank initializes many partitioned sends that no receive matches, and takes no answers.
+pub(crate) fn initializations_that_get_no_answer_fail_nobody<M: Medium>(medium: M) {
+    let mut job = Job::new(medium, 2, &budget_for_few_envelopes());
+    let init = |tag| {
+        let now = job.now();
+        let id = job.engine(0).psend_init(now, WorldRank(1), 0, tag, 8, 1, Signature::BYTES).unwrap();
+        job.engine(1).poll(now, &mut ()).expect("the port works");
+        id
+    };
+    let halves: Vec<_> = (0..3_000).map(init).collect();
+    let send = job.send(0, 1, 1, b"y");
+    let recv = job.recv(1, exact(0, 1), 1);
+    assert_eq!(job.wait(recv).message(), b"y", "the ranks still exchange messages");
+    assert!(job.wait(send).result.is_ok());
+    let now = job.now();
+    for half in halves {
+        job.engine(0).free_partitioned(now, half);
+    }
+    // The initializations that were kept wait for theirs, in order.
+    for tag in 0..job.usages()[1].envelopes / 96 {
+        let half = job.engine(1).precv_init(now, WorldRank(0), 0, tag, 8, None).unwrap();
+        job.engine(1).free_partitioned(now, half);
+    }
+    job.settle();
     job.assert_at_rest();
 }
 

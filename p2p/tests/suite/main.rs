@@ -416,7 +416,8 @@ on_every_port! {
     credit:
         without_credit_envelopes_wait, credit_recovers, the_budget_holds_for_many_senders, no_budget_at_all,
         envelopes_are_bounded, a_refused_send_can_be_repeated,
-        refusals_that_are_not_taken_fail_nobody, revocations_that_are_not_taken_fail_nobody, credit_grows_with_use, nobody_starves_for_idle_peers,
+        refusals_that_are_not_taken_fail_nobody, revocations_that_are_not_taken_fail_nobody,
+        confirmations_that_are_not_taken_fail_nobody, initializations_that_get_no_answer_fail_nobody, credit_grows_with_use, nobody_starves_for_idle_peers,
         order_without_credit;
     failure:
         death_ends_a_receive, death_ends_a_long_send, death_ends_a_matched_send, death_ends_a_matched_receive,
