@@ -111,8 +111,8 @@ impl Lent for Running<'_, '_> {
         self.collective.write(request, place)
     }
     #[inline]
-    fn received(&mut self, request: RequestId, place: u32, status: Status) {
-        self.collective.received(request, place, status);
+    fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {
+        self.collective.received(request, place, status)
     }
 }
 
