@@ -143,7 +143,7 @@ pub enum Error {
     },
     /// Misuse: a buffer cannot be cut into so many equal partitions. A message without bytes has at most 65,536.
     #[error(
-        "{elements} elements cannot be cut into {partitions} equal partitions: the number must divide the elements"
+        "{elements} elements cannot be cut into {partitions} equal partitions: the number must divide the elements, and be at most 65536 if they have no bytes"
     )]
     UnevenPartitions {
         /// The elements of the buffer.
