@@ -1,6 +1,7 @@
 //! Communicators: the calls that send and receive.
 
 mod attributes;
+mod blocks;
 mod collectives;
 mod creation;
 mod derived;
@@ -21,6 +22,7 @@ use zerocopy::IntoBytes;
 
 pub(crate) use attributes::Attached;
 pub use attributes::{Attribute, Inherited};
+pub use blocks::consecutive;
 pub use creation::Creation;
 pub(crate) use derived::Derived;
 pub use handler::{ErrorHandler, Raised};

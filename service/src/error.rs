@@ -178,6 +178,16 @@ pub enum Error {
         /// The elements that the call needs.
         expected: usize,
     },
+    /// Misuse: the blocks of a collective call do not divide its slice among the ranks. Nothing was sent.
+    #[error("`{call}` cannot use these blocks of its {what}: {why}")]
+    WrongBlocks {
+        /// The call.
+        call: &'static str,
+        /// The slice: `input` or `output`.
+        what: &'static str,
+        /// The reason.
+        why: &'static str,
+    },
     /// Misuse: there are no such partitions.
     #[error("there are no partitions {} to {} in a message of {partitions}: they count from 0", range.start, range.end)]
     NoSuchPartition {

@@ -35,7 +35,7 @@
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Comm::dup_with`], [`Hints`], [`Creation`], [`Group`], [`Attribute`] |
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
-//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`] |
+//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
@@ -121,7 +121,7 @@ pub use cancel::CancelToken;
 pub use checked::{CheckedElement, CheckedVec};
 pub use comm::{
     Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Locality, Message, Mode,
-    Raised,
+    Raised, consecutive,
 };
 pub use driver::Driver;
 pub use element::Element;

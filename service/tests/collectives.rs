@@ -155,6 +155,150 @@ fn every_call_has_the_result_that_is_computed_directly() {
     }
 }
 
+/// Returns blocks of these lengths with an element between them, in descending order of ranks.
+fn descending(lens: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let mut end = 0;
+    let mut blocks: Vec<_> = lens
+        .iter()
+        .rev()
+        .map(|len| {
+            let start = end + 1;
+            end = start + len;
+            start..end
+        })
+        .collect();
+    blocks.reverse();
+    blocks
+}
+
+/// Calls with blocks of different lengths. `len` is a factor of the lengths.
+fn uneven(comm: &Comm, len: usize) -> Result<(), Error> {
+    let (rank, n) = (comm.rank().0, comm.size());
+    let own = rank as usize;
+    let lens: Vec<usize> = (0..n as usize).map(|rank| rank * 5 % 3 * len).collect();
+    let blocks = descending(&lens);
+    let room = lens.iter().sum::<usize>() + n as usize + 3;
+    let mut expected = vec![NONE; room];
+    for (from, block) in (0..n).zip(&blocks) {
+        expected[block.clone()].copy_from_slice(&mine(from, block.len()));
+    }
+    let mut in_place = vec![NONE; room];
+    in_place[blocks[own].clone()].copy_from_slice(&mine(rank, lens[own]));
+    for root in (0..n).map(Rank) {
+        let mut output = vec![NONE; room];
+        comm.gatherv(&mine(rank, lens[own]), &mut output, &blocks, root)?;
+        assert_eq!(output, if comm.rank() == root { expected.clone() } else { vec![NONE; room] });
+        let mut output = vec![NONE; lens[own]];
+        comm.scatterv(&mine(root.0, room), &blocks, &mut output, root)?;
+        assert_eq!(output, mine(root.0, room)[blocks[own].clone()]);
+        if comm.rank() == root {
+            let mut buffer = in_place.clone();
+            comm.gatherv_in_place(&mut buffer, &blocks)?;
+            assert_eq!(buffer, expected);
+            comm.scatterv_in_place(&mine(rank, room), &blocks)?;
+        } else {
+            comm.gatherv(&mine(rank, lens[own]), &mut [], &[], root)?;
+            comm.scatterv(&[], &[], &mut output, root)?;
+            assert_eq!(output, mine(root.0, room)[blocks[own].clone()]);
+        }
+    }
+    let mut output = vec![NONE; room];
+    comm.allgatherv(&mine(rank, lens[own]), &mut output, &blocks)?;
+    assert_eq!(output, expected);
+    comm.allgatherv_in_place(&mut in_place, &blocks)?;
+    assert_eq!(in_place, expected);
+    let total: usize = lens.iter().sum();
+    let mut output = vec![NONE; lens[own]];
+    comm.reduce_scatterv(&mine(rank, total), &mut output, &lens, ordered())?;
+    let start = lens[..own].iter().sum();
+    assert_eq!(output, reduced(0..n, start, lens[own]));
+    uneven_exchange(comm, len)
+}
+
+fn uneven_exchange(comm: &Comm, len: usize) -> Result<(), Error> {
+    let (rank, n) = (comm.rank().0, comm.size());
+    for symmetric in [false, true] {
+        let between = |from: u32, to: u32| match symmetric {
+            false => (from * 2 + to) as usize % 4 * len,
+            true => (from + to) as usize % 3 * len,
+        };
+        let sent_by = |from| descending(&(0..n).map(|to| between(from, to)).collect::<Vec<_>>());
+        let received = descending(&(0..n).map(|from| between(from, rank)).collect::<Vec<_>>());
+        let room =
+            |blocks: &[std::ops::Range<usize>]| blocks.iter().map(|block| block.end).max().unwrap() + 2;
+        let mut expected = vec![NONE; room(&received)];
+        for (from, block) in (0..n).zip(&received) {
+            let sent = sent_by(from);
+            let data = &mine(from, room(&sent))[sent[rank as usize].clone()];
+            expected[block.clone()].copy_from_slice(data);
+        }
+        let (sent, mut output) = (sent_by(rank), vec![NONE; expected.len()]);
+        comm.alltoallv(&mine(rank, room(&sent)), &sent, &mut output, &received)?;
+        assert_eq!(output, expected);
+        if symmetric {
+            let mut buffer = mine(rank, expected.len());
+            comm.alltoallv_in_place(&mut buffer, &received)?;
+            for block in received {
+                assert_eq!(buffer[block.clone()], expected[block]);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_of_different_lengths() {
+    for n in 1..=9 {
+        all(n, |comm| [0, 1, 40, 2000].into_iter().try_for_each(|len| uneven(comm, len)));
+    }
+}
+
+#[test]
+fn wrong_blocks_are_an_error_before_anything_is_sent() {
+    all(2, |comm| {
+        let (me, bytes) = (comm.rank(), [0_u8; 4]);
+        let wrong = |call, what, why| Err(Error::WrongBlocks { call, what, why });
+        let (one_each, overlap, outside) = (
+            "there must be one for each rank",
+            "two of them overlap",
+            "one of them ends before its start, or behind the slice",
+        );
+        let mut output = bytes;
+        assert_eq!(
+            comm.allgatherv(&[0], &mut output, &[0..1, 1..2, 2..3]),
+            wrong("allgatherv", "output", one_each)
+        );
+        assert_eq!(
+            comm.allgatherv(&[0, 0], &mut output, &[0..2, 1..3]),
+            wrong("allgatherv", "output", overlap)
+        );
+        assert_eq!(comm.allgatherv(&[0], &mut output, &[0..1, 4..5]), wrong("allgatherv", "output", outside));
+        #[expect(clippy::reversed_empty_ranges, reason = "the call must refuse it")]
+        let reversed = comm.allgatherv(&[0], &mut output, &[0..1, 3..2]);
+        assert_eq!(reversed, wrong("allgatherv", "output", outside));
+        assert_eq!(comm.gatherv(&[0], &mut output, &[0..1, 3..5], me), wrong("gatherv", "output", outside));
+        assert_eq!(
+            comm.scatterv(&bytes, &[0..1, 0..1, 0..1], &mut [0], me),
+            wrong("scatterv", "input", one_each)
+        );
+        assert_eq!(
+            comm.reduce_scatterv(&bytes, &mut [0], &[1, 9], Max),
+            wrong("reduce_scatterv", "input", outside)
+        );
+        let all_of = [0..1, 1..2];
+        let length = |call, what, len, expected| Err(Error::WrongLength { call, what, len, expected });
+        assert_eq!(comm.gatherv(&[0; 3], &mut output, &all_of, me), length("gatherv", "input", 3, 1));
+        assert_eq!(comm.scatterv(&bytes, &all_of, &mut [], me), length("scatterv", "output", 0, 1));
+        assert_eq!(
+            comm.reduce_scatterv(&bytes, &mut [0], &[1, 1], Max),
+            length("reduce_scatterv", "input", 4, 2)
+        );
+        let invalid = comm.gatherv(&[0], &mut output, &all_of, Rank(2));
+        assert_eq!(invalid, Err(Error::InvalidRank { rank: Rank(2), size: 2 }));
+        uneven(comm, 1)
+    });
+}
+
 #[test]
 fn communicators_keep_collective_calls_apart() {
     all(6, |comm| {
@@ -185,7 +329,7 @@ fn wildcards_do_not_see_collective_calls() {
         comm.scope(|scope| {
             let receive = scope.irecv(&mut buffer, samite::Source::ANY, samite::Tag::ANY)?;
             comm.allreduce(&[1], &mut [0], Sum)?;
-            comm.send(&[7u8], to, u64::MAX)?;
+            scope.isend(&[7u8], to, u64::MAX)?;
             scope.wait(receive).map(drop)
         })?;
         assert_eq!(buffer, [7]);

@@ -14,7 +14,7 @@ use crate::runtime::Operation;
 use crate::select::Rank;
 
 /// The table by which all calls choose their algorithms.
-static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
+pub(super) static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
 
 /// Collective operations (MPI 4.1, chapter 6).
 ///
@@ -589,18 +589,18 @@ impl Comm {
     }
 
     /// Checks the root of a call.
-    fn root(&self, root: Rank) -> Result<u32, Error> {
+    pub(super) fn root(&self, root: Rank) -> Result<u32, Error> {
         self.check_rank(root).map(|()| root.0)
     }
 
     /// Returns the arguments on which the choice of an algorithm depends, for elements of type `T`.
-    fn situation<T: Element>(&self, elements: usize, commutes: bool) -> Situation {
+    pub(super) fn situation<T: Element>(&self, elements: usize, commutes: bool) -> Situation {
         let bytes = elements.saturating_mul(size_of::<T>());
         Situation { ranks: self.size(), bytes, elements, commutes, has_equal_blocks: true }
     }
 
     /// Carries out a collective operation with a reduction.
-    fn reducing<T: Element>(
+    pub(super) fn reducing<T: Element>(
         &self,
         call: &'static str,
         plan: impl FnOnce() -> Result<Plan, Error>,
@@ -618,7 +618,7 @@ impl Comm {
     }
 
     /// Carries out a collective operation without a reduction.
-    fn collective<T: Element>(
+    pub(super) fn collective<T: Element>(
         &self,
         call: &'static str,
         plan: impl FnOnce() -> Result<Plan, Error>,

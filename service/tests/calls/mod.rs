@@ -13,6 +13,7 @@ pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
     let peer = comm.rank().0 ^ 1;
     let mut buffer = [0_u8; 4];
     let size = comm.size() as usize;
+    let none = vec![0..0; size];
     let owned = |failed: samite::Failed<Vec<u8>>| {
         assert_eq!(failed.buffer.as_deref(), Some(&[7_u8][..]), "the buffer is given back");
         failed.error
@@ -60,6 +61,15 @@ pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
         ("scan_in_place", comm.scan_in_place(&mut buffer, Max).unwrap_err()),
         ("exscan", comm.exscan(&[1_u8], &mut [0], Max).unwrap_err()),
         ("exscan_in_place", comm.exscan_in_place(&mut buffer, Max).unwrap_err()),
+        ("gatherv", comm.gatherv(&buffer, &mut [], &[], Rank(peer)).unwrap_err()),
+        ("gatherv_in_place", comm.gatherv_in_place(&mut buffer, &none).unwrap_err()),
+        ("scatterv", comm.scatterv(&[], &[], &mut buffer, Rank(peer)).unwrap_err()),
+        ("scatterv_in_place", comm.scatterv_in_place(&buffer, &none).unwrap_err()),
+        ("allgatherv", comm.allgatherv(&[], &mut buffer, &none).unwrap_err()),
+        ("allgatherv_in_place", comm.allgatherv_in_place(&mut buffer, &none).unwrap_err()),
+        ("alltoallv", comm.alltoallv(&[], &none, &mut buffer, &none).unwrap_err()),
+        ("alltoallv_in_place", comm.alltoallv_in_place(&mut buffer, &none).unwrap_err()),
+        ("reduce_scatterv", comm.reduce_scatterv(&[], &mut [0_u8; 0], &vec![0; size], Max).unwrap_err()),
     ];
     assert_eq!((comm.transport(Rank(peer)), comm.explain(Rank(peer))), (None, None));
     assert_eq!(comm.stats().rank, comm.rank());

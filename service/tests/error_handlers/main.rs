@@ -134,6 +134,7 @@ fn every_call_reports_a_wrong_argument_once() {
         }
         log.took("bcast", comm.bcast(&mut [1u8], NO_RANK).unwrap_err());
         log.took("allgather", comm.allgather(&[1u8], &mut [0; 3]).unwrap_err());
+        log.took("allgatherv", comm.allgatherv(&[1u8], &mut [0; 3], &[]).unwrap_err());
         log.took("allreduce", comm.allreduce(&[1u8], &mut [], Max).unwrap_err());
         log.took("isend", comm.isend(vec![1u8], NO_RANK, 7).unwrap_err());
         log.took("irecv", comm.irecv(vec![1u8], NO_RANK, 7).unwrap_err());

@@ -6,7 +6,7 @@ use samite::reduction::{
     BitAnd, BitOr, BitXor, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLocation, Min,
     MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order,
 };
-use samite::{CancelToken, Error, Mode, Rank, Source, Tag};
+use samite::{CancelToken, Error, Mode, Rank, Source, Tag, consecutive};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect_error};
 
@@ -15,6 +15,7 @@ pub(crate) fn add(cases: &mut Cases) {
     broadcasts(cases);
     gathers_and_scatters(cases);
     exchanges(cases);
+    blocks_of_different_lengths(cases);
     reductions(cases);
     operations(cases);
     scans(cases);
@@ -154,6 +155,91 @@ fn exchanges(cases: &mut Cases) {
                 let mut buffer = sent_by(job.rank());
                 job.comm.alltoall_in_place(&mut buffer)?;
                 assert!(buffer == expected, "{len} bytes in place");
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Returns the length of a rank's block in a case with different lengths.
+fn varying(rank: u32, factor: usize) -> usize {
+    (rank as usize + 1) % 3 * factor
+}
+
+fn blocks_of_different_lengths(cases: &mut Cases) {
+    for n in SIZES {
+        let rule = "each rank contributes a number of elements of its own";
+        cases.section("6.5");
+        cases.add(format!("gatherv.{n}"), n, rule, |job| {
+            for (root, factor) in (0..job.size()).flat_map(|root| [1, 2000].map(|factor| (root, factor))) {
+                let blocks = consecutive((0..job.size()).map(|rank| varying(rank, factor)));
+                let of = |rank: u32| bytes(rank.into(), varying(rank, factor));
+                let all: Vec<u8> = (0..job.size()).flat_map(of).collect();
+                let mut output = vec![0; if job.rank() == root { all.len() } else { 0 }];
+                job.comm.gatherv(&of(job.rank()), &mut output, &blocks, Rank(root))?;
+                assert!(job.rank() != root || output == all);
+            }
+            Ok(())
+        });
+        cases.section("6.6");
+        cases.add(format!("scatterv.{n}"), n, "each rank gets a block of its own length", |job| {
+            for (root, factor) in (0..job.size()).flat_map(|root| [1, 2000].map(|factor| (root, factor))) {
+                let blocks = consecutive((0..job.size()).map(|rank| varying(rank, factor)));
+                let all = bytes(root.into(), 3 * factor * job.size() as usize);
+                let input: &[u8] = if job.rank() == root { &all } else { &[] };
+                let mut output = vec![0; varying(job.rank(), factor)];
+                job.comm.scatterv(input, &blocks, &mut output, Rank(root))?;
+                assert!(output == all[blocks[job.rank() as usize].clone()]);
+            }
+            Ok(())
+        });
+        cases.section("6.7");
+        cases.add(format!("allgatherv.{n}"), n, rule, |job| {
+            for factor in [1, 20_000] {
+                let blocks = consecutive((0..job.size()).map(|rank| varying(rank, factor)));
+                let of = |rank: u32| bytes(rank.into(), varying(rank, factor));
+                let all: Vec<u8> = (0..job.size()).flat_map(of).collect();
+                let mut output = vec![0; all.len()];
+                job.comm.allgatherv(&of(job.rank()), &mut output, &blocks)?;
+                assert!(output == all);
+                let own = blocks[job.rank() as usize].clone();
+                output.fill(0xee);
+                output[own.clone()].copy_from_slice(&all[own]);
+                job.comm.allgatherv_in_place(&mut output, &blocks)?;
+                assert!(output == all);
+            }
+            Ok(())
+        });
+        cases.section("6.8");
+        cases.add(
+            format!("alltoallv.{n}"),
+            n,
+            "each pair of ranks exchanges blocks of its own length",
+            |job| {
+                for factor in [1, 3000] {
+                    let len = |from: u32, to: u32| (from * 2 + to) as usize % 4 * factor;
+                    let sent_by = |from| consecutive((0..job.size()).map(|to| len(from, to)));
+                    let data = |from: u32| bytes(from.into(), 4 * factor * job.size() as usize);
+                    let received = consecutive((0..job.size()).map(|from| len(from, job.rank())));
+                    let to_me = |from| data(from)[sent_by(from)[job.rank() as usize].clone()].to_vec();
+                    let expected: Vec<u8> = (0..job.size()).flat_map(to_me).collect();
+                    let mut output = vec![0; expected.len()];
+                    job.comm.alltoallv(&data(job.rank()), &sent_by(job.rank()), &mut output, &received)?;
+                    assert!(output == expected);
+                }
+                Ok(())
+            },
+        );
+        cases.section("6.10.2");
+        cases.add(format!("reduce-scatterv.{n}"), n, "each rank gets a block of its own length", |job| {
+            for factor in [1, 500] {
+                let lens: Vec<usize> = (0..job.size()).map(|rank| varying(rank, factor)).collect();
+                let blocks = consecutive(lens.iter().copied());
+                let total = lens.iter().sum();
+                let expected = sums(0..job.size(), total);
+                let mut output = vec![0; lens[job.rank() as usize]];
+                job.comm.reduce_scatterv(&numbers(job.rank(), total), &mut output, &lens, Sum)?;
+                assert_eq!(output, expected[blocks[job.rank() as usize].clone()]);
             }
             Ok(())
         });
@@ -367,7 +453,7 @@ fn correctness(cases: &mut Cases) {
             let receive = scope.irecv(&mut got, Source::ANY, Tag::ANY)?;
             job.comm.allreduce(&[1], &mut [0], Sum)?;
             job.comm.bcast(&mut [0u8; 100], Rank(0))?;
-            job.comm.send(&[5u8], next, 0)?;
+            scope.isend(&[5u8], next, 0)?;
             let status = scope.wait(receive)?;
             assert_eq!((status.peer, status.bytes), (previous, 1));
             Ok::<_, Error>(())

@@ -178,7 +178,9 @@ fn with_processes(name: &str, situation: Situation, end: impl FnOnce(World)) {
         thread::scope(|jobs| {
             for transport in TRANSPORTS {
                 jobs.spawn(move || {
-                    let arguments = format!("-n 2 --on-failure continue --timeout 50 {transport}");
+                    // If the peer is stopped, each call takes the whole time-out.
+                    let seconds = 20 + (2 * BOUND * CALLS.len() as u32).as_secs();
+                    let arguments = format!("-n 2 --on-failure continue --timeout {seconds} {transport}");
                     let output = job_of_test(name, &arguments).output();
                     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
                     assert!(stdout.contains("all ended"), "{transport}: {stdout}{stderr}");

@@ -241,6 +241,31 @@ fn scans_before(comm: &Comm) -> Result<(), Error> {
     comm.exscan_in_place(&mut long(), Max)
 }
 
+/// Returns the halves of a slice of `len` elements.
+fn halves(len: usize) -> [std::ops::Range<usize>; 2] {
+    [0..len / 2, len / 2..len]
+}
+
+fn gathers_blocks(comm: &Comm) -> Result<(), Error> {
+    comm.gatherv(&long(), &mut [], &[], Rank(0))
+}
+
+fn is_given_some_block(comm: &Comm) -> Result<(), Error> {
+    comm.scatterv(&[], &[], &mut long(), Rank(0))
+}
+
+fn allgathers_blocks(comm: &Comm) -> Result<(), Error> {
+    comm.allgatherv_in_place(&mut long(), &halves(LONG))
+}
+
+fn exchanges_some_blocks(comm: &Comm) -> Result<(), Error> {
+    comm.alltoallv_in_place(&mut long(), &halves(LONG))
+}
+
+fn scatters_reduced_blocks(comm: &Comm) -> Result<(), Error> {
+    comm.reduce_scatterv(&long(), &mut long()[LONG / 2..], &[LONG / 2; 2], Max)
+}
+
 fn allgathers(comm: &Comm) -> Result<(), Error> {
     comm.allgather(&long(), &mut [long(), long()].concat())
 }
@@ -994,6 +1019,27 @@ calls! {
         whole(c, |c| c.exscan(&long(), &mut long(), Max))
     };
     "Comm::exscan_in_place to the next rank", Waits, scans_before, |c| whole(c, scans_before);
+    "Comm::gatherv", Waits, gathers_blocks, |c| {
+        whole(c, |c| c.gatherv(&long(), &mut [long(), long()].concat(), &halves(2 * LONG), Rank(0)))
+    };
+    "Comm::gatherv_in_place", Waits, gathers_blocks, |c| {
+        whole(c, |c| c.gatherv_in_place(&mut [long(), long()].concat(), &halves(2 * LONG)))
+    };
+    "Comm::scatterv", Waits, is_given_some_block, |c| {
+        whole(c, |c| c.scatterv(&[long(), long()].concat(), &halves(2 * LONG), &mut long(), Rank(0)))
+    };
+    "Comm::scatterv_in_place", Waits, is_given_some_block, |c| {
+        whole(c, |c| c.scatterv_in_place(&[long(), long()].concat(), &halves(2 * LONG)))
+    };
+    "Comm::allgatherv", Waits, allgathers_blocks, |c| {
+        whole(c, |c| c.allgatherv(&long()[LONG / 2..], &mut long(), &halves(LONG)))
+    };
+    "Comm::allgatherv_in_place", Waits, allgathers_blocks, |c| whole(c, allgathers_blocks);
+    "Comm::alltoallv", Waits, exchanges_some_blocks, |c| {
+        whole(c, |c| c.alltoallv(&long(), &halves(LONG), &mut long(), &halves(LONG)))
+    };
+    "Comm::alltoallv_in_place", Waits, exchanges_some_blocks, |c| whole(c, exchanges_some_blocks);
+    "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create_from_group", Waits, creates, |c| whole(c, |c| c.create_from_group(&c.group(), 0).map(drop));
     "Comm::split_by", Waits, splits_by_host, |c| {

@@ -1,0 +1,426 @@
+//! Collective operations with blocks of different lengths.
+
+use std::ops::Range;
+
+use samite_coll::algorithms::{alltoall, gather, scatter};
+use samite_coll::{Blocks, Plan};
+
+use super::Comm;
+use super::collectives::TABLE;
+use crate::element::Element;
+use crate::error::Error;
+use crate::reduction::ReduceOp;
+use crate::select::Rank;
+
+/// Returns the blocks with these lengths that lie one behind the other: the arguments of [`Comm::gatherv`] and similar
+/// calls.
+///
+/// ```
+/// assert_eq!(samite::consecutive([2, 0, 3]), [0..2, 2..2, 2..5]);
+/// ```
+#[must_use]
+pub fn consecutive(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut end = 0_usize;
+    let block = |len| {
+        let start = end;
+        end = start.saturating_add(len);
+        start..end
+    };
+    lens.into_iter().map(block).collect()
+}
+
+/// Collective operations with blocks of different lengths. A block is a range of elements of a slice, one for each rank.
+/// The blocks may lie anywhere in the slice and in any order; the elements between them are left as they are. Blocks into
+/// which a call receives must not overlap.
+impl Comm {
+    /// Collects the elements of all ranks at `root` (`MPI_Gatherv`). At the root, `blocks` contains, for each rank, the
+    /// place of its elements in `output`, which is as long as its `input`. At the other ranks `output` and `blocks` are
+    /// not used, and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// if comm.rank() == 0 {
+    ///     let mut all = [0; 4];
+    ///     comm.gatherv(&[10], &mut all, &[3..4, 0..2], samite::Rank(0))?;
+    ///     assert_eq!(all, [20, 21, 0, 10]);
+    /// } else {
+    ///     comm.gatherv(&[20, 21], &mut [], &[], samite::Rank(0))?;
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn gatherv<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        blocks: &[Range<usize>],
+        root: Rank,
+    ) -> Result<(), Error> {
+        let call = "gatherv";
+        let is_root = self.rank() == root;
+        let (output, blocks) = if is_root { (output, blocks) } else { (&mut [][..], &[][..]) };
+        let (len, whole) = (input.len(), output.len());
+        let plan = || {
+            let root = self.root(root)?;
+            let divided = if is_root { self.places(call, blocks, whole)? } else { Blocks::Equal(len) };
+            if is_root {
+                self.check_own(call, "input", len, blocks)?;
+            }
+            let algorithm = gather::Algorithm::Linear;
+            Ok(Plan::Gather { algorithm, root, blocks: divided, len, in_place: false })
+        };
+        self.collective(call, plan, input, &mut output[..end_of(blocks, whole)])
+    }
+
+    /// Takes the part of the root in a [`gatherv`](Self::gatherv) whose own elements are already in their block of
+    /// `buffer` (`MPI_Gatherv` with `MPI_IN_PLACE`). The other ranks call `gatherv`, with this rank as the root.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// if comm.rank() == 0 {
+    ///     let mut all = [10, 0, 0];
+    ///     comm.gatherv_in_place(&mut all, &samite::consecutive([1, 2]))?;
+    ///     assert_eq!(all, [10, 20, 21]);
+    /// } else {
+    ///     comm.gatherv(&[20, 21], &mut [], &[], samite::Rank(0))?;
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn gatherv_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let (call, whole) = ("gatherv_in_place", buffer.len());
+        let plan = || {
+            let divided = self.places(call, blocks, whole)?;
+            let (algorithm, len) = (gather::Algorithm::Linear, self.own(blocks).len());
+            Ok(Plan::Gather { algorithm, root: self.rank().0, blocks: divided, len, in_place: true })
+        };
+        self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
+    }
+
+    /// Distributes blocks of the elements of `root` to all ranks (`MPI_Scatterv`). At the root, `blocks` contains, for
+    /// each rank, the range of elements of `input` that the rank gets, which is as long as its `output`. At the other
+    /// ranks `input` and `blocks` are not used, and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let mut mine = vec![0; 2 + comm.rank().0 as usize];
+    /// if comm.rank() == 0 {
+    ///     // Blocks that are only read may overlap.
+    ///     comm.scatterv(&[1, 2, 3, 4], &[0..2, 1..4], &mut mine, samite::Rank(0))?;
+    ///     assert_eq!(mine, [1, 2]);
+    /// } else {
+    ///     comm.scatterv(&[], &[], &mut mine, samite::Rank(0))?;
+    ///     assert_eq!(mine, [2, 3, 4]);
+    /// }
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scatterv<T: Element>(
+        &self,
+        input: &[T],
+        blocks: &[Range<usize>],
+        output: &mut [T],
+        root: Rank,
+    ) -> Result<(), Error> {
+        let call = "scatterv";
+        let is_root = self.rank() == root;
+        let (input, blocks) = if is_root { (input, blocks) } else { (&[][..], &[][..]) };
+        let (len, whole) = (output.len(), input.len());
+        let plan = || {
+            let root = self.root(root)?;
+            let divided = if is_root { self.sources(call, blocks, whole)? } else { Blocks::Equal(len) };
+            if is_root {
+                self.check_own(call, "output", len, blocks)?;
+            }
+            let algorithm = scatter::Algorithm::Linear;
+            Ok(Plan::Scatter { algorithm, root, blocks: divided, len, in_place: false })
+        };
+        self.collective(call, plan, &input[..end_of(blocks, whole)], output)
+    }
+
+    /// Takes the part of the root in a [`scatterv`](Self::scatterv) and leaves the root's own elements where they are
+    /// (`MPI_Scatterv` with `MPI_IN_PLACE`). The other ranks call `scatterv`, with this rank as the root.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let mut mine = [0; 2];
+    /// match comm.rank().0 {
+    ///     0 => comm.scatterv_in_place(&[1, 2, 3], &samite::consecutive([1, 2]))?,
+    ///     _ => comm.scatterv(&[], &[], &mut mine, samite::Rank(0))?,
+    /// }
+    /// assert!(comm.rank() == 0 || mine == [2, 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn scatterv_in_place<T: Element>(&self, input: &[T], blocks: &[Range<usize>]) -> Result<(), Error> {
+        let (call, whole) = ("scatterv_in_place", input.len());
+        let plan = || {
+            let divided = self.sources(call, blocks, whole)?;
+            let (algorithm, len) = (scatter::Algorithm::Linear, self.own(blocks).len());
+            Ok(Plan::Scatter { algorithm, root: self.rank().0, blocks: divided, len, in_place: true })
+        };
+        self.collective(call, plan, &input[..end_of(blocks, whole)], &mut [])
+    }
+
+    /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place of
+    /// its elements in `output`, which is as long as its `input`. All ranks pass blocks of the same lengths.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// // Each rank has as many elements as its number. The ranks first exchange these numbers.
+    /// let mine = vec![comm.rank().0; comm.rank().0 as usize];
+    /// let mut lens = [0; 3];
+    /// comm.allgather(&[mine.len()], &mut lens)?;
+    /// let mut all = vec![9; lens.iter().sum()];
+    /// comm.allgatherv(&mine, &mut all, &samite::consecutive(lens))?;
+    /// assert_eq!(all, [1, 2, 2]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allgatherv<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let (call, len, whole) = ("allgatherv", input.len(), output.len());
+        let plan = || {
+            let divided = self.places(call, blocks, whole)?;
+            self.check_own(call, "input", len, blocks)?;
+            Ok(self.allgatherv_plan::<T>(divided, blocks, false))
+        };
+        self.collective(call, plan, input, &mut output[..end_of(blocks, whole)])
+    }
+
+    /// Collects elements as [`allgatherv`](Self::allgatherv) does. This rank's elements are already in their block of
+    /// `buffer` (`MPI_IN_PLACE`). All ranks call this form.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let mut all = if comm.rank() == 0 { [10, 0, 0] } else { [0, 20, 21] };
+    /// comm.allgatherv_in_place(&mut all, &[0..1, 1..3])?;
+    /// assert_eq!(all, [10, 20, 21]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn allgatherv_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let (call, whole) = ("allgatherv_in_place", buffer.len());
+        let plan = || {
+            let divided = self.places(call, blocks, whole)?;
+            Ok(self.allgatherv_plan::<T>(divided, blocks, true))
+        };
+        self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
+    }
+
+    fn allgatherv_plan<T: Element>(&self, divided: Blocks, blocks: &[Range<usize>], in_place: bool) -> Plan {
+        let situation = self.uneven::<T>(blocks.iter().map(Range::len).sum(), true);
+        Plan::Allgather { algorithm: TABLE.allgather(&situation).algorithm, blocks: divided, in_place }
+    }
+
+    /// Sends a block of `input` to each rank, and receives a block from each rank into `output` (`MPI_Alltoallv`).
+    /// `sent` and `received` contain the blocks, by receiver and by sender. The block that a rank sends to another one is
+    /// as long as the block into which the other one receives it.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// // Each rank sends one element to rank 0 and two elements to rank 1.
+    /// let rank = comm.rank().0;
+    /// let lens = [1 + rank as usize; 2];
+    /// let mut received = vec![0; lens.iter().sum()];
+    /// let input = [10 * rank, 10 * rank + 1, 10 * rank + 2];
+    /// comm.alltoallv(&input, &[0..1, 1..3], &mut received, &samite::consecutive(lens))?;
+    /// assert_eq!(received, if rank == 0 { vec![0, 10] } else { vec![1, 2, 11, 12] });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn alltoallv<T: Element>(
+        &self,
+        input: &[T],
+        sent: &[Range<usize>],
+        output: &mut [T],
+        received: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let (call, of_input, of_output) = ("alltoallv", input.len(), output.len());
+        let plan = || {
+            let from = self.sources(call, sent, of_input)?;
+            let into = self.places(call, received, of_output)?;
+            self.check_own(call, "input", self.own(sent).len(), received)?;
+            Ok(Plan::Alltoall { algorithm: alltoall::Algorithm::Pairwise, from, into, in_place: false })
+        };
+        let (input, output) = (&input[..end_of(sent, of_input)], &mut output[..end_of(received, of_output)]);
+        self.collective(call, plan, input, output)
+    }
+
+    /// Exchanges blocks as [`alltoallv`](Self::alltoallv) does. The received blocks replace the sent ones
+    /// (`MPI_IN_PLACE`), so two ranks send each other blocks of the same length. All ranks call this form.
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// let mut blocks = [comm.rank().0; 3];
+    /// // The block for the other rank has two elements.
+    /// let ranges = if comm.rank() == 0 { [0..1, 1..3] } else { [1..3, 0..1] };
+    /// comm.alltoallv_in_place(&mut blocks, &ranges)?;
+    /// assert_eq!(blocks, if comm.rank() == 0 { [0, 1, 1] } else { [1, 0, 0] });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn alltoallv_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let (call, whole) = ("alltoallv_in_place", buffer.len());
+        let plan = || {
+            let from = self.places(call, blocks, whole)?;
+            let algorithm = alltoall::Algorithm::Pairwise;
+            Ok(Plan::Alltoall { algorithm, into: from.clone(), from, in_place: true })
+        };
+        self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
+    }
+
+    /// Combines the elements of all ranks by `op`, one by one, and distributes the results to all ranks in blocks of
+    /// these lengths, one behind the other (`MPI_Reduce_scatter`). All ranks pass the same lengths. `output` is as long
+    /// as the block of this rank.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut mine = vec![0; 1 + comm.rank().0 as usize];
+    /// comm.reduce_scatterv(&[1, 10, 100], &mut mine, &[1, 2], Sum)?;
+    /// assert_eq!(mine, if comm.rank() == 0 { vec![2] } else { vec![20, 200] });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn reduce_scatterv<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        lens: &[usize],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (call, commutes) = ("reduce_scatterv", op.commutes());
+        let plan = || self.reduce_scatterv_plan::<T>(call, input.len(), lens, commutes);
+        self.reducing(call, plan, input, output, &op)
+    }
+
+    fn reduce_scatterv_plan<T: Element>(
+        &self,
+        call: &'static str,
+        whole: usize,
+        lens: &[usize],
+        commutes: bool,
+    ) -> Result<Plan, Error> {
+        let blocks = self.divided(call, "input", &consecutive(lens.iter().copied()), whole)?;
+        let algorithm = TABLE.reduce_scatter(&self.uneven::<T>(whole, commutes)).algorithm;
+        Ok(Plan::ReduceScatter { algorithm, blocks, commutes, in_place: false })
+    }
+
+    /// Returns this rank's block. There is a block for each rank.
+    fn own<'a>(&self, blocks: &'a [Range<usize>]) -> &'a Range<usize> {
+        &blocks[self.rank().0 as usize]
+    }
+
+    /// Checks that a slice of this rank is as long as its block.
+    fn check_own(
+        &self,
+        call: &'static str,
+        what: &'static str,
+        len: usize,
+        blocks: &[Range<usize>],
+    ) -> Result<(), Error> {
+        let expected = self.own(blocks).len();
+        if len == expected { Ok(()) } else { Err(Error::WrongLength { call, what, len, expected }) }
+    }
+
+    /// Returns the blocks of an input of `whole` elements.
+    fn sources(&self, call: &'static str, blocks: &[Range<usize>], whole: usize) -> Result<Blocks, Error> {
+        self.divided(call, "input", blocks, whole)
+    }
+
+    /// Returns the blocks of an output of `whole` elements.
+    fn places(&self, call: &'static str, blocks: &[Range<usize>], whole: usize) -> Result<Blocks, Error> {
+        let what = "output";
+        let divided = self.divided(call, what, blocks, whole)?;
+        let mut sorted: Vec<&Range<usize>> = blocks.iter().filter(|block| !block.is_empty()).collect();
+        sorted.sort_unstable_by_key(|block| block.start);
+        match sorted.windows(2).any(|pair| pair[1].start < pair[0].end) {
+            true => Err(Error::WrongBlocks { call, what, why: "two of them overlap" }),
+            false => Ok(divided),
+        }
+    }
+
+    fn divided(
+        &self,
+        call: &'static str,
+        what: &'static str,
+        blocks: &[Range<usize>],
+        whole: usize,
+    ) -> Result<Blocks, Error> {
+        let wrong = |why| Err(Error::WrongBlocks { call, what, why });
+        if blocks.len() != self.size() as usize {
+            return wrong("there must be one for each rank");
+        }
+        if blocks.iter().any(|block| block.start > block.end || block.end > whole) {
+            return wrong("one of them ends before its start, or behind the slice");
+        }
+        Ok(Blocks::Listed(blocks.into()))
+    }
+
+    /// Returns the arguments on which the choice of an algorithm depends, for blocks of different lengths.
+    fn uneven<T: Element>(&self, elements: usize, commutes: bool) -> samite_coll::Situation {
+        samite_coll::Situation { has_equal_blocks: false, ..self.situation::<T>(elements, commutes) }
+    }
+}
+
+/// Returns the number of elements that contain all blocks, at most `whole`.
+fn end_of(blocks: &[Range<usize>], whole: usize) -> usize {
+    blocks.iter().map(|block| block.end).max().unwrap_or(0).min(whole)
+}
