@@ -385,6 +385,8 @@ pub struct Link {
     gathers: bool,
     /// The number of bytes of all gathered messages.
     gathered: u64,
+    /// See [`Link::has_new_gathering`].
+    has_new_gathering: bool,
     /// The time at which the engine must be polled to send gathered messages.
     gathered_due: Time,
     /// True while a protocol handles a packet. (The fast path does not set it. It queues no answers.)
@@ -429,6 +431,7 @@ impl Link {
             quarantine: Quarantine::default(),
             gathers: true,
             gathered: 0,
+            has_new_gathering: false,
             gathered_due: Time::NEVER,
             is_handling: false,
             taken: 0,

@@ -65,13 +65,15 @@ parameters! {
     /// and 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several
     /// lanes, every send does.
     outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
-    /// Room for short messages of a scope that travel in one packet to the same receiver, over transports where each
-    /// packet needs a system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one.
-    /// The messages behind it are gathered until a call waits or tests, until the scope ends, or until the room is
-    /// full. Each counts its bytes and 16 more, and longer ones than a quarter of the room are not gathered. With 0,
-    /// with an `outbox_max` of 0, and in a rank with several lanes, each message has a packet of its own.
+    /// Room for short messages that travel in one packet to the same receiver, over transports where each packet needs a
+    /// system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one. The messages
+    /// behind it are gathered until a call waits or tests, until `bundle_delay_us` has passed, or until the room is
+    /// full. Without a thread for progress (`SAMITE_PROGRESS`) only the sends of a scope are gathered, until the scope
+    /// ends. Each message counts its bytes and 16 more, and longer ones than a quarter of the room are not gathered.
+    /// With 0, with an `outbox_max` of 0, and in a rank with several lanes, each message has a packet of its own.
     bundle_max: usize = 4 << 10, "bytes", 0, 32 << 10;
-    /// How long a gathered message may wait for its packet while another thread of the process waits in a call.
+    /// How long a gathered message waits for its packet while the program makes no call, if there is a thread for
+    /// progress.
     bundle_delay_us: u64 = 100, "µs", 1, 1_000_000;
     /// Budget for messages of buffered sends that cannot be sent at once, unless they have a buffer of their own
     /// (`Comm::with_buffer`). Each message counts its bytes and 192 more. At the limit a buffered send ends with

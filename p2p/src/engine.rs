@@ -1231,6 +1231,18 @@ impl<P: Port> Engine<P> {
         self.inner.link().gathered() > 0
     }
 
+    /// Returns true if a message was gathered while no other was, since the latest call of
+    /// [`Engine::take_new_gathering`]. Then polls are needed even if the program makes no call.
+    #[inline(always)]
+    pub fn has_new_gathering(&self) -> bool {
+        self.inner.link().has_new_gathering()
+    }
+
+    /// Returns the value of [`Engine::has_new_gathering`], which is false from now on.
+    pub fn take_new_gathering(&mut self) -> bool {
+        self.inner.link_mut().take_new_gathering()
+    }
+
     /// Sends the gathered messages, as far as the port has room.
     pub fn send_gathered(&mut self, now: Time) {
         self.inner.link_mut().set_now(now);

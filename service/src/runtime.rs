@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use background::{Background, StartThread};
 use clock::Clock;
-use samite_control::{Checks, Place, Secret, Settings};
+use samite_control::{Checks, Place, Progress, Secret, Settings};
 use samite_fabric::layout::{Data, Room};
 use samite_fabric::mem::Loans;
 use samite_fabric::{Memory, Port, PortError};
@@ -142,8 +142,8 @@ impl<P: Port> Runtime<P> {
         let buffer = Arc::new(SendBuffer::new(engine.config().buffer_max));
         let crowded = is_crowded(place.neighbours.saturating_mul(lane.of as u32));
         let first = Secret(identity.secret).first_incarnation(identity.rank.0);
-        // A scope permits it for its sends.
-        engine.set_gathering(false);
+        // Without the driver a scope permits it for its sends, because a scope ends with a call.
+        engine.set_gathering(settings.progress != Progress::Off);
         if directory.tells_ends() {
             engine.expect_word();
         }

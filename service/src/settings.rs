@@ -109,7 +109,8 @@ setters! {
     /// Sets the room for short messages that travel in one packet, over transports where each packet needs a system
     /// call. With 0 each message has a packet of its own.
     set_bundle_max(bytes: usize) = "bundle_max", bytes.to_string();
-    /// Sets the time for which a message may wait for others to travel in one packet.
+    /// Sets the time for which a short message waits for others to travel in one packet, while the program makes no
+    /// call: see [`Progress::Needed`].
     set_bundle_delay(time: Duration) = "bundle_delay_us", time.as_micros().to_string();
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).

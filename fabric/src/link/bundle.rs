@@ -32,8 +32,10 @@ pub(super) struct Bundle {
     protocol: Option<Protocol>,
     /// The messages, each behind its [`Item`].
     items: Vec<u8>,
-    /// The flags for the packet, from packets with news of credit that the bundle has replaced.
-    flags: Flags,
+    /// The flags of the packets with news of credit that the bundle has replaced; `None` if it has replaced none.
+    news: Option<Flags>,
+    /// The time by which the first message must be sent.
+    due: Time,
 }
 
 impl Bundle {
@@ -80,10 +82,10 @@ impl<P: Port> Out<'_, P> {
     ) -> Gathered {
         let len = head.len() + body.len();
         let with_item = Item::LEN + len;
+        let gathers = self.link.gathers && self.link.peers[to].expects_company();
         let state = &self.link.peers[to];
         let bundle_max = state.limits.bundle_max;
-        let is_gathered = self.link.gathers
-            && state.awaits_ack()
+        let is_gathered = gathers
             && with_item <= bundle_max / SHARE
             && self.link.gathered + with_item as u64 <= self.link.config.gathered_max;
         let has_room = state.bundle.takes(protocol) && state.bundle.len() + with_item <= bundle_max;
@@ -116,25 +118,33 @@ impl<P: Port> Out<'_, P> {
         }
     }
 
-    /// Sends the bundle for a peer. A single message is sent as an ordinary packet.
+    /// Sends the bundle for a peer. A single message is sent as an ordinary packet, but not if it also brings news: the
+    /// peer may wait for their packet, and takes notice of it only outside of the fast path ([`Stack::fast`]).
+    ///
+    /// [`Stack::fast`]: super::Stack::fast
     pub(super) fn send_bundle(&mut self, to: Peer, path: PeerId) -> Result<Post, PortError> {
         let link = &mut *self.link;
-        let Bundle { protocol: Some(protocol), flags, .. } = link.peers[to].bundle else {
+        let Bundle { protocol: Some(protocol), news, .. } = link.peers[to].bundle else {
             unreachable!("a bundle is noted only while it has messages")
         };
-        let header = link.header(to, protocol, 0, flags | Flags::BUNDLE, 0);
+        let flags = news.unwrap_or(Flags::empty()) | Flags::BUNDLE;
+        let header = link.header(to, protocol, 0, flags, 0);
         let items = &link.peers[to].bundle.items;
         let Ok((first, body, rest)) = header.split_item(items) else {
             unreachable!("a bundle consists of whole items")
         };
-        let is_single = rest.is_empty();
+        let is_single = rest.is_empty() && news.is_none();
         let post = match is_single {
             true => self.port.send(path, first.as_bytes(), body)?,
             false => self.port.send(path, header.as_bytes(), items)?,
         };
         if post == Post::Done {
             link.counters.bundles += u64::from(!is_single);
+            let now = link.now;
             let state = &mut link.peers[to];
+            if is_single && now >= state.bundle.due {
+                state.alone = ALONE;
+            }
             state.sent();
             state.note_message();
             link.drop_bundle(to);
@@ -149,6 +159,19 @@ impl Link {
     /// gathered a message.
     pub fn set_gathering(&mut self, gathers: bool) -> bool {
         std::mem::replace(&mut self.gathers, gathers)
+    }
+
+    /// Returns true if a message was gathered while no other was, since the latest call of
+    /// [`take_new_gathering`](Self::take_new_gathering).
+    #[inline(always)]
+    #[must_use]
+    pub fn has_new_gathering(&self) -> bool {
+        self.has_new_gathering
+    }
+
+    /// Returns the value of [`has_new_gathering`](Self::has_new_gathering), which is false from now on.
+    pub fn take_new_gathering(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_gathering)
     }
 
     /// Returns the number of bytes of all gathered messages.
@@ -172,7 +195,7 @@ impl Link {
             let state = &mut self.peers[peer];
             let Some(Packet { protocol, kind, flags, body, .. }) = state.packets.pop_front() else { break };
             if protocol == Protocol::Control {
-                state.bundle.flags |= flags;
+                *state.bundle.news.get_or_insert(flags) |= flags;
             } else {
                 let item = Item { kind, reserved: 0, len: (body.len() as u16).into(), context: 0.into() };
                 self.bundle(peer, protocol, item, &body, [].as_slice());
@@ -198,6 +221,7 @@ impl Link {
         let state = &mut self.peers[to];
         if state.bundle.items.is_empty() {
             state.bundle.items.reserve_exact(state.limits.bundle_max);
+            state.bundle.due = self.now.after(self.config.gathered_ns);
             state.queued.set_bundle(true);
         }
         let before = state.bundle.len();
@@ -210,6 +234,7 @@ impl Link {
         if !std::mem::replace(&mut self.peers[peer].is_gatherer, true) {
             if self.gatherers.is_empty() {
                 self.gathered_due = self.now.after(self.config.gathered_ns);
+                self.has_new_gathering = true;
             }
             self.gatherers.push(peer);
             self.has_work = true;
@@ -239,7 +264,7 @@ impl Link {
         let mut listed = vec![0; self.peers.len()];
         self.gatherers.iter().for_each(|peer| listed[peer.index()] += 1);
         for (peer, state) in self.peers.iter() {
-            let Bundle { protocol, items, flags } = &state.bundle;
+            let Bundle { protocol, items, news, due: _ } = &state.bundle;
             gathered += items.len() as u64;
             assert!(items.len() <= state.limits.bundle_max, "{peer:?} has a bundle within its limit");
             assert_eq!(protocol.is_some(), !items.is_empty(), "{peer:?} has a protocol for its bundle");
@@ -249,7 +274,7 @@ impl Link {
                 usize::from(state.is_gatherer),
                 "{peer:?} in the list of gatherers"
             );
-            assert!(protocol.is_some() || flags.is_empty(), "{peer:?} has no flags without messages");
+            assert!(protocol.is_some() || news.is_none(), "{peer:?} has no news without messages");
             assert!(
                 protocol.is_none()
                     || state.is_alive() && state.answered && (state.is_gatherer || state.listed),
@@ -276,9 +301,13 @@ impl Packet {
 }
 
 impl PeerState {
-    /// Returns true if the peer has not acknowledged the latest packet with messages.
-    fn awaits_ack(&self) -> bool {
-        !self.acked.is_after(self.latest)
+    /// Returns true if the next message to the peer is worth gathering: the peer has not acknowledged the latest packet
+    /// with messages, and no message has recently waited while none joined it.
+    fn expects_company(&mut self) -> bool {
+        let awaits_ack = self.unacknowledged(self.latest.get()) > 0;
+        let is_alone = awaits_ack && self.alone > 0;
+        self.alone -= u8::from(is_alone);
+        awaits_ack && !is_alone
     }
 
     /// Notes that the latest packet to the peer, on a path where packets are dear, was a message. Until the peer
@@ -291,3 +320,7 @@ impl PeerState {
 /// Each message of a bundle takes at most one part in this number of its room. Longer messages leave in packets of their
 /// own: the system call for such a packet is not much dearer than the copy to the bundle.
 const SHARE: usize = 4;
+
+/// The number of messages that leave at once after a message has waited while none joined it. A peer that never answers
+/// acknowledges nothing, so each message that is sent to it once in a while would otherwise be late.
+const ALONE: u8 = 64;

@@ -54,6 +54,8 @@ pub struct PeerState {
     pub(super) bundle: Bundle,
     /// The number of the latest packet with messages, if packets to the peer are dear.
     pub(super) latest: Sequence,
+    /// The number of messages that leave at once before messages are gathered again.
+    pub(super) alone: u8,
     /// The context in which a protocol has last found the peer to be a living member: see
     /// [`PeerState::set_known_in`].
     pub(super) known_in: u32,
@@ -321,6 +323,7 @@ impl PeerState {
             limits: PathLimits::default(),
             bundle: Bundle::default(),
             latest: Sequence::HELLO,
+            alone: 0,
             known_in: 0,
             number: 0,
             sequence: Sequence::HELLO,

@@ -21,6 +21,9 @@
 //! run. The driver keeps the lock's bias during short pauses, because each return of the bias costs a system call that
 //! interrupts all processors.
 //!
+//! The driver also sends messages that are gathered for a packet, if the program makes no call within
+//! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first message of each gathering sets the timer.
+//!
 //! A program whose operations need no help has no second thread. The thread starts when operations need progress for
 //! the first time, and then stays until the runtime is closed. This is the *helper thread* of Zounmevo's thesis (2014,
 //! chapter 3), which also starts on demand.
@@ -80,13 +83,21 @@ impl Asleep {
         self.timer.set(Duration::ZERO);
     }
 
+    /// Lets the sleep end after `time`, whether that is earlier or later than before. A sleep that was ended by
+    /// [`end`](Self::end) stays ended.
+    fn end_after(&mut self, now: Time, time: Duration) {
+        if self.until != CALLED {
+            self.until = now.after(time.as_nanos() as u64);
+            self.timer.set(time);
+        }
+    }
+
     /// Lets the sleep last for [`STAND_DOWN`], unless it lasts about as long anyway or was ended by
     /// [`end`](Self::end).
     fn prolong(&mut self, now: Time) {
         let soon = now.after(STAND_DOWN.as_nanos() as u64 / 2);
         if self.until != CALLED && self.until < soon {
-            self.until = now.after(STAND_DOWN.as_nanos() as u64);
-            self.timer.set(STAND_DOWN);
+            self.end_after(now, STAND_DOWN);
         }
     }
 }
@@ -114,6 +125,13 @@ impl Background {
     pub(super) fn call_soon(&mut self, now: Time) {
         if let Some(sleep) = &mut self.sleep {
             sleep.end_within(now, LOOK_AFTER);
+        }
+    }
+
+    /// Lets the driver look when gathered messages have waited for this time, if it pauses or is idle.
+    fn call_for_gathered(&mut self, now: Time, delay: Duration) {
+        if let Some(sleep) = &mut self.sleep {
+            sleep.end_after(now, delay);
         }
     }
 
@@ -163,7 +181,7 @@ impl<P: Port> Runtime<P> {
     /// Leaves the operations that need progress to the driver, because a call returns.
     #[inline]
     pub(super) fn leave_if_needed(&self, core: &mut Core<P>) {
-        if core.engine.needs_progress() || core.background.is_always() {
+        if core.engine.needs_progress() || core.engine.has_new_gathering() || core.background.is_always() {
             self.leave_to_background(core);
         }
     }
@@ -174,6 +192,7 @@ impl<P: Port> Runtime<P> {
     #[inline(never)]
     fn leave_to_background(&self, core: &mut Core<P>) {
         let Some(start) = self.background.get() else { return };
+        let has_gathered = core.engine.take_new_gathering();
         if !core.must_progress() || core.has_sleeping_thread() {
             return;
         }
@@ -184,6 +203,13 @@ impl<P: Port> Runtime<P> {
                 // The operations make progress in the program's calls.
                 core.tasks.drivers.no_thread();
                 core.background.threads_refused += 1;
+                // Nothing would send gathered messages in time.
+                core.engine.set_gathering(false);
+                core.engine.send_gathered(now);
+            }
+            None if has_gathered && !core.engine.needs_progress() => {
+                let delay = Duration::from_micros(core.engine.config().bundle_delay_us);
+                core.background.call_for_gathered(now, delay);
             }
             None if has_new || !core.is_attended() => core.background.call_soon(now),
             Some(_) | None => {}
@@ -274,7 +300,7 @@ impl<P: Port> Core<P> {
     /// Returns true if the driver must make progress: no thread waits, and operations need it.
     pub(super) fn must_progress(&self) -> bool {
         let needs = match self.background.progress {
-            Progress::Needed => self.engine.needs_progress(),
+            Progress::Needed => self.engine.needs_progress() || self.engine.has_gathered(),
             Progress::Always => true,
             Progress::Off => false,
         };

@@ -54,6 +54,9 @@ impl<P: Port> Runtime<P> {
     /// Skips the goodbye because this rank is panicking.
     pub(crate) fn abandon(&self) {
         let Ok((mut core, _)) = self.shut() else { return };
+        if core.condemned.is_none() {
+            core.engine.send_gathered(self.clock.now());
+        }
         core.tell_at_end();
         core.directory.panicked();
     }

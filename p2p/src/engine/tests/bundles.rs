@@ -92,6 +92,37 @@ fn a_single_gathered_message_is_an_ordinary_packet() {
     at_rest(&engines);
 }
 
+/// A peer that never answers acknowledges nothing. So messages that are sent to it once in a while leave at once, after
+/// the first of them has waited without company.
+#[test]
+fn a_message_that_waited_without_company_is_followed_by_packets() {
+    let mut engines = dear(&Config::default());
+    let late = Time::from_nanos(200_000);
+    let mut waited = Vec::new();
+    for number in 0..200u8 {
+        let before = packets(&engines);
+        send(&mut engines[0], 5, &[number]);
+        if packets(&engines) == before {
+            waited.push(number);
+            assert!(engines[0].take_new_gathering());
+        }
+        engines[0].poll(late, &mut ()).unwrap();
+        assert!(!engines[0].has_new_gathering());
+        assert_eq!(packets(&engines), before + 1);
+    }
+    assert_eq!(waited, [1, 66, 131, 196]);
+    // The messages of a burst are gathered again, after the first of them.
+    acknowledge(&mut engines);
+    for burst in 0..100u8 {
+        send(&mut engines[0], 5, &[burst]);
+    }
+    assert!(engines[0].usage().gathered > 0);
+    for number in (0..200).chain(0..100) {
+        assert_eq!(receive(&mut engines, 5), [number]);
+    }
+    at_rest(&engines);
+}
+
 #[test]
 fn a_full_bundle_leaves_in_the_call() {
     let mut engines = dear(&Config { bundle_max: 100, ..Config::default() });
@@ -251,6 +282,33 @@ fn answers_share_a_packet() {
         }
         at_rest(&engines);
     }
+}
+
+/// A peer whose questions wait for an acknowledgement notices it in a bundle of one message, too.
+#[test]
+fn a_single_message_with_an_acknowledgement_is_noticed() {
+    let mut engines = dear(&Config { announced_max: 2, ..Config::default() });
+    let questions = [6, 7, 8].map(|tag| {
+        let (data, to) = (Memory::new(vec![0u8; 8]), WorldRank(0));
+        engines[1].isend_with(Mode::Synchronous, Time::ZERO, to, 1, tag, data, NEVER).unwrap()
+    });
+    send(&mut engines[0], 5, b"first");
+    send(&mut engines[0], 5, b"second");
+    settle(&mut engines);
+    assert_eq!(engines[0].counters().bundles, 1, "the acknowledgement travels with the message");
+    assert_eq!(engines[0].usage().unexpected_messages, 3, "all questions have arrived");
+    for tag in [6, 7, 8] {
+        let pattern = Pattern::exact(1, 1, tag);
+        let id = engines[0].irecv(Time::ZERO, pattern, Memory::zeroed(8), NEVER).unwrap();
+        settle(&mut engines);
+        assert!(engines[0].collect(id, &mut ()).expect("its message waits").result.is_ok());
+    }
+    for id in questions {
+        assert!(engines[1].collect(id, &mut ()).expect("it has ended").result.is_ok());
+    }
+    assert_eq!(receive(&mut engines, 5), b"first");
+    assert_eq!(receive(&mut engines, 5), b"second");
+    at_rest(&engines);
 }
 
 #[test]

@@ -29,12 +29,18 @@ fn computes_until(sign: &Path) {
 /// Runs a test's ranks over each transport, and checks that rank 0 prints `expected`. `linger_us` limits the wait of a
 /// leaving rank.
 fn on_every_transport(test: &str, linger_us: u64, expected: &str) {
+    on_every_transport_with(test, "off", linger_us, expected);
+}
+
+/// Runs a test's ranks as [`on_every_transport`] does, with this value of `SAMITE_PROGRESS`.
+fn on_every_transport_with(test: &str, progress: &str, linger_us: u64, expected: &str) {
     for transport in TRANSPORTS {
         let scratch = Scratch::new(test);
         let arguments = format!("-n 2 --on-failure continue --timeout 60 {transport}");
         let mut job = job_of_test(&format!("short_sends::{test}"), &arguments);
         job.command.env("TEST_SIGN", scratch.0.join("sign"));
         job.command.env("SAMITE_LINGER_US", linger_us.to_string());
+        job.command.env("SAMITE_PROGRESS", progress);
         let output = job.output();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(stdout.contains(expected), "{transport}: {stdout}{stderr}");
@@ -204,6 +210,55 @@ fn the_end_of_a_scope_sends_the_gathered_messages() {
         assert_eq!(comm.stats().outbox_bytes, 0);
         computes_until(&sign());
         comm.send(&buffer, Rank(1), TAG).unwrap();
+        println!("all were received");
+    }
+    world.leave().unwrap();
+}
+
+/// With a thread for progress, the messages behind the first one of a burst are gathered over tcp in any sends. They
+/// leave although the rank makes no call afterwards.
+#[test]
+fn the_thread_for_progress_sends_the_gathered_messages() {
+    if !is_rank() {
+        let test = "the_thread_for_progress_sends_the_gathered_messages";
+        for progress in ["needed", "always"] {
+            on_every_transport_with(test, progress, 10_000_000, "all were received");
+        }
+        return;
+    }
+    const BURSTS: usize = 50;
+    const MESSAGES: usize = 20;
+    let (world, comm) = join();
+    let comm = comm.with_timeout(PATIENCE);
+    let mut buffer = [0; SHORT];
+    let mut was_gathered = false;
+    // At the first contact the messages would wait in the outbox for the receiver's address, until the next call.
+    match comm.rank() {
+        Rank(1) => comm.send(&[0u8; 0], Rank(0), TAG).unwrap(),
+        _ => drop(comm.recv(&mut buffer, Rank(1), TAG).unwrap()),
+    }
+    for burst in 0..BURSTS {
+        if comm.rank() == Rank(1) {
+            for number in 0..MESSAGES {
+                comm.recv(&mut buffer, Rank(0), TAG).unwrap();
+                assert_eq!(buffer.as_slice(), message(number));
+            }
+            std::fs::write(sign().with_extension(burst.to_string()), "").unwrap();
+            comm.send(&buffer, Rank(0), TAG).unwrap();
+        } else {
+            for number in 0..MESSAGES {
+                match number % 2 {
+                    0 => comm.send(&message(number), Rank(1), TAG).unwrap(),
+                    _ => drop(comm.isend(message(number), Rank(1), TAG).unwrap()),
+                }
+                was_gathered |= comm.stats().outbox_bytes > 0;
+            }
+            computes_until(&sign().with_extension(burst.to_string()));
+            comm.recv(&mut buffer, Rank(1), TAG).unwrap();
+        }
+    }
+    if comm.rank() == Rank(0) {
+        assert_eq!(was_gathered, is_tcp());
         println!("all were received");
     }
     world.leave().unwrap();
