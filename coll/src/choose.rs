@@ -10,7 +10,7 @@
 //! use samite_coll::{Row, Situation, Table};
 //!
 //! let mut table = Table::default();
-//! let situation = Situation { ranks: 8, bytes: 8, elements: 1, commutes: true, has_equal_blocks: true };
+//! let situation = Situation { ranks: 8, bytes: 64, elements: 8, commutes: true, has_equal_blocks: true };
 //! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::RecursiveDoubling);
 //! // A row before the others overrides them.
 //! table.allreduce.insert(0, Row { ranks: 8, bytes: usize::MAX, algorithm: Algorithm::Ring });
