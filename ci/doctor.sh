@@ -50,6 +50,8 @@ examine 'a resolver that does not answer' 0 '^WARN  name resolution: .*not found
 examine 'little shared memory, and needed' 1 '^FAIL  /dev/shm: .* free of' 'remount,size' \
     'mount -t tmpfs -o size=1m tmpfs /dev/shm; SAMITE_TRANSPORT=shm'
 examine 'few descriptors' 1 '^FAIL  open descriptors: 20,' 'ulimit -n 38' 'ulimit -n 20;'
+examine 'few threads' 0 '^WARN  threads: only .* of 32 can be started' 'ulimit -u' \
+    'setpriv --reuid=65534 --clear-groups prlimit --nproc=24'
 examine 'small files only' 1 '^FAIL  self-test of samite-shm: .*out of shared memory: .*ulimit -f' 'FI_LOG_LEVEL' 'ulimit -f 8;'
 examine 'no libfabric' 0 '^WARN  libfabric: .*install libfabric' 'between hosts only' "mount --bind /dev/null $library;"
 examine 'no libfabric, and needed' 1 '^FAIL  libfabric: .*install libfabric' 'samite-shm' \

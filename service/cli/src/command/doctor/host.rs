@@ -1,6 +1,7 @@
 //! Limits of this host, and of this user on it.
 
-use std::fs;
+use std::sync::Mutex;
+use std::{fs, io, thread};
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::sched_getaffinity;
@@ -17,6 +18,7 @@ pub(super) fn all(ranks: Option<u32>, asked: Option<&str>, providers: &[String])
         ptrace(asked),
         locked_memory(providers),
         descriptors(ranks),
+        threads(ranks),
         processors(cores, ranks),
     ]
 }
@@ -105,6 +107,53 @@ fn descriptors(ranks: u32) -> Finding {
         false => Finding::pass(CHECK, found),
     }
 }
+
+/// Checks that ranks can start threads, by which long messages make progress while the program computes. Starting them
+/// is the only check of all limits: that of the user, that of the container, and memory.
+fn threads(ranks: u32) -> Finding {
+    const CHECK: &str = "threads";
+    let wanted = (2 * ranks as usize).clamp(THREADS_MIN, THREADS_MAX);
+    match start_threads(wanted) {
+        (_, None) => Finding::pass(CHECK, format!("{wanted} can be started")),
+        (started, Some(error)) => Finding::warn(
+            CHECK,
+            format!(
+                "only {started} of {wanted} can be started ({error}): long messages of ranks without a thread travel \
+                 only during calls"
+            ),
+            "raise the limit of processes: `ulimit -u`, for good in /etc/security/limits.conf (nproc), or pids.max of \
+             the container",
+        ),
+    }
+}
+
+/// Starts threads that exist at the same time. Returns the number of the started threads, and the error of the thread
+/// that could not be started.
+fn start_threads(wanted: usize) -> (usize, Option<io::Error>) {
+    let gate = Mutex::new(());
+    thread::scope(|threads| {
+        let closed = gate.lock();
+        let start =
+            || thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, || drop(gate.lock()));
+        let mut started = 0;
+        let error = loop {
+            if started == wanted {
+                break None;
+            }
+            match start() {
+                Ok(_) => started += 1,
+                Err(error) => break Some(error),
+            }
+        };
+        drop(closed);
+        (started, error)
+    })
+}
+
+/// The numbers of threads to start: on any host, and at most.
+const THREADS_MIN: usize = 32;
+const THREADS_MAX: usize = 1024;
+const STACK_BYTES: usize = 64 << 10;
 
 fn processors(cores: u32, ranks: u32) -> Finding {
     const CHECK: &str = "processors";
