@@ -87,7 +87,7 @@ impl Timer {
     /// Returns a timer that is not set.
     ///
     /// # Errors
-    /// Those of timerfd_create(2) and of memory for [`Own`].
+    /// The errors of timerfd_create(2), and of mmap(2) and madvise(2) for [`Own`].
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(Own::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))

@@ -1,15 +1,16 @@
 //! The thread that drives for futures: when it exists, and what it costs. This file has one test, which counts the
 //! process's threads.
 
-use std::fs;
+mod threads;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use samite::{Error, Rank};
+use threads::{drivers, processor_time};
 
 struct Unpark(Thread);
 
@@ -31,23 +32,6 @@ fn block_on<F: IntoFuture>(future: F) -> (F::Output, usize) {
         }
         polls += 1;
     }
-}
-
-/// Returns the masks of blocked signals of all drivers.
-fn drivers() -> Vec<u64> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
-    let line = |status: &str, name: &str| {
-        let line = status.lines().find(|line| line.starts_with(name))?;
-        Some(line[name.len()..].trim().to_owned())
-    };
-    let drivers = statuses.filter(|status| line(status, "Name:").as_deref() == Some("samite-driver"));
-    drivers.map(|status| u64::from_str_radix(&line(&status, "SigBlk:").unwrap(), 16).unwrap()).collect()
-}
-
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[test]

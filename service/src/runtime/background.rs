@@ -226,13 +226,15 @@ impl<P: Port> Runtime<P> {
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         if came {
             core.background.since = Some(now);
-            drop(core);
-            sync::yield_now();
-            self.core.lock()
-        } else if core.must_progress() {
-            self.pause(core, timer, now)
-        } else {
-            self.idle(core, timer)
+        }
+        match core.must_progress() {
+            true if came => {
+                drop(core);
+                sync::yield_now();
+                self.core.lock()
+            }
+            true => self.pause(core, timer, now),
+            false => self.idle(core, timer),
         }
     }
 
@@ -366,6 +368,7 @@ const STAND_DOWN: Duration = Duration::from_millis(20);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::panic::AssertUnwindSafe;
     use std::sync::Barrier;
     use std::thread::yield_now;
 
@@ -513,6 +516,38 @@ mod tests {
             started.wait();
             assert!(travels_alone(comm));
             request.wait()?;
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, [Ok(()), Ok(())]);
+    }
+
+    /// The panic ends the operations of the scope. The driver goes on with the others.
+    #[test]
+    fn a_panic_in_a_scope_leaves_the_driver_at_work() {
+        let started = Barrier::new(2);
+        let ends = settings(crate::Progress::Needed).local(2, |world| {
+            let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            if comm.rank() == 0 {
+                started.wait();
+                comm.isend(vec![1u8; LONG], other, 7)?.wait()?;
+                return Ok(());
+            }
+            let request = comm.irecv(vec![0u8; LONG], other, 7)?;
+            assert!(has_driver(comm));
+            let mut lent = vec![0u8; LONG];
+            let scope = || {
+                comm.scope(|scope| {
+                    scope.irecv(&mut lent, other, 8)?;
+                    std::panic::resume_unwind(Box::new("a panic of the program"))
+                })
+            };
+            let end = std::panic::catch_unwind(AssertUnwindSafe(scope));
+            assert!(end.map(|_: Result<(), Error>| ()).is_err());
+            lent.fill(2);
+            started.wait();
+            assert!(travels_alone(comm));
+            assert!(request.wait()?.buffer.iter().all(|byte| *byte == 1));
+            assert!(lent.iter().all(|byte| *byte == 2));
             Ok::<(), Error>(())
         });
         assert_eq!(ends, [Ok(()), Ok(())]);

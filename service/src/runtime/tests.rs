@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
+use samite_control::Progress;
 use samite_fabric::Memory;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
@@ -259,5 +260,29 @@ fn a_failure_that_another_rank_has_noticed_gets_the_cause_of_the_launcher() {
     let error = runtime.explain(lost, &Bounds::default());
     let Error::PeerFailed { cause: Cause::Died(how), .. } = error else { panic!("{error}") };
     assert_eq!(how, "by SIGABRT");
+    runtime.abandon();
+}
+
+/// The message then makes progress in calls.
+#[test]
+fn a_thread_for_long_messages_that_cannot_be_started_is_counted() {
+    let runtime = runtime(1, &Hub::new(), Notices::default());
+    let refuse = |_| Err(std::io::ErrorKind::WouldBlock.into());
+    assert!(runtime.background.set(Box::new(refuse)).is_ok());
+    runtime.core.lock().unwrap().background = Background::new(Progress::Needed);
+    let bounds = Bounds::default();
+    let receive = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
+        engine.irecv(now, Pattern::exact(1, 0, 5), Memory::zeroed(1 << 20), deadline).unwrap()
+    });
+    assert_eq!(runtime.stats().threads_refused, 1);
+    let long = Memory::zeroed(1 << 20);
+    let send = runtime
+        .enter(&bounds)
+        .unwrap()
+        .start(|engine, now, deadline| engine.isend(now, WorldRank(0), 1, 5, long, deadline).unwrap());
+    for id in [receive, send] {
+        assert!(runtime.finish(id, &mut (), &bounds).unwrap().result.is_ok());
+    }
+    assert!(runtime.stats().threads_refused > 1, "each call that returns tries again");
     runtime.abandon();
 }

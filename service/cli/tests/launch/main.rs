@@ -17,6 +17,7 @@ mod lanes;
 mod leaving;
 mod observe;
 mod places;
+mod progress;
 mod ranks;
 mod rendezvous;
 mod run;
