@@ -1006,6 +1006,7 @@ impl<P: Port> Engine<P> {
         let is_lent = matches!(&request.buffer, Buffer::Lent { len, .. } if *len >= shortest);
         request.travels = is_lent && !is_exposed && !matches!(request.state, State::Over);
         tagged.travelling += usize::from(request.travels);
+        tagged.ever_travelling += u64::from(request.travels);
         request.travels
     }
 

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use samite_control::{Checks, Place, Settings};
+use samite_control::{Checks, Place, Progress, Settings};
 use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Net};
 use samite_p2p::Config;
@@ -39,6 +39,8 @@ pub fn simulate<R: Send>(seed: u64, n: u32, body: impl Fn(World) -> R + Sync) ->
     choose_puts(&mut engine, &mut SplitMix64::new(seed ^ 0x0070_7574));
     let mut settings = Settings::default();
     (settings.engine, settings.checks) = (engine, Checks { modes: true, hints: true, types: true });
+    // A driver thread would run in real time, and not in its turn.
+    settings.progress = Progress::Off;
     let net = Net::new(rng.next_u64(), net_config);
     let stage = Arc::new(Stage::new(net.clone(), n, rng));
     let ports = (0..n).map(|rank| Either::Staged(Staged::new(net.start(rank), Arc::clone(&stage)))).collect();
