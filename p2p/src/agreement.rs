@@ -177,8 +177,8 @@ pub(crate) struct Agreements {
     next: u64,
     /// For each control context, the number of the next agreement in which all its members take part.
     numbers: HashMap<u32, u64>,
-    /// The sends of messages of agreements, with the receivers. A send is removed when it has ended.
-    sends: Vec<(RequestId, WorldRank)>,
+    /// The sends of messages of agreements. A send is removed when it has ended.
+    sends: Vec<Sending>,
     /// The earliest deadline.
     due: Time,
     /// True if a call has changed an agreement, so that the next poll must advance the agreements even if no message
@@ -209,9 +209,18 @@ impl Default for Agreements {
     }
 }
 
+/// The send of a message of an agreement.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    request: RequestId,
+    to: WorldRank,
+    agreement: AgreementId,
+}
+
 /// One agreement.
 #[derive(Debug)]
 struct Agreement {
+    id: AgreementId,
     ranks: Group,
     /// The index of the tree's root in `ranks`.
     root: u32,
@@ -248,7 +257,7 @@ struct Agreement {
     /// How often the agreement has begun again.
     repetitions: u32,
     /// The contexts that this rank opened in step 2.
-    opened: Option<Agreed>,
+    opened: Option<Box<Agreed>>,
     result: Option<Result<Option<Agreed>, Error>>,
     /// True if the caller does not want the result any more.
     is_dropped: bool,
@@ -338,7 +347,7 @@ impl<P: Port> Engine<P> {
         let number = proposal.tag.map_or_else(|| agreements.number(proposal.control), |_| 0);
         let id = AgreementId(agreements.next);
         agreements.next += 1;
-        let mut agreement = Box::new(Agreement::new(proposal, mine, number, now, deadline));
+        let mut agreement = Box::new(Agreement::new(id, proposal, mine, number, now, deadline));
         agreement.propose(self.propose_name(now, agreement.opens(), 0), self.later_incarnation());
         self.agreements.all.insert(id, agreement);
         (self.agreements.is_due, self.agreements.is_active) = (true, true);
@@ -396,6 +405,8 @@ impl<P: Port> Engine<P> {
     pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
         self.forget_sent();
         let ended = self.advance_all(now, events);
+        // A send that cannot succeed has failed already, and its agreement is due again.
+        self.forget_sent();
         self.agreements.is_active = !self.agreements.all.is_empty() || !self.agreements.sends.is_empty();
         ended
     }
@@ -440,7 +451,7 @@ impl<P: Port> Engine<P> {
     /// the goodbye overtakes the bytes.
     pub fn unsent_answer(&mut self) -> Option<WorldRank> {
         self.forget_sent();
-        self.agreements.sends.first().map(|(_, to)| *to)
+        self.agreements.sends.first().map(|sending| sending.to)
     }
 
     /// Leaves the contexts that an agreement has created, because this rank will not use the communicator. The other
@@ -481,17 +492,26 @@ impl<P: Port> Engine<P> {
         Ok(are_open)
     }
 
-    /// Collects the sends that have completed.
+    /// Collects the sends that have ended. If one has ended with an error and its receiver lives, its agreement is given
+    /// up with that error: the receiver would wait for the message. The next call to `advance_all` informs the other
+    /// ranks.
     fn forget_sent(&mut self) {
         let mut sends = std::mem::take(&mut self.agreements.sends);
-        sends.retain(|(id, _)| {
-            let is_under_way = self.outcome(*id) == Outcome::Pending;
+        sends.retain(|Sending { request, agreement, .. }| {
+            let is_under_way = self.outcome(*request) == Outcome::Pending;
             if !is_under_way {
-                self.collect(*id, &mut ());
+                if let Some(Err(error)) = self.collect(*request, &mut ()).map(|ended| ended.result) {
+                    self.agreements.note_unsent(*agreement, error);
+                }
             }
             is_under_way
         });
         self.agreements.sends = sends;
+    }
+
+    /// Returns true if the send of a message of an agreement has ended, and no poll has considered that yet.
+    pub(crate) fn has_sent_answers(&self) -> bool {
+        self.agreements.sends.iter().any(|sending| self.outcome(sending.request) != Outcome::Pending)
     }
 
     /// Drops the messages of numbered agreements that have ended at this rank. Such messages arrive after this rank has
@@ -509,6 +529,19 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
+    /// Gives up an agreement of which a message was not sent, unless the receiver has ended or takes part no more: the
+    /// agreement learns of that otherwise.
+    #[cold]
+    fn note_unsent(&mut self, id: AgreementId, error: Error) {
+        if let Error::PeerFailed { .. } | Error::Abandoned { .. } = error {
+            return;
+        }
+        if let Some(agreement) = self.all.get_mut(&id).filter(|agreement| agreement.result.is_none()) {
+            agreement.gave_up.get_or_insert(error);
+            self.is_due = true;
+        }
+    }
+
     /// Returns the time of the earliest deadline, or [`Time::ZERO`] if a call has changed an agreement.
     pub(crate) fn due(&self) -> Time {
         if self.is_due { Time::ZERO } else { self.due }
@@ -559,12 +592,20 @@ impl Agreement {
     ///
     /// # Panics
     /// If [`Proposal::ranks`] does not contain this rank.
-    fn new(proposal: Proposal, mine: WorldRank, number: u64, begun: Time, deadline: Time) -> Self {
+    fn new(
+        id: AgreementId,
+        proposal: Proposal,
+        mine: WorldRank,
+        number: u64,
+        begun: Time,
+        deadline: Time,
+    ) -> Self {
         let Proposal { ranks, control, tag, choice } = proposal;
         let index = ranks.index(mine).expect("this rank takes part");
         let root = if let Choice::Remote { leader, .. } = choice { leader % ranks.len() } else { 0 };
         let index = in_tree(index, root, ranks.len());
         Self {
+            id,
             ranks,
             root,
             index,
@@ -811,7 +852,7 @@ impl Agreement {
                 }
                 Err(error) => Err(error),
             },
-            (None, Round::Opening, Vote::Yes) => Ok(self.opened.take()),
+            (None, Round::Opening, Vote::Yes) => Ok(self.opened.take().map(|opened| *opened)),
             (None, Round::Opening, Vote::Again) => {
                 self.withdraw(engine, now);
                 self.repetitions += 1;
@@ -834,7 +875,7 @@ impl Agreement {
         }
         if let Some(opened) = self.opened.take() {
             // Other ranks may have the communicator, and must learn that this rank does not use it.
-            engine.leave_agreed(now, Ok(Some(opened)));
+            engine.leave_agreed(now, Ok(Some(*opened)));
         }
         self.result = Some(end);
         if self.tag.is_none() {
@@ -845,7 +886,7 @@ impl Agreement {
     /// Closes the contexts that this rank has opened, because no rank has created the communicator. So no member needs
     /// to be informed.
     fn withdraw<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
-        if let Some(Agreed { context, .. }) = self.opened.take() {
+        if let Some(Agreed { context, .. }) = self.opened.take().map(|opened| *opened) {
             engine.withdraw_contexts(now, context);
             engine.others().for_each(|others| others.withdraw(context));
         }
@@ -898,7 +939,8 @@ impl Agreement {
             return Ok(Vote::Exhausted);
         }
         let is_open = engine.open_agreed(now, name, &members, remote.as_ref(), &self.incarnations)?;
-        self.opened = is_open.then(|| Agreed { name, context: engine.context_of(name), members, remote });
+        let context = engine.context_of(name);
+        self.opened = is_open.then(|| Box::new(Agreed { name, context, members, remote }));
         Ok(if is_open { Vote::Yes } else { Vote::Again })
     }
 
@@ -1027,9 +1069,9 @@ impl Agreement {
             Some(leader) if leader.rank == to => (leader.control, leader.tag()),
             _ => (self.control, self.tag()),
         };
-        let sent = engine.isend_answer(now, to, control, tag, memory);
         // A failed peer needs no message.
-        engine.agreements.sends.extend(sent.map(|id| (id, to)));
+        let Ok(request) = engine.isend_agreement(now, to, control, tag, memory) else { return };
+        engine.agreements.sends.push(Sending { request, to, agreement: self.id });
     }
 
     /// Gives up if the deadline has passed.

@@ -480,17 +480,33 @@ impl<P: Port> Engine<P> {
         self.isend_standard(now, to, (context, tag), memory, deadline, true)
     }
 
-    /// Starts to send a message of an agreement as [`Engine::isend`] does, but never uses the outbox: its budget is for
-    /// the messages of the program.
-    pub(crate) fn isend_answer(
+    /// Starts to send a message of an agreement. It passes messages of the program that wait, and does not use the
+    /// outbox: its budget is for the messages of the program.
+    ///
+    /// # Errors
+    /// Returns an error of [`Engine::send`].
+    #[cold]
+    pub(crate) fn isend_agreement(
         &mut self,
         now: Time,
         to: WorldRank,
         context: u32,
         tag: u64,
         memory: Memory,
-    ) -> Result<RequestId, (Error, Memory)> {
-        self.isend_standard(now, to, (context, tag), memory, Time::NEVER, false)
+    ) -> Result<RequestId, Error> {
+        let peer = self.receiver(now, to, context)?;
+        let (mut out, tagged) = self.inner.parts();
+        if send_memory_at_once(&mut out, peer, context, tag, &memory)
+            || gather_or_send(&mut out, peer, (context, tag), &memory.readable())
+        {
+            let status = Status { source: to, tag, bytes: memory.len() };
+            return Ok(self.ended(now, context, status, memory));
+        }
+        let exposure = tagged.expose(&mut out, peer, &memory.readable());
+        let way = Way { is_agreement: true, ..Way::standard(Copied::No) };
+        let id = self.send_later(peer, (context, tag), (Buffer::Owned(memory), way), exposure, Time::NEVER);
+        self.stream_at_once(peer, id, &mut ());
+        Ok(id)
     }
 
     /// Starts a standard send of `memory`. If `keeps`, the message may be copied to the outbox.
@@ -1267,7 +1283,8 @@ impl<P: Port> Engine<P> {
 
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
     pub fn due(&self) -> Time {
-        self.inner.due().min(self.agreements.due())
+        let agreements = if self.has_sent_answers() { Time::ZERO } else { self.agreements.due() };
+        self.inner.due().min(agreements)
     }
 
     /// Takes packets that have arrived until one of them contains a message for the receive that is about to be posted.

@@ -10,7 +10,7 @@ mod target;
 mod transfer;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use samite_fabric::layout::Signature;
 use samite_fabric::link::{
@@ -108,6 +108,16 @@ pub(crate) struct Queues {
     limits: Option<Limits>,
     /// Sends whose first packet waits for its turn, in order. When it is sent, it is EAGER, SYNC or RTS.
     pub(crate) messages: VecDeque<RequestId>,
+    /// Messages of agreements whose first packet waits for its turn, in order. They are sent before `messages`, and do
+    /// not wait until the receiver has confirmed the envelope in `unconfirmed`. So an agreement makes progress while
+    /// messages of the program wait.
+    pub(crate) agreements: VecDeque<RequestId>,
+    /// Messages of agreements whose envelope was sent without data, and that the peer has perhaps not matched: at most
+    /// [`AGREEMENTS_MAX`](crate::wire::AGREEMENTS_MAX).
+    announced: Vec<RequestId>,
+    /// The peer's names for its messages of agreements whose envelope waits here for a receive. They do not count
+    /// against the budget for envelopes.
+    from_agreements: BTreeSet<u64>,
     /// Partitioned sends to be announced, in order.
     inits: VecDeque<PartitionedId>,
     /// Sends whose bytes the peer has requested, and streams. Their bytes are sent after the first packets of
@@ -677,7 +687,9 @@ impl Tagged {
             };
             assert!(waiting.is_some_and(is_its_own), "{name:?} is the name of a message that waits");
         }
-        assert_eq!(self.envelopes_cost, ((envelopes + self.partitioned.len().1) * OVERHEAD) as u64);
+        let of_agreements: usize = self.queues.iter().map(|queues| queues.from_agreements.len()).sum();
+        let counted = envelopes - of_agreements + self.partitioned.len().1;
+        assert_eq!(self.envelopes_cost, (counted * OVERHEAD) as u64);
         self.check_halves(link);
         for (&(peer, _), &unexpected) in &self.envelopes {
             let (envelope, _) = self.matcher.unexpected(unexpected).expect("an envelope that waits exists");
@@ -715,11 +727,12 @@ impl Tagged {
         for (peer, state) in link.peers() {
             let Some(queues) = self.queues.get(peer.index()) else { continue };
             assert!(
-                !state.has_no_packets_queued() || queues.messages.is_empty(),
+                !state.has_no_packets_queued() || queues.messages.is_empty() && queues.agreements.is_empty(),
                 "{peer:?} has messages, and its queue is set"
             );
             assert!(
-                state.is_alive() || queues.messages.is_empty() && queues.pushes.is_empty(),
+                state.is_alive()
+                    || queues.messages.is_empty() && queues.agreements.is_empty() && queues.pushes.is_empty(),
                 "{peer:?} ended"
             );
         }
@@ -807,6 +820,7 @@ impl Stack for Tagged {
         let Self { requests, queues, .. } = self;
         if let Some(queues) = queues.get_mut(peer.index()) {
             queues.has_no_room = true;
+            queues.agreements.clear();
             queues.messages.retain(|id| requests.get(*id).is_some_and(|request| request.copied.is_kept()));
         }
         self.note_queue(link, peer);
@@ -821,6 +835,14 @@ impl Stack for Tagged {
     }
 
     fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
+        if let Some(&id) = self.queues(to).agreements.front() {
+            let turn = self.begin_message(out, to, id)?;
+            if let Turn::Sent | Turn::Skipped = turn {
+                self.queues(to).agreements.pop_front();
+                self.note_queue(out.link, to);
+            }
+            return Ok(turn);
+        }
         if let Some(&id) = self.queues(to).inits.front() {
             let turn = self.announce(out, to, id)?;
             if let Turn::Sent | Turn::Skipped = turn {

@@ -30,6 +30,8 @@
 //!  RTS(confirm) ──────────────────────────▶ kept: the next message waits for the answer
 //!             ◀──────────────── FIN(waits) ─
 //!
+//!  RTS(agreement) ────────────────────────▶ kept, also beyond the budget        messages of agreements
+//!
 //!  SYNC(drop) or RTS(drop) ───────────────▶ dropped unless it is matched
 //!             ◀──────────────── FIN(unposted)                                 ready sends
 //!
@@ -146,9 +148,9 @@ impl Synchronous {
 
     pub(crate) fn unmatched(&self) -> Result<Unmatched, WireError> {
         match Unmatched::read(self.unmatched)? {
-            // `Confirm` is for envelopes without data. This message was sent against credit, so the receiver has room
-            // for it.
-            Unmatched::Confirm => Err(WireError::Value { field: "unmatched" }),
+            // `Confirm` and `Agreement` are for envelopes without data. This message was sent against credit, so the
+            // receiver has room for it.
+            Unmatched::Confirm | Unmatched::Agreement => Err(WireError::Value { field: "unmatched" }),
             // Only a sender that awaits an answer can learn that its message was dropped.
             Unmatched::Drop if self.is_silent != 0 => Err(WireError::Value { field: "unmatched" }),
             unmatched => Ok(unmatched),
@@ -185,7 +187,15 @@ pub(crate) enum Unmatched {
     Confirm,
     /// The message is dropped.
     Drop,
+    /// The message belongs to an agreement. It waits for a receive, and is not refused for lack of budget, so that an
+    /// agreement makes progress also if messages of the program use up the budget. At most [`AGREEMENTS_MAX`] such
+    /// envelopes of a sender wait at a receiver. The sender treats further ones as other messages.
+    Agreement,
 }
+
+/// The largest number of envelopes with [`Unmatched::Agreement`] that one sender has at one receiver. An agreement has
+/// at most a few messages to a rank under way at a time.
+pub(crate) const AGREEMENTS_MAX: usize = 1024;
 
 impl Unmatched {
     fn read(number: u8) -> Result<Self, WireError> {
@@ -193,6 +203,7 @@ impl Unmatched {
             0 => Self::Waits,
             1 => Self::Confirm,
             2 => Self::Drop,
+            3 => Self::Agreement,
             _ => return Err(WireError::Value { field: "unmatched" }),
         })
     }
@@ -200,7 +211,7 @@ impl Unmatched {
     /// Returns the verdict on a message in a context that its receiver has closed.
     pub(crate) fn when_closed(self) -> Verdict {
         match self {
-            Self::Waits | Self::Confirm => Verdict::Abandoned,
+            Self::Waits | Self::Confirm | Self::Agreement => Verdict::Abandoned,
             Self::Drop => Verdict::Unposted,
         }
     }
@@ -537,8 +548,8 @@ mod tests {
         let number = |mode| rts(mode, Unmatched::Waits).mode;
         assert_eq!(modes.map(number), [0, 1, 2, 3, 4]);
         assert_eq!(modes.map(|mode| rts(mode, Unmatched::Waits).mode().unwrap()), modes);
-        let kinds = [Unmatched::Waits, Unmatched::Confirm, Unmatched::Drop];
-        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1, 2]);
+        let kinds = [Unmatched::Waits, Unmatched::Confirm, Unmatched::Drop, Unmatched::Agreement];
+        assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched), [0, 1, 2, 3]);
         assert_eq!(kinds.map(|kind| rts(TransferMode::Push, kind).unmatched().unwrap()), kinds);
         assert_eq!(kind::SYNC, 16);
         let sync = Synchronous {

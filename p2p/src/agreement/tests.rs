@@ -6,7 +6,7 @@ use super::*;
 fn agreement(ranks: Group, index: u32) -> Agreement {
     let mine = ranks.rank(index).expect("a rank that takes part");
     let proposal = Proposal { ranks, control: 0, tag: None, choice: Choice::Group(Group::EMPTY) };
-    Agreement::new(proposal, mine, 0, Time::ZERO, Time::NEVER)
+    Agreement::new(AgreementId(1), proposal, mine, 0, Time::ZERO, Time::NEVER)
 }
 
 /// Each rank except the first is among the children of its parent, and the depth of the tree is the logarithm of

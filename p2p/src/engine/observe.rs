@@ -44,10 +44,9 @@ impl<P: Port> Engine<P> {
     pub fn usage(&self) -> Usage {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
         let packets: usize = link.peers().map(|(_, state)| state.packets_waiting()).sum();
-        let queues = tagged
-            .queues
-            .iter()
-            .map(|queues| queues.messages.len() + queues.pushes.len() + queues.partitioned());
+        let queues = tagged.queues.iter().map(|queues| {
+            queues.messages.len() + queues.agreements.len() + queues.pushes.len() + queues.partitioned()
+        });
         Usage {
             peers: link.peers().count(),
             requests: tagged.requests.len(),

@@ -78,7 +78,9 @@ impl<P: Port> Engine<P> {
         tag: u64,
         memory: Memory,
     ) -> Result<(), Error> {
-        let id = self.isend_answer(now, to, context, tag, memory).map_err(|(error, _)| error)?;
+        let id = self
+            .isend_standard(now, to, (context, tag), memory, Time::NEVER, false)
+            .map_err(|(error, _)| error)?;
         let requests = &mut self.inner.stack_mut().requests;
         match requests.get_mut(id) {
             Some(request) if request.result.is_none() => request.collected = true,

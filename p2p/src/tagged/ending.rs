@@ -301,6 +301,8 @@ impl Tagged {
     fn clear_queues(&mut self, peer: Peer) {
         let queues = self.queues(peer);
         queues.messages.clear();
+        queues.agreements.clear();
+        queues.announced.clear();
         queues.pushes.clear();
         queues.inits.clear();
         queues.partitioned.clear();

@@ -17,7 +17,8 @@ use crate::contexts::is_known;
 use crate::request::{Buffer, Push, Staged, State, no_buffer};
 use crate::trace::event;
 use crate::wire::{
-    Abort, Cts, Data, Eager, Fin, Revoke, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
+    AGREEMENTS_MAX, Abort, Cts, Data, Eager, Fin, Revoke, Rts, Synchronous, TransferMode, Unmatched, Verdict,
+    kind,
 };
 
 impl Tagged {
@@ -278,17 +279,14 @@ impl Tagged {
                     self.matcher.remove(unexpected);
                     self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Abandoned));
                     return Ok(());
-                } else if !self.may_wait(link, peer, rendezvous)? {
-                    self.matcher.remove(unexpected);
-                    self.refuse(link, peer, rendezvous.send);
                 } else {
-                    self.envelopes_cost += OVERHEAD as u64;
-                    if let Some(former) = self.envelopes.insert((peer, rendezvous.send), unexpected) {
-                        // The sender violates the protocol: two of its waiting messages have one name. Only the second
-                        // would be found when the sender ends, so the first is removed.
-                        self.matcher.remove(former);
-                        self.envelopes_cost -= OVERHEAD as u64;
-                        return Err(WireError::Value { field: "send" }.into());
+                    let may_wait = self.may_wait(link, peer, rendezvous);
+                    if may_wait != Ok(true) {
+                        self.matcher.remove(unexpected);
+                    }
+                    match may_wait? {
+                        true => self.keep_envelope(peer, rendezvous, unexpected),
+                        false => self.refuse(link, peer, rendezvous.send),
                     }
                 }
                 if !is_wanted {
@@ -302,17 +300,36 @@ impl Tagged {
         Ok(())
     }
 
+    /// Adds an envelope that waits for a receive to the lists by which its sender's packets find it.
+    fn keep_envelope(&mut self, peer: Peer, rendezvous: Rendezvous, unexpected: UnexpectedId) {
+        self.envelopes.insert((peer, rendezvous.send), unexpected);
+        match rendezvous.unmatched {
+            Unmatched::Agreement => _ = self.queues(peer).from_agreements.insert(rendezvous.send),
+            _ => self.envelopes_cost += OVERHEAD as u64,
+        }
+    }
+
     /// Returns true if an envelope that no receive matches may be kept. If its sender wants a confirmation, the
     /// confirmation is sent now, or when the budget is no longer exceeded.
     ///
     /// # Errors
-    /// [`WireError::Value`] if the sender did not wait for the confirmation of an earlier envelope.
+    /// [`WireError::Value`] if the sender has another envelope with this name here, did not wait for the confirmation of
+    /// an earlier envelope, or has more envelopes of agreements here than [`AGREEMENTS_MAX`].
     fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
         let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
+        let invalid = |field| Err(WireError::Value { field });
+        if self.envelopes.contains_key(&(peer, rendezvous.send)) {
+            // Two waiting messages have one name. Only one of them would be found when the sender ends.
+            return invalid("send");
+        }
         match rendezvous.unmatched {
             Unmatched::Waits | Unmatched::Drop => return Ok(has_room),
+            Unmatched::Agreement => {
+                let waiting = self.queues(peer).from_agreements.len();
+                return if waiting < AGREEMENTS_MAX { Ok(true) } else { invalid("unmatched") };
+            }
             _ if self.unconfirmed.iter().any(|(sender, _)| *sender == peer) => {
-                return Err(WireError::Value { field: "unmatched" });
+                return invalid("unmatched");
             }
             Unmatched::Confirm if has_room => {
                 self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, Verdict::Waits));
@@ -416,6 +433,9 @@ impl Tagged {
     pub(super) fn forget_envelope(&mut self, link: &mut Link, rank: WorldRank, send: u64) {
         if let Some(peer) = link.find(rank) {
             self.envelopes.remove(&(peer, send));
+            if self.queues(peer).from_agreements.remove(&send) {
+                return;
+            }
             // No confirmation is needed: the envelope was matched, and the sender is informed of that.
             self.unconfirmed.retain(|name| *name != (peer, send));
         }

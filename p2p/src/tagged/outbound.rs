@@ -14,7 +14,7 @@ use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Push, Request, State};
 use crate::signatures::Typed;
 use crate::trace::event;
-use crate::wire::{Eager, EagerHead, Rts, Synchronous, TransferMode, Unmatched, kind};
+use crate::wire::{AGREEMENTS_MAX, Eager, EagerHead, Rts, Synchronous, TransferMode, Unmatched, kind};
 
 /// How a send is treated that cannot be sent at once.
 #[derive(Debug)]
@@ -25,12 +25,14 @@ pub(crate) struct Way {
     /// See [`Request::answered`].
     pub(crate) answered: Option<Unmatched>,
     pub(crate) typed: Option<Typed>,
+    /// True for a message of an agreement.
+    pub(crate) is_agreement: bool,
 }
 
 impl Way {
     /// Returns the treatment of a standard send.
     pub(crate) fn standard(copied: Copied) -> Self {
-        Self { copied, kept_in: None, answered: None, typed: None }
+        Self { copied, kept_in: None, answered: None, typed: None, is_agreement: false }
     }
 }
 
@@ -199,11 +201,14 @@ impl Tagged {
         let state = out.link.peer(peer);
         if state.has_answered()
             && state.has_no_packets_queued()
+            && !way.is_agreement
             && matches!(self.begin_message(out, peer, id), Ok(Turn::Sent))
         {
             return (id, false);
         }
-        self.queues(peer).messages.push_back(id);
+        let queues = self.queues(peer);
+        let queue = if way.is_agreement { &mut queues.agreements } else { &mut queues.messages };
+        queue.push_back(id);
         self.note_queue(out.link, peer);
         let has_path = out.link.peer(peer).path().is_some();
         if !has_path {
@@ -234,11 +239,23 @@ impl Tagged {
     /// Informs the link if messages or initializations wait for a peer, or else that none wait.
     pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
         let queues = self.queues(peer);
-        let is_empty = queues.messages.is_empty() && queues.inits.is_empty();
+        let is_empty = queues.messages.is_empty() && queues.agreements.is_empty() && queues.inits.is_empty();
         match is_empty && queues.unconfirmed.is_none() {
             true => link.clear_queued(peer, Protocol::P2p),
             false => link.set_queued(peer, Protocol::P2p),
         }
+    }
+
+    /// Returns the treatment of the next envelope of an agreement to a peer if no receive matches it.
+    #[cold]
+    fn when_agreement_unmatched(&mut self, to: Peer) -> Unmatched {
+        let Self { requests, queues, .. } = self;
+        let Some(Queues { announced, .. }) = queues.get_mut(to.index()) else { return Unmatched::Waits };
+        if announced.len() >= AGREEMENTS_MAX {
+            let awaits_match = |request: &Request| matches!(request.state, State::AwaitingMatch { .. });
+            announced.retain(|id| requests.get(*id).is_some_and(awaits_match));
+        }
+        if announced.len() < AGREEMENTS_MAX { Unmatched::Agreement } else { Unmatched::Waits }
     }
 
     /// Sends the first packet of a message, with the message's bytes (EAGER, SYNC) or without them (RTS).
@@ -336,7 +353,12 @@ impl Tagged {
         let header = out.link.header(peer, Protocol::P2p, kind::RTS, flags, context);
         let wants_answer = is_kept && mode != TransferMode::Stream;
         let unless_kept = answered.unwrap_or(Unmatched::Waits);
-        let unmatched = if wants_answer { Unmatched::Confirm } else { unless_kept };
+        let unmatched = match mode {
+            _ if wants_answer => Unmatched::Confirm,
+            TransferMode::Stream => unless_kept,
+            _ if self.queues(peer).agreements.front() == Some(&id) => self.when_agreement_unmatched(peer),
+            _ => unless_kept,
+        };
         let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched).of(signature);
         match out.port.send(path, header.as_bytes(), rts.as_bytes()) {
             Ok(Post::Done) => {}
@@ -364,6 +386,9 @@ impl Tagged {
                 _ => None,
             };
             request.state = State::AwaitingMatch { revoked: false, exposure };
+            if unmatched == Unmatched::Agreement {
+                self.queues(peer).announced.push(id);
+            }
             if wants_answer {
                 self.queues(peer).unconfirmed = Some(id);
                 self.note_queue(out.link, peer);

@@ -1,7 +1,10 @@
 //! Agreements in which a member sends values that no correct rank sends.
 
+use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
+
 use super::*;
 use crate::agreement::{AgreementId, Choice, Leader, Progress, Proposal};
+use crate::wire::AGREEMENTS_MAX;
 
 /// The values that encode votes in the messages of an agreement.
 const YES: u64 = 0;
@@ -19,7 +22,7 @@ fn answer(engine: &mut Engine<Loopback>, words: &[u64]) {
     engine.isend(Time::ZERO, WorldRank(0), 0, 0, memory, NEVER).unwrap();
 }
 
-fn end_of(engine: &mut Engine<Loopback>, id: AgreementId) -> Option<Error> {
+fn end_of(engine: &mut Engine<impl Port>, id: AgreementId) -> Option<Error> {
     match engine.agreement(id) {
         Some(Progress::Ended(end)) => Some(end.unwrap_err()),
         _ => None,
@@ -161,4 +164,128 @@ fn creations_that_cross_share_a_budget_and_end() {
     assert_eq!(made_of_two_that_cross(&budget(2)), [2, 2]);
     let [here, there] = made_of_two_that_cross(&budget(1));
     assert!(here == there && here <= 1, "{here} and {there} were made");
+}
+
+/// Begins a creation of ranks 0 and 1 at an engine, with a tag unless it is numbered.
+fn create(engine: &mut Engine<impl Port>, tag: Option<u32>, deadline: Time) -> AgreementId {
+    let ranks = Group::range(WorldRank(0), 2);
+    let choice = Choice::Group(ranks.clone());
+    engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag, choice }, deadline)
+}
+
+fn is_created(engine: &mut Engine<impl Port>, id: AgreementId) -> bool {
+    matches!(engine.agreement(id), Some(Progress::Ended(Ok(Some(_)))))
+}
+
+/// Messages of the program that are not received use up the budget for envelopes, or wait in the outbox until their
+/// envelope is confirmed.
+#[test]
+fn a_creation_does_not_wait_until_messages_are_received() {
+    let budget = Config { envelopes_max: 2 * 96, ..Config::default() };
+    for (config, messages) in [
+        (Config { eager_max: 0, stream_max: 0, outbox_max: 0, ..budget.clone() }, 2),
+        (Config { unexpected_max: 0, outbox_max: 0, ..budget.clone() }, 2),
+        (Config { unexpected_max: 0, ..budget }, 6),
+    ] {
+        let mut engines = pair(&config);
+        settle(&mut engines);
+        let mut sends = Vec::new();
+        for engine in 0..2 {
+            for tag in 0..messages {
+                let (to, message) = (WorldRank(1 - engine as u32), Memory::new(b"message".to_vec()));
+                sends.push((engine, engines[engine].isend(Time::ZERO, to, 1, tag, message, NEVER).unwrap()));
+            }
+        }
+        settle(&mut engines);
+        assert!(engines[0].usage().envelopes >= 2 * 96, "the budget is used up");
+        for _ in 0..3 {
+            let made = [0, 1].map(|rank: usize| create(&mut engines[rank], None, NEVER));
+            settle(&mut engines);
+            for (rank, id) in made.into_iter().enumerate() {
+                assert!(is_created(&mut engines[rank], id), "{config:?}: rank {rank}");
+            }
+        }
+        for (rank, engine) in [(0, 1), (1, 0)] {
+            for tag in 0..messages {
+                let pattern = Pattern::exact(1, rank, tag);
+                let id = engines[engine].irecv(Time::ZERO, pattern, Memory::zeroed(7), NEVER).unwrap();
+                settle(&mut engines);
+                let received = engines[engine].collect(id, &mut ()).unwrap();
+                assert_eq!(received.memory.unwrap().as_bytes(), b"message");
+            }
+        }
+        sends.into_iter().for_each(|(rank, id)| assert!(engines[rank].collect(id, &mut ()).is_some()));
+        at_rest(&engines);
+        assert_eq!(engines.map(|engine| engine.counters().refused), [0, 0]);
+    }
+}
+
+/// Beyond the budget a rank keeps [`AGREEMENTS_MAX`] envelopes of agreements of one sender, and refuses further ones.
+#[test]
+fn a_receiver_keeps_a_limited_number_of_messages_of_agreements() {
+    let none = Config { unexpected_max: 0, envelopes_max: 0, ..Config::default() };
+    let mut engines = pair(&none);
+    settle(&mut engines);
+    let begin = |engines: &mut [Engine<Loopback>; 2], tags: std::ops::Range<u32>| -> Vec<AgreementId> {
+        tags.map(|tag| create(&mut engines[1], Some(tag), NEVER)).collect()
+    };
+    let begun = begin(&mut engines, 0..AGREEMENTS_MAX as u32);
+    settle(&mut engines);
+    assert_eq!(engines[0].usage().unexpected_messages, AGREEMENTS_MAX);
+    for id in begin(&mut engines, AGREEMENTS_MAX as u32..AGREEMENTS_MAX as u32 + 3) {
+        settle(&mut engines);
+        let end = end_of(&mut engines[1], id).expect("its message was refused");
+        assert!(matches!(end, Error::Exhausted { .. }), "{end:?}");
+    }
+    for (tag, id) in (0..AGREEMENTS_MAX as u32).zip(begun).rev() {
+        let other = create(&mut engines[0], Some(tag), NEVER);
+        settle(&mut engines);
+        assert!(is_created(&mut engines[0], other) && is_created(&mut engines[1], id), "{tag}");
+    }
+    at_rest(&engines);
+}
+
+/// A rank that cannot reach its parent gives the creation up with the error of its send, and informs its children.
+#[test]
+fn a_creation_without_room_for_a_member_ends_with_that_error() {
+    let mut network = NetConfig::default();
+    network.caps.peers_max = 1;
+    let net = Net::new(5, network);
+    // The parent of rank 3 is rank 2, and its parent is rank 0. The port of rank 2 has room for rank 3 alone.
+    let mut engines = [3, 2].map(|rank| {
+        let identity = Identity { rank: WorldRank(rank), size: 4, incarnation: 7, secret: [9; 16] };
+        Engine::new(net.start(rank), identity, Config::default())
+    });
+    let introduce = |engine: &mut Engine<SimPort>, rank: u32| {
+        engine.introduce(WorldRank(rank), 7, net.address(rank)).unwrap();
+    };
+    introduce(&mut engines[0], 2);
+    introduce(&mut engines[1], 3);
+    let run = |engines: &mut [Engine<SimPort>; 2]| {
+        for _ in 0..100 {
+            let now = Time::from_nanos(net.now_ns());
+            engines.iter_mut().for_each(|engine| _ = engine.poll(now, &mut ()).unwrap());
+            net.advance();
+        }
+    };
+    let ranks = Group::range(WorldRank(0), 4);
+    let [child, parent] = [0, 1].map(|at: usize| {
+        let (choice, ranks) = (Choice::Group(ranks.clone()), ranks.clone());
+        let proposal = Proposal { ranks, control: 0, tag: None, choice };
+        let id = engines[at].begin_agreement(Time::ZERO, proposal, NEVER);
+        run(&mut engines);
+        id
+    });
+    introduce(&mut engines[1], 0);
+    run(&mut engines);
+    let end = end_of(&mut engines[1], parent).expect("it has ended");
+    assert!(matches!(end, Error::Exhausted { what: "peers", .. }), "{end:?}");
+    let end = end_of(&mut engines[0], child).expect("it has ended");
+    let expected = Error::PeerFailed {
+        rank: WorldRank(2),
+        cause: Cause::LeftContext,
+        fate: Fate::NotDelivered,
+        report: None,
+    };
+    assert_eq!(end, expected);
 }

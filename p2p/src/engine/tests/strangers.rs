@@ -4,7 +4,9 @@ use super::*;
 use samite_fabric::Remote;
 use samite_fabric::wire::Item;
 
-use crate::wire::{Abort, Data, Fin, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind};
+use crate::wire::{
+    AGREEMENTS_MAX, Abort, Data, Fin, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
+};
 
 pub(super) fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
     receiver.inner.sink(&mut ()).packet(packet);
@@ -126,6 +128,21 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+}
+
+#[test]
+fn more_messages_of_agreements_than_a_rank_may_send_end_their_sender_alone() {
+    let config = Config { envelopes_max: 0, ..Config::default() };
+    let (mut receiver, expected) = acquainted(&config);
+    let most = AGREEMENTS_MAX as u32;
+    for number in 0..=most {
+        assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), None, "{number}");
+        let rts = Rts::new(0, 100, number.into(), TransferMode::Push).unless_matched(Unmatched::Agreement);
+        arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, rts.as_bytes()));
+    }
+    assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+    assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+    receiver.check_invariants();
 }
 
 #[test]
