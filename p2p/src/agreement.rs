@@ -39,12 +39,16 @@
 //! which both are members, and merges the answer that it receives with its own. So both leaders come to the same
 //! decision. The answer of step 1 contains the members of the sender's group.
 //!
+//! The callers may use a tag again, also after an agreement that failed. So messages of an earlier attempt may arrive:
+//! see `exchange`.
+//!
 //! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at the same time. Their messages are tagged messages
 //! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement. The messages of
 //! collective operations travel there too, with other tags ([`COLLECTIVE_TAG`](crate::COLLECTIVE_TAG)).
 
 mod choices;
+mod exchange;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -56,6 +60,7 @@ use samite_fabric::{Memory, Port, SplitMix64};
 use samite_matching::{Pattern, Source};
 
 use self::choices::{Choices, NO_COLOUR, Pair};
+use self::exchange::{Exchange, Message, Stamp};
 use crate::Engine;
 use crate::contexts::{FIRST, Incarnations};
 
@@ -244,6 +249,9 @@ struct Agreement {
     choices: Choices,
     /// The message that is being received.
     incoming: Option<RequestId>,
+    /// The state of the exchange with each rank on a channel whose tag may be used again, and if that channel is the
+    /// one between the leaders.
+    exchanges: Vec<(WorldRank, bool, Exchange)>,
     /// The reason why this rank has given up, if it has.
     gave_up: Option<Error>,
     /// At the root: the name that was chosen in the first round of this agreement.
@@ -258,7 +266,7 @@ struct Agreement {
     repetitions: u32,
     /// The contexts that this rank opened in step 2.
     opened: Option<Box<Agreed>>,
-    result: Option<Result<Option<Agreed>, Error>>,
+    result: Option<Box<Result<Option<Agreed>, Error>>>,
     /// True if the caller does not want the result any more.
     is_dropped: bool,
 }
@@ -361,7 +369,7 @@ impl<P: Port> Engine<P> {
         let agreement = self.agreements.all.get_mut(&id)?;
         if let Some(result) = agreement.result.take() {
             self.agreements.all.remove(&id);
-            return Some(Progress::Ended(result));
+            return Some(Progress::Ended(*result));
         }
         if agreement.number == UNKNOWN
             && let Some(error) = &agreement.gave_up
@@ -433,7 +441,7 @@ impl<P: Port> Engine<P> {
                 ended += usize::from(agreement.result.is_some());
             }
             match agreement.result {
-                Some(result) if agreement.is_dropped => self.leave_agreed(now, result),
+                Some(result) if agreement.is_dropped => self.leave_agreed(now, *result),
                 None if agreement.gave_up.is_none() => {
                     self.agreements.due = self.agreements.due.min(agreement.deadline);
                     self.agreements.all.insert(id, agreement);
@@ -499,10 +507,10 @@ impl<P: Port> Engine<P> {
         let mut sends = std::mem::take(&mut self.agreements.sends);
         sends.retain(|Sending { request, agreement, .. }| {
             let is_under_way = self.outcome(*request) == Outcome::Pending;
-            if !is_under_way {
-                if let Some(Err(error)) = self.collect(*request, &mut ()).map(|ended| ended.result) {
-                    self.agreements.note_unsent(*agreement, error);
-                }
+            if !is_under_way
+                && let Some(Err(error)) = self.collect(*request, &mut ()).map(|ended| ended.result)
+            {
+                self.agreements.note_unsent(*agreement, error);
             }
             is_under_way
         });
@@ -620,6 +628,7 @@ impl Agreement {
             answer: Answer::of_vote(Vote::Yes),
             choices: Choices::default(),
             incoming: None,
+            exchanges: Vec::new(),
             gave_up: None,
             first: None,
             incarnations: Incarnations::new(),
@@ -698,7 +707,14 @@ impl Agreement {
                 (Step::Leader(leader), _) => {
                     match self.hear(engine, leader.rank, now, events) {
                         None => return,
-                        Some(Ok(theirs)) => self.merge_group(engine, theirs),
+                        Some(Ok(theirs)) => {
+                            self.merge_group(engine, theirs);
+                            if self.round == Round::Choosing && self.answer.vote != Vote::Yes {
+                                // The other leader may have given up before it took this group's answer, and may take
+                                // the answer in its next attempt. So it is informed that the answer is void.
+                                self.send(engine, leader.rank, now);
+                            }
+                        }
                         Some(Err(error)) => {
                             self.answer.vote = self.answer.vote.max(self.vote_of(&error));
                             self.note(error);
@@ -716,6 +732,11 @@ impl Agreement {
                     let parent = parent.expect("a rank that awaits its parent has one");
                     match self.hear(engine, parent, now, events) {
                         None => return,
+                        // The parent has given up before it took this rank's answer, and may take the answer in its next
+                        // attempt. So it is informed that the answer is void.
+                        Some(Ok(decision)) if !self.is_answered(parent) => {
+                            self.refuse(engine, decision.vote, now);
+                        }
                         Some(Ok(decision)) => match self.choices_in(&decision, 0..self.ranks.len()) {
                             Some((incarnations, choices)) => {
                                 (self.answer, self.incarnations, self.choices) =
@@ -837,7 +858,8 @@ impl Agreement {
     fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
         // The child with the largest subtree comes first: then the last rank is reached after as many sends, one after
         // the other, as the tree has levels.
-        for child in (0..self.children()).rev().filter_map(|number| self.child(number)) {
+        let children: Vec<_> = (0..self.children()).rev().filter_map(|number| self.child(number)).collect();
+        for child in children {
             self.send(engine, child, now);
         }
         let vote = self.answer.vote;
@@ -877,7 +899,7 @@ impl Agreement {
             // Other ranks may have the communicator, and must learn that this rank does not use it.
             engine.leave_agreed(now, Ok(Some(*opened)));
         }
-        self.result = Some(end);
+        self.result = Some(Box::new(end));
         if self.tag.is_none() {
             engine.drop_tardy(self.control);
         }
@@ -965,30 +987,93 @@ impl Agreement {
         if let Some(error) = &self.gave_up {
             return Some(Err(error.clone()));
         }
-        if self.incoming.is_none() {
-            match self.find(engine, from, now) {
-                Ok(found) => self.incoming = found,
-                Err(error) => return Some(Err(error)),
-            }
+        let gave_up = || Answer::of_vote(Vote::GaveUp(from));
+        if let Some(answer) = self.take_held(from) {
+            return Some(Ok(answer));
         }
-        if let Some(id) = self.incoming
-            && engine.outcome(id) != Outcome::Pending
-        {
+        loop {
+            if self.incoming.is_none() {
+                match self.find(engine, from, now) {
+                    Ok(Some(found)) => self.incoming = Some(found),
+                    none => match (self.settle(from), none) {
+                        (Some(answer), _) => return Some(Ok(answer)),
+                        (None, Err(error)) => return Some(Err(error)),
+                        (None, Ok(_)) => break,
+                    },
+                }
+            }
+            let Some(id) = self.incoming.filter(|id| engine.outcome(*id) != Outcome::Pending) else { break };
             self.incoming = None;
             let completion = engine.collect(id, &mut ())?;
-            let gave_up = || Answer::of_vote(Vote::GaveUp(from));
             let words =
                 completion.result.map(|_| completion.memory.and_then(|memory| memory.into_vec().ok()));
-            return Some(match words {
-                Ok(words) => Ok(Answer::of(&words.unwrap_or_default()).unwrap_or_else(gave_up)),
+            let message = match words {
+                Ok(words) => Message::of(&words.unwrap_or_default()),
                 // The sender considers this rank failed, or is leaving, and this rank has not received the report of
                 // that yet.
-                Err(Error::Abandoned { .. }) => Ok(gave_up()),
-                Err(error) => Err(error),
-            });
+                Err(Error::Abandoned { .. }) => None,
+                Err(error) => return Some(Err(error)),
+            };
+            let Some(message) = message else { return Some(Ok(gave_up())) };
+            if let Some(answer) = self.take(from, message) {
+                return Some(Ok(answer));
+            }
         }
         self.check_deadline(engine, now, events);
         self.gave_up.clone().map(Err)
+    }
+
+    /// Takes a message that has arrived from a rank. Returns `None` if it belongs to an earlier attempt of this rank, or
+    /// if a later message may make it void: then [`settle`](Self::settle) returns its answer when no other message has
+    /// arrived.
+    fn take(&mut self, from: WorldRank, message: Message) -> Option<Answer> {
+        let mine = self.attempt();
+        match self.exchange(from) {
+            Some(exchange) => exchange.take(mine, from, message),
+            None => Some(message.answer),
+        }
+    }
+
+    fn take_held(&mut self, from: WorldRank) -> Option<Answer> {
+        let mine = self.attempt();
+        self.exchange(from)?.take_held(mine, from)
+    }
+
+    /// Returns the answer that was held back, because no later message of the rank has arrived.
+    fn settle(&mut self, from: WorldRank) -> Option<Answer> {
+        let (mine, is_parent) = (self.attempt(), self.step == Step::Parent);
+        self.exchange(from)?.settle(mine, from, is_parent)
+    }
+
+    /// Returns true if a rank, whose message was taken, has answered a message of this attempt.
+    fn is_answered(&mut self, from: WorldRank) -> bool {
+        self.exchange(from).is_none_or(|exchange| exchange.is_answered)
+    }
+
+    /// Returns the state of the exchange with the rank whose message is awaited. Returns `None` if the agreement has a
+    /// number: then no other agreement has messages with this tag.
+    fn exchange(&mut self, from: WorldRank) -> Option<&mut Exchange> {
+        let (_, tag) = self.channel();
+        self.exchange_on(tag, from)
+    }
+
+    fn exchange_on(&mut self, tag: u64, with: WorldRank) -> Option<&mut Exchange> {
+        if tag & BY_SOME == 0 {
+            return None;
+        }
+        let between_leaders = tag & BY_LEADERS != 0;
+        let is_it =
+            |(rank, leaders, _): &(WorldRank, bool, Exchange)| (*rank, *leaders) == (with, between_leaders);
+        let at = self.exchanges.iter().position(is_it).unwrap_or_else(|| {
+            self.exchanges.push((with, between_leaders, Exchange::default()));
+            self.exchanges.len() - 1
+        });
+        Some(&mut self.exchanges[at].2)
+    }
+
+    /// Returns the number of this attempt to agree, which is not 0.
+    fn attempt(&self) -> u64 {
+        self.id.0 + 1
     }
 
     /// Looks for the message of a rank, and begins to receive it. Returns `None` if it has not arrived.
@@ -1063,12 +1148,14 @@ impl Agreement {
 
     /// Sends the answer. A rank that has given up sends an answer too, since the receiver waits for one. If the
     /// receiver has failed, the error is ignored.
-    fn send<P: Port>(&self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
-        let memory = Memory::new(self.answer.to_words());
+    fn send<P: Port>(&mut self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
         let (control, tag) = match self.leader() {
             Some(leader) if leader.rank == to => (leader.control, leader.tag()),
             _ => (self.control, self.tag()),
         };
+        let mine = self.attempt();
+        let stamp = self.exchange_on(tag, to).map_or_else(Stamp::default, |exchange| exchange.stamp(mine));
+        let memory = Memory::new(stamp.words_of(&self.answer));
         // A failed peer needs no message.
         let Ok(request) = engine.isend_agreement(now, to, control, tag, memory) else { return };
         engine.agreements.sends.push(Sending { request, to, agreement: self.id });
@@ -1239,8 +1326,8 @@ fn group_in(words: &[u64], size: u32) -> Option<(Incarnations, Group)> {
     Some((incarnations, group))
 }
 
-/// The number of words of an answer before [`Answer::words`].
-const HEAD: usize = 2;
+/// The number of words of a message before [`Answer::words`].
+const HEAD: usize = 5;
 
 impl Answer {
     fn merge(&mut self, theirs: &Self) {
@@ -1251,15 +1338,6 @@ impl Answer {
     /// Returns an answer that contains only a vote.
     fn of_vote(vote: Vote) -> Self {
         Self { vote, next: 0, words: Vec::new() }
-    }
-
-    fn to_words(&self) -> Vec<u64> {
-        [self.vote.to_word(), self.next].into_iter().chain(self.words.iter().copied()).collect()
-    }
-
-    fn of(words: &[u64]) -> Option<Self> {
-        let (&[vote, next], words) = words.split_first_chunk::<HEAD>()?;
-        Some(Self { vote: Vote::from_word(vote), next, words: words.to_vec() })
     }
 }
 

@@ -229,7 +229,8 @@ fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
 pub(crate) fn answer(input: &mut Input<'_>, rank: u32, to: u32, sequence: u32, tag: u64) -> Vec<u8> {
     let vote = [0, 0, 0, 1 << 32, (input.below(8) as u64) << 32 | 1][input.below(5)];
     let next = [6, 6, 8, 10, 1 << 32, u64::MAX][input.below(6)];
-    let mut body = words(&[tag, vote, next]);
+    let [attempt, answered, number] = std::array::from_fn(|_| input.below(4) as u64);
+    let mut body = words(&[tag, vote, next, attempt, answered, number]);
     let incarnation = |rank: u32, number: u32| u64::from(rank) << 32 | u64::from(number);
     match input.below(6) {
         0 | 1 => body.extend(words(&[0])),

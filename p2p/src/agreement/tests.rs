@@ -43,11 +43,12 @@ fn an_agreement_of_a_million_ranks_is_small() {
 #[test]
 fn answers_are_read_as_they_were_written() {
     for vote in [Vote::Yes, Vote::Again, Vote::GaveUp(WorldRank(7)), Vote::Exhausted] {
-        let words = Answer { vote, next: 8, words: vec![1, 2, 3] }.to_words();
-        let read = Answer::of(&words).unwrap();
-        assert_eq!((read.vote, read.next, read.words), (vote, 8, vec![1, 2, 3]));
+        let stamp = Stamp { attempt: 4, answered: 5, number: 6 };
+        let words = stamp.words_of(&Answer { vote, next: 8, words: vec![1, 2, 3] });
+        let Message { stamp: read_stamp, answer: read } = Message::of(&words).unwrap();
+        assert_eq!((read.vote, read.next, read.words, read_stamp), (vote, 8, vec![1, 2, 3], stamp));
     }
-    assert!(Answer::of(&[1]).is_none());
+    assert!(Message::of(&[1, 2, 3, 4]).is_none());
     assert!(Vote::Yes < Vote::Again && Vote::Again < Vote::GaveUp(WorldRank(0)));
     assert!(Vote::GaveUp(WorldRank(9)) < Vote::Failed(WorldRank(0)));
 }
@@ -164,7 +165,7 @@ impl Simulated<'_> {
             of.answer.merge(&answer);
         }
         of.answer.words = [write_incarnations(&of.incarnations), of.choices.to_words()].concat();
-        self.longest = self.longest.max(of.answer.to_words().len());
+        self.longest = self.longest.max(Stamp::default().words_of(&of.answer).len());
         (of.answer, rounds)
     }
 
@@ -236,7 +237,7 @@ fn check_regular(ranks: &Group, step: usize, are_checked: impl Fn(&str) -> bool)
         let (decision, up) = split.answer(0);
         let levels = (n - 1).ilog2() as usize + 1;
         assert_eq!((up, split.rounds_down(0)), (levels, levels), "{name}");
-        assert!(split.longest <= 60, "{name}: {} words", split.longest);
+        assert!(split.longest <= 64, "{name}: {} words", split.longest);
         longest = longest.max(split.longest);
         let groups = by_lists(ranks, &choices, step);
         for index in (0..n).step_by(step) {

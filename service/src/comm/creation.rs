@@ -138,7 +138,7 @@ impl Comm {
     /// the same group and tag. Each member must be a rank of this communicator.
     ///
     /// If several threads create communicators of the same ranks at the same time, the tag says which calls belong
-    /// together. After a creation that failed, use another tag.
+    /// together. After a creation that failed, the same tag may be used again.
     ///
     /// # Errors
     /// [`Error::NotAMember`], [`Error::NeedsOneGroup`]; otherwise the errors of [`dup`](Self::dup).
@@ -386,7 +386,7 @@ mod tests {
             crate::local(2, |world| {
                 let comm = world.comm();
                 if comm.rank() == 0 {
-                    let decision = Memory::new(vec![0, name, 0]);
+                    let decision = Memory::new(vec![0, name, 0, 0, 0, 0]);
                     comm.runtime.act(|engine, now| {
                         engine.isend(now, WorldRank(1), CONTROL, 0, decision, Time::NEVER).unwrap();
                     });

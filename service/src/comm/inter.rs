@@ -18,7 +18,7 @@ impl Comm {
     /// is the rank that the leader of the other group has in `bridge`. Only the values that the leaders pass for
     /// `bridge` and `remote_leader` count; the other ranks may pass any values. If several creations between the same
     /// leaders are under way at the same time, the tag says which calls belong together. After a creation that failed,
-    /// use another tag.
+    /// the same tag may be used again.
     ///
     /// All ranks of a communicator call creations in the same order (see [`dup`](Self::dup)). For both communicators
     /// this call is one of these creations. The new communicator has the bounds of this handle.

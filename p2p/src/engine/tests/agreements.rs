@@ -1,5 +1,6 @@
 //! Agreements in which a member sends values that no correct rank sends.
 
+use samite_fabric::SplitMix64;
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
 
 use super::*;
@@ -16,9 +17,9 @@ fn begin(engine: &mut Engine<Loopback>, choice: Choice, deadline: Time) -> Agree
     engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag: None, choice }, deadline)
 }
 
-/// Sends an answer as rank 1.
+/// Sends an answer as rank 1: a vote, a name, and further words.
 fn answer(engine: &mut Engine<Loopback>, words: &[u64]) {
-    let memory = Memory::new(words.to_vec());
+    let memory = Memory::new([&words[..2], &[0; 3], &words[2..]].concat());
     engine.isend(Time::ZERO, WorldRank(0), 0, 0, memory, NEVER).unwrap();
 }
 
@@ -105,7 +106,7 @@ fn a_leader_without_a_group_ends_an_intercommunicator_with_an_error() {
         let choice = Choice::Remote { leader: 0, other };
         let proposal = Proposal { ranks, control: 0, tag: None, choice };
         let id = engines[0].begin_agreement(Time::ZERO, proposal, NEVER);
-        for words in [&[&[YES, 2, 0], group].concat()[..], &[YES, 0]] {
+        for words in [&[&[YES, 2, 1, 0, 0, 0], group].concat()[..], &[YES, 0, 1, 1, 1]] {
             let tag = 3 << 62 | 5;
             engines[1].isend(Time::ZERO, WorldRank(0), 0, tag, Memory::new(words.to_vec()), NEVER).unwrap();
         }
@@ -190,10 +191,10 @@ fn a_creation_does_not_wait_until_messages_are_received() {
         let mut engines = pair(&config);
         settle(&mut engines);
         let mut sends = Vec::new();
-        for engine in 0..2 {
+        for (rank, engine) in engines.iter_mut().enumerate() {
             for tag in 0..messages {
-                let (to, message) = (WorldRank(1 - engine as u32), Memory::new(b"message".to_vec()));
-                sends.push((engine, engines[engine].isend(Time::ZERO, to, 1, tag, message, NEVER).unwrap()));
+                let (to, message) = (WorldRank(1 - rank as u32), Memory::new(b"message".to_vec()));
+                sends.push((rank, engine.isend(Time::ZERO, to, 1, tag, message, NEVER).unwrap()));
             }
         }
         settle(&mut engines);
@@ -288,4 +289,54 @@ fn a_creation_without_room_for_a_member_ends_with_that_error() {
         report: None,
     };
     assert_eq!(end, expected);
+}
+
+/// Ranks that repeat a creation with the same tag until it succeeds never get different communicators, and no rank
+/// considers the other one failed.
+#[test]
+fn creations_with_a_repeated_tag_end_with_one_name() {
+    let (mut made, mut alone) = (0, 0);
+    for seed in 0..2_000 {
+        let mut random = SplitMix64::new(seed);
+        let mut engines = pair(&Config::default());
+        settle(&mut engines);
+        let (mut under_way, mut names) = ([None; 2], [None; 2]);
+        for now in 0..400 {
+            let now = Time::from_nanos(now);
+            let rank = random.below(2) as usize;
+            engines[rank].poll(now, &mut ()).unwrap();
+            match under_way[rank]
+                .map(|id| (id, engines[rank].agreement(id).expect("its result was not taken")))
+            {
+                None if names[rank].is_none() && random.below(3) == 0 => {
+                    under_way[rank] = Some(create(&mut engines[rank], Some(0), NEVER));
+                }
+                // In the end no rank gives up any more.
+                Some((id, Progress::Awaits { .. }))
+                    if random.below(5) == 0 && now < Time::from_nanos(200) =>
+                {
+                    engines[rank].quit_agreement(now, id, Error::Cancelled { fate: Fate::NotDelivered });
+                }
+                Some((_, Progress::Ended(end))) => {
+                    under_way[rank] = None;
+                    names[rank] = end.ok().flatten().map(|agreed| agreed.name);
+                }
+                _ => {}
+            }
+        }
+        for engine in &engines {
+            engine.check_invariants();
+            assert_eq!(engine.counters().failed_peers, 0, "seed {seed}");
+        }
+        match names {
+            [Some(here), Some(there)] => {
+                assert_eq!(here, there, "seed {seed}");
+                made += 1;
+            }
+            // A rank had the communicator when the other one gave up.
+            [None, None] => panic!("seed {seed}: the ranks have not agreed"),
+            _ => alone += 1,
+        }
+    }
+    assert!(made > 1_000 && alone > 0, "{made} were made, {alone} by one rank alone");
 }
