@@ -142,6 +142,12 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// Returns true if packets wait that are sent before `messages`.
+    #[inline]
+    fn has_precedence(&self) -> bool {
+        !(self.agreements.is_empty() & self.inits.is_empty())
+    }
+
     /// Returns the number of partitioned sends that wait.
     pub(crate) fn partitioned(&self) -> usize {
         self.inits.len() + self.partitioned.len()
@@ -250,6 +256,7 @@ impl Tagged {
     }
 
     /// Returns the queues of the sends that wait for a peer.
+    #[inline]
     pub(crate) fn queues(&mut self, peer: Peer) -> &mut Queues {
         let index = peer.index();
         if index >= self.queues.len() {
@@ -621,6 +628,26 @@ impl Tagged {
         self.failures.more_than(told) && self.failures.next(context, told, &self.contexts).is_some()
     }
 
+    /// Gives a message of an agreement or an initialization its turn: see [`Stack::next`].
+    #[cold]
+    fn next_with_precedence<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer) -> Result<Turn, PortError> {
+        let Queues { agreements, inits, .. } = self.queues(to);
+        let (turn, is_agreement) = match (agreements.front(), inits.front()) {
+            (Some(&id), _) => (self.begin_message(out, to, id)?, true),
+            (None, Some(&id)) => (self.announce(out, to, id)?, false),
+            (None, None) => return Ok(Turn::Skipped),
+        };
+        if let Turn::Sent | Turn::Skipped = turn {
+            let Queues { agreements, inits, .. } = self.queues(to);
+            match is_agreement {
+                true => drop(agreements.pop_front()),
+                false => drop(inits.pop_front()),
+            }
+            self.note_queue(out.link, to);
+        }
+        Ok(turn)
+    }
+
     /// Returns true if a receive may take packets before it is posted. It may not if any message waits, because the
     /// waiting messages may contain an earlier message for this receive.
     #[inline]
@@ -835,26 +862,14 @@ impl Stack for Tagged {
     }
 
     fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
-        if let Some(&id) = self.queues(to).agreements.front() {
-            let turn = self.begin_message(out, to, id)?;
-            if let Turn::Sent | Turn::Skipped = turn {
-                self.queues(to).agreements.pop_front();
-                self.note_queue(out.link, to);
-            }
-            return Ok(turn);
+        let queues = self.queues(to);
+        if queues.has_precedence() {
+            return self.next_with_precedence(out, to);
         }
-        if let Some(&id) = self.queues(to).inits.front() {
-            let turn = self.announce(out, to, id)?;
-            if let Turn::Sent | Turn::Skipped = turn {
-                self.queues(to).inits.pop_front();
-                self.note_queue(out.link, to);
-            }
-            return Ok(turn);
-        }
-        if self.queues(to).unconfirmed.is_some() {
+        if queues.unconfirmed.is_some() {
             return Ok(Turn::NoAnswer);
         }
-        let first = self.queues(to).messages.front().copied();
+        let first = queues.messages.front().copied();
         let turn = match first {
             Some(id) => self.begin_message(out, to, id)?,
             None => Turn::Skipped,

@@ -110,6 +110,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
             let state = &mut link.peers[peer];
             // A peer without a path is listed again when it gets one.
             let Some(path) = state.path else { return };
+            if state.has_no_packets_queued() {
+                return;
+            }
             let is_hello = state.packets.front().is_some_and(Packet::is_hello);
             // Until the peer has answered, only hellos are sent, all with number 0: any of them may be lost. The peer
             // is listed again when it answers.

@@ -239,7 +239,7 @@ impl Tagged {
     /// Informs the link if messages or initializations wait for a peer, or else that none wait.
     pub(super) fn note_queue(&mut self, link: &mut Link, peer: Peer) {
         let queues = self.queues(peer);
-        let is_empty = queues.messages.is_empty() && queues.agreements.is_empty() && queues.inits.is_empty();
+        let is_empty = queues.messages.is_empty() && !queues.has_precedence();
         match is_empty && queues.unconfirmed.is_none() {
             true => link.clear_queued(peer, Protocol::P2p),
             false => link.set_queued(peer, Protocol::P2p),
@@ -266,11 +266,12 @@ impl Tagged {
         id: RequestId,
     ) -> Result<Turn, PortError> {
         let state = out.link.peer(peer);
-        let (Some(path), Some(Queues { limits: Some(limits), .. })) =
+        let (Some(path), Some(Queues { limits: Some(limits), agreements, .. })) =
             (state.path(), self.queues.get(peer.index()))
         else {
             return Ok(Turn::NoRoom);
         };
+        let is_agreement = agreements.front() == Some(&id);
         // A request that ended while it waited is not sent.
         let Some(request @ Request { state: State::AwaitingRoom { exposure }, .. }) = self.requests.get(id)
         else {
@@ -356,7 +357,7 @@ impl Tagged {
         let unmatched = match mode {
             _ if wants_answer => Unmatched::Confirm,
             TransferMode::Stream => unless_kept,
-            _ if self.queues(peer).agreements.front() == Some(&id) => self.when_agreement_unmatched(peer),
+            _ if is_agreement => self.when_agreement_unmatched(peer),
             _ => unless_kept,
         };
         let rts = Rts::new(tag, len, id.to_wire(), mode).unless_matched(unmatched).of(signature);

@@ -181,7 +181,8 @@ impl<P: Port> Runtime<P> {
     /// Leaves the operations that need progress to the driver, because a call returns.
     #[inline]
     pub(super) fn leave_if_needed(&self, core: &mut Core<P>) {
-        if core.engine.needs_progress() || core.engine.has_new_gathering() || core.background.is_always() {
+        // Every call evaluates this. `|` instead of `||` avoids branches.
+        if core.engine.needs_progress() | core.engine.has_new_gathering() | core.background.is_always() {
             self.leave_to_background(core);
         }
     }

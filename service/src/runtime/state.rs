@@ -116,7 +116,7 @@ impl<L: Lent> Lent for WithLoans<'_, L> {
 }
 
 impl<P: Port> Core<P> {
-    #[inline]
+    #[inline(always)]
     /// Polls the engine.
     ///
     /// # Errors
@@ -125,10 +125,9 @@ impl<P: Port> Core<P> {
     /// fifth of the time of an idle poll).
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let polled = match self.loans.is_empty() {
-            true => self.engine.poll(self.now, lent),
+            true => self.engine.poll(self.now, lent).map_err(Box::new),
             false => self.poll_with_loans(lent),
         };
-        let polled = polled.map_err(Box::new);
         // The peer is informed now, because the caller may make no further call.
         if self.engine.has_given_up() {
             self.tell_given_up();
@@ -139,19 +138,25 @@ impl<P: Port> Core<P> {
     /// Polls the engine, and lends it the buffers of all scopes too.
     #[cold]
     #[inline(never)]
-    fn poll_with_loans<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Error> {
+    fn poll_with_loans<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let mut lent = WithLoans { lent, loans: self.loans.open() };
-        self.engine.poll(self.now, &mut lent)
+        self.engine.poll(self.now, &mut lent).map_err(Box::new)
     }
 
     /// Returns the result of a request that has ended: see [`Engine::collect`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
-        let collected = match self.loans.is_empty() {
-            true => self.engine.collect(id, lent),
-            false => self.engine.collect(id, &mut WithLoans { lent, loans: self.loans.open() }),
-        };
-        collected.map(Completion::from)
+        if !self.loans.is_empty() {
+            return self.collect_with_loans(id, lent);
+        }
+        self.engine.collect(id, lent).map(Completion::from)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn collect_with_loans<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
+        let mut lent = WithLoans { lent, loans: self.loans.open() };
+        self.engine.collect(id, &mut lent).map(Completion::from)
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
