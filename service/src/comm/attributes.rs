@@ -161,7 +161,7 @@ impl Comm {
             return None;
         }
         Some(match &self.derived {
-            Some(derived) => act(derived.attached.get_or_init(Box::default)),
+            Some(derived) => act(derived.attached()),
             None => act(&self.first_lane().attached),
         })
     }

@@ -30,10 +30,17 @@ pub struct Derived {
     pub(super) hints: Hints,
     /// True if the hint [`exact_length`](Hints::exact_length) is checked at each receive.
     pub(crate) is_exact: bool,
+    /// What most communicators do not use, allocated at the first use. A program may have millions of communicators.
+    rare: OnceLock<Box<Rare>>,
+}
+
+/// The part of a communicator's state that only some communicators need.
+#[derive(Default)]
+struct Rare {
+    /// The name and attributes.
+    attached: Attached,
     /// The collective operations on each lane, allocated at the first one.
     counters: OnceLock<Box<[Counter]>>,
-    /// The name and attributes, allocated when the program first uses them.
-    pub(super) attached: OnceLock<Box<Attached>>,
 }
 
 impl Derived {
@@ -46,23 +53,22 @@ impl Derived {
             None => (members, None),
         };
         let is_exact = runtime.checks.hints && hints.promise_exact_length();
-        Some(Self {
-            runtime,
-            group,
-            own,
-            rank,
-            context,
-            hints,
-            is_exact,
-            counters: OnceLock::new(),
-            attached: OnceLock::new(),
-        })
+        Some(Self { runtime, group, own, rank, context, hints, is_exact, rare: OnceLock::new() })
     }
 
     /// Returns the counter of the collective operations on a lane.
     pub(crate) fn counter(&self, lane: Lane) -> &Counter {
-        let counters = self.counters.get_or_init(|| (0..lane.of).map(|_| Counter::default()).collect());
-        &counters[lane.number]
+        let counters = || (0..lane.of).map(|_| Counter::default()).collect();
+        &self.rare().counters.get_or_init(counters)[lane.number]
+    }
+
+    /// Returns the name and attributes.
+    pub(super) fn attached(&self) -> &Attached {
+        &self.rare().attached
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
     /// Returns this rank's group.
