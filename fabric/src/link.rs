@@ -383,13 +383,13 @@ pub struct Link {
 
     /// True if messages may be gathered: see [`Out::gather`].
     gathers: bool,
-    /// The number of bytes of all gathered messages.
+    /// The number of bytes of all gathered messages and their items.
     gathered: u64,
     /// See [`Link::has_new_gathering`].
     has_new_gathering: bool,
-    /// The time at which the engine must be polled to send gathered messages.
+    /// The time by which the engine must be polled to send gathered messages, or [`Time::NEVER`].
     gathered_due: Time,
-    /// True while a protocol handles a packet. (The fast path does not set it. It queues no answers.)
+    /// True while a packet is handled outside of the fast path. (The fast path queues no answers.)
     is_handling: bool,
     /// The number of packets that [`Engine::next_packet`] has taken since the last poll.
     taken: usize,
@@ -596,16 +596,17 @@ impl Link {
     /// Queues a short packet to a peer. It is sent before the packets in the protocols' queues. The path must be able
     /// to take its header and `body` in one packet: a longer one ends the peer.
     ///
-    /// The packet counts as an answer if a packet from a peer is being handled. A peer for which more than
-    /// [`Config::answers_max`] answers wait fails. Answers that still wait at the peer's goodbye are dropped.
+    /// The packet counts as an answer if it is queued while a packet from a peer is handled. A peer for which more than
+    /// [`Config::answers_max`] answers wait fails. When a peer says goodbye, the packets that still wait are dropped.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         let (flags, is_answer) = (Flags::empty(), self.is_handling);
         self.enqueue(peer, Packet { protocol, kind, flags, is_answer, body: body.into() });
     }
 
-    /// Returns the flags for a *question*: a packet that the peer answers, now or later. Returns `None` if the question
-    /// must wait, because [`Config::questions_max`] packets are on their way to the peer. The protocol then returns
-    /// [`Turn::NoAnswer`], and gets another turn when the peer has acknowledged some of them.
+    /// Returns the flags for a *question*: a packet that the peer answers, now or later. The flags of some questions
+    /// request an acknowledgement ([`Flags::URGENT`]). Returns `None` if the question must wait, because the peer has
+    /// not acknowledged [`Config::questions_max`] packets or more, and a requested acknowledgement has not arrived. The
+    /// protocol then returns [`Turn::NoAnswer`], and gets another turn when that acknowledgement arrives.
     ///
     /// Without this limit the answers of a peer would fill its memory while this side sends questions and receives
     /// nothing, and the peer would have to end the connection ([`Config::answers_max`]).

@@ -301,7 +301,7 @@ impl Loopback {
 }
 
 impl Loopback {
-    /// Returns the port with the claim that its packets are dear ([`Caps::dear_packets`]): for tests.
+    /// Returns the port, and declares its packets to be dear ([`Caps::dear_packets`]): for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_dear_packets(mut self) -> Self {

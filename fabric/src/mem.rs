@@ -10,9 +10,9 @@
 //!
 //! [`Partitioned`] memory is written by several threads and read by the engine, partition by partition.
 //!
-//! Borrowed user memory is never registered. Borrowed data is copied to packets, or through regions that a
-//! protocol owns; or peers of the host read it directly, if it lies in the [`Heap`]. [`Loans`] make it reachable for
-//! other threads until a scope ends.
+//! Borrowed user memory is never registered. Borrowed data is copied to packets, or through regions that a protocol
+//! owns; or peers of the host read it directly, if it lies in the [`Heap`]. Other threads can use a borrowed buffer
+//! that is in a table of [`Loans`], until a scope ends.
 
 pub(crate) mod heap;
 mod loans;

@@ -11,11 +11,11 @@
 //! ```
 //! So a single message leaves at once, and the messages of a burst travel together (as with Nagle's algorithm, RFC
 //! 896). A gathered message counts as sent: its operation has ended, and it has used credit. A bundle is sent before
-//! every other packet to the peer, because no other packet that waits was passed to the link earlier, except answers.
-//! Answers that wait for the peer, and news of credit, travel in it too.
+//! all other packets that wait for the peer. Of these only answers can have been passed to the link before the messages
+//! of the bundle. Answers that wait for the peer, and news of credit, travel in the bundle too.
 //!
-//! The acknowledgements of bundles come with the packets of the peer, and those are handled by polls, which send all
-//! bundles anyway. So no bundle needs to wait for an acknowledgement.
+//! The arrival of an acknowledgement need not cause the sending of a bundle: the acknowledgement is in a packet of the
+//! peer, a poll handles that packet, and each poll sends all bundles.
 
 use zerocopy::IntoBytes;
 
@@ -30,9 +30,10 @@ use crate::{Body, PeerId, Port, PortError, Post};
 pub(super) struct Bundle {
     /// The protocol of all messages; `None` if there are no messages.
     protocol: Option<Protocol>,
-    /// The messages, each behind its [`Item`].
+    /// The messages. Before each of them is its [`Item`].
     items: Vec<u8>,
-    /// The flags of the packets with news of credit that the bundle has replaced; `None` if it has replaced none.
+    /// The flags of the packets that were dropped because the header of the bundle carries their news of credit. `None`
+    /// if no packet was dropped.
     news: Option<Flags>,
     /// The time by which the first message must be sent.
     due: Time,
@@ -60,18 +61,27 @@ impl Bundle {
 pub enum Gathered {
     /// The message is in the bundle, and counts as sent.
     Yes,
-    /// The message must be sent in a packet of its own. It can be the next packet: nothing is gathered for the peer.
+    /// The message must be sent in a packet of its own. It can be sent now, because no gathered message waits for the
+    /// peer.
     No,
-    /// The message must wait in its protocol's queue, because the port has no room for the bundle before it.
+    /// The message must wait in its protocol's queue, because the bundle must be sent first and the port has no room
+    /// for it.
     NoRoom,
 }
 
 impl<P: Port> Out<'_, P> {
-    /// Adds a short message to the bundle for a peer, if the latest packet with messages to the peer is not
-    /// acknowledged yet. `head` and `body` are the bytes of the message after its header. Otherwise sends the bundle, if
-    /// there is one, so that the message can be sent behind it. Call this function only if nothing except gathered
-    /// messages is queued for the peer ([`PeerState::has_only_gathered`]), and if its path has a
-    /// [`bundle_max`](super::PathLimits::bundle_max).
+    /// Adds a short message to the bundle for a peer, if the peer has not acknowledged the latest packet with messages.
+    /// If the bundle has no room for the message, sends the bundle first. If the bundle is full afterwards, sends it
+    /// too.
+    ///
+    /// The message is not added if the peer has acknowledged that packet, if gathering is forbidden
+    /// ([`Link::set_gathering`]), if the message is long, if the budget is used up
+    /// ([`Config::gathered_max`](super::Config::gathered_max)), or if an earlier message has waited and no other
+    /// message has joined it. Then sends the bundle, if there is one, so that the message can be sent after it.
+    ///
+    /// `head` and `body` are the bytes of the message after its header. Call this function only if nothing except
+    /// gathered messages is queued for the peer ([`PeerState::has_only_gathered`]), and if the
+    /// [`bundle_max`](super::PathLimits::bundle_max) of its path is not 0.
     pub fn gather(
         &mut self,
         to: Peer,
@@ -118,8 +128,9 @@ impl<P: Port> Out<'_, P> {
         }
     }
 
-    /// Sends the bundle for a peer. A single message is sent as an ordinary packet, but not if it also brings news: the
-    /// peer may wait for their packet, and takes notice of it only outside of the fast path ([`Stack::fast`]).
+    /// Sends the bundle for a peer. A single message is sent as an ordinary packet, unless the bundle also carries news
+    /// of credit from dropped packets. The peer may wait for such news, and an ordinary packet may take the fast path
+    /// ([`Stack::fast`]), in which the peer would not notice them.
     ///
     /// [`Stack::fast`]: super::Stack::fast
     pub(super) fn send_bundle(&mut self, to: Peer, path: PeerId) -> Result<Post, PortError> {
@@ -154,36 +165,37 @@ impl<P: Port> Out<'_, P> {
 }
 
 impl Link {
-    /// Permits or forbids to gather messages, and returns the former state. It is permitted at first. The caller must
-    /// then poll the engine within [`Config::gathered_ns`](super::Config::gathered_ns) after each call that may have
-    /// gathered a message.
+    /// Permits the gathering of messages, or forbids it. Returns true if it was permitted before. A new link permits
+    /// it. While it is permitted, the caller must poll the engine within
+    /// [`Config::gathered_ns`](super::Config::gathered_ns) after each call that may have gathered a message.
     pub fn set_gathering(&mut self, gathers: bool) -> bool {
         std::mem::replace(&mut self.gathers, gathers)
     }
 
-    /// Returns true if a message was gathered while no other was, since the latest call of
-    /// [`take_new_gathering`](Self::take_new_gathering).
+    /// Returns true if, since the latest call of [`take_new_gathering`](Self::take_new_gathering), a message was
+    /// gathered while no other gathered message waited for the next poll.
     #[inline(always)]
     #[must_use]
     pub fn has_new_gathering(&self) -> bool {
         self.has_new_gathering
     }
 
-    /// Returns the value of [`has_new_gathering`](Self::has_new_gathering), which is false from now on.
+    /// Returns the value of [`has_new_gathering`](Self::has_new_gathering), and sets it to false.
     pub fn take_new_gathering(&mut self) -> bool {
         std::mem::take(&mut self.has_new_gathering)
     }
 
-    /// Returns the number of bytes of all gathered messages.
+    /// Returns the number of bytes of all gathered messages and their items.
     #[inline(always)]
     #[must_use]
     pub fn gathered(&self) -> u64 {
         self.gathered
     }
 
-    /// Moves answers that wait for a peer to the bundle for it, as far as they have room there. A single answer stays a
-    /// packet of its own. Returns true if there is a bundle for the peer then. Call it only if packets to the peer are
-    /// dear.
+    /// Moves answers that wait for a peer to the bundle for it, in order, as far as the bundle has room. Drops packets
+    /// whose news of credit the header of the bundle carries. If no message is gathered, a single answer stays a packet
+    /// of its own. Returns true if there is a bundle for the peer afterwards. Call this function only if messages to
+    /// the peer may be gathered.
     #[inline(never)]
     pub(super) fn has_bundle_for(&mut self, peer: Peer) -> bool {
         let state = &self.peers[peer];
@@ -204,14 +216,15 @@ impl Link {
         self.peers[peer].queued.has_bundle()
     }
 
-    /// Returns true if the bundle for a peer can replace the first packet that waits for the peer.
+    /// Returns true if the first packet that waits for a peer can be moved to the bundle for the peer, or can be
+    /// dropped because the bundle carries its news.
     fn takes_first_answer(&self, peer: Peer) -> bool {
         let PeerState { bundle, packets, limits, .. } = &self.peers[peer];
         let Some(packet) = packets.front() else { return false };
         let len = Item::LEN + packet.body.len();
         let has_room =
             bundle.len() + len <= limits.bundle_max && self.gathered + len as u64 <= self.config.gathered_max;
-        // The header of the bundle carries the news of a packet of credit.
+        // The header of the bundle carries the credit that this packet would bring.
         let is_news = (packet.protocol, packet.kind) == (Protocol::Control, control::CREDIT);
         is_news && bundle.protocol.is_some() || packet.is_plain() && bundle.takes(packet.protocol) && has_room
     }
@@ -229,7 +242,8 @@ impl Link {
         self.gathered += (state.bundle.len() - before) as u64;
     }
 
-    /// Puts a peer in the list of peers with gathered messages, unless it is there already. The next poll sends them.
+    /// Adds a peer to the list of peers with gathered messages, unless it is in the list. The next poll sends the
+    /// messages.
     fn list_gatherer(&mut self, peer: Peer) {
         if !std::mem::replace(&mut self.peers[peer].is_gatherer, true) {
             if self.gatherers.is_empty() {
@@ -301,8 +315,9 @@ impl Packet {
 }
 
 impl PeerState {
-    /// Returns true if the next message to the peer is worth gathering: the peer has not acknowledged the latest packet
-    /// with messages, and no message has recently waited while none joined it.
+    /// Returns true if the next message to the peer should be gathered: the peer has not acknowledged the latest packet
+    /// with messages, and the messages that must leave at once ([`ALONE`]) were sent. Otherwise, if the peer has not
+    /// acknowledged that packet, counts the message as one of these.
     fn expects_company(&mut self) -> bool {
         let awaits_ack = self.unacknowledged(self.latest.get()) > 0;
         let is_alone = awaits_ack && self.alone > 0;
@@ -310,17 +325,18 @@ impl PeerState {
         awaits_ack && !is_alone
     }
 
-    /// Notes that the latest packet to the peer, on a path where packets are dear, was a message. Until the peer
-    /// acknowledges it, further messages are gathered.
+    /// Notes that the latest packet to the peer contained messages. Call this function only if messages to the peer may
+    /// be gathered: until the peer acknowledges the packet, further messages are.
     pub fn note_message(&mut self) {
         self.latest = Sequence::new(self.last_sent());
     }
 }
 
-/// Each message of a bundle takes at most one part in this number of its room. Longer messages leave in packets of their
-/// own: the system call for such a packet is not much dearer than the copy to the bundle.
+/// A message of a send is gathered only if it takes at most 1/`SHARE` of the room of a bundle. Longer messages leave in
+/// packets of their own: the system call for such a packet takes little more time than the copy to the bundle.
 const SHARE: usize = 4;
 
-/// The number of messages that leave at once after a message has waited while none joined it. A peer that never answers
-/// acknowledges nothing, so each message that is sent to it once in a while would otherwise be late.
+/// The number of messages that leave at once after a gathered message was sent alone at the end of its time. A peer
+/// that never answers acknowledges nothing. So if messages to such a peer are rare, each of them would otherwise be
+/// late.
 const ALONE: u8 = 64;

@@ -15,8 +15,9 @@ pub struct Config {
     /// The largest number of [questions](super::Link::flags_of_question) that may be on their way to one peer.
     pub questions_max: u32,
     /// The largest number of answers that may wait for room at the port, to be sent to one peer. A peer that causes
-    /// more, because it keeps sending and does not receive, has failed. This must be more than the peers' limit of
-    /// questions, and the answers to what this side keeps for later, together.
+    /// more, because it keeps sending and does not receive, has failed. This must be larger than the sum of
+    /// `questions_max` of the peer and of the number of answers for messages of the peer that this side keeps for
+    /// later.
     pub answers_max: usize,
     /// The budget, in bytes, for memory of operations that have ended for the caller, but that a port may still access:
     /// see [`Link::may_use_memory`].
@@ -27,6 +28,6 @@ pub struct Config {
     ///
     /// [`Out::gather`]: super::Out::gather
     pub gathered_max: u64,
-    /// The time, in nanoseconds, within which the engine must be polled once a message is gathered.
+    /// The time, in nanoseconds, within which the engine must be polled after a message was gathered.
     pub gathered_ns: u64,
 }

@@ -14,7 +14,7 @@ pub struct Counters {
     pub again: u64,
     /// Peers that failed.
     pub failed_peers: u64,
-    /// Packets with several messages that were sent.
+    /// Packets that were sent with several messages, or with one message and the news of credit of another packet.
     pub bundles: u64,
 }
 

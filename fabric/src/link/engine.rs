@@ -65,8 +65,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
     /// Returns the time at which [`Engine::poll`] must be called next, even if the port has no events. It is
     /// [`Time::ZERO`] (immediately) if there is work left, for example packets that wait for room in the port, if a
     /// deadline has passed, if an address is wanted, or if [`Engine::next_packet`] has taken packets, which may have
-    /// ended requests. Otherwise it is the time of the next deadline or repeated hello, or the time at which gathered
-    /// messages must be sent, or [`Time::NEVER`] if there is none.
+    /// ended requests. Otherwise it is the earliest of the next deadline, the next repeated hello and the time by which
+    /// gathered messages must be sent, or [`Time::NEVER`] if there are none of these.
     pub fn due(&self) -> Time {
         let link = &self.link;
         let has_timer = link.timers.next() <= link.now;
@@ -298,7 +298,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
 }
 
 impl Link {
-    /// Returns true if a list of work for the next drive has an entry. Gathered messages do not count: they may wait.
+    /// Returns true if a peer has something to send or needs credit, if a path must be fenced, or if a peer must be
+    /// connected to. Gathered messages do not count, because they may wait.
     fn has_lists(&self) -> bool {
         !(self.senders.is_empty()
             && self.needs_credit.is_empty()

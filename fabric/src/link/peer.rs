@@ -45,16 +45,17 @@ pub struct PeerState {
     pub(super) path: Option<PeerId>,
     /// True if the peer's address was requested from the caller of the engine.
     pub(super) sought: bool,
-    /// The length from which on a tagged message is not passed to the port at once, without further checks. It is 0 if
-    /// there is no path, or if packets to the peer are dear.
+    /// Tagged messages shorter than this may be passed to the port without further checks of the path. It is 0 if there
+    /// is no path, or if messages to the peer may be gathered.
     pub(super) immediate_end: usize,
     /// The limits of the path, once it is known.
     pub(super) limits: PathLimits,
     /// The messages that are gathered for the peer.
     pub(super) bundle: Bundle,
-    /// The number of the latest packet with messages, if packets to the peer are dear.
+    /// The number of the latest packet to the peer with messages. It is kept only if messages to the peer may be
+    /// gathered.
     pub(super) latest: Sequence,
-    /// The number of messages that leave at once before messages are gathered again.
+    /// The number of messages that will leave at once before messages are gathered again.
     pub(super) alone: u8,
     /// The context in which a protocol has last found the peer to be a living member: see
     /// [`PeerState::set_known_in`].
@@ -67,9 +68,10 @@ pub struct PeerState {
     pub(super) sequence: Sequence,
     /// The number of the packet that the peer expects next, according to the latest packet from the peer.
     pub(super) acked: Sequence,
-    /// The number of the latest question whose acknowledgement was requested, until the acknowledgement arrives.
+    /// The number of the latest [question](super::Link::flags_of_question) whose acknowledgement was requested, until
+    /// the acknowledgement arrives.
     pub(super) asked: Option<Sequence>,
-    /// True if a protocol has a question that waits for that acknowledgement.
+    /// True if a protocol has a question that must not be sent before the acknowledgement of the question in `asked`.
     pub(super) awaits_acknowledgement: bool,
     /// The number of the goodbye to the peer, once that is sent.
     pub(super) bye: Option<Sequence>,
@@ -103,13 +105,13 @@ pub struct PeerState {
     pub(super) traffic: Traffic,
 }
 
-/// The limits of the path to a peer, for messages that a send passes to the port within its call.
+/// The limits of the path to a peer, for tagged messages that a send sends or gathers within its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathLimits {
-    /// The longest tagged message in one packet.
+    /// The length of the longest tagged message that is sent in one packet.
     pub immediate_max: usize,
-    /// The largest number of bytes in the messages of a bundle, with an [`Item`](crate::wire::Item) before each. It is
-    /// 0 if packets are not dear.
+    /// The largest number of bytes in a bundle: its messages, with an [`Item`](crate::wire::Item) before each. It is 0
+    /// if messages to the peer are never gathered.
     pub bundle_max: usize,
 }
 
@@ -180,7 +182,7 @@ impl QueuedProtocols {
         self.set & Self::GOODBYE != 0
     }
 
-    /// Notes if there is a bundle.
+    /// Sets the bit of the bundle, or clears it.
     pub(super) fn set_bundle(&mut self, has_one: bool) {
         self.set = self.set & !Self::BUNDLE | if has_one { Self::BUNDLE } else { 0 };
     }
@@ -203,7 +205,8 @@ pub(super) struct Packet {
     pub(super) protocol: Protocol,
     pub(super) kind: u8,
     pub(super) flags: Flags,
-    /// True if the peer has caused the packet, so that it counts against [`Config::answers_max`].
+    /// True if the packet was queued while a packet from a peer was handled, so that it counts against
+    /// [`Config::answers_max`].
     ///
     /// [`Config::answers_max`]: super::Config::answers_max
     pub(super) is_answer: bool,
@@ -244,7 +247,7 @@ pub(super) struct PacketQueue {
 }
 
 impl PacketQueue {
-    /// The number of packets that this side sends because of packets from the peer.
+    /// Returns the number of answers in the queue.
     #[inline]
     pub(super) fn answers(&self) -> usize {
         self.answers
@@ -412,8 +415,8 @@ impl PeerState {
     /// Returns the number of packets up to number `last` that the peer has not acknowledged. Numbers wrap.
     #[must_use]
     pub fn unacknowledged(&self, last: u32) -> u32 {
-        // Numbers wrap, so `last` may be any number of packets ago. It is not acknowledged if it is one of the packets
-        // under way.
+        // Numbers wrap, so a comparison with `acked` does not show if packet `last` was sent long ago. It is not
+        // acknowledged if it is one of the packets under way.
         let behind = last.wrapping_sub(self.acked.get());
         if behind < self.under_way() { behind + 1 } else { 0 }
     }
@@ -424,7 +427,8 @@ impl PeerState {
         self.sequence.get().wrapping_sub(self.acked.get())
     }
 
-    /// See [`Link::flags_of_question`](super::Link::flags_of_question). At most `most` packets may be under way.
+    /// See [`Link::flags_of_question`](super::Link::flags_of_question). `most` is the limit
+    /// [`Config::questions_max`](super::Config::questions_max).
     #[inline]
     pub(super) fn flags_of_question(&mut self, most: u32) -> Option<Flags> {
         let under_way = self.under_way();
@@ -441,7 +445,7 @@ impl PeerState {
         }
     }
 
-    /// As [`sent`](Self::sent), for a question with these flags.
+    /// Notes that a question with these flags was sent: see [`sent`](Self::sent).
     #[inline]
     pub fn sent_question(&mut self, flags: Flags) {
         if flags.contains(Flags::URGENT) {
@@ -450,9 +454,9 @@ impl PeerState {
         self.sent();
     }
 
-    /// Notes that a packet from the peer was handled. If it has acknowledged the question whose acknowledgement was
-    /// requested, and questions wait for that, returns true. (The packet with the acknowledgement comes here, because it
-    /// does not take the fast path.)
+    /// Notes that a packet from the peer was handled. Returns true if the packet has acknowledged the question in
+    /// `asked`, and questions wait for that. (This function is not called for packets that take the fast path. The
+    /// packet with a requested acknowledgement does not take it.)
     #[inline]
     pub(super) fn may_ask_again(&mut self) -> bool {
         let Some(asked) = self.asked else { return false };
@@ -482,21 +486,21 @@ impl PeerState {
         self.allowance.is_exhausted
     }
 
-    /// Returns true if a tagged message of `len` bytes may be passed to the port without further checks of the path: the
-    /// path is known, one packet is enough, and packets are not dear.
+    /// Returns true if a tagged message of `len` bytes may be passed to the port without further checks of the path:
+    /// the path is known, one packet is enough, and messages to the peer are never gathered.
     #[inline(always)]
     #[must_use]
     pub fn is_immediate(&self, len: usize) -> bool {
         len < self.immediate_end
     }
 
-    /// Returns the limits of the path to the peer, once it is known.
+    /// Returns the limits of the path to the peer. They are 0 until the path is known.
     #[must_use]
     pub fn limits(&self) -> PathLimits {
         self.limits
     }
 
-    /// Returns true if only gathered messages are queued for the peer, or nothing.
+    /// Returns true if nothing except gathered messages is queued for the peer.
     #[must_use]
     pub fn has_only_gathered(&self) -> bool {
         self.packets.is_empty() && self.queued.has_only_bundle()
@@ -750,8 +754,8 @@ mod tests {
         assert!(queued.is_empty());
     }
 
-    /// Many packets without a question may precede a question, so that the number of the question before is, in wrapping
-    /// order, later than the current ones.
+    /// So many packets may be sent between two questions that, in wrapping order, the number of the first question is
+    /// later than the number of the second one.
     #[test]
     fn questions_are_limited_whatever_came_before() {
         for before in [0, 1, 1 << 20, 0x7fff_fff0, 0x8000_0000, 0x9000_0000, u32::MAX - 5] {

@@ -1,8 +1,9 @@
 //! Borrowed buffers that other threads of the process may use until a scope ends.
 //!
-//! A [`Lender`] puts borrowed buffers into a table of [`Loans`], each under a key. Whoever opens the table can read and
-//! write the buffers. When the scope of the lender ends, by a return or by a panic, it takes its buffers out of the
-//! table: it waits until nobody has the table open. So no buffer is used after the borrow that it came from.
+//! A [`Lender`] puts borrowed buffers into a table of [`Loans`], each under a key. A thread that opens the table can
+//! read and write the buffers. When the scope of the lender ends, by a return or by a panic, the lender removes its
+//! buffers from the table. For that it waits until no thread has the table open. So no buffer is used after the end of
+//! its borrow.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +17,8 @@ use crate::layout::{Readable, Writable};
 /// A table of lent buffers, by key.
 #[derive(Default)]
 pub struct Loans {
-    /// The lifetime `'static` stands for one that has been erased. A buffer gets out only with the lifetime of the
-    /// guard of this lock.
+    /// The lifetime `'static` replaces the lifetime of each buffer's borrow, which is shorter. Users of the table get a
+    /// buffer only with the lifetime of the guard of this lock.
     table: Mutex<HashMap<u64, Loan>>,
     /// The number of buffers in the table.
     len: AtomicUsize,
@@ -28,7 +29,7 @@ enum Loan {
     Write(Writable<'static>),
 }
 
-/// An open table. Nobody else can open it, and no lender can take a buffer back, until this value is dropped.
+/// An open table. No other thread can open it, and no lender can remove a buffer, until this value is dropped.
 pub struct OpenLoans<'a>(MutexGuard<'a, HashMap<u64, Loan>>);
 
 /// Lends buffers that are borrowed for `'env`: see [`Loans::scope`].
@@ -52,7 +53,7 @@ impl Loans {
     ///     lender.lend(1, (&data[..]).into());
     /// });
     /// ```
-    /// And it refuses to let the lender out:
+    /// It also refuses to return the lender from `body`:
     ///
     /// ```compile_fail
     /// let loans = samite_fabric::mem::Loans::default();
@@ -63,8 +64,8 @@ impl Loans {
         body(&Lender { loans: self, keys: Mutex::default(), env: PhantomData })
     }
 
-    /// Returns true if no buffer is lent. A caller that shares a lock with the lenders gets an exact answer; for others
-    /// a loan or its end may not be visible yet.
+    /// Returns true if no buffer is lent. The result is exact if the caller holds a lock that the lenders hold too when
+    /// they lend and remove buffers. Otherwise the result may not yet show a loan or its end.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -120,7 +121,7 @@ impl<'env> Lender<'_, 'env> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
     }
 
-    /// Lends data to be read, under a key. A buffer that was lent under the same key is taken back.
+    /// Lends data to be read, under a key. Removes a buffer that was lent under the same key before.
     pub fn lend(&self, key: u64, data: Readable<'env>) {
         self.note(key);
         // SAFETY: only the lifetime changes. The value is in the table at most until this lender is dropped, which

@@ -5,7 +5,8 @@ use std::thread;
 use super::*;
 use crate::Body;
 
-/// Writes `byte` to the whole buffer that is lent under `key`. Returns false if there is none.
+/// Writes `byte` to the whole buffer that is lent under `key`. Returns false if no buffer is lent to be written under
+/// `key`.
 fn fill(loans: &Loans, key: u64, byte: u8) -> bool {
     let mut open = loans.open();
     let Some(buffer) = open.write(key) else { return false };
@@ -65,7 +66,7 @@ fn a_panic_takes_the_buffers_back() {
     assert_eq!(buffer, [1; 8]);
 }
 
-/// A user of the table that panics leaves it usable, and the scope can end.
+/// If a thread panics while it has the table open, the table remains usable, and the scope can end.
 #[test]
 fn a_panic_with_the_open_table_takes_the_buffers_back() {
     let loans = Loans::default();
@@ -93,7 +94,7 @@ fn scopes_share_a_table_and_take_back_their_own_buffers() {
         loans.scope(|inner| {
             inner.lend_mut(2, Writable::from(&mut second[..]));
             assert!(fill(&loans, 1, 1) && fill(&loans, 2, 2));
-            // The key is in use: the buffer of the other scope is taken back.
+            // The outer scope has lent a buffer under this key. That buffer is removed.
             inner.lend_mut(1, Writable::from(&mut third[..]));
             assert!(fill(&loans, 1, 3));
         });
@@ -102,7 +103,7 @@ fn scopes_share_a_table_and_take_back_their_own_buffers() {
     assert_eq!(buffers, [[1; 4], [2; 4], [3; 4]]);
 }
 
-/// Many scopes lend and end while another thread uses whatever it finds.
+/// Many scopes lend buffers and end, while another thread uses the buffers that it finds in the table.
 #[test]
 fn scopes_end_while_another_thread_uses_their_buffers() {
     let turns = if cfg!(miri) { 20 } else { 200 };
