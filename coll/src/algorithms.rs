@@ -1,8 +1,8 @@
 //! The algorithms, one file for each operation.
 //!
-//! The comments give the cost of each algorithm for `n` ranks in rounds and bytes: the number of messages, one after
-//! the other, on the longest path, and the bytes that the busiest rank sends. The tests compare these formulas with
-//! the schedules.
+//! The comments give the cost of each algorithm for `n` ranks in rounds and in data. The rounds are the number of
+//! messages on the longest path, one after the other. The data is the number of elements or blocks that the busiest
+//! rank sends, unless the comment names another rank. The tests compare the schedules with these formulas.
 //!
 //! Sources that several files cite:
 //! * Thakur, Rabenseifner and Gropp: *Optimization of Collective Communication Operations in MPICH*. International

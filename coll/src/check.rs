@@ -1,8 +1,9 @@
 //! Verification of schedules, and their costs.
 //!
 //! [`verify`] takes the steps of all ranks and moves values that record their origin: see [`Violation`] for the rules
-//! that it checks. A send ends only when its message is received, so a schedule that relies on the buffering of messages
-//! does not end here. [`verify_partners`] checks the messages of one rank alone, for large groups.
+//! that it checks. A send ends only when its message is received, so a schedule that relies on the buffering of
+//! messages does not end here, and is a violation. [`verify_partners`] checks the messages of one rank alone, for large
+//! groups.
 
 mod value;
 
@@ -15,7 +16,7 @@ use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
 /// The cost of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The number of rounds, if in each round a rank sends one message and receives one.
+    /// The number of rounds, if in each round a rank can send one message and receive one.
     pub rounds: u32,
     /// The number of elements that each rank sends.
     pub sent: Vec<usize>,
@@ -38,11 +39,11 @@ pub enum Violation {
     WritesInput(u32, Step),
     /// A step reads elements that have no value yet.
     Undefined(u32, Step),
-    /// A step uses a span of a message under way, and one of both writes to it.
+    /// A step uses elements of a message under way, and the step or the message writes to them.
     Races(u32, Step),
     /// The spans of a step overlap or have different lengths.
     Spans(u32, Step),
-    /// A message has another length than the receive.
+    /// A sent message has another length than its receive.
     Length {
         /// The sender.
         from: u32,
@@ -51,13 +52,14 @@ pub enum Violation {
         /// The number of the message.
         round: u32,
     },
-    /// A rank waits for a message for which its partner has no step, or that partner waits in the same way.
+    /// A rank waits for a message for which its partner never takes a step, because the partner has none or is stuck
+    /// itself.
     Stuck(u32),
     /// A rank has taken its last step while a message was under way.
     NotAwaited(u32),
     /// A rank's result is wrong at this element of the output.
     Result(u32, usize),
-    /// Two ranks do not send each other the messages that the other one receives.
+    /// Of two ranks, one sends messages to the other, and the other receives different messages from the first.
     Partners(u32, u32),
 }
 
@@ -141,8 +143,9 @@ pub fn verify_partners(size: u32, rank: u32, plan: impl Fn(u32) -> Plan) -> Resu
 /// All ranks of an operation.
 struct Run {
     ranks: Vec<Rank>,
-    /// The messages of which one side has not taken its step, by sender, receiver and number, in order: the numbers of
-    /// the messages of the side that has.
+    /// The messages for which only the sender, or only the receiver, has taken its step. The key is the sender, the
+    /// receiver and the round. The value is true if the senders have taken their steps, and lists the numbers of the
+    /// messages in `under_way` of the rank that has, in the order of its steps.
     unmatched: HashMap<(u32, u32, u32), (bool, VecDeque<u64>)>,
 }
 
@@ -212,8 +215,8 @@ impl Rank {
         self.buffers[span.buffer as usize][span.start..span.end()].copy_from_slice(&values);
     }
 
-    /// Waits until at most `except` messages are under way. Returns false if the partner of one of the others has not
-    /// taken its step. The rank receives the messages in the order in which they travel.
+    /// Waits until at most `except` messages are under way. Returns false if the partner of a message that must end has
+    /// not taken its step yet. The rank receives the messages in the order of the rounds in which they can travel.
     fn wait(&mut self, except: usize) -> bool {
         let awaited = self.under_way.len().saturating_sub(except);
         if self.under_way.iter().take(awaited).any(|message| message.travels.is_none()) {
@@ -308,7 +311,8 @@ impl Run {
         Ok(())
     }
 
-    /// Takes a rank's step for a message. If its partner has taken its own step, the message travels.
+    /// Takes a rank's step that sends or receives a message. If the partner has taken its step for the same message
+    /// before, the message travels.
     fn begin(
         &mut self,
         number: u32,
@@ -362,7 +366,7 @@ impl Run {
     }
 }
 
-/// Returns the place of a rank's contribution at the start.
+/// Returns the buffer, and the elements of it, that contain a rank's contribution at the start.
 fn contribution(plan: &Plan, at: Place) -> (Buffer, Range<usize>) {
     match plan {
         Plan::Bcast { root, len, .. } => (Buffer::Output, 0..if *root == at.rank() { *len } else { 0 }),
@@ -379,9 +383,9 @@ fn contribution(plan: &Plan, at: Place) -> (Buffer, Range<usize>) {
 
 /// The reductions of the contributions, by element.
 struct Reductions {
-    /// Of all ranks.
+    /// The reductions of all ranks.
     all: Vec<Value>,
-    /// Of the ranks before the one whose output is checked; `None` for the first rank.
+    /// The reductions of the ranks below the rank whose output is checked; `None` for rank 0.
     before: Vec<Option<Value>>,
 }
 
@@ -401,7 +405,7 @@ impl Reductions {
         Self { all: before.into_iter().flatten().collect(), ..reductions }
     }
 
-    /// Adds the contribution of a rank to the reduction of the ranks before.
+    /// Adds the contribution of a rank to `before`.
     fn add(&mut self, rank: u32) {
         for (index, value) in self.before.iter_mut().enumerate() {
             *value = Some(with(*value, rank, index));
@@ -409,7 +413,8 @@ impl Reductions {
     }
 }
 
-/// Returns the reduction of a value, if there is one, and an element of a rank's contribution.
+/// Returns the reduction of `before` and an element of a rank's contribution, or the element alone if `before` is
+/// `None`.
 fn with(before: Option<Value>, rank: u32, index: usize) -> Value {
     let own = Value::of(rank, index);
     before.map_or(own, |before| before.before(own))

@@ -2,8 +2,9 @@
 //!
 //! A table has rows for each operation. The first row whose limits are not exceeded, and whose algorithm can carry out
 //! the operation, decides. The limits of the default table follow MPICH's (Thakur et al. 2005, section 5), which were
-//! measured between hosts. No row for many ranks chooses an algorithm whose rounds grow with the number of ranks, if an
-//! operation has another one.
+//! measured between hosts. For more than 512 ranks, no row chooses an algorithm whose number of rounds is proportional
+//! to the number of ranks, unless no other algorithm can carry out the operation. An alltoall is the exception: Bruck's
+//! algorithm copies each block several times, so it is chosen only for blocks of at most 256 bytes.
 //!
 //! ```
 //! use samite_coll::algorithms::allreduce::Algorithm;
@@ -32,13 +33,13 @@ pub struct Row<A> {
     pub algorithm: A,
 }
 
-/// The arguments of an operation on which the choice depends. All ranks have the same.
+/// The arguments of an operation on which the choice depends. They are the same at all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// The number of ranks.
     pub ranks: u32,
     /// The length of the operation in bytes: for a gather, a scatter or an alltoall, the bytes of a block; for an
-    /// allgather or a reduce-scatter, the bytes of all blocks; otherwise the bytes of a rank.
+    /// allgather or a reduce-scatter, the bytes of all blocks; for every other operation, the bytes of one rank.
     pub bytes: usize,
     /// The number of elements in these bytes.
     pub elements: usize,
@@ -48,7 +49,7 @@ pub struct Situation {
     pub has_equal_blocks: bool,
 }
 
-/// The choice of an algorithm. It prints as an explanation.
+/// The choice of an algorithm. Its text ([`Display`](fmt::Display)) explains the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<A> {
     /// The chosen algorithm.
@@ -180,7 +181,7 @@ impl Default for Table {
                 row(ANY, ANY_BYTES, tree),
             ],
             // Along a tree, blocks are sent several times. For long blocks and few ranks that takes longer than the
-            // additional messages.
+            // additional messages of the linear algorithm.
             gather: vec![
                 row(64, 4 * KIB, gather::Algorithm::Binomial),
                 row(64, ANY_BYTES, gather::Algorithm::Linear),
@@ -222,7 +223,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Returns the algorithm for a broadcast. The pieces of a chain are in elements.
+    /// Returns the algorithm for a broadcast. The result gives the pieces of a chain in elements.
     #[must_use]
     pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
         let choice = choose(&self.bcast, situation, bcast::Algorithm::KNomial { k: 2 });
@@ -268,7 +269,7 @@ impl Table {
     }
 }
 
-/// Returns the choice by the first row that fits. If no row fits, it is `general`, which suits every situation.
+/// Returns the algorithm of the first row that fits, or `general` if no row fits. `general` must suit every situation.
 fn choose<A: Suits>(rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
     let fits = |row: &&Row<A>| {
         situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)

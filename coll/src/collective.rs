@@ -1,15 +1,16 @@
 //! The execution of a schedule at one rank.
 //!
-//! A [`Collective`] is a state machine, as the engine is: its user polls the engine, which gets the buffers lent, and
-//! then calls [`Collective::advance`]. Its messages are tagged messages in the communicator's control context.
+//! Like the engine, a [`Collective`] is a state machine. Its user polls the engine, passes the `Collective` to each
+//! poll as the lender of its buffers ([`Lent`]), and then calls [`Collective::advance`]. Its messages are tagged
+//! messages in the communicator's control context, which no receive of the program uses.
 //!
 //! # Failures
 //! A collective ends with the first error of one of its messages. Other ranks may wait for messages that this rank will
-//! not send any more, and they may not communicate with the rank that caused the error. So a rank that gives up sends a
-//! *notice* to its partners in the steps that it does not take, and each partner that has not finished gives up as well.
-//! If a member has failed, all members learn that from the launcher, and give up at once. A member that has left in good
-//! order may have finished, so its end is no reason to give up: a partner that still needs a message from it gets an
-//! error from that message.
+//! not send any more. If they exchange no message with the rank that caused the error, they do not notice the error
+//! themselves. So a rank that gives up sends a *notice* to its partners in the steps that it does not take, and each
+//! partner that has not finished gives up as well. If a member has failed, all members learn that from the launcher,
+//! and give up at once. A member that has left in good order may have finished before, so its end is no reason to give
+//! up. A partner that still needs a message from this member gets the error of that message.
 
 mod buffers;
 mod notice;
@@ -29,7 +30,7 @@ use self::buffers::All;
 use self::notice::Notice;
 use crate::schedule::{Place, Plan, Span, Step, Steps};
 
-/// A collective operation that a rank begins.
+/// The arguments with which a rank begins a collective operation.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The operation.
@@ -42,7 +43,7 @@ pub struct Call {
     pub number: u32,
     /// The size of an element in bytes.
     pub element: usize,
-    /// The time at which the operation fails.
+    /// The time at which the operation fails if it has not ended.
     pub deadline: Time,
 }
 
@@ -68,10 +69,10 @@ pub struct Collective<'a> {
     blocked: Option<Step>,
     /// The messages that no step has waited for, in the order in which they began.
     messages: VecDeque<Message>,
-    /// The number of the first of `messages`.
+    /// The number of the first message in `messages`. A rank counts its messages of the operation from 0.
     first: u32,
     buffers: Buffers<'a>,
-    /// The value of [`Engine::ends`] at the latest check.
+    /// The value of [`Engine::ends`] at the latest check for failed members.
     ends: u64,
     result: Option<Result<(), Failed>>,
 }
@@ -79,7 +80,7 @@ pub struct Collective<'a> {
 /// The reason why a collective failed.
 #[derive(Debug)]
 pub enum Failed {
-    /// An error, at this rank or at another one.
+    /// An error at this rank, or the failure or error of another rank.
     Error(Error),
     /// The reduction panicked.
     Panicked(Box<dyn Any + Send>),
@@ -102,11 +103,12 @@ struct Message {
     arrived: Option<usize>,
 }
 
-/// The mask of the number of an operation in tags. The number of the message follows in the low 32 bits.
+/// The mask for the bits of an operation's number that a tag contains. The low 32 bits of the tag contain the round of
+/// the message.
 const NUMBERS: u32 = (1 << 29) - 1;
 
 impl<'a> Collective<'a> {
-    /// Begins an operation, and takes the first steps.
+    /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
     ///
     /// # Panics
     /// If this rank is not in the group, or a buffer has not the length that the plan needs.
@@ -142,12 +144,12 @@ impl<'a> Collective<'a> {
         collective
     }
 
-    /// Drops messages of operations with smaller numbers, which have ended at this rank. Such messages exist only if one
-    /// of these operations has failed.
+    /// Drops the messages of the operations before operation `number`, which have ended at this rank. Such messages
+    /// exist only if one of these operations has failed.
     pub fn discard_before<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) {
         let number = number & NUMBERS;
-        // As for agreements: a pattern for each bit that is set in the number, for the smaller numbers that agree in the
-        // bits above.
+        // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a
+        // 0 at this bit and agree with `number` in all higher bits.
         for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
             let prefix = u64::from(number & !(1 << bit)) << 32;
             let (tag, mask) = (COLLECTIVE_TAG | prefix, !0 << (32 + bit));
@@ -165,7 +167,8 @@ impl<'a> Collective<'a> {
         self.result.take()
     }
 
-    /// Returns a request that must end before the operation ends; [`RequestId::NONE`] if the operation has ended.
+    /// Returns a request that must end before the operation ends. Returns [`RequestId::NONE`] if there is no such
+    /// request: the operation has ended, or [`advance`](Self::advance) can take the next step.
     pub fn awaited(&self) -> RequestId {
         let awaited = self.messages.iter().find_map(|message| message.request);
         awaited.unwrap_or(RequestId::NONE)
@@ -194,13 +197,15 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Returns an error if a member has failed. A member that has left in good order may have finished before.
+    /// Returns an error if a member has failed. A member that has left in good order does not count, because it may
+    /// have finished before.
     fn failed_member<P: Port>(&self, engine: &Engine<P>) -> Option<Error> {
         let has_failed = |cause: &Cause| *cause != Cause::Left;
         engine.missing_member(self.call.context, &self.call.group, has_failed)
     }
 
-    /// If a partner has ended, returns the reason why it has given up before, if it has. Otherwise returns `failed`.
+    /// Returns the failure to report for `failed`. If a partner has ended, and had given up the operation before, this
+    /// is the error of its notice. Otherwise it is `failed`.
     fn noticed<P: Port>(&self, engine: &mut Engine<P>, failed: Failed) -> Failed {
         let Failed::Error(Error::PeerFailed { rank, .. }) = &failed else { return failed };
         self.notice_of(engine, *rank).map_or(failed, Failed::Error)
@@ -303,8 +308,8 @@ impl<'a> Collective<'a> {
         Ok(true)
     }
 
-    /// Looks for reasons to give up that are not errors of this rank's messages. Call it from time to time while the
-    /// operation waits. Returns true if the operation has ended.
+    /// Gives up if a member has failed, or if a partner of a message under way has sent a notice. Call it from time to
+    /// time while the operation waits. Returns true if the operation has ended.
     pub fn attend<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
         if self.result.is_some() {
             return true;
@@ -329,7 +334,8 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Ends the operation with a failure, and informs the partners in the steps that this rank does not take.
+    /// Ends the operation with a failure. Sends a notice to the partners of the messages that no step has waited for,
+    /// and to the partners of the steps that this rank does not take.
     #[cold]
     fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
         let mut partners: BTreeSet<WorldRank> = BTreeSet::new();
@@ -363,12 +369,12 @@ impl<'a> Collective<'a> {
         COLLECTIVE_TAG | u64::from(self.call.number & NUMBERS) << 32 | u64::from(round)
     }
 
-    /// Returns the place by which the engine names the buffer of the next message.
+    /// Returns the number of the next message. The engine asks for the message's buffer by this number ([`Lent`]).
     fn next_place(&self) -> u32 {
         self.first.wrapping_add(self.messages.len() as u32)
     }
 
-    /// Returns the message whose buffer has a place, if it belongs to this request.
+    /// Returns the message with the number `place`, if `request` is its request.
     fn message(&mut self, request: RequestId, place: u32) -> Option<&mut Message> {
         let message = self.messages.get_mut(place.wrapping_sub(self.first) as usize)?;
         (message.request == Some(request)).then_some(message)
@@ -403,7 +409,7 @@ impl Lent for Collective<'_> {
     }
 }
 
-/// Checks the length of a message against the length of its span, or of a send against itself.
+/// Checks that a message has the length of its span. A sent message always has.
 fn check_length(partner: WorldRank, bytes: usize, room: usize) -> Result<(), Error> {
     match bytes == room {
         true => Ok(()),
@@ -411,7 +417,8 @@ fn check_length(partner: WorldRank, bytes: usize, room: usize) -> Result<(), Err
     }
 }
 
-/// Returns the error of a receive in terms of the collective operation: another rank has passed another length.
+/// Converts the error of a receive: a message that is longer than the buffer means that another rank has passed another
+/// length to the collective operation.
 fn length_error(error: Error) -> Error {
     match error {
         Error::Truncated { status, room } => {

@@ -10,7 +10,7 @@ use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, exscan, gather, reduce, reduce_scatter, scan, scatter,
 };
 
-/// A rank in a group of ranks.
+/// The number of a rank in a group, and the size of the group. The ranks of a group are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     rank: u32,
@@ -45,17 +45,17 @@ impl Place {
         u32::BITS - (self.size - 1).leading_zeros()
     }
 
-    /// Returns the rank that follows after `distance` ranks, where rank 0 follows the last rank.
+    /// Returns the rank that is `distance` higher than this rank. Rank 0 follows the last rank.
     pub(crate) fn up(self, distance: u32) -> u32 {
         ((u64::from(self.rank) + u64::from(distance)) % u64::from(self.size)) as u32
     }
 
-    /// Returns the rank that precedes by `distance` ranks, where the last rank precedes rank 0.
+    /// Returns the rank that is `distance` lower than this rank. The last rank precedes rank 0.
     pub(crate) fn down(self, distance: u32) -> u32 {
         self.up(self.size - distance % self.size)
     }
 
-    /// Returns the place of this rank if `root` were rank 0, and the other ranks followed in their order.
+    /// Returns the place that this rank has if the ranks are counted from `root`, so that `root` is rank 0.
     pub(crate) fn relative_to(self, root: u32) -> Self {
         Self { rank: self.down(root), ..self }
     }
@@ -64,10 +64,10 @@ impl Place {
 /// A buffer of an operation at one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
-    /// The data that this rank contributes. A schedule does not write to it. An operation in place has no input: its
-    /// data is in the output.
+    /// The data that this rank contributes. A schedule does not write to it. A rank whose operation is in place has no
+    /// input, because its data is in the output. The root of a scatter in place has an input, and no output.
     Input,
-    /// The result. For a broadcast it is the only buffer, and contains the data at the root.
+    /// The result. For a broadcast it is the only buffer, and at the root it contains the data from the start.
     Output,
     /// Memory for intermediate data, whose length is [`Plan::scratch`]. It has no defined content at the start.
     Scratch,
@@ -116,7 +116,7 @@ impl Span {
 
 /// A step of a schedule. A rank takes its steps in order. [`Send`](Self::Send) and [`Receive`](Self::Receive) start a
 /// message and do not wait for its end. Until a [`Wait`](Self::Wait) has waited for a message, no step writes to the
-/// span of a send, and no step uses the span of a receive.
+/// span of a sent message, and no step reads or writes the span of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Starts to send a span.
@@ -165,7 +165,7 @@ impl Step {
     pub(crate) const WAIT: Self = Self::Wait { except: 0 };
 
     /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
-    /// can be left out, unless the message itself is the information.
+    /// can be left out. Only in a barrier an empty message itself is the information.
     fn is_empty(&self) -> bool {
         match self {
             Self::Send { from: span, .. } | Self::Receive { into: span, .. } => span.len == 0,
@@ -195,7 +195,7 @@ pub enum Blocks {
 }
 
 impl Blocks {
-    /// Returns the elements of the block with a number.
+    /// Returns the elements of block `number`.
     #[must_use]
     pub fn get(&self, number: u32) -> Range<usize> {
         match self {
@@ -223,7 +223,7 @@ impl Blocks {
         start_of(numbers.start)..start_of(numbers.end)
     }
 
-    /// Returns the number of elements that contain the first `count` blocks.
+    /// Returns the length that a buffer needs to contain the first `count` blocks.
     pub(crate) fn end(&self, count: u32) -> usize {
         match self {
             Self::Listed(blocks) => blocks[..count as usize].iter().map(|block| block.end).max().unwrap_or(0),
@@ -262,7 +262,7 @@ pub enum Plan {
         algorithm: gather::Algorithm,
         /// The root.
         root: u32,
-        /// The blocks of the root's output. Other ranks use only equal blocks.
+        /// The blocks of the root's output. Other ranks ignore them.
         blocks: Blocks,
         /// The length of this rank's block.
         len: usize,
@@ -275,11 +275,11 @@ pub enum Plan {
         algorithm: scatter::Algorithm,
         /// The root.
         root: u32,
-        /// The blocks of the root's input. Other ranks use only equal blocks.
+        /// The blocks of the root's input. Other ranks ignore them.
         blocks: Blocks,
         /// The length of this rank's block.
         len: usize,
-        /// True if the root's own block stays where it is. Other ranks ignore it.
+        /// True if the root's own block stays in the input, and the root has no output. Other ranks ignore it.
         in_place: bool,
     },
     /// Each rank gets a block from each rank (section 6.7).
@@ -299,7 +299,7 @@ pub enum Plan {
         from: Blocks,
         /// The blocks of the output, by sender.
         into: Blocks,
-        /// True if the data is in the output. Then `from` and `into` are equal.
+        /// True if the data is in the output. Then `from` and `into` must be equal.
         in_place: bool,
     },
     /// The root gets the reduction of the elements of all ranks (section 6.9.1).
@@ -338,7 +338,7 @@ pub enum Plan {
         /// True if the elements are in the output.
         in_place: bool,
     },
-    /// Each rank gets the reduction of the elements of the ranks up to itself (section 6.11.1).
+    /// Each rank gets the reduction of the elements of the ranks up to and including itself (section 6.11.1).
     Scan {
         /// The number of elements.
         len: usize,
@@ -358,8 +358,10 @@ impl Plan {
     /// Returns the steps of the rank at a place.
     ///
     /// # Panics
-    /// If the algorithm cannot carry out the operation: if it needs a reduction that commutes or equal blocks and has
-    /// none, or if the root is not a rank.
+    /// If the root is not a rank, or if the algorithm cannot carry out the operation: because the reduction does not
+    /// commute, because the blocks have different lengths, because the number of ranks is not a power of two, or
+    /// because a number of the algorithm (`k`, `piece`) is too small. The documentation of each algorithm states its
+    /// conditions.
     #[must_use]
     pub fn steps(&self, at: Place) -> Steps {
         let steps: Steps = match self.clone() {
@@ -389,7 +391,7 @@ impl Plan {
         Box::new(steps.filter(|step| !step.is_empty()))
     }
 
-    /// Returns the length of [`Buffer::Input`] at a place.
+    /// Returns the number of elements of [`Buffer::Input`] at a place.
     #[must_use]
     pub fn input(&self, at: Place) -> usize {
         let is_root = |root: &u32| *root == at.rank();
@@ -414,7 +416,7 @@ impl Plan {
         }
     }
 
-    /// Returns the length of [`Buffer::Output`] at a place.
+    /// Returns the number of elements of [`Buffer::Output`] at a place.
     #[must_use]
     pub fn output(&self, at: Place) -> usize {
         let is_root = |root: &u32| *root == at.rank();
@@ -435,7 +437,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of elements that the schedule needs as [`Buffer::Scratch`] at a place.
+    /// Returns the number of elements of [`Buffer::Scratch`] at a place.
     #[must_use]
     pub fn scratch(&self, at: Place) -> usize {
         match self {
@@ -454,7 +456,8 @@ impl Plan {
         }
     }
 
-    /// Returns true if the operation has no reduction, or one that commutes.
+    /// Returns true if the operation has no reduction, or one that commutes. Scans keep the order of ranks for every
+    /// reduction, so for them the function returns false.
     #[must_use]
     pub fn commutes(&self) -> bool {
         match self {

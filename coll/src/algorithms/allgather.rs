@@ -5,8 +5,8 @@ use crate::schedule::{Blocks, Place, Span, Step, Steps, source};
 /// An algorithm for an allgather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// In round k each rank sends up to 2^k blocks to the rank at distance 2^k. All blocks have the same length. Cost:
-    /// ⌈log₂ n⌉ rounds; each rank sends n − 1 blocks, and copies all blocks at the end.
+    /// In round k each rank sends up to 2^k blocks to the rank that is 2^k lower. All blocks have the same length.
+    /// Cost: ⌈log₂ n⌉ rounds; each rank sends n − 1 blocks, and copies all blocks at the end.
     ///
     /// Source: Bruck et al. 1997; Thakur et al. 2005, section 4.1.
     Bruck,
@@ -45,14 +45,14 @@ fn equal(blocks: &Blocks) -> usize {
     *len
 }
 
-/// Copies this rank's block to its place in the output.
+/// Returns the step that copies this rank's block to its place in the output; `None` if it is there already.
 fn own_block(at: Place, blocks: &Blocks, in_place: bool) -> Option<Step> {
     let own = blocks.get(at.rank());
     let copy = Step::Copy { from: Span::input(0..own.len()), into: Span::output(own) };
     (!in_place).then_some(copy)
 }
 
-/// In the scratch buffer, the block of the rank at distance `i` is block `i`.
+/// Block `i` of the scratch buffer is the block of the rank that is `i` higher.
 fn bruck(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
     let (rank, size) = (at.rank() as usize, at.size() as usize);
     let own = if in_place { rank * len..(rank + 1) * len } else { 0..len };

@@ -7,9 +7,9 @@ use crate::schedule::{Blocks, Place, Span, Step, Steps};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// In round k each rank exchanges all elements with the rank whose number differs in bit k. If the number of ranks
-    /// is not a power of two, there is a round before and a round after, in which some ranks give their elements to
-    /// their neighbours and get the result. Cost: ⌊log₂ n⌋ rounds, and two more if n is not a power of two; a rank
-    /// sends all elements in each of its rounds. Keeps the order of ranks.
+    /// is not a power of two, some ranks give their elements to their neighbours in a round before, and get the result
+    /// in a round after. Cost: ⌊log₂ n⌋ rounds, and two more if n is not a power of two; a rank sends all elements in
+    /// each of its rounds. The operands stay in the order of ranks.
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     RecursiveDoubling,
@@ -55,11 +55,12 @@ fn parts(len: usize, parts: u32) -> Blocks {
     Blocks::Parts { total: len, parts }
 }
 
-/// The number of the messages between a passive rank of a fold and its actor. The rounds have smaller numbers.
+/// The round in the messages between a passive rank and its actor ([`Role`]). All other messages have smaller rounds.
 const FOLD: u32 = 64;
 
-/// Surrounds the steps of an acting rank, which are computed by `act` from its number, with the exchange with its
-/// passive rank. Returns the steps of a passive rank for a passive rank.
+/// Returns the steps of a rank in a [`Fold`]. A passive rank sends its elements to its actor and receives the result.
+/// An acting rank with a passive rank receives these elements first and sends the result last. Between them it takes
+/// the steps that `act` returns for its number.
 fn folded<I: Iterator<Item = Step> + Send>(
     fold: Fold,
     len: usize,
@@ -90,8 +91,8 @@ fn recursive_doubling(at: Place, len: usize, commutes: bool) -> impl Iterator<It
     let fold = Fold::new(at);
     folded(fold, len, move |number| {
         let places = [Span::output(0..len), Span::scratch(0..len)];
-        // The place of this rank's result in `places`. The result replaces the right operand, so it moves to the place
-        // of the received elements if these are from higher ranks and the order matters.
+        // The index in `places` of this rank's partial result. The result replaces the right operand, so it moves to
+        // the place of the received elements if these are from higher ranks and the order matters.
         let mut mine = 0;
         let exchange = move |round: u32| {
             let partner = number ^ (1 << round);
@@ -106,7 +107,7 @@ fn recursive_doubling(at: Place, len: usize, commutes: bool) -> impl Iterator<It
                 Step::Reduce { from, into },
             ]
         };
-        // The result has moved once for each bit of the number that is 0.
+        // If the reduction does not commute, the result has moved once for each bit of the number that is 0.
         let moved = !commutes && (fold.log2() - number.count_ones()) % 2 == 1;
         let copy = moved.then_some(Step::Copy { from: places[1], into: places[0] });
         (0..fold.log2()).flat_map(exchange).chain(copy)
@@ -164,7 +165,7 @@ fn ring(at: Place, len: usize) -> impl Iterator<Item = Step> + Send {
             Step::Reduce { from: received, into: Span::output(kept) },
         ]
     };
-    // The last part that a rank has reduced is complete. It is the part of the next rank.
+    // In the last round a rank completes the reduction of one part: the part with the number of the next rank.
     let next = Place::new(at.up(1), at.size());
     let gather = move |round: u32| {
         let (sent, received) = (gathered.get(next.down(round - 1)), gathered.get(next.down(round)));

@@ -6,16 +6,16 @@ use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, source};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A block for the rank at distance d travels over the distances 2^k for which bit k of d is set. All blocks have
-    /// the same length. Cost: ⌈log₂ n⌉ rounds; each rank sends about n/2 blocks in each round, and copies each block up
-    /// to ⌈log₂ n⌉ + 2 times.
+    /// the same length. Cost: ⌈log₂ n⌉ rounds; each rank sends about n/2 blocks in each round. A block is copied twice
+    /// for each round in which it is sent, and twice more: at most 2⌈log₂ n⌉ + 2 times.
     ///
     /// Source: Bruck et al. 1997; Thakur et al. 2005, section 4.4.
     Bruck,
-    /// In round k each rank sends to the rank at distance k, and receives from the rank at that distance in the other
-    /// direction. Cost: n − 1 rounds; each rank sends all its blocks except its own one.
+    /// In round k each rank sends to the rank that is k higher, and receives from the rank that is k lower. Cost: n − 1
+    /// rounds; each rank sends all its blocks except its own one.
     ///
     /// In place, each rank exchanges blocks with one rank in each round, so that no block is overwritten before it is
-    /// sent. Then there are n rounds, and in one or two of them a rank has no partner.
+    /// sent. Then there are n rounds, and each rank has no partner in one of them.
     ///
     /// Source: Thakur et al. 2005, section 4.4.
     Pairwise,
@@ -64,8 +64,8 @@ fn runs_with(size: u32, bit: u32) -> impl Iterator<Item = (u32, u32)> + Send {
     starts.map(move |first| (first as u32, (first + unit).min(u64::from(size)) as u32))
 }
 
-/// In the scratch buffer lie the blocks by the distance that they still have to travel when they start, then a place
-/// for the sent blocks, and a place for the received blocks.
+/// The scratch buffer contains the blocks in the order of the whole distance over which each must travel, then the
+/// packed blocks that are sent in a round, and then the packed blocks that are received.
 fn bruck(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
     let (rank, size) = (at.rank() as usize, at.size() as usize);
     let from = source(in_place);
@@ -94,7 +94,7 @@ fn bruck(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + 
         });
         pack.chain(messages).chain(unpack)
     };
-    // The block that has travelled over distance `i` is from the rank at that distance.
+    // The block that has travelled over distance `i` is from the rank that is `i` lower.
     let place = move |distance: u32| {
         let (start, from) = (distance as usize * len, at.down(distance) as usize * len);
         Step::Copy { from: Span::scratch(start..start + len), into: Span::output(from..from + len) }
@@ -102,7 +102,8 @@ fn bruck(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + 
     rotate.into_iter().chain((0..at.log2()).flat_map(exchange)).chain((0..at.size()).map(place))
 }
 
-/// Returns the elements of the blocks in whose number a bit is set, run by run, and their place when they are packed.
+/// Returns, for each run of blocks in whose number a bit is set, the elements of the run and their place among the
+/// packed blocks.
 fn pieces(
     size: u32,
     bit: u32,
@@ -130,7 +131,7 @@ fn pairwise(at: Place, from: Blocks, into: Blocks) -> impl Iterator<Item = Step>
     [own].into_iter().chain((1..at.size()).flat_map(exchange))
 }
 
-/// In round k, two ranks whose sum is k modulo n are partners.
+/// In round k, two ranks whose numbers add up to k modulo n are partners.
 fn pairwise_in_place(at: Place, blocks: Blocks) -> impl Iterator<Item = Step> + Send {
     let exchange = move |round: u32| {
         let partner = Place::new(round, at.size()).down(at.rank());

@@ -5,8 +5,8 @@ use crate::schedule::{Place, Span, Step, Steps};
 /// An algorithm for a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// In round k each rank sends an empty message to the rank at distance 2^k, and receives one from the rank at that
-    /// distance in the other direction. Cost: ⌈log₂ n⌉ rounds.
+    /// In round k each rank sends an empty message to the rank that is 2^k higher, and receives an empty message from
+    /// the rank that is 2^k lower. Cost: ⌈log₂ n⌉ rounds.
     ///
     /// Source: Hensgen, Finkel and Manber: *Two Algorithms for Barrier Synchronization*. International Journal of
     /// Parallel Programming 17(1), 1988.

@@ -6,9 +6,9 @@ use crate::schedule::{Blocks, Place, Span, Step, Steps};
 /// An algorithm for a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// A k-nomial tree, in which each rank passes all elements on to its children. With k = 2, the binomial tree.
-    /// Cost: at most (k − 1)⌈log_k n⌉ rounds; the root sends the elements as often. For k = 2 these are ⌈log₂ n⌉
-    /// rounds, which is the minimum (Thakur et al. 2005, section 4.2).
+    /// A k-nomial tree, in which each rank passes all elements on to its children. With k = 2 it is the binomial tree.
+    /// Cost: at most (k − 1)⌈log_k n⌉ rounds; the root sends the elements at most as many times. For k = 2 these are
+    /// ⌈log₂ n⌉ rounds, which is the minimum (Thakur et al. 2005, section 4.2).
     KNomial {
         /// The base of the tree: at least 2.
         k: u32,
@@ -18,7 +18,7 @@ pub enum Algorithm {
     ///
     /// Source: van de Geijn's algorithm, in Thakur et al. 2005, section 4.2.
     ScatterAllgather,
-    /// The ranks are a chain, along which the elements travel in pieces. Cost: n − 1 + p − 1 rounds for p pieces; each
+    /// The ranks form a chain, along which the elements travel in pieces. Cost: n − 1 + p − 1 rounds for p pieces; each
     /// rank except the last one sends the elements once.
     ///
     /// Source: Pjesivac-Grbovic, Angskun, Bosilca, Fagg, Gabriel and Dongarra: *Performance Analysis of MPI Collective
@@ -80,8 +80,8 @@ fn chain(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item =
     let pieces = len.div_ceil(piece) as u64;
     let relative = at.relative_to(root);
     let (receives, sends) = (relative.rank() > 0, relative.rank() + 1 < at.size());
-    // The partners of the chain receive the pieces in order, so their messages need different numbers only as far as
-    // the number has bits.
+    // Messages of the same round are received in the order in which they were sent. So the numbers of the pieces may be
+    // truncated to 32 bits.
     let span = move |number: u64| {
         let start = number as usize * piece;
         Span::output(start..(start + piece).min(len))

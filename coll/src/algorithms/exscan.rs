@@ -3,9 +3,10 @@
 use super::scan::Partners;
 use crate::schedule::{Place, Span, Step, Steps, source};
 
-/// Returns the steps of recursive doubling as in [`scan`](super::scan), with a second partial result, which does not
-/// contain this rank's elements. Cost: ⌈log₂ n⌉ rounds; a rank sends all elements in each round in which it has a
-/// receiver, and reduces twice in a round. Keeps the order of ranks.
+/// Returns the steps of recursive doubling as in [`scan`](super::scan), with two partial results. The first contains
+/// this rank's elements, and is sent. The second does not contain them, and becomes the result. Cost: ⌈log₂ n⌉ rounds;
+/// a rank sends all elements in each round in which it has a receiver, and reduces twice in a round. The operands stay
+/// in the order of ranks.
 ///
 /// Source: Hillis and Steele 1986; with two results as in MPICH's `MPIR_Exscan_intra_recursive_doubling`.
 pub(crate) fn steps(at: Place, len: usize, in_place: bool) -> Steps {
@@ -15,7 +16,7 @@ pub(crate) fn steps(at: Place, len: usize, in_place: bool) -> Steps {
     let copy = Step::Copy { from: own, into: with_own };
     let exchange = move |round: u32| {
         let Partners { to, from } = Partners::new(at, round);
-        // The first message contains the elements of the preceding rank: the first partial result.
+        // The first message contains the elements of the preceding rank. They are the first value of the result.
         let into = if round == 0 { result } else { received };
         let is_sent_later = Partners::new(at, round + 1).to.is_some();
         let add = (round > 0 && from.is_some()).then_some(Step::Reduce { from: into, into: result });

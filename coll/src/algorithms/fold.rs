@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use crate::schedule::Place;
 
-/// The reduction of a group to a power of two. The first ranks form pairs, and each pair acts as one rank (Thakur et al. 2005, section
-/// 4.5). The even rank of a pair gives its data to the odd rank before, and gets the result from it afterwards. Pairs
-/// are neighbours, so the order of ranks is kept.
+/// The choice of the acting ranks of a group, whose number is a power of two. The first ranks of the group form pairs,
+/// and the odd rank of each pair acts for both (Thakur et al. 2005, section 4.5). The even rank gives its data to the
+/// odd rank before the operation, and gets the result afterwards. The ranks of a pair are neighbours, so the order of
+/// ranks is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     at: Place,
@@ -19,14 +20,14 @@ pub(super) struct Fold {
 /// The part that a rank plays in a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The even rank of a pair. The other rank acts for it.
+    /// The even rank of a pair. The odd rank acts for it.
     Passive {
-        /// The other rank of the pair.
+        /// The odd rank of the pair.
         actor: u32,
     },
     /// A rank that acts.
     Active {
-        /// The number among the acting ranks.
+        /// The number of this rank among the acting ranks.
         number: u32,
         /// The even rank of the pair, if this rank acts for two ranks.
         passive: Option<u32>,
@@ -53,13 +54,13 @@ impl Fold {
         if number < self.pairs { 2 * number + 1 } else { number + self.pairs }
     }
 
-    /// Returns the ranks for which the acting ranks with these numbers act.
+    /// Returns the ranks for which the acting ranks with these numbers act, including the acting ranks.
     pub(super) fn ranks(&self, numbers: Range<u32>) -> Range<u32> {
         let first = |number: u32| number + number.min(self.pairs);
         first(numbers.start)..first(numbers.end)
     }
 
-    /// Returns the logarithm of the number of acting ranks.
+    /// Returns the logarithm of the number of acting ranks to base 2.
     pub(super) fn log2(&self) -> u32 {
         self.actors.ilog2()
     }

@@ -11,11 +11,11 @@ use crate::schedule::{Blocks, Place, Span, Step, Steps};
 pub enum Algorithm {
     /// A binomial tree, in which each rank passes the blocks of its subtree on to its parent. All blocks have the same
     /// length. Cost: ⌈log₂ n⌉ rounds, and one more if the blocks of a child of the root are at both ends of the output;
-    /// the root receives n − 1 blocks (Thakur et al. 2005, section 4.3 for the reverse).
+    /// the root receives n − 1 blocks (Thakur et al. 2005, section 4.3, describes the reverse).
     Binomial,
     /// The root receives a message from each rank, with a limited number of receives posted at a time. Cost: n − 1
-    /// rounds; the root receives the blocks of the other ranks. For blocks of different lengths, which only the root
-    /// knows.
+    /// rounds; the root receives the blocks of the other ranks. The blocks may have different lengths, which only the
+    /// root knows.
     Linear,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn wrapped(first: u32, ranks: u32, size: u32) -> [Range<u32>; 2] {
     [first..first + before_end, 0..ranks - before_end]
 }
 
-/// Copies this rank's block into the output.
+/// Returns the step that copies this rank's block into the output; `None` if it is there already.
 fn own_block(at: Place, blocks: &Blocks, len: usize, in_place: bool) -> Option<Step> {
     let into = Span::output(blocks.get(at.rank()));
     (!in_place).then_some(Step::Copy { from: Span::input(0..len), into })
@@ -76,7 +76,8 @@ fn binomial(at: Place, root: u32, len: usize) -> impl Iterator<Item = Step> + Se
     let tree = Tree::new(at.relative_to(root), 2);
     let parent = tree.parent().expect("this rank is not the root");
     let to = Place::new(parent, at.size()).up(root);
-    // The blocks of the subtree, in the order of the tree. A leaf sends its block from the input.
+    // The scratch buffer contains the blocks of the subtree, in the order of the ranks relative to the root. A leaf
+    // sends its block from the input.
     let own = at.relative_to(root).rank();
     let receive = move |child: Child| {
         let start = (child.rank - own) as usize * len;
@@ -85,7 +86,8 @@ fn binomial(at: Place, root: u32, len: usize) -> impl Iterator<Item = Step> + Se
     };
     let is_leaf = tree.ranks() == 1;
     let copy = Step::Copy { from: Span::input(0..len), into: Span::scratch(0..len) };
-    // Only the output of the root has the order of ranks.
+    // The root's output has the order of ranks. So the blocks of a child of the root may belong to two parts of it, at
+    // its end and at its start, and are then sent in two messages.
     let runs = match parent {
         0 => wrapped(at.rank(), tree.ranks(), at.size()).map(|ranks| ranks.len()),
         _ => [tree.ranks() as usize, 0],

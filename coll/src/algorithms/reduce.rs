@@ -31,12 +31,14 @@ impl Algorithm {
     }
 }
 
-/// Reduces along a tree with the root `root`. The result is in the output if `ends_in_output` is true, and otherwise in
-/// the first elements of the scratch buffer. Only the root of the tree has a result.
+/// Reduces along a tree with the root `root`. At the root of the tree, the result is in the output if `ends_in_output`
+/// is true, and otherwise in the first elements of the scratch buffer. The other ranks send their result to their
+/// parent.
 ///
-/// The result of a child is the right operand, since the child's ranks are higher. So the result replaces it. The
-/// results of consecutive children are received in two places in turn: the next child's result is received in the place
-/// whose content was used last. The first place is chosen such that the last result is in its place.
+/// The result of a child is the right operand, because the ranks of the child's subtree are higher. So the combined
+/// result replaces the child's result. The results of the children are received in two places in turn: after a
+/// reduction its left operand is not needed any more, so the next child's result is received there. The first place is
+/// chosen such that the final result is in `places[0]`.
 fn binomial(
     at: Place,
     root: u32,
@@ -49,7 +51,7 @@ fn binomial(
     let first = if ends_in_output { Span::output(0..len) } else { Span::scratch(0..len) };
     let places = [first, Span::scratch(len..2 * len)];
     let own = Span { buffer: own, start: 0, len };
-    // The place of the result after a number of children.
+    // The place of the result after the results of `count` children were combined.
     let after = move |count: usize| if count == 0 { own } else { places[(children - count) % 2] };
     // In place, the data of this rank may lie where the result of the first child would be received.
     let moved = children % 2 == 1 && own == places[0];

@@ -8,7 +8,8 @@ use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, source};
 pub enum Algorithm {
     /// In each round each rank exchanges half of the elements that it still reduces with a partner. The reduction must
     /// commute. Cost: ⌊log₂ n⌋ rounds; a rank sends (n − 1)/n of the elements. If n is not a power of two, there are
-    /// two more rounds, in which some ranks give all elements to their neighbours and get their blocks.
+    /// two more rounds, in which some ranks first give all elements to their neighbours, and at the end get their
+    /// blocks.
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     RecursiveHalving,
@@ -43,10 +44,11 @@ impl Algorithm {
     }
 }
 
-/// The number of the messages between the ranks of a pair after the last round.
+/// The round in the messages between the ranks of a pair ([`Fold`]), before and after all other rounds, which have
+/// smaller numbers.
 const LAST: u32 = 64;
 
-/// In the scratch buffer lie the partial results of all blocks, and behind them the received elements.
+/// The scratch buffer contains the partial results of all blocks, and behind them the received elements.
 fn recursive_halving(at: Place, blocks: Blocks, own: Buffer) -> impl Iterator<Item = Step> + Send {
     let total = blocks.run(0..at.size()).end;
     let block = blocks.get(at.rank());
@@ -112,7 +114,7 @@ fn halving_of_actor(
 fn pairwise(at: Place, blocks: Blocks, own: Buffer) -> impl Iterator<Item = Step> + Send {
     let block = blocks.get(at.rank());
     let len = block.len();
-    // In place, the start of the output contains elements that are still to be sent.
+    // The result is not computed in the output, because in place its start contains elements that are still to be sent.
     let (result, received) = (Span::scratch(0..len), Span::scratch(len..2 * len));
     let copy = Step::Copy { from: Span::of(own, block), into: result };
     let finish = Step::Copy { from: result, into: Span::output(0..len) };

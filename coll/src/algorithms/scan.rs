@@ -2,9 +2,9 @@
 
 use crate::schedule::{Place, Span, Step, Steps, source};
 
-/// Returns the steps of recursive doubling: in round k each rank sends its partial result to the rank at distance 2^k,
-/// which puts it before its own. Cost: ⌈log₂ n⌉ rounds; a rank sends all elements in each round in which it has a
-/// receiver. Keeps the order of ranks.
+/// Returns the steps of recursive doubling: in round k each rank sends its partial result to the rank that is 2^k
+/// higher. The receiver combines it, as the left operand, with its own partial result. Cost: ⌈log₂ n⌉ rounds; a rank
+/// sends all elements in each round in which it has a receiver. The operands stay in the order of ranks.
 ///
 /// Source: Hillis and Steele: *Data Parallel Algorithms*. Communications of the ACM 29(12), 1986.
 pub(crate) fn steps(at: Place, len: usize, in_place: bool) -> Steps {
@@ -30,7 +30,7 @@ pub(super) struct Partners {
 impl Partners {
     pub(super) fn new(at: Place, round: u32) -> Self {
         let (rank, distance) = (u64::from(at.rank()), 1_u64 << round);
-        // Both are ranks of the group, so they fit.
+        // Both are ranks of the group, so they fit in 32 bits.
         let to = Some(rank + distance).filter(|to| *to < at.size().into()).map(|to| to as u32);
         Self { to, from: rank.checked_sub(distance).map(|from| from as u32) }
     }

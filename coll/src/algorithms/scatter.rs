@@ -13,7 +13,7 @@ pub enum Algorithm {
     /// the root sends n − 1 blocks (Thakur et al. 2005, section 4.2: the first phase of the broadcast).
     Binomial,
     /// The root sends a message to each rank, with a limited number of sends under way. Cost: n − 1 rounds; the root
-    /// sends the blocks of the other ranks. For blocks of different lengths, which only the root knows.
+    /// sends the blocks of the other ranks. The blocks may have different lengths, which only the root knows.
     Linear,
 }
 
@@ -41,7 +41,7 @@ impl Algorithm {
     }
 }
 
-/// Copies this rank's block out of the input.
+/// Returns the step that copies this rank's block out of the input; `None` if the block stays there.
 fn own_block(at: Place, blocks: &Blocks, len: usize, in_place: bool) -> Option<Step> {
     let from = Span::input(blocks.get(at.rank()));
     (!in_place).then_some(Step::Copy { from, into: Span::output(0..len) })
@@ -68,7 +68,9 @@ fn binomial(at: Place, root: u32, len: usize) -> impl Iterator<Item = Step> + Se
     let parent = tree.parent().expect("this rank is not the root");
     let from = Place::new(parent, at.size()).up(root);
     let is_leaf = tree.ranks() == 1;
-    // Only the input of the root has the order of ranks. The blocks of a subtree are received in the tree's order.
+    // The root's input has the order of ranks. So the blocks of a child of the root may come from two parts of it, at
+    // its end and at its start, and then arrive in two messages. The scratch buffer contains the blocks of the subtree
+    // in the order of the ranks relative to the root.
     let runs = match parent {
         0 => wrapped(at.rank(), tree.ranks(), at.size()).map(|ranks| ranks.len()),
         _ => [tree.ranks() as usize, 0],

@@ -5,14 +5,14 @@ use crate::schedule::Place;
 /// The position of a rank in a k-nomial tree, whose root is rank 0. The subtree of a rank consists of consecutive ranks
 /// from that rank on.
 ///
-/// The parent of a rank is the rank without its lowest digit that is not 0, in base k. For k = 2 the tree is the
-/// binomial tree.
+/// A rank's number is written in base k. The number of its parent has a 0 in place of the lowest digit that is not 0.
+/// For k = 2 the tree is the binomial tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
     rank: u64,
     size: u64,
     k: u64,
-    /// The number of digits behind which the rank has only zeros. For the root, the number of digits of the largest
+    /// The number of zeros at the end of the rank's number in base k. For the root, the number of digits of the largest
     /// rank.
     level: u32,
 }
@@ -39,7 +39,7 @@ impl Tree {
     /// Returns the parent; `None` for the root.
     pub(super) fn parent(&self) -> Option<u32> {
         let unit = self.k.pow(self.level);
-        // The result is at most a rank, so it fits.
+        // The result is at most a rank, so it fits in 32 bits.
         (self.rank > 0).then(|| (self.rank - self.rank / unit % self.k * unit) as u32)
     }
 

@@ -29,7 +29,8 @@ const LARGEST: [u32; 4] = [1000, 2048, 4095, 4096];
 
 const LENGTHS: [usize; 5] = [0, 1, 2, 5, 97];
 
-/// All blocks of a rank's buffer, of different lengths: some are empty, and they do not lie in the order of ranks.
+/// Returns blocks of different lengths, some of which are empty. They lie in descending order of ranks, with an unused
+/// element before each block.
 fn uneven(size: u32) -> Blocks {
     let mut end = 0;
     let mut blocks: Vec<_> = (0..size)
@@ -52,7 +53,8 @@ fn barriers() {
     }
 }
 
-/// With fewer rounds, some rank would not depend on some other rank.
+/// A rank depends on another rank if a chain of messages leads from the other rank to it. After a barrier each rank
+/// depends on all ranks.
 #[test]
 fn no_rank_leaves_a_barrier_before_all_ranks_have_entered_it() {
     for size in sizes() {
@@ -101,7 +103,7 @@ fn broadcasts_by_scatter_and_allgather() {
                 assert!(rounds < log(2, size) + size);
                 if len == 2 * size as usize {
                     assert_eq!(rounds, log(2, size) + size - 1);
-                    // n - 1 parts of two elements in each of the two phases.
+                    // The root sends n - 1 parts of two elements in each of the two phases.
                     assert_eq!(sent[root as usize], 2 * 2 * (size as usize - 1));
                 }
             }
@@ -210,7 +212,7 @@ fn alltoalls() {
             };
             let Cost { rounds, sent } = cost(size, &plan(alltoall::Algorithm::Bruck));
             assert_eq!(rounds, if len == 0 { 0 } else { log(2, size) });
-            // A block travels as often as its distance has bits.
+            // A block travels as often as its distance has bits that are set.
             let bits: u32 = (0..size).map(u32::count_ones).sum();
             assert!(sent.iter().all(|sent| *sent == len * bits as usize));
             let Cost { rounds, sent } = cost(size, &plan(alltoall::Algorithm::Pairwise));
@@ -224,7 +226,8 @@ fn alltoalls() {
     }
 }
 
-/// Each pair of ranks exchanges a number of elements of its own.
+/// The length of a block depends on its sender and its receiver. In place, the two blocks of a pair of ranks have the
+/// same length.
 #[test]
 fn alltoalls_with_blocks_of_different_lengths() {
     for size in sizes() {
@@ -415,7 +418,7 @@ fn partners_agree_among_a_million_ranks() {
         .into_iter()
         .flat_map(|size| logarithmic().into_iter().map(move |plan| (size, plan)))
     {
-        // Ranks at the ends, and ranks all over the group.
+        // Ranks from the whole group, ranks near its ends, and the root with its neighbours.
         let sample = (0..500).map(|number| number * 2099 % size).chain([1, 76, 77, 78, size - 2, size - 1]);
         for rank in sample {
             let messages = verify_partners(size, rank, |_| plan.clone())
@@ -432,7 +435,7 @@ fn violations_are_found() {
         verify(2, |rank| plan(2 + rank as usize)),
         Err(Violation::Length { from: 0, to: 1, round: 0 })
     );
-    // Two roots.
+    // The two ranks name different roots.
     let roots = |root| Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root, len: 1 };
     assert_eq!(verify(2, roots), Err(Violation::Stuck(0)));
     assert_eq!(verify_partners(2, 0, roots), Err(Violation::Partners(0, 1)));

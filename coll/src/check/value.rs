@@ -1,18 +1,19 @@
 //! Values that record their origin.
 
-/// The contribution of one rank, or the reduction of several ones. Two numbers identify it: one for the set of the
-/// contributions, and one for their order.
+/// An element of a rank's contribution, or the reduction of such elements of several ranks. One number identifies the
+/// set of the combined elements, and another number their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// The sum of numbers that stand for the contributions.
+    /// The sum of the numbers that stand for the elements.
     set: u64,
-    /// The contributions in their order, as digits of a number to the base [`BASE`], modulo [`PRIME`].
+    /// The number whose digits to the base [`BASE`] stand for the elements in their order, modulo [`PRIME`].
     order: u64,
-    /// The weight of a digit before these.
+    /// The weight of a further digit on the left of these digits, modulo [`PRIME`].
     weight: u64,
 }
 
-/// A Mersenne prime, so that wrong orders have another number except with a probability of 2^-61.
+/// A Mersenne prime. Because the modulus is prime, a wrong order has the same number as the right order only with a
+/// probability of about 2^-61.
 const PRIME: u64 = (1 << 61) - 1;
 const BASE: u64 = 0x1f3d_5b79_a2c4_e681;
 
@@ -21,7 +22,7 @@ fn times(left: u64, right: u64) -> u64 {
 }
 
 impl Value {
-    /// Returns the element with an index of a rank's contribution.
+    /// Returns element `index` of a rank's contribution.
     pub(super) fn of(rank: u32, index: usize) -> Self {
         // The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
         let mut bits = u64::from(rank) << 40 ^ index as u64;
@@ -41,8 +42,8 @@ impl Value {
         }
     }
 
-    /// Returns true if both values are reductions of the same contributions, in the same order unless the order may
-    /// differ.
+    /// Returns true if both values are reductions of the same elements. Unless `commutes` is true, their order must be
+    /// the same too.
     pub(super) fn is(self, other: Self, commutes: bool) -> bool {
         self.set == other.set && self.weight == other.weight && (commutes || self.order == other.order)
     }

@@ -2,7 +2,7 @@
 
 use crate::schedule::{Buffer, Span};
 
-/// All buffers of an operation, for a step.
+/// All buffers of an operation, borrowed for one step.
 pub(super) struct All<'a> {
     pub(super) input: &'a [u8],
     pub(super) output: &'a mut [u8],
@@ -25,7 +25,7 @@ impl<'a> All<'a> {
         &mut buffer[span.start * self.element..span.end() * self.element]
     }
 
-    /// Returns a span to read and a span to write, which do not overlap.
+    /// Returns the bytes of two spans that do not overlap: `from` to read, and `into` to write.
     pub(super) fn pair(self, from: Span, into: Span) -> (&'a [u8], &'a mut [u8]) {
         let Self { input, output, scratch, element } = self;
         let (read, written) = match (from.buffer, into.buffer) {

@@ -8,18 +8,18 @@ use super::Failed;
 /// The content of a notice: the reason why its sender gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// This rank gave up for a reason of its own: a deadline, a cancel, a misuse, a panic.
+    /// The named rank gave up for a reason of its own: a deadline, a cancel, a misuse, a panic.
     GaveUp(WorldRank),
-    /// This rank has failed.
+    /// The named rank has failed.
     Failed(WorldRank),
 }
 
 impl Notice {
-    /// The number of the message in its tag. No step has this number.
+    /// The round in the tag of a notice. No step has this round.
     pub(super) const ROUND: u32 = u32::MAX;
 
-    /// Returns the notice of the rank `mine` about its failure. The rank that was the first to give up is named by all
-    /// ranks.
+    /// Returns the notice that the rank `mine` sends about its failure. If this rank gives up because of a notice or a
+    /// failed rank, it names the same rank. So all notices name the rank at which the failure began.
     pub(super) fn of(failed: &Failed, mine: WorldRank) -> Self {
         match failed {
             Failed::Error(Error::PeerFailed { rank, .. }) => Self::Failed(*rank),
@@ -37,7 +37,8 @@ impl Notice {
         Memory::new([kind.to_le_bytes(), rank.0.to_le_bytes()].concat())
     }
 
-    /// Returns the notice in a message. Returns `None` if the message is none, or if it names a rank that takes no part.
+    /// Returns the notice that these bytes contain. Returns `None` if they are not a notice, or if the notice names a
+    /// rank that is not in the group.
     fn of_bytes(bytes: &[u8], group: &Group) -> Option<Self> {
         let (words, []) = bytes.as_chunks::<4>() else { return None };
         let [kind, rank] = *words else { return None };
@@ -64,7 +65,7 @@ impl Notice {
         let (_, claimed) = engine.claim(&pattern).ok()??;
         let id = engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), Time::NEVER);
         if engine.outcome(id) != Outcome::Ready {
-            // Notices are short and arrive whole.
+            // A notice is short and arrives whole, so this message is invalid.
             engine.forget(id);
             return Some(abandoned(partner));
         }

@@ -15,7 +15,7 @@ use crate::schedule::Blocks;
 /// An element: the affine function x → m x + c, modulo 2^64.
 type Affine = [u64; 2];
 
-/// The composition, which applies the left function first and does not commute.
+/// Returns the composition of two functions, which applies the left function first. Composition does not commute.
 fn compose([m, c]: Affine, [n, d]: Affine) -> Affine {
     [m.wrapping_mul(n), c.wrapping_mul(n).wrapping_add(d)]
 }
@@ -34,7 +34,7 @@ fn reduce_by(op: fn(Affine, Affine) -> Affine) -> impl Fn(&[u8], &mut [u8]) {
     }
 }
 
-/// Returns the element with an index of a rank's contribution.
+/// Returns element `index` of a rank's contribution.
 fn of(rank: u32, index: usize) -> Affine {
     [u64::from(rank) * 2 + 3, index as u64 * 7 + u64::from(rank)]
 }
@@ -109,7 +109,7 @@ fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
     }
 }
 
-/// One operation of all ranks.
+/// Returns the arguments with which each rank begins one operation.
 fn calls(plan: &Plan, n: u32, number: u32) -> Call {
     let group = Group::range(WorldRank(0), n);
     Call { plan: plan.clone(), group, context: CONTROL, number, element: ELEMENT, deadline: Time::NEVER }
@@ -126,7 +126,8 @@ fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
     panic!("the operations do not end: {operations:?}");
 }
 
-/// Drives until nothing more happens, and then at the time [`LATER`], until nothing more happens.
+/// Drives the operations at the time 0, and then at the time [`LATER`]. Both times it polls so often that nothing more
+/// happens at the end.
 fn drive_until_later(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
     (0..100).for_each(|_| step(engines, operations, Time::ZERO));
     (0..100).for_each(|_| step(engines, operations, LATER));
@@ -162,7 +163,7 @@ fn run(engines: &mut [Engine<Loopback>], plan: &Plan, number: u32) -> Vec<Vec<Af
     memories.into_iter().map(|memory| memory.output).collect()
 }
 
-/// Checks that an operation has the result that is computed directly.
+/// Runs an operation, and compares its outputs with the results that this function computes without messages.
 fn check(engines: &mut [Engine<Loopback>], plan: &Plan, number: &mut u32) {
     let n = engines.len() as u32;
     let outputs = run(engines, plan, *number);
@@ -204,7 +205,7 @@ fn check(engines: &mut [Engine<Loopback>], plan: &Plan, number: &mut u32) {
     }
 }
 
-/// All operations with all algorithms, for a number of ranks.
+/// Returns the plans of all operations with all algorithms that `n` ranks can use.
 fn plans(n: u32, root: u32, len: usize, in_place: bool) -> Vec<Plan> {
     let blocks = || Blocks::Equal(len);
     let mut plans = vec![
@@ -290,7 +291,7 @@ fn long_messages() {
     }
 }
 
-/// The ranks of a group that is not a range, in an order of its own.
+/// The group is not a range of the job's ranks, and has another order than the job.
 #[test]
 fn ranks_of_a_group_are_translated() {
     let engines = engines(5);
@@ -338,7 +339,7 @@ fn tree(len: usize) -> Plan {
     Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len }
 }
 
-/// Rank 2 gives up before it has received anything, so rank 3 below it in the tree cannot finish. Rank 1 finishes.
+/// Rank 2 gives up before it has received anything, so rank 3 below it in the tree cannot finish. Ranks 0 and 1 finish.
 #[test]
 fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
     let mut engines = engines(4);
@@ -353,14 +354,14 @@ fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
         matches!(result, Err(Failed::Error(Error::Abandoned { rank: WorldRank(2), .. })))
     };
     assert!(abandoned(&results[3]), "{results:?}");
-    // The message that rank 2 has not received does not get into the next operation.
+    // The next operation does not receive the message that rank 2 has not received in this operation.
     engines.iter_mut().for_each(|engine| Collective::discard_before(engine, CONTROL, 1));
     check(&mut engines, &tree(1), &mut 1);
     Collective::discard_before(&mut engines[2], CONTROL, 2);
     at_rest(&mut engines);
 }
 
-/// A long message is not received by the rank that gives up, and its sender learns that.
+/// Rank 1 gives up, and so does not receive a long message of rank 0. Rank 0 learns that.
 #[test]
 fn the_sender_of_a_long_message_learns_that_its_receiver_has_given_up() {
     let mut engines = engines(2);
@@ -375,7 +376,7 @@ fn the_sender_of_a_long_message_learns_that_its_receiver_has_given_up() {
     );
 }
 
-/// Rank 3 dies. Rank 1 is no partner of rank 3, and all the same cannot finish.
+/// Rank 3 fails before it has begun, so no other rank can finish the barrier.
 #[test]
 fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     let mut engines = engines(4);
@@ -415,7 +416,8 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     ));
 }
 
-/// Rank 2 calls after the deadline of rank 0 has passed. It needs a message of rank 0, and rank 1 needs none.
+/// Rank 2 calls after the deadline of rank 0 has passed. Rank 2 still needs a message of rank 0. Rank 1 has received
+/// the only message that it needs of rank 0.
 #[test]
 fn the_deadline_of_one_rank_ends_the_operation_where_the_rank_is_needed() {
     let mut engines = engines(3);
@@ -449,7 +451,8 @@ fn different_lengths_are_an_error_and_overrun_no_buffer() {
     for (sent, received) in [(2, 5), (5, 2), (0, 3), (3, 0), (2, 100_000), (100_000, 2)] {
         let mut engines = engines(2);
         let plans = [tree(sent), tree(received)];
-        // If one of both has nothing to receive or to send, it has finished, and the other one waits for it.
+        // A rank that has passed the length 0 exchanges no message and finishes. A receiver then waits for the other
+        // rank until its deadline.
         let results = disturbed(&mut engines, &plans, 0, SOON, &reduce_by(sum), drive_until_later);
         let lengths = |result: &Result<(), Failed>| {
             matches!(result, Err(Failed::Error(Error::LengthsDiffer { rank: WorldRank(0), ours, theirs }))
@@ -483,7 +486,7 @@ fn a_panic_of_the_reduction_ends_the_operation() {
     assert!(results[1].is_ok() && results[3].is_ok(), "{results:?}");
 }
 
-/// Ranks may finish operations in a different order than other ranks.
+/// A rank may finish operations in another order than they were begun.
 #[test]
 fn several_operations_are_under_way_at_the_same_time() {
     let (n, mut engines) = (3_u32, engines(3));
@@ -505,7 +508,8 @@ fn several_operations_are_under_way_at_the_same_time() {
         };
         all.push((0..).zip(&mut engines).zip(memories).map(begin).collect::<Vec<_>>());
     }
-    // The bytes of an operation that arrive while only the other one is driven are staged.
+    // While only one operation is driven, bytes of the other operation arrive whose buffers are not lent. The engine
+    // stages these bytes.
     for operations in all.iter_mut().rev() {
         for _ in 0..100 {
             for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {
