@@ -39,13 +39,14 @@
 //! which both are members, and merges the answer that it receives with its own. So both leaders come to the same
 //! decision. The answer of step 1 contains the members of the sender's group.
 //!
-//! The callers may use a tag again, also after an agreement that failed. So messages of an earlier attempt may arrive:
-//! see `exchange`.
+//! Callers may use the tag of an agreement again after it has ended, even if it failed. So messages of an earlier
+//! attempt may arrive: see the module `exchange`.
 //!
 //! An agreement is a state machine. Each poll of the engine, in any call, takes the messages that have arrived and
 //! sends the next ones. Any number of agreements may be under way at the same time. Their messages are tagged messages
-//! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement. The messages of
-//! collective operations travel there too, with other tags ([`COLLECTIVE_TAG`](crate::COLLECTIVE_TAG)).
+//! in the *control context* of a communicator, the second of its two contexts, and the tag names the agreement. The
+//! messages of collective operations are in the control context too, with other tags
+//! ([`COLLECTIVE_TAG`](crate::COLLECTIVE_TAG)).
 
 mod choices;
 mod exchange;
@@ -249,8 +250,8 @@ struct Agreement {
     choices: Choices,
     /// The message that is being received.
     incoming: Option<RequestId>,
-    /// The state of the exchange with each rank on a channel whose tag may be used again, and if that channel is the
-    /// one between the leaders.
+    /// The exchanges with other ranks under a tag that may be used again: of each the other rank, if it is the exchange
+    /// between the two leaders, and the state.
     exchanges: Vec<(WorldRank, bool, Exchange)>,
     /// The reason why this rank has given up, if it has.
     gave_up: Option<Error>,
@@ -264,7 +265,7 @@ struct Agreement {
     awaited: Option<Incarnation>,
     /// How often the agreement has begun again.
     repetitions: u32,
-    /// The contexts that this rank opened in step 2.
+    /// The contexts that this rank opened in step 2 of the module's list.
     opened: Option<Box<Agreed>>,
     result: Option<Box<Result<Option<Agreed>, Error>>>,
     /// True if the caller does not want the result any more.
@@ -413,7 +414,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn advance_agreements(&mut self, now: Time, events: usize) -> usize {
         self.forget_sent();
         let ended = self.advance_all(now, events);
-        // A send that cannot succeed has failed already, and its agreement is due again.
+        // A send that `advance_all` has begun may have failed already. Then its agreement is due again.
         self.forget_sent();
         self.agreements.is_active = !self.agreements.all.is_empty() || !self.agreements.sends.is_empty();
         ended
@@ -500,9 +501,9 @@ impl<P: Port> Engine<P> {
         Ok(are_open)
     }
 
-    /// Collects the sends that have ended. If one has ended with an error and its receiver lives, its agreement is given
-    /// up with that error: the receiver would wait for the message. The next call to `advance_all` informs the other
-    /// ranks.
+    /// Collects the sends that have ended. If a send has failed although its receiver takes part, this rank gives up
+    /// the agreement with the error of the send, because the receiver waits for the message. The next call of
+    /// `advance_all` informs the other ranks.
     fn forget_sent(&mut self) {
         let mut sends = std::mem::take(&mut self.agreements.sends);
         sends.retain(|Sending { request, agreement, .. }| {
@@ -517,7 +518,7 @@ impl<P: Port> Engine<P> {
         self.agreements.sends = sends;
     }
 
-    /// Returns true if the send of a message of an agreement has ended, and no poll has considered that yet.
+    /// Returns true if the send of a message of an agreement has ended, and was not collected yet.
     pub(crate) fn has_sent_answers(&self) -> bool {
         self.agreements.sends.iter().any(|sending| self.outcome(sending.request) != Outcome::Pending)
     }
@@ -537,8 +538,8 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
-    /// Gives up an agreement of which a message was not sent, unless the receiver has ended or takes part no more: the
-    /// agreement learns of that otherwise.
+    /// Gives up an agreement because one of its messages could not be sent. Does nothing if the receiver has ended or
+    /// no longer takes part: the agreement learns of that in another way.
     #[cold]
     fn note_unsent(&mut self, id: AgreementId, error: Error) {
         if let Error::PeerFailed { .. } | Error::Abandoned { .. } = error {
@@ -710,8 +711,9 @@ impl Agreement {
                         Some(Ok(theirs)) => {
                             self.merge_group(engine, theirs);
                             if self.round == Round::Choosing && self.answer.vote != Vote::Yes {
-                                // The other leader may have given up before it took this group's answer, and may take
-                                // the answer in its next attempt. So it is informed that the answer is void.
+                                // The other leader may have given up before it took this group's answer. Then its next
+                                // attempt may take the answer. So this rank sends another message, which makes the
+                                // answer void.
                                 self.send(engine, leader.rank, now);
                             }
                         }
@@ -732,8 +734,8 @@ impl Agreement {
                     let parent = parent.expect("a rank that awaits its parent has one");
                     match self.hear(engine, parent, now, events) {
                         None => return,
-                        // The parent has given up before it took this rank's answer, and may take the answer in its next
-                        // attempt. So it is informed that the answer is void.
+                        // The parent has given up before it took this rank's answer, and its next attempt may take the
+                        // answer. So this rank sends another message, which makes the answer void.
                         Some(Ok(decision)) if !self.is_answered(parent) => {
                             self.refuse(engine, decision.vote, now);
                         }
@@ -1023,9 +1025,9 @@ impl Agreement {
         self.gave_up.clone().map(Err)
     }
 
-    /// Takes a message that has arrived from a rank. Returns `None` if it belongs to an earlier attempt of this rank, or
-    /// if a later message may make it void: then [`settle`](Self::settle) returns its answer when no other message has
-    /// arrived.
+    /// Takes a message that has arrived from a rank, and returns its answer. Returns `None` if the message belongs to
+    /// an earlier attempt of this rank. Also returns `None` if a later message may make this one void: then
+    /// [`settle`](Self::settle) returns its answer if no later message has arrived. See [`Exchange::take`].
     fn take(&mut self, from: WorldRank, message: Message) -> Option<Answer> {
         let mine = self.attempt();
         match self.exchange(from) {
@@ -1039,13 +1041,15 @@ impl Agreement {
         self.exchange(from)?.take_held(mine, from)
     }
 
-    /// Returns the answer that was held back, because no later message of the rank has arrived.
+    /// Returns the answer of the held message, if there is one. Call this function when no later message of the rank
+    /// has arrived.
     fn settle(&mut self, from: WorldRank) -> Option<Answer> {
         let (mine, is_parent) = (self.attempt(), self.step == Step::Parent);
         self.exchange(from)?.settle(mine, from, is_parent)
     }
 
-    /// Returns true if a rank, whose message was taken, has answered a message of this attempt.
+    /// Returns true if a rank, of which a message was taken, had paired its attempt with this one when it sent that
+    /// message. Also returns true if the agreement has a number.
     fn is_answered(&mut self, from: WorldRank) -> bool {
         self.exchange(from).is_none_or(|exchange| exchange.is_answered)
     }

@@ -19,7 +19,7 @@ pub(crate) struct Limits {
     /// Longest message in one packet if the send ends with the match (a synchronous or ready send), or if the message
     /// has a signature.
     pub(crate) sync_max: usize,
-    /// The largest number of bytes of the messages of a bundle; 0 if messages are not gathered.
+    /// The largest number of bytes in a bundle; 0 if messages are never gathered.
     pub(crate) bundle_max: usize,
     /// Longest message that is sent as a stream: its bytes follow its envelope without a request by the receiver.
     pub(crate) stream_max: usize,

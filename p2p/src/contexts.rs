@@ -1,10 +1,10 @@
 //! Contexts: the ranks that may use each context, and which of them have ended.
 //!
 //! A message carries the number of its context, and only receives of that context match it. The contexts below
-//! [`FIRST`] belong to all ranks of the job, and are always open. The others are opened in pairs, for a communicator's
-//! messages (an even number) and for the agreements and collective operations of its members (the next number). A pair is
-//! opened for a group of ranks, its *members*. The members are incarnations: if a rank is restarted, its new incarnation
-//! is not a member.
+//! [`FIRST`] belong to all ranks of the job, and are always open. The others are opened in pairs: one context (an even
+//! number) for a communicator's messages, and one (the next number) for the agreements and collective operations of its
+//! members. A pair is opened for a group of ranks, its *members*. The members are incarnations: if a rank is restarted,
+//! its new incarnation is not a member.
 //!
 //! A pair does not keep the incarnations of its members. When it is opened, the link learns which members are not in
 //! their first incarnation, so each member of which the link knows no incarnation is in its first one. If the link

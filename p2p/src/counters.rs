@@ -8,7 +8,7 @@ use samite_fabric::link::Rejected;
 pub struct Counters {
     /// Messages whose bytes were sent in the packet of the envelope, or right behind it.
     pub eager: u64,
-    /// Packets with several messages.
+    /// Packets that were sent with several messages, or with one message and the news of credit of another packet.
     pub bundles: u64,
     /// Messages of which only the envelope was sent at first, because of their length or for lack of credit.
     pub rendezvous: u64,
@@ -53,7 +53,7 @@ pub struct Usage {
     pub credit_granted: u64,
     /// Cost in bytes of the messages that were copied, and wait in this process after their sends have returned.
     pub outbox: u64,
-    /// Bytes of the messages that are gathered for their packet.
+    /// Bytes of the messages that are gathered and not sent yet, and of their items.
     pub gathered: u64,
     /// Messages that wait for a receive.
     pub unexpected_messages: usize,

@@ -480,8 +480,8 @@ impl<P: Port> Engine<P> {
         self.isend_standard(now, to, (context, tag), memory, deadline, true)
     }
 
-    /// Starts to send a message of an agreement. It passes messages of the program that wait, and does not use the
-    /// outbox: its budget is for the messages of the program.
+    /// Starts to send a message of an agreement. The message overtakes waiting messages of the program. It is not
+    /// copied to the outbox, whose budget is for the messages of the program.
     ///
     /// # Errors
     /// Returns an error of [`Engine::send`].
@@ -1007,10 +1007,10 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Notes that the caller lends the buffer of a request at every poll, whoever makes it, so that a long message makes
-    /// progress between the program's calls as one with a buffer of its own does. Returns false, and notes nothing, if
-    /// the message is short, if the receiver reads it in the sender's memory, or if the request has ended. If it returns
-    /// true, [`Lent::received`] must return false for the request.
+    /// Notes that every poll lends the buffer of a request, including the polls of other threads. So a long message
+    /// makes progress between the program's calls, like a message whose request owns its buffer. Returns false, and
+    /// notes nothing, if the message is short, if the receiver reads it in the sender's memory, or if the request has
+    /// ended. If this function returns true, [`Lent::received`] must return false for the request.
     pub fn lends_always(&mut self, request: RequestId) -> bool {
         let tagged = self.inner.stack_mut();
         let shortest = tagged.config.overlap_min;
@@ -1235,27 +1235,28 @@ impl<P: Port> Engine<P> {
         self.inner.stack().outbox.cost() > 0
     }
 
-    /// Permits or forbids to gather short messages to one peer for one packet, where packets are dear. It is permitted
-    /// at first. Returns the former state. After a call that may have gathered a message, call [`Engine::poll`] or
-    /// [`Engine::send_gathered`] within [`Config::bundle_delay_us`]: see [`Engine::due`].
+    /// Permits the engine to gather several short messages to a peer for one packet, where packets are dear, or forbids
+    /// it. Returns true if it was permitted before. A new engine permits it. While it is permitted, call
+    /// [`Engine::poll`] or [`Engine::send_gathered`] within [`Config::bundle_delay_us`] after a call that may have
+    /// gathered a message: see [`Engine::due`].
     pub fn set_gathering(&mut self, gathers: bool) -> bool {
         self.inner.link_mut().set_gathering(gathers)
     }
 
-    /// Returns true if gathered messages wait for their packet.
+    /// Returns true if gathered messages wait to be sent.
     #[inline(always)]
     pub fn has_gathered(&self) -> bool {
         self.inner.link().gathered() > 0
     }
 
-    /// Returns true if a message was gathered while no other was, since the latest call of
-    /// [`Engine::take_new_gathering`]. Then polls are needed even if the program makes no call.
+    /// Returns true if, since the latest call of [`Engine::take_new_gathering`], a message was gathered while no other
+    /// gathered message waited for the next poll. Then polls are needed even if the program makes no call.
     #[inline(always)]
     pub fn has_new_gathering(&self) -> bool {
         self.inner.link().has_new_gathering()
     }
 
-    /// Returns the value of [`Engine::has_new_gathering`], which is false from now on.
+    /// Returns the value of [`Engine::has_new_gathering`], and sets it to false.
     pub fn take_new_gathering(&mut self) -> bool {
         self.inner.link_mut().take_new_gathering()
     }
@@ -1275,8 +1276,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack().travelling > 0
     }
 
-    /// Returns the number of operations so far of which [`needs_progress`](Self::needs_progress) speaks, including
-    /// those that have ended.
+    /// Returns the number of operations that have needed progress so far ([`needs_progress`](Self::needs_progress)),
+    /// including operations that have ended.
     pub fn operations_that_need_progress(&self) -> u64 {
         self.inner.stack().ever_travelling
     }

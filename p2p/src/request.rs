@@ -31,8 +31,9 @@ pub(crate) struct Request {
     pub(crate) result: Option<Result<usize, Box<Error>>>,
     /// True if the caller has collected the result or does not want it.
     pub(crate) collected: bool,
-    /// True if the operation needs progress between the program's calls: it owns its buffer, and its message may be
-    /// long. A send whose receiver reads the bytes itself needs none. False once the operation has ended.
+    /// True if the operation needs progress between the program's calls: its message may be long, and it owns its
+    /// buffer, or all polls lend the buffer ([`Engine::lends_always`](crate::Engine::lends_always)). A send whose
+    /// receiver reads the bytes itself needs none. False once the operation has ended.
     pub(crate) travels: bool,
     /// States if the request's memory is a copy, and if the caller still waits for the send.
     pub(crate) copied: Copied,

@@ -55,7 +55,7 @@ pub(crate) struct Tagged {
     pub(crate) requests: Slots<Request>,
     /// The number of requests with [`Request::travels`].
     pub(crate) travelling: usize,
-    /// The number of requests that have ever had [`Request::travels`].
+    /// The number of requests so far with [`Request::travels`], including requests that have ended.
     pub(crate) ever_travelling: u64,
     pub(crate) signatures: Signatures,
     pub(crate) contexts: Contexts,
@@ -112,11 +112,11 @@ pub(crate) struct Queues {
     /// not wait until the receiver has confirmed the envelope in `unconfirmed`. So an agreement makes progress while
     /// messages of the program wait.
     pub(crate) agreements: VecDeque<RequestId>,
-    /// Messages of agreements whose envelope was sent without data, and that the peer has perhaps not matched: at most
-    /// [`AGREEMENTS_MAX`](crate::wire::AGREEMENTS_MAX).
+    /// Messages of agreements whose envelopes were sent without data. The peer may already have matched some of them.
+    /// The list has at most [`AGREEMENTS_MAX`](crate::wire::AGREEMENTS_MAX) messages.
     announced: Vec<RequestId>,
-    /// The peer's names for its messages of agreements whose envelope waits here for a receive. They do not count
-    /// against the budget for envelopes.
+    /// The peer's names for the messages of agreements whose envelopes wait here for a receive. These envelopes do not
+    /// count against the budget for envelopes.
     from_agreements: BTreeSet<u64>,
     /// Partitioned sends to be announced, in order.
     inits: VecDeque<PartitionedId>,
@@ -628,7 +628,8 @@ impl Tagged {
         self.failures.more_than(told) && self.failures.next(context, told, &self.contexts).is_some()
     }
 
-    /// Gives a message of an agreement or an initialization its turn: see [`Stack::next`].
+    /// Sends the first packet of the next message of an agreement or, if none waits, the next initialization: see
+    /// [`Stack::next`].
     #[cold]
     fn next_with_precedence<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer) -> Result<Turn, PortError> {
         let Queues { agreements, inits, .. } = self.queues(to);

@@ -188,13 +188,14 @@ pub(crate) enum Unmatched {
     /// The message is dropped.
     Drop,
     /// The message belongs to an agreement. It waits for a receive, and is not refused for lack of budget, so that an
-    /// agreement makes progress also if messages of the program use up the budget. At most [`AGREEMENTS_MAX`] such
-    /// envelopes of a sender wait at a receiver. The sender treats further ones as other messages.
+    /// agreement makes progress even if messages of the program use up the budget. At most [`AGREEMENTS_MAX`] such
+    /// envelopes of a sender wait at a receiver. The sender sends further envelopes of agreements with
+    /// [`Unmatched::Waits`].
     Agreement,
 }
 
-/// The largest number of envelopes with [`Unmatched::Agreement`] that one sender has at one receiver. An agreement has
-/// at most a few messages to a rank under way at a time.
+/// The largest number of envelopes with [`Unmatched::Agreement`] of one sender that wait at one receiver. An agreement
+/// has at most a few messages to a rank under way at a time.
 pub(crate) const AGREEMENTS_MAX: usize = 1024;
 
 impl Unmatched {

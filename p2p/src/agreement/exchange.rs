@@ -1,27 +1,28 @@
 //! The messages of an agreement with one other rank, on a channel whose tag may be used again.
 //!
 //! After an agreement that failed, the same ranks may try again with the same tag. The messages of the earlier attempt
-//! may still arrive, and would be taken for messages of the later one. Two ranks could then agree on different names. So
-//! each message contains the number of its sender's *attempt*, and the number of the receiver's attempt that it answers.
-//! When a rank takes the first message, its attempt is *paired* with that attempt of the other rank. From then on each
-//! takes only the messages of the other attempt.
+//! may still arrive, and would be taken for messages of the later one. Two ranks could then agree on different names.
+//! So each message contains the number of its sender's *attempt*, and the number of the receiver's attempt that it
+//! answers. When a rank takes the first message of the other rank, it *pairs* its own attempt with the attempt of that
+//! message. From then on it takes only messages of that attempt.
 //!
-//! The first message of a rank answers none. If several of them have arrived, the last one counts: the earlier attempts
-//! have ended. A rank that ends an attempt after its first message and before it was paired sends another message, which
-//! makes the first one void.
+//! A message that a rank sends before it has paired its attempt answers no attempt. If first messages of several such
+//! attempts have arrived, the last one counts: the earlier attempts have ended. A rank that ends an attempt after its
+//! first message, and before it has paired the attempt, sends another message. That makes the first message void.
 
 use samite_fabric::link::WorldRank;
 
 use super::{Answer, HEAD, Vote};
 
-/// The place of a message among the messages of two ranks.
+/// The part of a message that shows to which attempts of its sender and its receiver it belongs, and its place among
+/// the messages of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// The number of the sender's attempt; 0 if the agreement has a number instead.
     pub(super) attempt: u64,
     /// The number of the receiver's attempt with which the sender's attempt is paired; 0 if it is not paired.
     pub(super) answered: u64,
-    /// The number of messages that the sender has sent to the receiver before in this attempt.
+    /// The number of messages that the sender has sent to the receiver earlier in this attempt.
     pub(super) number: u64,
 }
 
@@ -37,11 +38,11 @@ pub(super) struct Message {
 pub(super) struct Exchange {
     /// The number of the other rank's attempt; 0 until the attempts are paired.
     theirs: u64,
-    /// The number of messages of that attempt that were taken.
+    /// The number ([`Stamp::number`]) of the next message of that attempt.
     heard: u64,
     /// The number of messages that were sent.
     sent: u64,
-    /// A message that has arrived and was not taken.
+    /// A message that has arrived, and whose answer was not returned yet.
     held: Option<Message>,
     /// True if the other rank has paired its attempt with this one.
     pub(super) is_answered: bool,
@@ -72,8 +73,9 @@ impl Exchange {
         Stamp { attempt: mine, answered: self.theirs, number: self.sent - 1 }
     }
 
-    /// Takes a message that has arrived from a rank for the attempt `mine`. Returns its answer; `None` if the message is
-    /// dropped or held.
+    /// Takes a message that has arrived from the rank `from`. `mine` is the number of this rank's attempt. Returns the
+    /// next answer, or `None` if the message is dropped or held. If the message shows that the other rank has ended its
+    /// attempt, or violates the protocol, the answer is [`Vote::GaveUp`].
     pub(super) fn take(&mut self, mine: u64, from: WorldRank, message: Message) -> Option<Answer> {
         let stamp = message.stamp;
         if stamp.attempt == 0 {
@@ -84,8 +86,9 @@ impl Exchange {
         }
         let is_of_held = self.held.as_ref().is_some_and(|held| held.stamp.attempt == stamp.attempt);
         match (stamp.answered, stamp.number) {
-            // The message behind the held one. The leader of the other group sends its first message without
-            // waiting for this rank's.
+            // The message after the held one, in the same attempt, which its sender has paired with this one. The
+            // leader of the other group sends its first message without waiting for this rank's first message, so that
+            // message was held.
             (answered, _) if answered == mine && is_of_held => {
                 let held = self.held.replace(message)?;
                 Some(self.pair(mine, held))
@@ -94,7 +97,8 @@ impl Exchange {
                 self.held = None;
                 Some(self.pair(mine, message))
             }
-            // The first message of an attempt, or another one behind it, which ends the attempt.
+            // The first message of an attempt that is not paired, or (in the next arm) a later message, which ends such
+            // an attempt.
             (0, 0) => {
                 self.held = Some(message);
                 None
@@ -103,7 +107,10 @@ impl Exchange {
                 self.held = Some(message);
                 None
             }
-            // An attempt that was paired with an earlier one of this rank, and so is not the held one's successor.
+            // The message answers an earlier attempt of this rank. If it is the first message of its attempt, the
+            // attempt of the held message has ended. If it is a later message of the attempt of the held message (in
+            // the next arm), that attempt was paired with the earlier attempt of this rank. In both cases the held
+            // message is void.
             (_, 0) => {
                 self.held = None;
                 None
@@ -116,9 +123,10 @@ impl Exchange {
         }
     }
 
-    /// Returns the answer of the message that is held, if no later message has arrived. The attempts are paired then.
-    /// `is_parent` is true if the rank can only answer, so that its first message must be the answer to one of this
-    /// rank, unless it has given up.
+    /// Pairs the attempts by the held message, and returns its answer; `None` if no message is held. Call this function
+    /// when no later message has arrived. `is_parent` is true if the rank sends only answers to messages of this rank.
+    /// Such a rank sends a first message that answers no attempt only if it has given up. If the message has another
+    /// vote, the returned answer is [`Vote::GaveUp`].
     pub(super) fn settle(&mut self, mine: u64, from: WorldRank, is_parent: bool) -> Option<Answer> {
         let held = self.held.take()?;
         let answer = self.pair(mine, held);
@@ -126,7 +134,8 @@ impl Exchange {
         Some(if is_forged { Answer::of_vote(Vote::GaveUp(from)) } else { answer })
     }
 
-    /// Returns the answer of the message that was held when the attempts were paired, if it is the next one.
+    /// Returns the answer of the message that has been held since the attempts were paired, if there is one and it is
+    /// the next message.
     pub(super) fn take_held(&mut self, mine: u64, from: WorldRank) -> Option<Answer> {
         let held = self.held.take_if(|_| self.theirs != 0)?;
         self.take_next(mine, from, held)
@@ -150,8 +159,9 @@ impl Exchange {
             return None;
         }
         self.heard += u64::from(is_next);
-        // A rank that has given up may not have taken this rank's first message. A message of another attempt shows that
-        // the other rank has ended the attempt with which this one is paired.
+        // A message that does not answer this attempt is valid only if its sender has given up: then the sender may not
+        // have taken this rank's first message. The first message of another attempt shows that the other rank has
+        // ended the attempt with which this one is paired.
         let is_valid = stamp.answered == mine || !matches!(answer.vote, Vote::Yes | Vote::Again);
         Some(if is_next && is_valid { answer } else { Answer::of_vote(Vote::GaveUp(from)) })
     }
@@ -168,7 +178,8 @@ mod tests {
         Message { stamp: Stamp { attempt, answered, number }, answer: Answer::of_vote(vote) }
     }
 
-    /// Takes messages for attempt 5. Returns their votes, with the vote of the held message at the end.
+    /// Lets attempt 5 take messages. Of each message the attempt, the answered attempt, the number and the vote are
+    /// given. Returns the votes that were taken, with the vote of the held message at the end.
     fn taken(is_parent: bool, messages: &[(u64, u64, u64, Vote)]) -> Vec<Vote> {
         let (mut exchange, mut taken) = (Exchange::default(), Vec::new());
         for &(attempt, answered, number, vote) in messages {
@@ -186,12 +197,13 @@ mod tests {
             (&[(1, 0, 0, yes)][..], &[yes][..]),
             (&[(1, 0, 0, yes), (1, 0, 1, GAVE_UP)], &[GAVE_UP]),
             (&[(1, 0, 0, yes), (1, 0, 1, GAVE_UP), (2, 0, 0, yes)], &[yes]),
-            // It was ended by an earlier attempt of this rank, or its first message was taken by one.
+            // An earlier attempt of this rank has taken the first message of the sender's attempt. So later messages of
+            // that attempt are dropped.
             (&[(1, 0, 0, yes), (1, 4, 1, GAVE_UP)], &[]),
             (&[(1, 0, 1, GAVE_UP)], &[]),
             (&[(1, 4, 1, yes), (1, 4, 2, GAVE_UP), (2, 0, 0, yes)], &[yes]),
             (&[(1, 0, 0, GAVE_UP), (2, 4, 0, yes)], &[]),
-            // The other leader sends its second message when it has taken the first one of this rank.
+            // The other leader sends its second message after it has taken the first message of this rank.
             (&[(1, 0, 0, yes), (1, 5, 1, again), (1, 5, 2, yes)], &[yes, again, yes]),
             (&[(0, 0, 0, yes)], &[GAVE_UP]),
         ] {

@@ -1,5 +1,5 @@
-//! What collective operations need of an engine besides messages: news of members that have ended, messages without a
-//! caller, and the removal of messages that no rank will receive.
+//! Calls for collective operations: reports of members that have ended, sends for which no caller waits, and the
+//! removal of messages that this rank will not receive.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use super::Engine;
 use crate::agreement::BY_SOME;
 use crate::contexts::FIRST;
 
-/// The bits that are set in the tags of messages of collective operations. These messages travel in the control
-/// contexts, in which no tag of an agreement has both bits. The lower bits are free.
+/// The two bits that are set in the tags of messages of collective operations. These messages are in the control
+/// contexts, in which no tag of an agreement has both bits. The sender chooses the bits below these two.
 pub const COLLECTIVE_TAG: u64 = BY_SOME | 1 << 61;
 
 impl<P: Port> Engine<P> {
-    /// Returns the time of the latest call that has set it.
+    /// Returns the time that the latest call with a time has set.
     pub fn now(&self) -> Time {
         self.inner.link().now()
     }
 
-    /// Sets the time, for the calls that do not get it.
+    /// Sets the time, for calls without a time among their arguments.
     pub fn set_now(&mut self, now: Time) {
         self.inner.link_mut().set_now(now);
     }
 
-    /// Returns a count of events: the number of times that a rank ended, or left contexts. While the count does not
-    /// change, the results of [`missing_member`](Self::missing_member) do not either.
+    /// Returns the number of times that a rank has ended or has left contexts. While this number does not change, the
+    /// results of [`missing_member`](Self::missing_member) do not change either.
     pub fn ends(&self) -> u64 {
         self.inner.stack().contexts.ends
     }
@@ -56,7 +56,7 @@ impl<P: Port> Engine<P> {
         if context < FIRST && self.later_incarnation().is_some() {
             ends.insert(identity.rank, Cause::Restarted);
         }
-        // The context does not know why a rank has ended for the whole job.
+        // The link's cause takes precedence, because a context does not know why a rank has ended for the whole job.
         for (rank, cause) in contexts.ended(context).filter(|(rank, _)| group.contains(*rank)) {
             ends.entry(rank).or_insert(cause);
         }
@@ -92,8 +92,7 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// Drops the messages that have arrived, that no receive has matched, and that the pattern matches. Their senders
-    /// see them as received.
+    /// Drops the unexpected messages that the pattern matches. For their senders these messages count as received.
     #[cold]
     pub fn discard_all(&mut self, pattern: &Pattern) {
         let (out, tagged) = self.inner.parts();

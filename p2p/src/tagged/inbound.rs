@@ -300,7 +300,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Adds an envelope that waits for a receive to the lists by which its sender's packets find it.
+    /// Adds an envelope that waits for a receive to the lists of such envelopes, and counts its cost unless it belongs
+    /// to an agreement.
     fn keep_envelope(&mut self, peer: Peer, rendezvous: Rendezvous, unexpected: UnexpectedId) {
         self.envelopes.insert((peer, rendezvous.send), unexpected);
         match rendezvous.unmatched {
@@ -313,13 +314,13 @@ impl Tagged {
     /// confirmation is sent now, or when the budget is no longer exceeded.
     ///
     /// # Errors
-    /// [`WireError::Value`] if the sender has another envelope with this name here, did not wait for the confirmation of
-    /// an earlier envelope, or has more envelopes of agreements here than [`AGREEMENTS_MAX`].
+    /// [`WireError::Value`] if another envelope of the sender with this name waits here, if the sender did not wait for
+    /// the confirmation of an earlier envelope, or if [`AGREEMENTS_MAX`] envelopes of its agreements wait here already.
     fn may_wait(&mut self, link: &mut Link, peer: Peer, rendezvous: Rendezvous) -> Result<bool, WireError> {
         let has_room = self.envelopes_cost + OVERHEAD as u64 <= self.config.envelopes_max as u64;
         let invalid = |field| Err(WireError::Value { field });
         if self.envelopes.contains_key(&(peer, rendezvous.send)) {
-            // Two waiting messages have one name. Only one of them would be found when the sender ends.
+            // Two waiting messages would have the same name, and only one of them would be found when the sender ends.
             return invalid("send");
         }
         match rendezvous.unmatched {

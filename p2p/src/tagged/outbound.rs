@@ -36,9 +36,9 @@ impl Way {
     }
 }
 
-/// Sends a message eagerly if that is possible now without further checks: if the path is known and packets are not dear
-/// there, no earlier message waits, the message is short enough, and there is credit for it and room in the port.
-/// Returns false if it was not sent. Then call [`gather_or_send`].
+/// Sends a message eagerly if the path is known, messages to the peer are never gathered, no earlier message waits, the
+/// message is short enough, and there is credit for it and room in the port. Returns false if it was not sent. Then
+/// call [`gather_or_send`].
 #[inline(always)]
 pub(crate) fn send_at_once<P: Port>(
     out: &mut Out<'_, P>,
@@ -56,8 +56,9 @@ pub(crate) fn send_at_once<P: Port>(
     send_eagerly(out, peer, path, (context, tag), data)
 }
 
-/// Gathers a message for a peer, packets to which are dear, or sends it eagerly: see [`Out::gather`]. Returns false if
-/// neither is possible now, or if packets to the peer are not dear: then [`send_at_once`] has tried to send the message.
+/// Gathers a message, or sends it eagerly, if messages to the peer may be gathered: see [`Out::gather`]. Returns false
+/// if neither is possible now. Also returns false if messages to the peer are never gathered: for such a peer,
+/// [`send_at_once`] has already tried to send the message.
 #[inline(never)]
 pub(crate) fn gather_or_send<P: Port>(
     out: &mut Out<'_, P>,
@@ -92,7 +93,8 @@ pub(crate) fn gather_or_send<P: Port>(
     }
 }
 
-/// Sends a message eagerly, for which the caller has made all checks. Returns false if the port does not take it now.
+/// Sends a message eagerly. The caller has checked the queue, the length and the credit. Returns false if the port does
+/// not accept the message now.
 #[inline(always)]
 fn send_eagerly<P: Port>(
     out: &mut Out<'_, P>,
@@ -246,7 +248,7 @@ impl Tagged {
         }
     }
 
-    /// Returns the treatment of the next envelope of an agreement to a peer if no receive matches it.
+    /// Returns how the peer must treat the next envelope of an agreement if no receive matches it.
     #[cold]
     fn when_agreement_unmatched(&mut self, to: Peer) -> Unmatched {
         let Self { requests, queues, .. } = self;

@@ -124,8 +124,8 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// Announces more messages than the receiver can keep, and more than the ports have room for answers. Only the receiver
-/// receives packets meanwhile.
+/// Starts more sends than the receiver can keep envelopes, and more than the ports have room for answers. Only the
+/// receiver is polled meanwhile.
 fn announce_many<M: Medium>(job: &mut Job<M>) -> Vec<Op> {
     (0..6_000)
         .map(|tag| {
@@ -137,8 +137,8 @@ fn announce_many<M: Medium>(job: &mut Job<M>) -> Vec<Op> {
         .collect()
 }
 
-/// Polls both ranks until the last of many operations of rank 0 has ended. [`Job::poll`] would check all operations at
-/// each poll.
+/// Polls both ranks until the last of many operations of rank 0 has ended. [`Job::poll`] would be slow here, because it
+/// checks all operations at each poll.
 fn end_last<M: Medium>(job: &mut Job<M>, ops: &[Op]) {
     let last = ops.last().expect("there are operations");
     let mut poll_both = |job: &mut Job<M>| {
@@ -192,7 +192,8 @@ pub(crate) fn revocations_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// The receives of many synchronous messages that were kept are posted while the sender takes no answers.
+/// Many synchronous messages wait at their receiver. It posts the receives while the sender is not polled, so the
+/// sender takes no answers.
 pub(crate) fn confirmations_that_are_not_taken_fail_nobody<M: Medium>(medium: M) {
     let mut config = Config::default();
     (config.envelopes_max, config.outbox_max) = (1000, 0);
@@ -215,7 +216,7 @@ pub(crate) fn confirmations_that_are_not_taken_fail_nobody<M: Medium>(medium: M)
     job.assert_at_rest();
 }
 
-/// A rank initializes many partitioned sends that no receive matches, and takes no answers.
+/// A rank initializes many partitioned sends that no receive matches, and is not polled, so it takes no answers.
 pub(crate) fn initializations_that_get_no_answer_fail_nobody<M: Medium>(medium: M) {
     let mut job = Job::new(medium, 2, &budget_for_few_envelopes());
     let init = |tag| {
@@ -233,7 +234,7 @@ pub(crate) fn initializations_that_get_no_answer_fail_nobody<M: Medium>(medium: 
     for half in halves {
         job.engine(0).free_partitioned(now, half);
     }
-    // The initializations that were kept wait for theirs, in order.
+    // Match the initializations that the receiver has kept, in order.
     for tag in 0..job.usages()[1].envelopes / 96 {
         let half = job.engine(1).precv_init(now, WorldRank(0), 0, tag, 8, None).unwrap();
         job.engine(1).free_partitioned(now, half);

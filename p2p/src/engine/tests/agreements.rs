@@ -17,7 +17,8 @@ fn begin(engine: &mut Engine<Loopback>, choice: Choice, deadline: Time) -> Agree
     engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag: None, choice }, deadline)
 }
 
-/// Sends an answer as rank 1: a vote, a name, and further words.
+/// Sends an answer as rank 1. `words` are a vote, a name and further words. The stamp of the message is
+/// `Stamp::default()`.
 fn answer(engine: &mut Engine<Loopback>, words: &[u64]) {
     let memory = Memory::new([&words[..2], &[0; 3], &words[2..]].concat());
     engine.isend(Time::ZERO, WorldRank(0), 0, 0, memory, NEVER).unwrap();
@@ -167,7 +168,7 @@ fn creations_that_cross_share_a_budget_and_end() {
     assert!(here == there && here <= 1, "{here} and {there} were made");
 }
 
-/// Begins a creation of ranks 0 and 1 at an engine, with a tag unless it is numbered.
+/// Begins the creation of a communicator of ranks 0 and 1 at an engine. If there is no tag, the agreement has a number.
 fn create(engine: &mut Engine<impl Port>, tag: Option<u32>, deadline: Time) -> AgreementId {
     let ranks = Group::range(WorldRank(0), 2);
     let choice = Choice::Group(ranks.clone());
@@ -252,7 +253,8 @@ fn a_creation_without_room_for_a_member_ends_with_that_error() {
     let mut network = NetConfig::default();
     network.caps.peers_max = 1;
     let net = Net::new(5, network);
-    // The parent of rank 3 is rank 2, and its parent is rank 0. The port of rank 2 has room for rank 3 alone.
+    // The parent of rank 3 is rank 2, and the parent of rank 2 is rank 0. The port of rank 2 has room for one peer,
+    // which is rank 3.
     let mut engines = [3, 2].map(|rank| {
         let identity = Identity { rank: WorldRank(rank), size: 4, incarnation: 7, secret: [9; 16] };
         Engine::new(net.start(rank), identity, Config::default())
@@ -311,7 +313,7 @@ fn creations_with_a_repeated_tag_end_with_one_name() {
                 None if names[rank].is_none() && random.below(3) == 0 => {
                     under_way[rank] = Some(create(&mut engines[rank], Some(0), NEVER));
                 }
-                // In the end no rank gives up any more.
+                // From time 200 on no rank gives up.
                 Some((id, Progress::Awaits { .. }))
                     if random.below(5) == 0 && now < Time::from_nanos(200) =>
                 {
@@ -333,7 +335,7 @@ fn creations_with_a_repeated_tag_end_with_one_name() {
                 assert_eq!(here, there, "seed {seed}");
                 made += 1;
             }
-            // A rank had the communicator when the other one gave up.
+            // One rank already had the communicator when the other rank gave up.
             [None, None] => panic!("seed {seed}: the ranks have not agreed"),
             _ => alone += 1,
         }

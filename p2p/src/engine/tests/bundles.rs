@@ -92,8 +92,8 @@ fn a_single_gathered_message_is_an_ordinary_packet() {
     at_rest(&engines);
 }
 
-/// A peer that never answers acknowledges nothing. So messages that are sent to it once in a while leave at once, after
-/// the first of them has waited without company.
+/// A peer that never answers acknowledges nothing. If messages to such a peer are rare, a gathered message is sent
+/// alone at the end of its time. The next 64 messages then leave at once.
 #[test]
 fn a_message_that_waited_without_company_is_followed_by_packets() {
     let mut engines = dear(&Config::default());
@@ -111,7 +111,7 @@ fn a_message_that_waited_without_company_is_followed_by_packets() {
         assert_eq!(packets(&engines), before + 1);
     }
     assert_eq!(waited, [1, 66, 131, 196]);
-    // The messages of a burst are gathered again, after the first of them.
+    // Of a burst, some messages still leave at once, and the rest is gathered again.
     acknowledge(&mut engines);
     for burst in 0..100u8 {
         send(&mut engines[0], 5, &[burst]);
@@ -284,7 +284,8 @@ fn answers_share_a_packet() {
     }
 }
 
-/// A peer whose questions wait for an acknowledgement notices it in a bundle of one message, too.
+/// A rank whose questions wait for an acknowledgement notices the acknowledgement even if it comes with a single
+/// gathered message.
 #[test]
 fn a_single_message_with_an_acknowledgement_is_noticed() {
     let mut engines = dear(&Config { announced_max: 2, ..Config::default() });
@@ -332,7 +333,8 @@ fn a_bundle_for_which_there_is_no_room_waits_and_stays_first() {
         }
     };
     run(&mut engines);
-    // One packet is under way. So the bundle is full after four more messages, and the others wait in the outbox.
+    // The channel has room for one packet, which the first message takes. The next four messages fill the bundle, and
+    // the others wait in the outbox.
     let mut ends = Vec::new();
     for number in 0..9u8 {
         ends.push(engines[0].send(Time::ZERO, TO, 1, 5, &[number; 8], NEVER).unwrap());

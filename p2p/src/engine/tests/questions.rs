@@ -1,11 +1,11 @@
-//! Tests of the limit on packets that the peer answers and that it has not received yet.
+//! Tests of the limit of questions: packets that the peer must answer, and that it has not acknowledged yet.
 
 use super::*;
 
 /// The limit in these tests.
 const MOST: u32 = 8;
 
-/// A configuration under which each message is announced by an envelope, and waits for its receiver.
+/// Returns a configuration under which the first packet of each message is an envelope without data, a question.
 fn announcing() -> Config {
     Config { announced_max: MOST as usize, eager_max: 0, stream_max: 0, outbox_max: 0, ..Config::default() }
 }
@@ -14,12 +14,12 @@ fn isend(sender: &mut Engine<Loopback>, tag: u64, bytes: usize) -> RequestId {
     sender.isend(Time::ZERO, WorldRank(1), 0, tag, Memory::zeroed(bytes), NEVER).unwrap()
 }
 
-/// Posts sends of one byte at rank 0, which polls nothing meanwhile. Returns the sends.
+/// Starts sends of one byte at rank 0, which is not polled meanwhile. Returns the sends.
 fn post(sender: &mut Engine<Loopback>, tags: std::ops::Range<u64>) -> Vec<RequestId> {
     tags.map(|tag| isend(sender, tag, 1)).collect()
 }
 
-/// The number of packets to rank 1 that it has not acknowledged.
+/// Returns the number of packets to rank 1 that rank 1 has not acknowledged.
 fn under_way(sender: &Engine<Loopback>) -> u32 {
     let state = peer_state(sender, WorldRank(1));
     state.unacknowledged(state.last_sent())
