@@ -250,8 +250,8 @@ struct Agreement {
     choices: Choices,
     /// The message that is being received.
     incoming: Option<RequestId>,
-    /// The exchanges with other ranks under a tag that may be used again: of each the other rank, if it is the exchange
-    /// between the two leaders, and the state.
+    /// The exchanges with other ranks under tags that may be used again. Each entry is the other rank, true for the
+    /// exchange between the two leaders, and the state of the exchange.
     exchanges: Vec<(WorldRank, bool, Exchange)>,
     /// The reason why this rank has given up, if it has.
     gave_up: Option<Error>,

@@ -124,8 +124,8 @@ pub(crate) fn a_refused_send_can_be_repeated<M: Medium>(medium: M) {
     job.assert_at_rest();
 }
 
-/// Starts more sends than the receiver can keep envelopes, and more than the ports have room for answers. Only the
-/// receiver is polled meanwhile.
+/// Starts so many sends that the receiver cannot keep all envelopes, and that the ports have no room for all answers.
+/// Only the receiver is polled meanwhile.
 fn announce_many<M: Medium>(job: &mut Job<M>) -> Vec<Op> {
     (0..6_000)
         .map(|tag| {
