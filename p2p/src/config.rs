@@ -65,8 +65,8 @@ parameters! {
     /// and 192 more. At the limit a send waits until its message has been sent. With 0, and in a rank with several
     /// lanes, every send does.
     outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
-    /// Room for short messages that travel in one packet to the same receiver, over transports where each packet needs a
-    /// system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one. The messages
+    /// Room for short messages that travel in one packet to the same receiver, over transports where each packet needs
+    /// a system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one. The messages
     /// behind it are gathered until a call waits or tests, until `bundle_delay_us` has passed, or until the room is
     /// full. Without a thread for progress (`SAMITE_PROGRESS`) only the sends of a scope are gathered, until the scope
     /// ends. Each message counts its bytes and 16 more, and longer ones than a quarter of the room are not gathered.
@@ -118,7 +118,8 @@ parameters! {
     /// ends with `Error::Exhausted` at all ranks that take part. Each takes up to 256 bytes.
     communicators_max: usize = 1 << 24, "", 1, 1 << 31;
     /// Shortest message of a nonblocking operation that travels while the program computes (`SAMITE_PROGRESS`), and
-    /// whose borrowed buffer is lent to all calls of the process. For shorter messages, waking a thread takes longer than the message.
+    /// whose borrowed buffer is lent to all calls of the process. For shorter messages, waking a thread takes longer
+    /// than the message.
     overlap_min: usize = 64 << 10, "bytes", 0, 1 << 40;
     /// How long a leaving rank waits for its peers to take the data sent to them. For messages of the outbox it waits
     /// until the time-outs of their sends, if these end later, and without limit if a send had no time-out.
