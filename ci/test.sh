@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test of the workspace, doc tests included: once with libfabric, once without. Extra arguments go to the
-# tests. What the failed tests printed is repeated at the end, so that it is not lost in a long log. The last line is the
-# sum over all test binaries: `N passed, N failed`.
+# tests. The output of failed tests is repeated at the end, because it is hard to find in a long log. The last line is
+# the sum over all test binaries: `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh

@@ -22,15 +22,15 @@ pub use location::{
 
 /// An associative operation on pairs of elements.
 ///
-/// The ranks combine their elements in an order that depends on the algorithm. Samite keeps the operands in the order of
-/// ranks if the operation does not [commute](Self::commutes). A sum of floating-point numbers is only nearly
+/// The ranks combine their elements in an order that depends on the algorithm. Samite keeps the operands in the order
+/// of ranks if the operation does not [commute](Self::commutes). A sum of floating-point numbers is only nearly
 /// associative, so its last digits depend on the number of ranks and on the algorithm.
 pub trait ReduceOp<T>: Send + Sync + 'static {
     /// Replaces each element `b` of `into` by `a ∘ b`, where `a` is the element of `from` with the same index. Both
     /// slices have the same length.
     fn reduce(&self, from: &[T], into: &mut [T]);
 
-    /// Returns true if `a ∘ b` is `b ∘ a` for all elements. All ranks return the same value.
+    /// Returns true if `a ∘ b` is `b ∘ a` for all elements. It must return the same value at all ranks.
     fn commutes(&self) -> bool {
         true
     }
@@ -49,8 +49,8 @@ pub struct Product;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Min;
 
-/// The larger element. Of a number and a value that is not a number (NaN), it is the number. Zero is larger than negative
-/// zero. So the result does not depend on the order of the elements.
+/// The larger element. Of a number and a value that is not a number (NaN), it is the number. Zero is larger than
+/// negative zero. So the result does not depend on the order of the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Max;
 
@@ -58,7 +58,7 @@ pub struct Max;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogicalAnd;
 
-/// 1 if one of the integers is not 0, otherwise 0.
+/// 1 if at least one of the integers is not 0, otherwise 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogicalOr;
 
@@ -70,7 +70,7 @@ pub struct LogicalXor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitAnd;
 
-/// The bits that are set in one of the integers.
+/// The bits that are set in at least one of the integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitOr;
 
@@ -78,7 +78,7 @@ pub struct BitOr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitXor;
 
-/// Combines the elements of two slices one by one.
+/// Combines each pair of elements of two slices that have the same index. The results replace the elements of `into`.
 #[inline(always)]
 fn combine<T: Copy>(from: &[T], into: &mut [T], op: impl Fn(T, T) -> T) {
     debug_assert_eq!(from.len(), into.len(), "the operands have the same length");
@@ -94,8 +94,8 @@ pub struct UserOp<T, F> {
     elements: PhantomData<fn(T)>,
 }
 
-/// Returns the operation that a function carries out, for an operation that commutes. The function replaces each element
-/// `b` of the second slice by `a ∘ b`, where `a` is the element of the first slice with the same index.
+/// Returns an operation that commutes and that is carried out by a function of the program. The function replaces each
+/// element `b` of the second slice by `a ∘ b`, where `a` is the element of the first slice with the same index.
 ///
 /// ```
 /// use samite::reduction::{ReduceOp, commuting};
@@ -114,8 +114,8 @@ pub fn commuting<T, F: Fn(&[T], &mut [T])>(function: F) -> UserOp<T, F> {
     UserOp { function, commutes: true, elements: PhantomData }
 }
 
-/// Returns the operation that a function carries out, for an operation that does not commute. The elements are combined
-/// in the order of ranks. The function is as for [`commuting`].
+/// Returns an operation that need not commute and that is carried out by a function of the program. The elements are
+/// combined in the order of ranks. The function has the same parameters as for [`commuting`].
 ///
 /// ```
 /// use samite::reduction::{ReduceOp, in_rank_order};

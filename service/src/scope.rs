@@ -28,12 +28,12 @@ pub use set::PendingSet;
 
 /// Several sends and receives under way, with buffers borrowed for `'env`. Made by [`Comm::scope`].
 ///
-/// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of
-/// them in [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope. The buffers of messages of at least
-/// `SAMITE_OVERLAP_MIN` bytes (64 KiB by default) are lent to every call of the process that waits, until the scope
-/// ends, and to the thread of `SAMITE_PROGRESS`, so these messages also move while the program computes or waits
-/// elsewhere. Shorter messages that did not fit into one packet wait for a call of the scope. So operations that depend
-/// on each other belong in one scope, or should own their buffers.
+/// The scope keeps the buffers and lends them to the engine while it waits: bytes move into and out of them in
+/// [`wait`](Self::wait), [`test`](Self::test) and at the end of the scope. The buffers of messages of at least
+/// `SAMITE_OVERLAP_MIN` bytes (64 KiB by default) are also lent, until the scope ends, to every waiting call of the
+/// process and to the thread of `SAMITE_PROGRESS`. So these messages also move while the program waits elsewhere or,
+/// with that thread, computes. Shorter messages that do not fit into one packet move only in calls of the scope. So
+/// operations that depend on each other belong in one scope, or should own their buffers.
 ///
 /// ```
 /// # samite::local(1, |world| {
@@ -77,7 +77,7 @@ pub struct Scope<'scope, 'env> {
     /// Lends the buffers of long messages. `None` for a scope that waits as soon as its operations have begun.
     lender: Option<&'scope Lender<'scope, 'env>>,
     loans: Loans<'env>,
-    /// True if messages of this scope may be gathered for their packet.
+    /// True if messages of this scope may have been gathered for a packet that was not sent yet.
     has_gathered: bool,
     brand: Brand<'scope>,
 }
@@ -139,7 +139,8 @@ enum Loan<'env> {
     /// The last field is the size of an element in bytes.
     Receive(RequestId, Writable<'env>, u32),
     /// An operation whose buffer is lent to every call, by the [`Lender`]. The engine keeps its result. The last two
-    /// fields are the size of an element and, of a receive, the size of the buffer, in bytes.
+    /// fields are the size of an element and the size of the buffer of a receive, in bytes. For a send the last field
+    /// is `None`.
     Always(RequestId, u32, Option<usize>),
     /// A receive of values that are checked. The request owns the memory into which the message is received.
     Checked(RequestId, CheckedLoan<'env>),

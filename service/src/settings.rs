@@ -106,11 +106,11 @@ setters! {
     /// Sets the size of the outbox, for short messages whose sends return before the messages are sent. With 0 only
     /// buffered sends return before their messages are sent: see [`Comm::send`](crate::Comm::send).
     set_outbox_max(bytes: usize) = "outbox_max", bytes.to_string();
-    /// Sets the room for short messages that travel in one packet, over transports where each packet needs a system
-    /// call. With 0 each message has a packet of its own.
+    /// Sets the room for short messages that travel together in one packet, over transports where each packet needs a
+    /// system call. With 0 each message has a packet of its own.
     set_bundle_max(bytes: usize) = "bundle_max", bytes.to_string();
-    /// Sets the time for which a short message waits for others to travel in one packet, while the program makes no
-    /// call: see [`Progress::Needed`].
+    /// Sets the time for which a short message waits for other messages that travel in the same packet, while the
+    /// program makes no call: see [`Progress::Needed`].
     set_bundle_delay(time: Duration) = "bundle_delay_us", time.as_micros().to_string();
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).
@@ -121,7 +121,8 @@ setters! {
     set_unexpected_max(bytes: usize) = "unexpected_max", bytes.to_string();
     /// Sets the budget for envelopes without data that arrive before their receive.
     set_envelopes_max(bytes: usize) = "envelopes_max", bytes.to_string();
-    /// Sets the number of packets to one peer that it has not acknowledged, at which messages that it must answer wait.
+    /// Sets the number of unacknowledged packets to one peer at which further messages wait, if the peer must answer
+    /// them.
     set_announced_max(messages: usize) = "announced_max", messages.to_string();
     /// Sets the credit that a peer gets at first contact.
     set_window_min(bytes: usize) = "window_min", bytes.to_string();
@@ -189,10 +190,11 @@ pub enum Check {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// While long messages of nonblocking operations are under way, or may arrive: messages of at least the parameter
-    /// `overlap_min`, also in persistent operations and in the operations of a scope. Partitioned operations do not
-    /// count. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
-    /// it is not needed.
+    /// While long messages of nonblocking operations are under way, or may arrive, or while short messages are gathered
+    /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least the number of bytes of
+    /// the parameter `overlap_min`. Long messages of persistent operations and of the operations of a scope count too.
+    /// Partitioned operations do not count. The thread starts when a call first returns and leaves such an operation,
+    /// and then stays: it sleeps while it is not needed.
     Needed,
     /// Whenever no thread of the program waits in a call, from the first call on.
     Always,

@@ -78,8 +78,8 @@ impl Watch {
     }
 }
 
-/// A timer with a descriptor that is readable once its time has passed. In a child of fork(2) it is neither set nor
-/// closed, because it belongs to the parent.
+/// A timer with a descriptor that is readable once its time has passed. A child of fork(2) neither sets nor closes it,
+/// because it belongs to the parent.
 #[derive(Debug)]
 pub(crate) struct Timer(Own<OwnedFd>);
 

@@ -1,4 +1,4 @@
-//! Collective operations, against results that are computed directly.
+//! Collective operations, compared with results that the tests compute without messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,14 +13,14 @@ fn all<R: Send + std::fmt::Debug>(n: u32, body: impl Fn(&Comm) -> Result<R, Erro
     results.into_iter().map(|result| result.unwrap()).collect()
 }
 
-/// An element that is as large as its alignment demands on no common processor, to find wrong offsets.
+/// An element whose size is not a power of two, so that wrong offsets show.
 type Odd = [u16; 3];
 
 fn of(rank: u32, index: usize) -> Odd {
     [rank as u16 + 1, index as u16, (rank as usize * 31 + index * 7) as u16]
 }
 
-/// The composition of affine functions: associative, and does not commute.
+/// Composes two affine functions, and adds the third numbers. The operation is associative and does not commute.
 fn compose(left: Odd, right: Odd) -> Odd {
     let [m, c, x] = left;
     let [n, d, y] = right;
@@ -139,7 +139,7 @@ fn reductions(comm: &Comm, len: usize) -> Result<(), Error> {
     let mut buffer = mine(rank, total);
     comm.reduce_scatter_in_place(&mut buffer, ordered())?;
     assert_eq!(buffer[..len], output);
-    // A reduction that commutes has another algorithm.
+    // A reduction that commutes uses another algorithm.
     let mut block = vec![0; len];
     comm.reduce_scatter(&numbers.repeat(n as usize), &mut block, Sum)?;
     assert_eq!(block, sums);
@@ -171,7 +171,7 @@ fn descending(lens: &[usize]) -> Vec<std::ops::Range<usize>> {
     blocks
 }
 
-/// Calls with blocks of different lengths. `len` is a factor of the lengths.
+/// Makes the calls with blocks of different lengths. `len` is a factor of all lengths.
 fn uneven(comm: &Comm, len: usize) -> Result<(), Error> {
     let (rank, n) = (comm.rank().0, comm.size());
     let own = rank as usize;
@@ -310,7 +310,7 @@ fn communicators_keep_collective_calls_apart() {
         for comm in [&copy, &part, comm] {
             everything(comm, 10)?;
         }
-        // A root is a rank of the communicator.
+        // The root is rank 0 of `part`, which is rank 4 or 5 of `comm`.
         let mut rank = [comm.rank().0];
         part.bcast(&mut rank, Rank(0))?;
         assert_eq!(rank, [4 + comm.rank().0 % 2]);
@@ -392,7 +392,8 @@ fn intercommunicators_have_no_collective_calls() {
     });
 }
 
-/// Rank 1 does not call. The others end at their time-outs, and the communicator can be used again.
+/// Rank 1 calls only after the calls of the other ranks have ended by a time-out or a cancel. Afterwards the
+/// communicator can be used again.
 #[test]
 fn time_outs_and_cancels_end_a_call() {
     all(3, |comm| {
@@ -406,9 +407,9 @@ fn time_outs_and_cancels_end_a_call() {
             let ended = work.with_cancel(&cancel).allreduce(&[1], &mut [0], Sum);
             assert!(matches!(ended, Err(Error::Cancelled { .. } | Error::Abandoned { .. })), "{ended:?}");
         } else {
-            // The calls that the other ranks have given up.
+            // The other ranks give up their calls before this barrier.
             comm.barrier()?;
-            // Their messages may be all that this rank needs.
+            // These calls succeed if the other ranks had sent all messages that this rank needs.
             for late in [work.barrier(), work.allreduce(&[1], &mut [0], Sum)] {
                 assert!(matches!(late, Ok(()) | Err(Error::Abandoned { .. })), "{late:?}");
             }
@@ -434,7 +435,7 @@ fn a_cancel_from_another_thread_ends_a_call() {
             comm.recv(&mut [0u8], Rank(1), 1).map(drop)
         } else {
             comm.recv(&mut [0u8], Rank(0), 1)?;
-            // Rank 0 had sent its message of the barrier.
+            // Rank 0 had sent its message of the barrier before it gave up, so this rank finishes the barrier.
             comm.barrier()?;
             comm.send(&[0u8], Rank(0), 1)
         }

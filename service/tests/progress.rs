@@ -48,7 +48,7 @@ fn the_thread_starts_with_the_first_long_message_and_takes_little() {
         // The thread sleeps now, for the next long message.
         assert_eq!(drivers().len(), 1);
 
-        // The thread sleeps, in a pause, when the world ends.
+        // The world ends while the thread sleeps in a pause, because an operation still needs progress.
         let pending = comm.irecv(vec![0_u8; LONG], me, 3).unwrap();
         drop(world);
         assert!(matches!(pending.wait().unwrap_err().error, Error::Closed { .. }));

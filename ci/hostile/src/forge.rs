@@ -205,8 +205,8 @@ pub(crate) fn open_contexts<P: Port>(engine: &mut Engine<P>, size: u32) {
 /// The contexts that [`open_contexts`] opens. Contexts with smaller numbers belong to the job's world.
 pub(crate) const CONTEXTS: Range<u32> = 2..6;
 
-/// Returns the message once or several times as the items of a bundle, correct or with a small error: no item at all, a
-/// wrong length, or a bundle as the message of an item.
+/// Returns a bundle whose items contain the message once or several times. The bundle is correct, or has a small error:
+/// it has no item, an item has a wrong length, or the message of an item is itself a bundle.
 fn bundle(input: &mut Input<'_>, kind: u8, body: &[u8]) -> Vec<u8> {
     let mut items = Vec::new();
     let mut nested = Vec::new();

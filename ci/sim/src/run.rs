@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     pub(crate) cut: usize,
     pub(crate) left: usize,
     pub(crate) forged: usize,
-    /// Packets with several messages that were sent by the ranks that live at the end.
+    /// The number of packets with several messages that the ranks alive at the end have sent.
     pub(crate) bundles: u64,
     pub(crate) created: Created,
 }

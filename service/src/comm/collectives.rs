@@ -19,28 +19,28 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
 /// Collective operations (MPI 4.1, chapter 6).
 ///
 /// All ranks of the communicator make the same calls in the same order, with the same root, lengths and operation. A
-/// call returns when this rank has done its part and its slices may be used again; other ranks may not have called yet,
-/// except for [`barrier`](Self::barrier) and operations in which each rank needs data of all ranks. Messages of
-/// collective operations match no receive of the program.
+/// call returns when this rank has done its part and its slices may be used again. The other ranks may make the call
+/// later. But if each rank needs data of all ranks, and in [`barrier`](Self::barrier), a call returns only after all
+/// ranks have called. Messages of collective operations match no receive of the program.
 ///
-/// A slice of a wrong length and an invalid root are errors at the rank that passes them, and nothing is sent then. If
-/// the ranks do not agree, some of them may wait for ever, or until their time-out. The time-out and the cancel of the
-/// handle bound each call. A call that has failed at one rank may have succeeded at others. [`barrier`](Self::barrier)
-/// lists the errors, which are the same for all calls.
+/// A slice of a wrong length and an invalid root are errors at the rank that passes them. This rank then sends nothing.
+/// If the ranks do not agree, some of them may wait for ever, or until their time-out. The time-out and the cancel of
+/// the handle bound each call. A call that has failed at one rank may have succeeded at others.
+/// [`barrier`](Self::barrier) lists the errors, which are the same for all calls.
 impl Comm {
     /// Waits until all ranks have called it (`MPI_Barrier`).
     ///
     /// # Errors
     /// Every collective call can return these errors:
     ///
-    /// * [`Error::PeerFailed`]: a rank of the communicator has failed, and this rank had not finished. Each later
-    ///   collective call on the communicator fails too. So does each call on the world's communicator after a rank was
-    ///   restarted. Create a communicator of the living ranks by [`create_from_group`](Self::create_from_group), or
-    ///   duplicate the world's.
+    /// * [`Error::PeerFailed`]: a rank of the communicator has failed, or has left although this rank needed its part,
+    ///   and this rank had not finished. After a failure each later collective call on the communicator fails too, on
+    ///   the world's communicator also if the failed rank was restarted. Create a communicator of the living ranks by
+    ///   [`create_from_group`](Self::create_from_group), or duplicate the world's.
     /// * [`Error::TimedOut`], [`Error::Cancelled`]: the bounds of this handle have ended the call. The content of the
     ///   slices for results is undefined.
     /// * [`Error::Abandoned`]: the named rank has given up the call, by a time-out, a cancel, an error or a panic, and
-    ///   this rank needed its part.
+    ///   this rank needed the part of that rank.
     /// * [`Error::LengthsDiffer`]: another rank has passed another length.
     /// * [`Error::WrongLength`], [`Error::InvalidRank`], [`Error::NeedsOneGroup`]: misuse at this rank. There are no
     ///   collective calls on intercommunicators.
@@ -62,7 +62,8 @@ impl Comm {
         self.collective::<u8>("barrier", plan, &[], &mut [])
     }
 
-    /// Sends the elements of `root` to all ranks (`MPI_Bcast`). At the other ranks these elements replace the content of `buffer`.
+    /// Sends the elements of `root` to all ranks (`MPI_Bcast`). At the other ranks these elements replace the content
+    /// of `buffer`.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -85,9 +86,9 @@ impl Comm {
         self.collective("bcast", plan, &[], buffer)
     }
 
-    /// Collects the elements of all ranks at `root`, in the order of ranks (`MPI_Gather`). All ranks pass the same number
-    /// of elements as `input`. At the root, `output` has this number of elements for each rank. At the other ranks it is
-    /// not used, and may be empty.
+    /// Collects the elements of all ranks at `root`, in the order of ranks (`MPI_Gather`). All ranks pass the same
+    /// number of elements as `input`. At the root, `output` has room for this number of elements from each rank. At the
+    /// other ranks `output` is not used, and may be empty.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -107,8 +108,8 @@ impl Comm {
         self.collective("gather", || self.gather_plan::<T>(root, len, false), input, output)
     }
 
-    /// Takes the part of the root in a [`gather`](Self::gather) whose own elements are already in their place in `buffer`
-    /// (`MPI_Gather` with `MPI_IN_PLACE`). The other ranks call `gather`, with this rank as the root.
+    /// Takes the part of the root in a [`gather`](Self::gather). The root's own elements are already in their place in
+    /// `buffer` (`MPI_Gather` with `MPI_IN_PLACE`). The other ranks call `gather`, with this rank as the root.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -136,9 +137,9 @@ impl Comm {
         Ok(Plan::Gather { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
 
-    /// Distributes the elements of `root` to all ranks in equal blocks, in the order of ranks (`MPI_Scatter`). All ranks
-    /// pass the same number of elements as `output`. At the root, `input` has this number of elements for each rank. At
-    /// the other ranks it is not used, and may be empty.
+    /// Distributes the elements of `root` to all ranks in equal blocks, in the order of ranks (`MPI_Scatter`). All
+    /// ranks pass the same number of elements as `output`. At the root, `input` has this number of elements for each
+    /// rank. At the other ranks `input` is not used, and may be empty.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -187,8 +188,8 @@ impl Comm {
         Ok(Plan::Scatter { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
 
-    /// Collects the elements of all ranks at each rank, in the order of ranks (`MPI_Allgather`). All ranks pass the same
-    /// number of elements as `input`, and `output` has this number of elements for each rank.
+    /// Collects the elements of all ranks at each rank, in the order of ranks (`MPI_Allgather`). All ranks pass the
+    /// same number of elements as `input`, and `output` has room for this number of elements from each rank.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -255,8 +256,8 @@ impl Comm {
         self.collective("alltoall", || Ok(self.alltoall_plan::<T>(len, false)), input, output)
     }
 
-    /// Exchanges blocks as [`alltoall`](Self::alltoall) does. The received blocks replace the sent ones (`MPI_IN_PLACE`).
-    /// All ranks call this form.
+    /// Exchanges blocks as [`alltoall`](Self::alltoall) does. The received blocks replace the sent ones
+    /// (`MPI_IN_PLACE`). All ranks call this form.
     ///
     /// # Errors
     /// Returns the errors of [`barrier`](Self::barrier).
@@ -280,8 +281,9 @@ impl Comm {
         Plan::Alltoall { algorithm, from: Blocks::Equal(len), into: Blocks::Equal(len), in_place }
     }
 
-    /// Combines the elements of all ranks by `op`, one by one, and returns the results at `root` (`MPI_Reduce`). At the
-    /// root, `output` has the length of `input`. At the other ranks it is not used, and may be empty.
+    /// Combines by `op` the elements of all ranks that have the same index, and returns the results at `root`
+    /// (`MPI_Reduce`). At the root, `output` has the length of `input`. At the other ranks `output` is not used, and
+    /// may be empty.
     ///
     /// # Panics
     /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
@@ -313,8 +315,9 @@ impl Comm {
         self.reducing("reduce", plan, input, output, &op)
     }
 
-    /// Takes the part of the root in a [`reduce`](Self::reduce) whose own elements are in `buffer`, where the results
-    /// replace them (`MPI_Reduce` with `MPI_IN_PLACE`). The other ranks call `reduce`, with this rank as the root.
+    /// Takes the part of the root in a [`reduce`](Self::reduce). The root's own elements are in `buffer`, and the
+    /// results replace them (`MPI_Reduce` with `MPI_IN_PLACE`). The other ranks call `reduce`, with this rank as the
+    /// root.
     ///
     /// # Panics
     /// If `op` panics.
@@ -347,8 +350,8 @@ impl Comm {
         Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
     }
 
-    /// Combines the elements of all ranks by `op`, one by one, and returns the results at all ranks (`MPI_Allreduce`).
-    /// All ranks get the same bits.
+    /// Combines by `op` the elements of all ranks that have the same index, and returns the results at all ranks
+    /// (`MPI_Allreduce`). All ranks get the same bits.
     ///
     /// # Panics
     /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
@@ -413,8 +416,8 @@ impl Comm {
         Plan::Allreduce { algorithm, len, commutes, in_place }
     }
 
-    /// Combines the elements of all ranks by `op`, one by one, and distributes the results to all ranks in equal blocks
-    /// (`MPI_Reduce_scatter_block`). `input` has as many elements for each rank as `output`.
+    /// Combines by `op` the elements of all ranks that have the same index, and distributes the results to all ranks in
+    /// equal blocks (`MPI_Reduce_scatter_block`). `input` has as many elements for each rank as `output`.
     ///
     /// # Panics
     /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
@@ -444,8 +447,8 @@ impl Comm {
         self.reducing("reduce_scatter", plan, input, output, &op)
     }
 
-    /// Combines elements as [`reduce_scatter`](Self::reduce_scatter) does. This rank's results replace the first elements
-    /// of `buffer` (`MPI_IN_PLACE`), and the other elements keep undefined values.
+    /// Combines elements as [`reduce_scatter`](Self::reduce_scatter) does. This rank's results replace the first
+    /// elements of `buffer` (`MPI_IN_PLACE`), and the values of the other elements are unspecified afterwards.
     ///
     /// # Panics
     /// If `op` panics.
@@ -480,7 +483,8 @@ impl Comm {
         Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place }
     }
 
-    /// Combines, by `op` and one by one, the elements of the ranks from 0 up to and including this one (`MPI_Scan`).
+    /// Combines by `op` the elements with the same index of the ranks from 0 up to and including this rank
+    /// (`MPI_Scan`).
     ///
     /// # Panics
     /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
@@ -534,8 +538,8 @@ impl Comm {
         self.reducing("scan_in_place", || Ok(Plan::Scan { len, in_place: true }), &[], buffer, &op)
     }
 
-    /// Combines, by `op` and one by one, the elements of the ranks before this one (`MPI_Exscan`). At rank 0 `output`
-    /// keeps its elements.
+    /// Combines by `op` the elements with the same index of the ranks before this rank (`MPI_Exscan`). At rank 0
+    /// `output` keeps its elements.
     ///
     /// # Panics
     /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
@@ -588,7 +592,7 @@ impl Comm {
         self.reducing("exscan_in_place", || Ok(Plan::Exscan { len, in_place: true }), &[], buffer, &op)
     }
 
-    /// Checks the root of a call.
+    /// Returns the number of the root of a call, or an error if it is not a rank of the communicator.
     pub(super) fn root(&self, root: Rank) -> Result<u32, Error> {
         self.check_rank(root).map(|()| root.0)
     }

@@ -9,8 +9,8 @@ use super::{Max, Min, ReduceOp, combine};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinLocation;
 
-/// The element with the larger value. Of equal values, the element with the smaller location (MPI 4.1, section 6.9.4). A
-/// value that is not a number (NaN) is never chosen if the other one is a number.
+/// The element with the larger value. Of equal values, the element with the smaller location (MPI 4.1, section 6.9.4).
+/// A value that is not a number (NaN) is never chosen if the other one is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxLocation;
 
@@ -36,7 +36,7 @@ macro_rules! located {
                     let mut chosen = [other.value];
                     op.reduce(&[self.value], &mut chosen);
                     let [value] = chosen;
-                    // Values that are not numbers are equal here, although they do not compare equal.
+                    // All NaN values count as equal here, although `==` is false for them.
                     let is_chosen = |pair: &Self| {
                         pair.value == value || pair.value.ne(&pair.value) && value.ne(&value)
                     };

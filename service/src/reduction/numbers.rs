@@ -4,7 +4,7 @@ use super::{
     BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, Min, Product, ReduceOp, Sum, combine,
 };
 
-/// Implements operations for a type, each by a function of two elements.
+/// Implements operations for a type. For each operation, a function of two elements is given.
 macro_rules! ops {
     ($type:ty: $($op:ident = $function:expr;)*) => {
         $(impl ReduceOp<$type> for $op {

@@ -15,14 +15,14 @@
 //!                     returns, and operations    Idle: asleep until it is called
 //!                     need progress
 //! ```
-//! Callers disturb the driver, and the driver the callers, as little as possible. A caller never wakes the driver: it
-//! sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the timer off
-//! again. So an operation that is waited for within 20 us of its start costs two such calls, and the driver does not
-//! run. The driver keeps the lock's bias during short pauses, because each return of the bias costs a system call that
-//! interrupts all processors.
+//! The program's calls and the driver disturb each other as little as possible. A call that returns does not wake the
+//! driver. It sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the
+//! timer to a later time ([`STAND_DOWN`]). So an operation that is waited for within 20 us of its start costs two such
+//! calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because each return of the
+//! bias costs a system call that interrupts all processors.
 //!
-//! The driver also sends messages that are gathered for a packet, if the program makes no call within
-//! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first message of each gathering sets the timer.
+//! The driver also sends messages that are gathered for a packet (a bundle), if the program makes no call within
+//! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first gathered message of a packet sets the timer.
 //!
 //! A program whose operations need no help has no second thread. The thread starts when operations need progress for
 //! the first time, and then stays until the runtime is closed. This is the *helper thread* of Zounmevo's thesis (2014,
@@ -54,7 +54,8 @@ pub(super) struct Background {
     /// The time of the latest event of the driver, or of the latest new operation. `None` if no operation has needed
     /// progress yet.
     since: Option<Time>,
-    /// The number of operations that had needed progress at the time of the latest new one.
+    /// The value of [`Engine::operations_that_need_progress`](samite_p2p::Engine::operations_that_need_progress) when
+    /// the latest new operation was noted.
     operations: u64,
     /// The number of times that no thread could be started.
     pub(super) threads_refused: u64,
@@ -77,7 +78,7 @@ impl Asleep {
         }
     }
 
-    /// Ends the sleep. No later call of this type's functions prevents that.
+    /// Ends the sleep. Later calls of this type's functions do not change that.
     fn end(&mut self) {
         self.until = CALLED;
         self.timer.set(Duration::ZERO);
@@ -113,30 +114,31 @@ impl Background {
         self.progress == Progress::Always
     }
 
-    /// Wakes the driver if it pauses or is idle, because a future begins to wait, another driver takes over, or the
-    /// runtime is closed.
+    /// Wakes the driver if it pauses or is idle. This is called when a future begins to wait, another driver takes
+    /// over, or the runtime is closed.
     pub(super) fn call(&mut self) {
         if let Some(sleep) = &mut self.sleep {
             sleep.end();
         }
     }
 
-    /// Lets the driver look soon if it pauses or is idle.
+    /// Lets the driver take its next step within [`LOOK_AFTER`] if it pauses or is idle.
     pub(super) fn call_soon(&mut self, now: Time) {
         if let Some(sleep) = &mut self.sleep {
             sleep.end_within(now, LOOK_AFTER);
         }
     }
 
-    /// Lets the driver look when gathered messages have waited for this time, if it pauses or is idle.
+    /// Lets the driver take its next step when gathered messages have waited for `delay`, if it pauses or is idle.
     fn call_for_gathered(&mut self, now: Time, delay: Duration) {
         if let Some(sleep) = &mut self.sleep {
             sleep.end_after(now, delay);
         }
     }
 
-    /// Returns the timer of a driver thread if the thread must stay although no future waits. `own` is the thread's
-    /// variable for its timer.
+    /// Returns the timer of a driver thread if the thread must stay although no future waits. Returns `None` if no
+    /// operation has needed progress yet, or if no timer can be made. `own` is the variable in which the thread keeps
+    /// its timer between calls.
     pub(super) fn timer<'a>(&mut self, own: &'a mut Option<Arc<Timer>>) -> Option<&'a Arc<Timer>> {
         if own.is_none() && self.since.is_some() {
             *own = Timer::new().ok().map(Arc::new);
@@ -187,8 +189,9 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Leaves the progress to the driver, because a call returns. Does nothing if another thread waits, and so makes
-    /// the progress, or if the program is the driver.
+    /// Leaves the progress to the driver, because a call returns. If there is no driver, starts a driver thread. Does
+    /// nothing if nothing needs progress, if another thread waits and so makes the progress, or if the program is the
+    /// driver.
     #[cold]
     #[inline(never)]
     fn leave_to_background(&self, core: &mut Core<P>) {
@@ -217,7 +220,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Lets the driver rest after a step while no future waits. `came` is true if the step had events.
+    /// Lets the driver thread rest after a step, while no future waits. `came` is true if the step had events. In that
+    /// case the thread only yields, because more events may follow.
     pub(super) fn rest_in_background<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -239,7 +243,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Sleeps until an event, the end of the pause, or the time at which work is due.
+    /// Sleeps until an event, until the pause is over, or until the engine has work that is due.
     fn pause<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -283,8 +287,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Takes the lock after a sleep with this timer, and ends the sleep. `is_readable` is true if a descriptor has ended
-    /// it.
+    /// Takes the lock after a sleep with this timer, and removes the record of the sleep. `is_readable` is true if a
+    /// descriptor has ended the sleep.
     fn wake_up(&self, timer: &Arc<Timer>, is_readable: bool) -> Result<BiasedGuard<'_, Core<P>>, Refused> {
         let mut core = self.core.lock()?;
         // If another thread is the driver meanwhile, the recorded sleep may be that thread's, and the port may be armed
@@ -343,8 +347,8 @@ impl<P: Port> Core<P> {
 /// The value of [`Asleep::until`] if the sleep must end at once.
 const CALLED: Time = Time::ZERO;
 
-/// The time from a call's return to the driver's first step. It is longer than a program takes from the start of an
-/// operation to the wait for it, if it does nothing else meanwhile, and some times shorter than a long message takes.
+/// The time from a call's return to the driver's first step. A program that does nothing else between the start of an
+/// operation and the wait for it takes less than this time. A long message takes several times as long.
 const LOOK_AFTER: Duration = Duration::from_micros(20);
 
 /// The shortest pause: some times the duration of a poll of tcp, so that pauses of this length leave most of the core
@@ -359,8 +363,8 @@ const PAUSE_SHARE: u64 = 16;
 /// debug build.
 const PAUSE_MAX: Duration = Duration::from_millis(32);
 
-/// The shortest pause before which the driver returns the bias of the lock. In a shorter pause the program saves less by
-/// the bias than the two threads pay for its return.
+/// The shortest pause before which the driver returns the bias of the lock. In a shorter pause the program saves less
+/// by the bias than the two threads pay for its return.
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 
 /// The time for which the driver sleeps after a caller has begun to wait. When the driver then finds that nothing needs
@@ -522,7 +526,7 @@ mod tests {
         assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
-    /// The panic ends the operations of the scope. The driver goes on with the others.
+    /// The panic ends the operations of the scope. The driver continues to make progress for other operations.
     #[test]
     fn a_panic_in_a_scope_leaves_the_driver_at_work() {
         let started = Barrier::new(2);
@@ -554,7 +558,8 @@ mod tests {
         assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
-    /// With `always`, a driver that sleeps is armed after each call, or soon, also if no operation is under way.
+    /// With [`Progress::Always`], after each call the driver is armed, or awake, or wakes soon, even if no operation is
+    /// under way.
     #[test]
     fn each_call_leaves_an_armed_driver() {
         let ends = settings(crate::Progress::Always).local(2, |world| {

@@ -1,4 +1,4 @@
-//! Collective operations: begins one, and waits for its end.
+//! The execution of a collective operation: the runtime begins it, and waits for its end.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,16 +14,18 @@ use crate::comm::Derived;
 use crate::error::{Error, Public};
 use crate::request::Awaiting;
 
-/// The collective operations of a communicator on one lane. Its members begin them in the same order, so they count them
-/// alike. The lane's lock protects the value: the atomic types only permit a shared reference.
+/// The collective operations of a communicator on one lane. The members of the communicator begin these operations in
+/// the same order, so each operation has the same number at all members. The lane's lock protects the value. The types
+/// are atomic only because the callers have a shared reference.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     next: AtomicU32,
-    /// True if an operation has failed at this rank, so that messages may have arrived that it will not receive.
+    /// True if an operation has failed at this rank since the latest operation began. Then messages of the failed
+    /// operation may have arrived that no operation will receive.
     has_failed: AtomicBool,
 }
 
-/// A collective operation, without the values that the runtime adds.
+/// A collective operation, without the values of [`Call`] that the runtime adds.
 pub(crate) struct Operation<'a> {
     pub(crate) plan: Plan,
     pub(crate) group: Group,
@@ -64,7 +66,7 @@ impl<P: Port> Runtime<P> {
             let awaited = collective.awaited();
             let mut running = Running { collective: &mut collective, cancel: bounds.cancel.as_ref() };
             let end = self.wait(core, awaited, &mut running, bounds);
-            // An error of the port, or the end of this rank's part in the job.
+            // The wait ends with an error of its own if the port fails, or if this rank's part in the job ends.
             unfinished = end.and_then(|end| end.result.err());
         }
         let failed = match (collective.take_result(), unfinished) {
@@ -89,7 +91,8 @@ impl<P: Port> Runtime<P> {
         let Ok(mut core) = self.lock() else { return };
         match core.condemned {
             None => collective.quit(&mut core.engine, samite_p2p::Error::Cancelled { fate: Fate::Unknown }),
-            // For the other ranks this rank is dead, so it sends nothing. No rank may read the buffers any more.
+            // The other ranks consider this rank failed, so it sends nothing. It only ends the access of other ranks to
+            // the buffers.
             Some(_) => core.engine.conceal(),
         }
     }
@@ -117,7 +120,8 @@ impl Lent for Running<'_, '_> {
 }
 
 impl Awaiting for Running<'_, '_> {
-    /// Takes the next steps. The wait ends when no request is left.
+    /// Takes the next steps, and returns the request to wait for. It returns [`RequestId::NONE`] when the operation has
+    /// ended, which ends the wait.
     fn first<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<RequestId> {
         self.collective.advance(engine);
         Some(self.collective.awaited())

@@ -5,8 +5,8 @@
 //! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
 //! descriptors. The program has a descriptor of its own: its executor waits until that is readable, and then drives.
 //!
-//! If long messages have needed progress, the thread stays in the state `Thread` while none of them and no future needs
-//! it, and sleeps until it is called. Otherwise:
+//! Once a long message has needed progress, the thread keeps the state `Thread`. While no message and no future needs
+//! it, it sleeps until it is called. If no long message has needed progress yet, the states are:
 //!
 //! ```text
 //!              a future waits                  none waits                  none has waited for 20 ms
@@ -175,8 +175,9 @@ where
         sync::start_thread("samite-driver", STACK_BYTES, move || runtime.drive_tasks(number))
     }
 
-    /// Runs a driver thread until the program is the driver, a step fails, or the runtime is closed; or, if no long
-    /// message has needed progress, until no future has waited for [`STAYS`]. If the runtime is closed, nothing is left to do, because `close` calls all wakers.
+    /// Runs a driver thread until the program is the driver, a step fails, or the runtime is closed. If no long message
+    /// has needed progress, the thread also ends when no future has waited for [`STAYS`]. If the runtime is closed,
+    /// nothing is left to do, because `close` calls all wakers.
     fn drive_tasks(&self, number: u64) {
         sync::sleep_precisely();
         // The driver never spins: the threads of the executor need the processor.
@@ -223,8 +224,8 @@ where
         }
     }
 
-    /// Parks the driver thread with this number until a future waits or operations need progress. It is not the driver
-    /// any more if neither happens within [`STAYS`].
+    /// Parks the driver thread with this number until a future waits or operations need progress. If neither happens
+    /// within [`STAYS`], the thread is not the driver any more.
     fn park<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,

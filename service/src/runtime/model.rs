@@ -1,4 +1,4 @@
-//! A model of the futures, the long messages and their driver, which loom runs through every interleaving with a limited
+//! A model of the futures, the long messages and their driver. Loom runs it through every interleaving with a limited
 //! number of preemptions. It is the code of the runtime, with the lock and the threads of loom ([`sync`](self::sync)).
 //! Time stands still, and no time-out ends a sleep, except that a timer which is set to less than a millisecond ends it
 //! at once. So a lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
@@ -92,12 +92,12 @@ impl Rank0 {
         self.1.lock().unwrap().push(thread);
     }
 
-    /// Starts a receive of a message that makes no progress between calls.
+    /// Starts a receive of a short message. The driver makes no progress for it between calls.
     fn irecv(&self, tag: u64) -> RequestId {
         self.irecv_of(tag, 8)
     }
 
-    /// Starts a receive whose message may be long. So the driver makes progress for it between calls.
+    /// Starts a receive whose message may be long, so the driver makes progress for it between calls.
     fn irecv_long(&self, tag: u64) -> RequestId {
         self.irecv_of(tag, LONG)
     }
@@ -389,7 +389,7 @@ fn a_long_message_travels_while_the_program_computes() {
     });
 }
 
-/// The driver may pause when the second receive starts, or be about to pause or to become idle.
+/// When the second receive starts, the driver may pause, or may be about to pause or to become idle.
 #[test]
 fn two_long_messages_travel_while_the_program_computes() {
     check(2, |rank| {
@@ -404,7 +404,8 @@ fn two_long_messages_travel_while_the_program_computes() {
     });
 }
 
-/// The message may arrive before, during and after the wait, in which the thread makes the progress itself.
+/// The long message may arrive before, during or after the wait. During the wait the waiting thread makes the progress
+/// itself.
 #[test]
 fn a_long_message_travels_after_a_wait_for_another_message() {
     for tags in [[0, 1], [1, 0]] {
@@ -428,8 +429,8 @@ fn a_future_that_comes_while_the_driver_rests_is_woken() {
     });
 }
 
-/// The wait prolongs the sleep of the driver, which the future may have ended just before. When the wait ends, the long
-/// message has arrived.
+/// The future ends the sleep of the driver, and the wait prolongs it. If the wait comes just after the future, the
+/// sleep must still end. When the wait ends, the long message has arrived, so nothing else wakes the driver.
 #[test]
 fn a_wait_takes_no_call_from_a_future() {
     check(2, |rank| {

@@ -61,7 +61,7 @@ pub(super) struct Core<P> {
     pub(super) tasks: Tasks,
     /// The part of the driver thread that makes progress between the program's calls.
     pub(super) background: Background,
-    /// The buffers that scopes lend for long messages, by request.
+    /// The buffers that scopes lend for long messages, each under its request.
     pub(super) loans: Arc<Loans>,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Who {
     Background,
 }
 
-/// The buffers that the caller of a poll lends, and the buffers of all scopes.
+/// The lender of the buffers that the caller of a poll lends, and of the loans of all scopes.
 struct WithLoans<'a, L> {
     lent: &'a mut L,
     loans: OpenLoans<'a>,
@@ -106,7 +106,8 @@ impl<L: Lent> Lent for WithLoans<'_, L> {
     }
 
     fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) -> bool {
-        // The scope of a loan may belong to another thread. It collects the result.
+        // The scope of a loan may belong to another thread, and collects the result itself. So the engine keeps the
+        // result.
         !self.loans.contains(request.to_wire()) && self.lent.received(request, place, status)
     }
 
@@ -160,7 +161,7 @@ impl<P: Port> Core<P> {
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
-    /// wakes the program's driver, or lets the driver thread look soon.
+    /// wakes the program's driver, or lets the driver thread take its next step soon.
     #[cold]
     pub(super) fn wake(&mut self) {
         let Some(sleeper) = &mut self.sleeper else { return };
@@ -202,7 +203,7 @@ impl<P: Port> Core<P> {
         self.ask = Time::ZERO;
     }
 
-    /// Ends the state that [`arm`](Self::arm) began, if no descriptor has woken the sleeper.
+    /// Ends the state that [`arm`](Self::arm) began. The caller knows that no descriptor has woken the sleeper.
     pub(super) fn disarm_port(&mut self) {
         self.sleeper = None;
         self.is_armed = false;

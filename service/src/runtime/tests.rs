@@ -263,7 +263,7 @@ fn a_failure_that_another_rank_has_noticed_gets_the_cause_of_the_launcher() {
     runtime.abandon();
 }
 
-/// The message then makes progress in calls.
+/// If no thread can be started, the message makes progress in calls.
 #[test]
 fn a_thread_for_long_messages_that_cannot_be_started_is_counted() {
     let runtime = runtime(1, &Hub::new(), Notices::default());

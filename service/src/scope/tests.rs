@@ -114,14 +114,14 @@ fn a_waiting_thread_moves_the_bytes_of_another_threads_scope() {
     });
 }
 
-/// After a panic or an error of its body, nobody writes to the buffers of a scope any more.
+/// After a panic or an error in the body of a scope, no thread writes to the scope's buffers any more.
 #[test]
 fn a_scope_that_fails_takes_its_buffers_back() {
     for panics in [false, true] {
         on_two_ranks(Progress::Always, |comm| {
             if comm.rank() == 0 {
                 comm.recv(&mut [1_u8], other(comm), 8)?;
-                // The receive was abandoned: the message waits for another one.
+                // The receive of the scope was abandoned, so this message waits for another receive.
                 comm.send(&vec![5_u8; LONG], other(comm), 7)?;
                 return Ok(());
             }
@@ -148,7 +148,7 @@ fn a_scope_that_fails_takes_its_buffers_back() {
     }
 }
 
-/// A deadline or a cancel in the middle of a transfer ends the operation, and the scope.
+/// A deadline ends the operations of a scope whose long messages are under way or never arrive, and so the scope.
 #[test]
 fn a_deadline_ends_an_operation_whose_buffer_is_always_lent() {
     on_two_ranks(Progress::Needed, |comm| {

@@ -1,11 +1,11 @@
-//! The threads of this process that drive, and their cost.
+//! The driver threads of this process, and its processor time.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the masks of blocked signals of all drivers.
+/// Returns the mask of blocked signals of each driver thread.
 pub(crate) fn drivers() -> Vec<u64> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());

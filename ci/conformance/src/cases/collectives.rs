@@ -23,7 +23,7 @@ pub(crate) fn add(cases: &mut Cases) {
     ends(cases);
 }
 
-/// The numbers of ranks of cases that depend on it: with and without powers of two.
+/// The numbers of ranks with which the cases run: powers of two, for which some algorithms differ, and other numbers.
 const SIZES: [u32; 4] = [1, 2, 3, 5];
 
 fn barriers(cases: &mut Cases) {
@@ -37,8 +37,8 @@ fn barriers(cases: &mut Cases) {
                 let last = job.size() - 1;
                 for round in 0..10_u64 {
                     if job.rank() == last {
-                        // A synchronous send ends when its message is received. So the last rank enters when the others
-                        // have its message.
+                        // A synchronous send ends when its message is received. So the last rank enters the barrier
+                        // only after the other ranks have received its message.
                         let comm = job.comm.with_mode(Mode::Synchronous);
                         (0..last).try_for_each(|rank| comm.send(&[round], Rank(rank), 1))?;
                         job.comm.barrier()?;
@@ -246,7 +246,7 @@ fn blocks_of_different_lengths(cases: &mut Cases) {
     }
 }
 
-/// Returns this rank's elements.
+/// Returns the elements that a rank contributes.
 fn numbers(rank: u32, len: usize) -> Vec<u64> {
     bytes(rank.into(), len * 8)
         .chunks(8)
@@ -345,7 +345,7 @@ fn reduced(job: &Job, mine: [i32; 2], op: impl ReduceOp<i32>) -> Result<[i32; 2]
 fn operations(cases: &mut Cases) {
     cases.section("6.9.2");
     cases.add("op.integers", 3, "the predefined operations on integers", |job| {
-        // The elements are -1, 0, 1 and 6, 3, 1.
+        // At the three ranks the first element is -1, 0 and 1, and the second element is 6, 3 and 1.
         let mine = [job.rank() as i32 - 1, 6 >> job.rank()];
         assert_eq!(reduced(job, mine, Sum)?, [0, 10]);
         assert_eq!(reduced(job, mine, Product)?, [0, 18]);
@@ -495,7 +495,7 @@ fn correctness(cases: &mut Cases) {
     });
 }
 
-/// Returns true if a member has failed, left, or given up.
+/// Returns true if the call has ended because a member has failed, left, or given up.
 fn is_end(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::PeerFailed { .. } | Error::Abandoned { .. }))
 }
@@ -508,7 +508,7 @@ fn ends(cases: &mut Cases) {
             let ended = work.with_timeout(SHORT).barrier();
             assert!(matches!(ended, Err(Error::TimedOut { .. })) || is_end(&ended), "{ended:?}");
         }
-        // Rank 0 makes the call when the others have given it up.
+        // Rank 0 makes the call after the other ranks have given it up.
         job.barrier()?;
         if job.rank() == 0 {
             let late = work.barrier();

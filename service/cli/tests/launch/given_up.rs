@@ -19,9 +19,9 @@ use crate::support::{Job, Scratch, text};
 /// The environment variable with the path of the socket by which ranks 0 and 1 communicate outside of Samite.
 const ASIDE: &str = "TEST_GIVEN_UP_ASIDE";
 
-/// Settings under which every message is announced by an RTS, and a rank keeps only few announcements. It refuses all
-/// further announcements, by an answer that it sends at once. A sender does not wait until its announcements have
-/// arrived, so they can cause more answers than the receiver keeps.
+/// Settings under which every message is announced by an RTS, and a rank keeps only few announcements. The rank refuses
+/// each further announcement, by an answer that it sends at once. The sender does not wait for the acknowledgement of
+/// its announcements, so they can cause more answers than the receiver keeps.
 const SETTINGS: [(&str, &str); 4] = [
     ("SAMITE_EAGER_MAX", "0"),
     ("SAMITE_STREAM_MAX", "0"),

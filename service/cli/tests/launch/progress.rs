@@ -1,6 +1,6 @@
 //! Ranks that fork or are killed while the library's thread makes progress for a long message.
 //!
-//! Each test runs a job of its own binary: as a rank of that job, the same test function plays the rank's part.
+//! Each test runs a job of its own binary: in a rank of that job, the same test function runs the code of the rank.
 
 #![expect(clippy::print_stdout, reason = "ranks report their results to their test")]
 
@@ -33,8 +33,8 @@ fn driver_time() -> u64 {
     times.map_or(0, |times| times.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// Computes until the thread has worked for 0.2 ms since its processor time was `before`. The whole message takes it
-/// some milliseconds.
+/// Computes until the thread's processor time is 0.2 ms more than `before`. The thread needs some milliseconds for the
+/// whole message, so the message is then under way.
 fn compute(before: u64) {
     while driver_time() < before + 200_000 {}
 }

@@ -173,8 +173,8 @@ fn is_tcp() -> bool {
     std::env::var("SAMITE_TRANSPORT").is_ok_and(|name| name.starts_with("tcp"))
 }
 
-/// The messages behind the first one of a scope are gathered over tcp. They leave at the end of the scope, although the
-/// rank makes no call afterwards.
+/// Over tcp, all messages of a scope except the first message are gathered. They are sent at the end of the scope,
+/// although the rank makes no call afterwards.
 #[test]
 fn the_end_of_a_scope_sends_the_gathered_messages() {
     if !is_rank() {
@@ -215,8 +215,8 @@ fn the_end_of_a_scope_sends_the_gathered_messages() {
     world.leave().unwrap();
 }
 
-/// With a thread for progress, the messages behind the first one of a burst are gathered over tcp in any sends. They
-/// leave although the rank makes no call afterwards.
+/// With a thread for progress, sends outside a scope gather messages over tcp too: all messages of a burst except the
+/// first message. The thread sends them, although the rank makes no call afterwards.
 #[test]
 fn the_thread_for_progress_sends_the_gathered_messages() {
     if !is_rank() {

@@ -241,7 +241,7 @@ fn scans_before(comm: &Comm) -> Result<(), Error> {
     comm.exscan_in_place(&mut long(), Max)
 }
 
-/// Returns the halves of a slice of `len` elements.
+/// Returns the index ranges of the two halves of a slice of `len` elements.
 fn halves(len: usize) -> [std::ops::Range<usize>; 2] {
     [0..len / 2, len / 2..len]
 }

@@ -40,7 +40,8 @@ impl<T> BiasedMutex<T> {
         self.enter().ok_or(Refused::Closed)
     }
 
-    /// Looks at the value, which changes nothing. So unlike the release of a guard, this announces no change.
+    /// Calls `look` with the value. The value does not change, so unlike the release of a guard, this announces no
+    /// change.
     pub(in super::super) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(self.value.lock().unwrap().as_ref().unwrap())
     }
@@ -152,7 +153,8 @@ pub(crate) fn tell_change() {
     change(|| ());
 }
 
-/// Waits until `is_ready` returns true. Calls it again after each change. It may take locks, and must change nothing.
+/// Waits until `is_ready` returns true. Calls it again after each change. `is_ready` may take locks, and must change
+/// nothing.
 pub(in super::super) fn await_state(is_ready: impl Fn() -> bool) {
     let change = CHANGE.with_borrow(Clone::clone).unwrap();
     let mut seen = *change.count.lock().unwrap();

@@ -108,8 +108,8 @@ fn descriptors(ranks: u32) -> Finding {
     }
 }
 
-/// Checks that ranks can start threads, by which long messages make progress while the program computes. Starting them
-/// is the only check of all limits: that of the user, that of the container, and memory.
+/// Checks that ranks can start the threads that make progress for long messages while the program computes. It starts
+/// threads, because only that checks all limits: of the user, of the container, and of memory.
 fn threads(ranks: u32) -> Finding {
     const CHECK: &str = "threads";
     let wanted = (2 * ranks as usize).clamp(THREADS_MIN, THREADS_MAX);
@@ -150,7 +150,7 @@ fn start_threads(wanted: usize) -> (usize, Option<io::Error>) {
     })
 }
 
-/// The numbers of threads to start: on any host, and at most.
+/// The smallest and the largest number of threads that the check starts.
 const THREADS_MIN: usize = 32;
 const THREADS_MAX: usize = 1024;
 const STACK_BYTES: usize = 64 << 10;
