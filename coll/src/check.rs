@@ -49,7 +49,7 @@ pub enum Violation {
         from: u32,
         /// The receiver.
         to: u32,
-        /// The number of the message.
+        /// The round of the message.
         round: u32,
     },
     /// A rank waits for a message for which its partner never takes a step, because the partner has none or is stuck
@@ -59,7 +59,8 @@ pub enum Violation {
     NotAwaited(u32),
     /// A rank's result is wrong at this element of the output.
     Result(u32, usize),
-    /// Of two ranks, one sends messages to the other, and the other receives different messages from the first.
+    /// The first rank sends messages to the second rank, or receives messages from it, for which the second rank has no
+    /// matching step; or the second rank has such messages.
     Partners(u32, u32),
 }
 
@@ -121,7 +122,7 @@ pub fn verify_partners(size: u32, rank: u32, plan: impl Fn(u32) -> Plan) -> Resu
     for (&partner, own) in &by_partner {
         let theirs: Vec<_> =
             messages(partner).filter(|(to, _)| *to == rank).map(|(_, message)| message).collect();
-        // The order of messages in one direction and with one number is significant.
+        // The order of messages in one direction and with the same round is significant.
         let in_order = |messages: &[(bool, u32, usize)], sends: bool| {
             let mut messages: Vec<_> = messages
                 .iter()
@@ -144,8 +145,8 @@ pub fn verify_partners(size: u32, rank: u32, plan: impl Fn(u32) -> Plan) -> Resu
 struct Run {
     ranks: Vec<Rank>,
     /// The messages for which only the sender, or only the receiver, has taken its step. The key is the sender, the
-    /// receiver and the round. The value is true if the senders have taken their steps, and lists the numbers of the
-    /// messages in `under_way` of the rank that has, in the order of its steps.
+    /// receiver and the round. The flag is true if the sender has taken its steps. The list contains the numbers of
+    /// these messages at the rank that has taken its steps, in the order of the steps.
     unmatched: HashMap<(u32, u32, u32), (bool, VecDeque<u64>)>,
 }
 
@@ -202,7 +203,7 @@ impl Rank {
         }
     }
 
-    /// Returns this rank's side of the message with a number.
+    /// Returns this rank's side of message `number`.
     fn side(&mut self, number: u64) -> &mut Message {
         &mut self.under_way[(number - self.first) as usize]
     }

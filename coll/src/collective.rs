@@ -7,10 +7,11 @@
 //! # Failures
 //! A collective ends with the first error of one of its messages. Other ranks may wait for messages that this rank will
 //! not send any more. If they exchange no message with the rank that caused the error, they do not notice the error
-//! themselves. So a rank that gives up sends a *notice* to its partners in the steps that it does not take, and each
-//! partner that has not finished gives up as well. If a member has failed, all members learn that from the launcher,
-//! and give up at once. A member that has left in good order may have finished before, so its end is no reason to give
-//! up. A partner that still needs a message from this member gets the error of that message.
+//! themselves. So a rank that gives up sends a *notice* to its partners in the messages that it has not waited for and
+//! in the steps that it does not take, and each partner that has not finished gives up as well. If a member has failed,
+//! all members learn that from the launcher, and give up at once. A member that has left in good order may have
+//! finished before, so its end is no reason to give up. A partner that still needs a message from this member gets the
+//! error of that message.
 
 mod buffers;
 mod notice;

@@ -8,9 +8,9 @@
 //! use samite_coll::algorithms::bcast::Algorithm;
 //! use samite_coll::{Place, Plan, Step};
 //!
-//! // In a broadcast to 4 ranks, the root sends to rank 2 first, which passes the data on to rank 3. let plan =
-//! Plan::Bcast { algorithm: Algorithm::KNomial { k: 2 }, root: 0, len: 100 }; let receivers = plan.steps(Place::new(0,
-//! 4)).filter_map(|step| match step {
+//! // In a broadcast to 4 ranks, the root sends to rank 2 first, which passes the data on to rank 3.
+//! let plan = Plan::Bcast { algorithm: Algorithm::KNomial { k: 2 }, root: 0, len: 100 };
+//! let receivers = plan.steps(Place::new(0, 4)).filter_map(|step| match step {
 //!     Step::Send { to, .. } => Some(to),
 //!     _ => None,
 //! });

@@ -165,7 +165,7 @@ impl Step {
     pub(crate) const WAIT: Self = Self::Wait { except: 0 };
 
     /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
-    /// can be left out. Only in a barrier an empty message itself is the information.
+    /// can be left out. Only in a barrier is an empty message itself the information.
     fn is_empty(&self) -> bool {
         match self {
             Self::Send { from: span, .. } | Self::Receive { into: span, .. } => span.len == 0,

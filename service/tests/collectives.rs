@@ -80,7 +80,7 @@ fn everything(comm: &Comm, len: usize) -> Result<(), Error> {
     reductions(comm, len)
 }
 
-/// Returns the composition of the elements of some ranks.
+/// Returns the compositions of the elements of these ranks, for `len` indices from `start` on.
 fn reduced(ranks: std::ops::Range<u32>, start: usize, len: usize) -> Vec<Odd> {
     let element = |index| ranks.clone().map(|rank| of(rank, start + index)).reduce(compose).unwrap();
     (0..len).map(element).collect()

@@ -7,9 +7,10 @@ use crate::schedule::{Blocks, Place, Span, Step, Steps};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// In round k each rank exchanges all elements with the rank whose number differs in bit k. If the number of ranks
-    /// is not a power of two, some ranks give their elements to their neighbours in a round before, and get the result
-    /// in a round after. Cost: ⌊log₂ n⌋ rounds, and two more if n is not a power of two; a rank sends all elements in
-    /// each of its rounds. The operands stay in the order of ranks.
+    /// is not a power of two, some ranks give their elements to their neighbours in a round before these rounds, and
+    /// get the result in a round after them. Cost: ⌊log₂ n⌋ rounds, and two more if n is not a power of two; a rank
+    /// sends all elements in each of its rounds. If the reduction does not commute, the operands stay in the order of
+    /// ranks.
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     RecursiveDoubling,

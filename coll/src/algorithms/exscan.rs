@@ -3,9 +3,9 @@
 use super::scan::Partners;
 use crate::schedule::{Place, Span, Step, Steps, source};
 
-/// Returns the steps of recursive doubling as in [`scan`](super::scan), with two partial results. The first contains
-/// this rank's elements, and is sent. The second does not contain them, and becomes the result. Cost: ⌈log₂ n⌉ rounds;
-/// a rank sends all elements in each round in which it has a receiver, and reduces twice in a round. The operands stay
+/// Returns the steps of recursive doubling as in [`scan`](super::scan), with two partial results. One contains this
+/// rank's elements, and is sent. The other does not contain them, and becomes the result. Cost: ⌈log₂ n⌉ rounds; a rank
+/// sends all elements in each round in which it has a receiver, and reduces at most twice in a round. The operands stay
 /// in the order of ranks.
 ///
 /// Source: Hillis and Steele 1986; with two results as in MPICH's `MPIR_Exscan_intra_recursive_doubling`.

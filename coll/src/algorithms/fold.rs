@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::schedule::Place;
 
-/// The choice of the acting ranks of a group, whose number is a power of two. The first ranks of the group form pairs,
-/// and the odd rank of each pair acts for both (Thakur et al. 2005, section 4.5). The even rank gives its data to the
-/// odd rank before the operation, and gets the result afterwards. The ranks of a pair are neighbours, so the order of
-/// ranks is kept.
+/// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
+/// of the group form pairs, and the odd rank of each pair acts for both (Thakur et al. 2005, section 4.5). The even
+/// rank gives its data to the odd rank before the operation, and gets the result afterwards. The ranks of a pair are
+/// neighbours, so the order of ranks is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     at: Place,

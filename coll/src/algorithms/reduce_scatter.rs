@@ -13,7 +13,7 @@ pub enum Algorithm {
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     RecursiveHalving,
-    /// In round k each rank sends the block of the rank at distance k to that rank. Cost: n − 1 rounds; a rank sends
+    /// In round k each rank sends to the rank that is k higher the block of that rank. Cost: n − 1 rounds; a rank sends
     /// all blocks except its own one. If the reduction does not commute, each rank keeps the received blocks, and
     /// reduces them at the end.
     ///

@@ -5,8 +5,8 @@ use crate::schedule::Place;
 /// The position of a rank in a k-nomial tree, whose root is rank 0. The subtree of a rank consists of consecutive ranks
 /// from that rank on.
 ///
-/// A rank's number is written in base k. The number of its parent has a 0 in place of the lowest digit that is not 0.
-/// For k = 2 the tree is the binomial tree.
+/// In base k, the number of a rank's parent is the number of the rank with a 0 in place of the lowest digit that is not
+/// 0. For k = 2 the tree is the binomial tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
     rank: u64,

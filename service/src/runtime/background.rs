@@ -204,10 +204,10 @@ impl<P: Port> Runtime<P> {
         let has_new = core.note_operations(now);
         match core.tasks.drivers.thread_to_start() {
             Some(number) if start(number).is_err() => {
-                // The operations make progress in the program's calls.
+                // Without a thread the operations make progress only in the program's calls.
                 core.tasks.drivers.no_thread();
                 core.background.threads_refused += 1;
-                // Nothing would send gathered messages in time.
+                // No thread would send gathered messages in time, so no further messages are gathered.
                 core.engine.set_gathering(false);
                 core.engine.send_gathered(now);
             }

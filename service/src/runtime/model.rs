@@ -1,7 +1,7 @@
 //! A model of the futures, the long messages and their driver. Loom runs it through every interleaving with a limited
 //! number of preemptions. It is the code of the runtime, with the lock and the threads of loom ([`sync`](self::sync)).
-//! Time stands still, and no time-out ends a sleep, except that a timer which is set to less than a millisecond ends it
-//! at once. So a lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
+//! Time stands still, and no time-out ends a sleep. Only a timer that is set to less than a millisecond ends it, at
+//! once. So a lost wake-up is a deadlock, or a thread that looks at its descriptor without end. Loom reports both.
 
 pub(super) mod sync;
 
@@ -446,7 +446,7 @@ fn a_wait_takes_no_call_from_a_future() {
     });
 }
 
-/// The former driver thread may still sleep when the next one starts.
+/// The former driver thread may still sleep when the next driver thread starts.
 #[test]
 fn a_thread_makes_progress_after_the_program_was_the_driver() {
     check(2, |rank| {
