@@ -549,7 +549,8 @@ fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, P
     }
 }
 
-/// Returns the inner port's registration, and the path of that port.
+/// Returns the path that the registration's id names, and the registration as the port of that path knows it. Returns
+/// `None` if there is no such path.
 fn inner_registration(registration: Registration) -> Option<(Path, Registration)> {
     let path = Path::ALL.into_iter().find(|&path| path as u32 == registration.id >> PATH_SHIFT)?;
     Some((path, Registration { id: registration.id & INNER_ID_MAX, ..registration }))

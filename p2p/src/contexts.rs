@@ -186,8 +186,8 @@ impl Contexts {
         Some(pair)
     }
 
-    /// Returns the first name that this rank has not used and whose numbers are free, behind `skipped` other names that
-    /// it has not used. Returns `None` if all numbers are in use.
+    /// Skips the first `skipped` names that this rank has not used, free or not, and returns the first later name whose
+    /// numbers are free. Returns `None` if all numbers are in use.
     pub(crate) fn free_name(&self, skipped: u64) -> Option<u64> {
         let mut name = self.next.checked_add(2 * skipped)?;
         let end = name.checked_add(self.closed.space())?;

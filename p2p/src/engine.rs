@@ -116,10 +116,10 @@ impl<P: Port> Engine<P> {
         Self { inner, agreements: Agreements::default() }
     }
 
-    /// Returns the first name of contexts that this rank has not used and whose numbers are free, behind `skipped`
-    /// other names that it has not used. Returns `None` if there is none. If the numbers of closed contexts will be
-    /// needed again soon, asks the other members of those contexts if they still use them (see
-    /// [`names`](crate::names)).
+    /// Returns a name for new contexts. The search skips the first `skipped` names that this rank has not used, free or
+    /// not, and returns the first later name whose context numbers are free. Returns `None` if there is none. If the
+    /// numbers of closed contexts will be needed again soon, first asks the other members of those contexts if they
+    /// still use them (see [`names`](crate::names)).
     pub(crate) fn free_name(&mut self, now: Time, skipped: u64) -> Option<u64> {
         let (out, tagged) = self.inner.parts();
         out.link.set_now(now);
@@ -1055,7 +1055,9 @@ impl<P: Port> Engine<P> {
     }
 
     /// Returns a watched request whose outcome is not [`Outcome::Pending`] any more, with its key. The end of a request
-    /// is returned once. The cost does not depend on the number of watched requests.
+    /// is returned once, and the cost does not depend on the number of watched requests. There is one exception:
+    /// receives from any source for which no message can come any more are found by a search of all requests, and such
+    /// a receive is returned again until it is collected.
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
         let (out, tagged) = self.inner.parts();
         tagged.take_end(out.link, watcher)
@@ -1249,8 +1251,8 @@ impl<P: Port> Engine<P> {
         self.inner.link().gathered() > 0
     }
 
-    /// Returns true if, since the latest call of [`Engine::take_new_gathering`], a message was gathered while no other
-    /// gathered message waited for the next poll. Then polls are needed even if the program makes no call.
+    /// Returns true if, since the latest call of [`Engine::take_new_gathering`], a peer was put in the list of peers
+    /// with gathered messages while that list was empty. Then polls are needed even if the program makes no call.
     #[inline(always)]
     pub fn has_new_gathering(&self) -> bool {
         self.inner.link().has_new_gathering()

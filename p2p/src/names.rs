@@ -151,8 +151,9 @@ impl Closed {
         }
     }
 
-    /// Returns the next member to be asked, with the range of names. Returns `None` if there is none, or if
-    /// [`ASKED_MAX`] members have not answered yet.
+    /// Returns the next member to be asked and the range of names, and notes that the member's answer is awaited.
+    /// Returns `None` if all members of the present range were asked and not all have answered, if [`ASKED_MAX`]
+    /// answers are awaited, or if no range is left to ask about.
     pub(crate) fn next_question(&mut self) -> Option<(WorldRank, u64, u64)> {
         if self.inquiry.is_none() {
             self.to_ask = self.to_ask.checked_sub(1)?;

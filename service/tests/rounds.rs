@@ -112,7 +112,9 @@ fn a_set_of_one_kind_of_rounds_needs_no_types_at_run_time() {
     });
 }
 
-/// A round that is started again and again ends before each call, and another one ends once.
+/// One receive is started again after each end of its round, and the new round has ended before the next call of
+/// `wait_any`. The round of a second receive ends once, after the 51st end of the first. The next call must return the
+/// second receive: ends are returned in their order, so the busy receive does not keep the other one waiting.
 #[test]
 fn a_round_that_comes_again_and_again_keeps_no_other_waiting() {
     samite::local(1, |world| {

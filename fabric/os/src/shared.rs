@@ -243,9 +243,9 @@ impl Mapping {
         self.advise(0..self.len, libc::MADV_HUGEPAGE);
     }
 
-    /// Returns a part of the memory to the system. The part consists of whole pages of `page` bytes; afterwards the
-    /// file has a hole there, which reads as zero. Returns false, without any change, if the system refuses. (It uses
-    /// the mapping, not the descriptor, which other code may close.)
+    /// Returns a part of the memory to the system; afterwards the file has a hole there, which reads as zero. Returns
+    /// false, without any change, if the part does not consist of whole pages of `page` bytes, or if the system
+    /// refuses. (The call uses the mapping, not the descriptor, which other code may close.)
     ///
     /// # Safety
     /// No other code in this process uses the bytes of the part, and their content may be replaced by zeros.

@@ -172,8 +172,10 @@ impl Link {
         std::mem::replace(&mut self.gathers, gathers)
     }
 
-    /// Returns true if, since the latest call of [`take_new_gathering`](Self::take_new_gathering), a message was
-    /// gathered while no other gathered message waited for the next poll.
+    /// Returns true if, since the latest call of [`take_new_gathering`](Self::take_new_gathering), a peer was put in
+    /// the list of peers with gathered messages while that list was empty. The time
+    /// [`Config::gathered_ns`](super::Config::gathered_ns) for the messages of that list begins then. The next poll or
+    /// drive of the engine empties the list.
     #[inline(always)]
     #[must_use]
     pub fn has_new_gathering(&self) -> bool {

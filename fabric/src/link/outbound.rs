@@ -17,7 +17,8 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
     }
 
-    /// Resolves the address of a peer, and sends it a hello.
+    /// Notes the incarnation of a peer. If the peer has no path yet, also resolves its address and queues a hello to
+    /// it. Does nothing if this incarnation is not expected (see [`Link::expects`]).
     pub(super) fn connect(&mut self, peer: Peer, contact: &Contact) {
         if !self.link.expects(&mut self.stack, peer, contact.incarnation) {
             return;

@@ -121,8 +121,9 @@ fn arena() -> Option<&'static Arena> {
 
 static ARENA: MadeOnce = MadeOnce::new();
 
-/// A value that is made once, by one thread. Other threads wait for it, but only for a limited time: in a child of
-/// fork(2) the thread that makes the value does not exist, and a wait without limit would never end.
+/// A value that is made once, by one thread. Other threads wait for it, but only for a limited time: in a child that
+/// was forked while the value was being made, the thread that makes it does not exist, and a wait without limit would
+/// never end.
 struct MadeOnce<T = Arena> {
     progress: AtomicU8,
     made: OnceLock<Option<T>>,

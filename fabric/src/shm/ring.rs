@@ -754,8 +754,8 @@ const FETCHED: u64 = 16;
 const MOVED: usize = u16::MAX as usize;
 /// A value in place of a length. It means that a number from [`Producer::notify`] follows.
 const NOTICE: usize = MOVED - 1;
-/// A value in place of a length. It means that the packet is long, and that the lengths of head and body follow the
-/// head.
+/// A value in place of a length. It means that the packet is long: the line contains the head and, in its last payload
+/// cell, the lengths of head and body. The body is in the lines after it.
 const LONG: usize = MOVED - 2;
 
 /// A value in place of the consumer's position. It means that the consumer reads no more.

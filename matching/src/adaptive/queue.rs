@@ -27,8 +27,9 @@ pub(super) struct Queue<'a> {
 /// The maximum number of entries of a queue without bins.
 pub(super) const LIST_MAX: u32 = 10;
 
-/// The maximum number of messages of a context that has no log. Without a log, a receive from any source compares the
-/// serial numbers of the bins' first matches.
+/// The maximum number of messages of a context that has no log (an array of all its messages in order of arrival).
+/// Without a log, a receive from any source must compare the first match in the bin (the list of messages) of every
+/// source, and take the one with the smallest serial number. This limit bounds that work.
 pub(super) const UNLOGGED_MAX: u32 = 64;
 
 /// The number of entries of a list or bin that a search compares before it adds all entries to the tag index.

@@ -240,7 +240,8 @@ impl Tagged {
         }
     }
 
-    /// Ends all operations and drops all state that involve a peer.
+    /// Handles the end of a peer, or later news about it: see [`Ending`]. If the peer has left or failed, ends the
+    /// operations that wait for it and drops its state, except messages that have arrived whole.
     pub(super) fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
         let rank = link.peer(peer).rank();
         match ending {

@@ -8,8 +8,7 @@ pub const RANK: &str = "SAMITE_RANK";
 pub const SIZE: &str = "SAMITE_SIZE";
 /// The job's name.
 pub const JOB: &str = "SAMITE_JOB";
-/// The transport that the user selected. A user may set this variable too, unlike all other variables that `samite run`
-/// sets.
+/// The transport that the user selected. A user may set this variable too, unlike the variables in [`OF_THE_LAUNCHER`].
 pub const TRANSPORT: &str = "SAMITE_TRANSPORT";
 
 /// The launcher to join, if the environment contains the variables of several launchers or of none.

@@ -10,8 +10,12 @@ use crate::error::Error;
 use crate::runtime::Bounds;
 
 /// A value that a program attaches to a communicator, under its type ([`Comm::set_attribute`]; MPI 4.1, section 7.7). A
-/// library can keep its own state for each communicator in such a value. The value is dropped with the last handle of
-/// the communicator.
+/// library can keep its own state for each communicator in such a value.
+///
+/// A communicator keeps the value until it is replaced or removed, or until the last handle of the communicator is
+/// dropped. (The communicator of all ranks may keep it longer, while other communicators of the `World` exist.) The
+/// value itself is dropped when no duplicate that shares it, and no `Arc` returned by [`Comm::attribute`] or
+/// [`Comm::remove_attribute`], is left.
 ///
 /// ```
 /// # samite::local(1, |world| {

@@ -250,7 +250,8 @@ impl Comm {
         }
     }
 
-    /// Returns a result. If it is an error, calls the handler first. Each public call does this once.
+    /// Returns `result`. If it is an error other than [`Error::Cancelled`] or [`Error::Forked`], calls the handler
+    /// first. Each public call does this once.
     #[inline(always)]
     pub(crate) fn handle_result<R, E: HasError>(
         &self,

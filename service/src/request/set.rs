@@ -321,7 +321,8 @@ impl<B: Owned> RequestSet<B> {
 
 impl<B: Owned> Drop for RequestSet<B> {
     fn drop(&mut self) {
-        // An operation abandons its round when it is dropped.
+        // Forget only the ordinary requests here. A member that is a round of a persistent or partitioned operation
+        // owns that operation, and the operation abandons its round itself when it is dropped with the set.
         let buffers =
             self.members.all_under_way().filter(|member| B::operation(&member.parts.kept).is_none());
         buffers.for_each(|member| self.comm.runtime.forget(member.id));

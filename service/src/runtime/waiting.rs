@@ -305,7 +305,9 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Sleeps until there is work, or for `nap_time` if nothing would wake the thread.
+    /// Sleeps until there is work, the time `until` has come, `SLEEP_MAX` has passed, or `cancel` is used. If nothing
+    /// would wake the thread, or if work is due already (see `Core::time_to_sleep`), sleeps for at most `nap_time`. May
+    /// return earlier.
     pub(super) fn sleep<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,

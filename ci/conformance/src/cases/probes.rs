@@ -138,7 +138,8 @@ fn claims(cases: &mut Cases) {
         cases.add(format!("claim.dropped.{size}"), 2, rule, move |job| {
             let len = len(job);
             if job.rank() == 0 {
-                // The receiver has refused the message: the send ends, with an error if its bytes were not taken.
+                // The receiver claims this message and drops the claim. The send ends all the same, with an error if
+                // the receiver has not taken its bytes.
                 match job.comm.send(&bytes(1, len), Rank(1), 7) {
                     Ok(()) | Err(Error::Abandoned { rank: Rank(1), .. }) => {}
                     Err(error) => return Err(error),
