@@ -133,7 +133,7 @@ pub enum Step {
     Receive {
         /// The sender.
         from: u32,
-        /// The number that the sender uses.
+        /// The round of the sender's step.
         round: u32,
         /// The place for the data.
         into: Span,
@@ -204,7 +204,7 @@ impl Blocks {
         }
     }
 
-    /// Returns the elements of consecutive blocks, which lie one behind the other.
+    /// Returns the range of elements of consecutive blocks. The blocks must lie one behind the other in the buffer.
     pub(crate) fn run(&self, numbers: Range<u32>) -> Range<usize> {
         if numbers.is_empty() {
             return 0..0;
@@ -291,13 +291,13 @@ pub enum Plan {
         /// True if this rank's block is already in its place in the output.
         in_place: bool,
     },
-    /// Each rank gets, from each rank, the block for it (section 6.8).
+    /// Each rank sends a block to each rank, and gets a block from each rank (section 6.8).
     Alltoall {
         /// The algorithm.
         algorithm: alltoall::Algorithm,
-        /// The blocks of the input, by receiver. If in place, the blocks of the output.
+        /// The blocks of the input: block i is for rank i. In place, these are blocks of the output.
         from: Blocks,
-        /// The blocks of the output, by sender.
+        /// The blocks of the output: block i is from rank i.
         into: Blocks,
         /// True if the data is in the output. Then `from` and `into` must be equal.
         in_place: bool,
@@ -331,7 +331,7 @@ pub enum Plan {
     ReduceScatter {
         /// The algorithm.
         algorithm: reduce_scatter::Algorithm,
-        /// The blocks of the elements, one behind the other.
+        /// The blocks into which the elements are divided. They lie one behind the other.
         blocks: Blocks,
         /// True if the reduction commutes.
         commutes: bool,

@@ -38,7 +38,8 @@ impl Algorithm {
 /// The result of a child is the right operand, because the ranks of the child's subtree are higher. So the combined
 /// result replaces the child's result. The results of the children are received in two places in turn: after a
 /// reduction its left operand is not needed any more, so the next child's result is received there. The first place is
-/// chosen such that the final result is in `places[0]`.
+/// chosen such that the result of the last reduction is in `places[0]`. A rank without children has no reduction: its
+/// result is its own data, which the root of the tree copies to `places[0]`.
 fn binomial(
     at: Place,
     root: u32,

@@ -374,7 +374,7 @@ fn scans() {
     }
 }
 
-/// The plans whose schedules have O(log n) steps, for large groups.
+/// Returns plans whose schedules have O(log n) steps, for large groups.
 fn logarithmic() -> Vec<Plan> {
     let (root, len, in_place) = (77, 1000, false);
     let mut plans = vec![

@@ -508,8 +508,8 @@ fn several_operations_are_under_way_at_the_same_time() {
         };
         all.push((0..).zip(&mut engines).zip(memories).map(begin).collect::<Vec<_>>());
     }
-    // While only one operation is driven, bytes of the other operation arrive whose buffers are not lent. The engine
-    // stages these bytes.
+    // While only one operation is driven, bytes of the other operation arrive, although the buffers of the other
+    // operation are not lent. The engine stages these bytes.
     for operations in all.iter_mut().rev() {
         for _ in 0..100 {
             for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {

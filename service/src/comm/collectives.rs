@@ -36,7 +36,8 @@ impl Comm {
     /// * [`Error::PeerFailed`]: a rank of the communicator has failed, or has left although this rank needed its part,
     ///   and this rank had not finished. After a failure each later collective call on the communicator fails too, on
     ///   the world's communicator also if the failed rank was restarted. Create a communicator of the living ranks by
-    ///   [`create_from_group`](Self::create_from_group), or duplicate the world's.
+    ///   [`create_from_group`](Self::create_from_group). If the rank was restarted, you can also duplicate the world's
+    ///   communicator.
     /// * [`Error::TimedOut`], [`Error::Cancelled`]: the bounds of this handle have ended the call. The content of the
     ///   slices for results is undefined.
     /// * [`Error::Abandoned`]: the named rank has given up the call, by a time-out, a cancel, an error or a panic, and

@@ -564,7 +564,7 @@ fn ends(cases: &mut Cases) {
         expect_error!(ended, Error::PeerFailed { rank: Rank(2), .. });
         // Later calls on the communicator fail too.
         expect_error!(job.comm.barrier(), Error::PeerFailed { rank: Rank(2), .. });
-        // The others go on.
+        // The living ranks create a communicator without the failed rank, and continue.
         let rest = job.comm.group().exclude([2]);
         let rest = job.comm.create_from_group(&rest, 1)?;
         let mut sum = [0];
