@@ -220,8 +220,8 @@ fn find_version(text: &str) -> Option<String> {
     text.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// Runs this program, with its own arguments, as a job of two ranks over each transport, and then `measure` for each MPI
-/// library that has a similar transport. Returns the exit code of the first job that fails.
+/// Runs this program, with its own arguments, as a job of two ranks over each transport, and then `measure` for each
+/// MPI library that has a similar transport. Returns the exit code of the first job that fails.
 pub(crate) fn run_beside(
     transports: &[String],
     peers: &[Peer],

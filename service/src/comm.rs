@@ -784,8 +784,8 @@ impl Comm {
     }
 
     /// Runs `body` with a scope whose operations start on `handle`: a clone of this handle, or one without its error
-    /// handler. If `lends_always` is true, the buffers of long messages are lent to every call, and not only to those of
-    /// the scope.
+    /// handler. If `lends_always` is true, the buffers of long messages are lent to every call, and not only to those
+    /// of the scope.
     fn run_scope<'env, R>(
         &self,
         handle: Self,

@@ -1,9 +1,9 @@
 //! The runtime: one lock around the engine, the clock, and the policy of waiting.
 //!
 //! Waiting callers drive the engine. The runtime has a thread of its own only when futures wait ([`driving`]) or long
-//! messages travel ([`background`]). A waiting caller polls in bursts, releases the lock in between, and gives up its core in steps (`Patience`): it
-//! spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting threads, one thread sleeps on
-//! the descriptors. The other threads wait until that thread wakes them.
+//! messages travel ([`background`]). A waiting caller polls in bursts, releases the lock in between, and gives up its
+//! core in steps (`Patience`): it spins, then yields, then sleeps until there is work ([`Watch`]). Of several waiting
+//! threads, one thread sleeps on the descriptors. The other threads wait until that thread wakes them.
 
 mod background;
 mod clock;

@@ -29,9 +29,9 @@ pub fn consecutive(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     lens.into_iter().map(block).collect()
 }
 
-/// Collective operations with blocks of different lengths. A block is a range of elements of a slice, one for each rank.
-/// The blocks may lie anywhere in the slice and in any order; the elements between them are left as they are. Blocks into
-/// which a call receives must not overlap.
+/// Collective operations with blocks of different lengths. A block is a range of elements of a slice, one for each
+/// rank. The blocks may lie anywhere in the slice and in any order; the elements between them are left as they are.
+/// Blocks into which a call receives must not overlap.
 impl Comm {
     /// Collects the elements of all ranks at `root` (`MPI_Gatherv`). At the root, `blocks` contains, for each rank, the
     /// place of its elements in `output`, which is as long as its `input`. At the other ranks `output` and `blocks` are
@@ -182,8 +182,8 @@ impl Comm {
         self.collective(call, plan, &input[..end_of(blocks, whole)], &mut [])
     }
 
-    /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place of
-    /// its elements in `output`, which is as long as its `input`. All ranks pass blocks of the same lengths.
+    /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place
+    /// of its elements in `output`, which is as long as its `input`. All ranks pass blocks of the same lengths.
     ///
     /// # Errors
     /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
@@ -250,8 +250,8 @@ impl Comm {
     }
 
     /// Sends a block of `input` to each rank, and receives a block from each rank into `output` (`MPI_Alltoallv`).
-    /// `sent` and `received` contain the blocks, by receiver and by sender. The block that a rank sends to another one is
-    /// as long as the block into which the other one receives it.
+    /// `sent` and `received` contain the blocks, by receiver and by sender. The block that a rank sends to another one
+    /// is as long as the block into which the other one receives it.
     ///
     /// # Errors
     /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).

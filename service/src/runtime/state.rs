@@ -117,13 +117,13 @@ impl<L: Lent> Lent for WithLoans<'_, L> {
 }
 
 impl<P: Port> Core<P> {
-    #[inline(always)]
     /// Polls the engine.
     ///
     /// # Errors
     /// Returns the errors of [`Engine::poll`]. The error is boxed, so that the result fits in registers. An unboxed
     /// result would be copied in pieces of 16 bytes, and each copy would wait for the stores of its smaller parts (a
     /// fifth of the time of an idle poll).
+    #[inline(always)]
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let polled = match self.loans.is_empty() {
             true => self.engine.poll(self.now, lent).map_err(Box::new),
