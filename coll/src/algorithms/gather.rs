@@ -1,9 +1,7 @@
 //! Gathers.
 
-use std::ops::Range;
-
 use super::WINDOW;
-use super::tree::{Child, Tree};
+use super::tree::{Child, Tree, blocks_on_the_way, wrapped};
 use crate::schedule::{Blocks, Place, Span, Step, Steps};
 
 /// An algorithm for a gather.
@@ -35,19 +33,11 @@ impl Algorithm {
     }
 
     pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
-        match (self, Tree::new(at.relative_to(root), 2).ranks()) {
-            (Self::Linear, _) | (Self::Binomial, 1) => 0,
-            (Self::Binomial, _) if at.rank() == root => 0,
-            (Self::Binomial, ranks) => ranks as usize * len,
+        match self {
+            Self::Linear => 0,
+            Self::Binomial => blocks_on_the_way(at, root) * len,
         }
     }
-}
-
-/// Returns consecutive ranks from `first` on, where rank 0 follows the last rank, as one or two ranges. The second
-/// range may be empty.
-pub(super) fn wrapped(first: u32, ranks: u32, size: u32) -> [Range<u32>; 2] {
-    let before_end = ranks.min(size - first);
-    [first..first + before_end, 0..ranks - before_end]
 }
 
 /// Returns the step that copies this rank's block into the output; `None` if it is there already.

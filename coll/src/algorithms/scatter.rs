@@ -1,8 +1,7 @@
 //! Scatters.
 
 use super::WINDOW;
-use super::gather::wrapped;
-use super::tree::{Child, Tree};
+use super::tree::{Child, Tree, blocks_on_the_way, wrapped};
 use crate::schedule::{Blocks, Place, Span, Step, Steps};
 
 /// An algorithm for a scatter.
@@ -33,10 +32,9 @@ impl Algorithm {
     }
 
     pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
-        match (self, Tree::new(at.relative_to(root), 2).ranks()) {
-            (Self::Linear, _) | (Self::Binomial, 1) => 0,
-            (Self::Binomial, _) if at.rank() == root => 0,
-            (Self::Binomial, ranks) => ranks as usize * len,
+        match self {
+            Self::Linear => 0,
+            Self::Binomial => blocks_on_the_way(at, root) * len,
         }
     }
 }

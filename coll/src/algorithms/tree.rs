@@ -1,5 +1,7 @@
 //! k-nomial trees.
 
+use std::ops::Range;
+
 use crate::schedule::Place;
 
 /// The position of a rank in a k-nomial tree, whose root is rank 0. The subtree of a rank consists of consecutive ranks
@@ -23,6 +25,22 @@ pub(super) struct Child {
     pub(super) rank: u32,
     /// The number of ranks in the child's subtree.
     pub(super) ranks: u32,
+}
+
+/// Returns consecutive ranks from `first` on, where rank 0 follows the last rank, as one or two ranges. The second
+/// range may be empty.
+pub(super) fn wrapped(first: u32, ranks: u32, size: u32) -> [Range<u32>; 2] {
+    let before_end = ranks.min(size - first);
+    [first..first + before_end, 0..ranks - before_end]
+}
+
+/// Returns the number of blocks that a rank keeps in its scratch memory during a gather to the root or a scatter from it
+/// along a binomial tree: those of its subtree. The root and a rank without children keep none.
+pub(super) fn blocks_on_the_way(at: Place, root: u32) -> usize {
+    match Tree::new(at.relative_to(root), 2).ranks() {
+        ranks if ranks == 1 || at.rank() == root => 0,
+        ranks => ranks as usize,
+    }
 }
 
 impl Tree {
