@@ -194,12 +194,12 @@ pub enum Progress {
     /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least the number of bytes of
     /// the parameter `overlap_min`. Long messages of persistent operations and of the operations of a scope count too.
     /// Partitioned operations do not count. The thread starts when a call first returns and leaves such an operation,
-    /// and then stays: it sleeps while it is not needed.
+    /// and then stays: it sleeps while it is not needed. This is the default.
+    #[default]
     Needed,
     /// Whenever no thread of the program waits in a call, from the first call on.
     Always,
-    /// Never. This is the default. Futures still have a driver: see [`Driver`](crate::Driver).
-    #[default]
+    /// Never. Futures still have a driver: see [`Driver`](crate::Driver).
     Off,
 }
 

@@ -92,11 +92,11 @@ type Field = fn(&mut Checks) -> &mut bool;
 pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive, and when gathered short messages
     /// have waited for some time.
+    #[default]
     Needed,
     /// Always.
     Always,
     /// Never.
-    #[default]
     Off,
 }
 
