@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every benchmark, interleaved with raw libfabric and with every installed MPI library (ci/peers.sh installs them).
-# Writes figures.jsonl and report.html to a folder and prints the tables.
+# Runs every benchmark over samite-shm and tcp;ofi_rxm, interleaved with raw libfabric and with every installed MPI
+# library (ci/peers.sh installs them). Writes figures.jsonl and report.html to a folder and prints the tables.
 #
 # Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]. Defaults: target/comparison, 5 runs of each point, all benchmarks.
-# All benchmarks together take about half an hour. Run this script on an idle machine.
+# All benchmarks together take about two hours. Run this script on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -11,7 +11,8 @@ ci/setup.sh
 folder=${1:-${CARGO_TARGET_DIR:-target}/comparison}
 runs=${2:-5}
 [[ $# -gt 2 ]] && benchmarks=("${@:3}") ||
-    benchmarks=(latency bandwidth rate depth ring pairs start-up memory)
+    benchmarks=(latency bandwidth rate depth ring pairs start-up memory
+        overhead overlap threads layouts partitioned completion failure)
 
 cargo build --release --locked --quiet -p samite-bench
 bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
@@ -19,9 +20,14 @@ mkdir -p "$folder"
 : >"$folder/figures.jsonl"
 status=0
 for benchmark in "${benchmarks[@]}"; do
-    transports=(--transport samite-shm)
-    [[ $benchmark == latency ]] && transports+=(--transport 'tcp;ofi_rxm')
-    "$bench" compare "$benchmark" --json --runs "$runs" "${transports[@]}" >>"$folder/figures.jsonl" || status=1
+    arguments=("$benchmark" --json --transport samite-shm --transport 'tcp;ofi_rxm')
+    case $benchmark in
+    completion) arguments=(completion --json) ;;
+    overlap | partitioned) ;;
+    overhead | threads | layouts | failure) arguments+=(--runs "$runs") ;;
+    *) arguments=(compare "${arguments[@]}" --runs "$runs") ;;
+    esac
+    "$bench" "${arguments[@]}" >>"$folder/figures.jsonl" || status=1
 done
 "$bench" report "$folder/figures.jsonl" --output "$folder/report.html"
 "$bench" report "$folder/figures.jsonl"

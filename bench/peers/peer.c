@@ -20,12 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum bench { LATENCY, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
+enum bench { LATENCY, SENDER_FIRST, RECEIVER_FIRST, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
 
 static const struct {
     const char *name, *metric, *unit;
 } benches[BENCHES] = {
     [LATENCY] = {"latency", "latency_us", "us"},
+    [SENDER_FIRST] = {"sender-first", "latency_us", "us"},
+    [RECEIVER_FIRST] = {"receiver-first", "latency_us", "us"},
     [LAYOUTS] = {"layouts", "latency_us", "us"},
     [BANDWIDTH] = {"bandwidth", "bandwidth_mb_s", "MB/s"},
     [RATE] = {"rate", "rate_per_s", "1/s"},
@@ -39,6 +41,9 @@ static const struct {
 /* As in measure.rs. */
 static const double BATCH_NS = 5e6, WARM_UP_NS = 60e6, BATCHES_TIME_NS_MAX = 1e9;
 enum { BATCHES_MIN = 5, BATCHES_MAX = 25 };
+
+/* The time after which a run is given up. */
+enum { TIMEOUT_S = 60 };
 
 /* As in benchmark.rs. */
 enum { WINDOW = 64, WINDOW_MIN = 4, WINDOW_BYTES_MAX = 8 << 20 };
@@ -172,6 +177,17 @@ static void exchange(int reach) {
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
 }
 
+/* Sends or receives a message by a nonblocking operation, which starts before or after that of the other rank. */
+static void transfer(int is_send, int is_first) {
+    MPI_Request request;
+    int other = 1 - rank;
+    if (!is_first) hear(other);
+    if (is_send) MPI_Isend(out, bytes, MPI_BYTE, other, 0, data, &request);
+    else MPI_Irecv(into, bytes, MPI_BYTE, other, 0, data, &request);
+    if (is_first) tell(other);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 static double iterate(uint64_t iterations) {
     double begin = now_ns(), aside = 0;
     for (uint64_t i = 0; i < iterations; i++) {
@@ -183,6 +199,14 @@ static double iterate(uint64_t iterations) {
             } else {
                 MPI_Recv(into, bytes, MPI_BYTE, 0, 0, data, MPI_STATUS_IGNORE);
                 MPI_Send(out, bytes, MPI_BYTE, 0, 0, data);
+            }
+            break;
+        case SENDER_FIRST:
+        case RECEIVER_FIRST:
+            /* Rank 0 sends first, rank 1 receives first. */
+            for (int turn = 0; turn < 2; turn++) {
+                int is_send = turn == rank;
+                transfer(is_send, is_send == (bench == SENDER_FIRST));
             }
             break;
         case LAYOUTS:
@@ -234,6 +258,8 @@ static double iterate(uint64_t iterations) {
 static double figure(double ns) {
     switch (bench) {
     case LATENCY:
+    case SENDER_FIRST:
+    case RECEIVER_FIRST:
     case LAYOUTS: return ns / 2 / 1e3;
     case BANDWIDTH: return (double)window * bytes / ns * 1e3;
     case RATE: return window / ns * 1e9;
@@ -550,8 +576,6 @@ static void measure_partitioned(int argc, char **argv) {
         else die("no such option");
     }
     if (partitions < 1 || rounds < 1 || bytes < 1) die("too few partitions, rounds or bytes");
-    /* Ends this process if the library does not end a round. */
-    alarm(60);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     if (provided != MPI_THREAD_MULTIPLE) die("this library has no MPI_THREAD_MULTIPLE");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -583,6 +607,8 @@ static void pin(void) {
 }
 
 int main(int argc, char **argv) {
+    /* Ends this process if the library hangs. */
+    alarm(TIMEOUT_S);
     if (argc > 1 && !strcmp(argv[1], "threads")) {
         measure_threads(argc, argv);
         return 0;

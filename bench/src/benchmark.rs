@@ -21,6 +21,10 @@ const WINDOW_MIN: usize = 4;
 pub(crate) enum Benchmark {
     /// A message to the peer and back; half the time of a round trip
     Latency,
+    /// As latency, by nonblocking operations; each message arrives before its receive starts
+    SenderFirst,
+    /// As latency, by nonblocking operations; each receive starts before its send
+    ReceiverFirst,
     /// A window of messages, then a short reply; bytes per second
     Bandwidth,
     /// As bandwidth; messages per second
@@ -53,6 +57,8 @@ impl Benchmark {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
+            Self::SenderFirst => "sender-first",
+            Self::ReceiverFirst => "receiver-first",
             Self::Bandwidth => "bandwidth",
             Self::Rate => "rate",
             Self::Depth => "depth",
@@ -66,7 +72,7 @@ impl Benchmark {
     /// Returns the name of the figure.
     pub(crate) fn metric(self) -> &'static str {
         match self {
-            Self::Latency => "latency_us",
+            Self::Latency | Self::SenderFirst | Self::ReceiverFirst => "latency_us",
             Self::Bandwidth => "bandwidth_mb_s",
             Self::Rate => "rate_per_s",
             Self::Depth => "match_ns",
@@ -79,7 +85,7 @@ impl Benchmark {
     /// Returns the unit of the figure. A megabyte is 10^6 bytes.
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Self::Latency | Self::Ring | Self::Pairs => "us",
+            Self::Latency | Self::SenderFirst | Self::ReceiverFirst | Self::Ring | Self::Pairs => "us",
             Self::Bandwidth => "MB/s",
             Self::Rate => "1/s",
             Self::Depth => "ns",
@@ -93,10 +99,16 @@ impl Benchmark {
         matches!(self, Self::Bandwidth | Self::Rate)
     }
 
+    /// Returns true if Samite has variants of the benchmark with owned buffers and with a thread for progress.
+    pub(crate) fn is_of_transfers(self) -> bool {
+        matches!(self, Self::Latency | Self::SenderFirst | Self::ReceiverFirst | Self::Bandwidth)
+    }
+
     /// Returns the default numbers of ranks.
     pub(crate) fn default_ranks(self) -> &'static [u32] {
         match self {
-            Self::Latency | Self::Bandwidth | Self::Rate | Self::Depth => &[2],
+            Self::Latency | Self::SenderFirst | Self::ReceiverFirst => &[2],
+            Self::Bandwidth | Self::Rate | Self::Depth => &[2],
             Self::Ring | Self::Pairs => &[2, 8, 16],
             Self::StartUp | Self::Memory => &[8],
         }
@@ -116,6 +128,7 @@ impl Benchmark {
         let ranks = if ranks.is_empty() { self.default_ranks() } else { ranks };
         let bytes = match (bytes, self) {
             ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],
+            ([], Self::SenderFirst | Self::ReceiverFirst) => &[16 << 10, 64 << 10, 256 << 10, 1 << 20],
             ([], Self::Bandwidth) => &[1 << 10, 64 << 10, 1 << 20][..],
             ([], _) | (_, Self::StartUp) => &[8],
             _ => bytes,
@@ -143,7 +156,7 @@ impl Benchmark {
     pub(crate) fn figure(self, point: Point, iteration: Duration) -> f64 {
         let ns = iteration.as_nanos() as f64;
         match self {
-            Self::Latency => ns / 2.0 / 1e3,
+            Self::Latency | Self::SenderFirst | Self::ReceiverFirst => ns / 2.0 / 1e3,
             Self::Bandwidth => (point.window() * point.bytes) as f64 / ns * 1e3,
             Self::Rate => point.window() as f64 / ns * 1e9,
             Self::Depth => ns / point.depth.unwrap_or(1) as f64,

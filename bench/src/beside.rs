@@ -5,7 +5,7 @@
 use samite::{Rank, World};
 use samite_launch::{LaunchError, Options, Remote};
 
-use crate::loops::Messages;
+use crate::loops::{Messages, Side};
 use crate::measure::EndError;
 
 /// The transport that Samite uses between hosts by default, and the only transport of this benchmark. If a user selects
@@ -87,17 +87,21 @@ impl Messages for Apart {
     }
 
     #[inline]
-    fn send(&mut self, _: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
+    fn send(&mut self, _: u32, tag: u64, data: &mut Vec<u8>) -> Result<(), EndError> {
         Ok(self.world.comm().send(data, Rank(self.other()), tag)?)
     }
 
     #[inline]
-    fn recv(&mut self, _: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
+    fn recv(&mut self, _: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError> {
         self.world.comm().recv(into, Rank(self.other()), tag)?;
         Ok(())
     }
 
-    fn send_many(&mut self, _: u32, _: u64, _: &[u8], _: usize) -> Result<(), EndError> {
+    fn transfer(&mut self, _: Side, _: bool, _: u32, _: &mut Vec<u8>) -> Result<(), EndError> {
+        Err(ONLY_LATENCY.into())
+    }
+
+    fn send_many(&mut self, _: u32, _: u64, _: &mut [Vec<u8>]) -> Result<(), EndError> {
         Err(ONLY_LATENCY.into())
     }
 
@@ -105,7 +109,7 @@ impl Messages for Apart {
         Err(ONLY_LATENCY.into())
     }
 
-    fn exchange(&mut self, _: u64, _: &[u8], _: &mut [Vec<u8>]) -> Result<(), EndError> {
+    fn exchange(&mut self, _: u64, _: &mut Vec<u8>, _: &mut [Vec<u8>]) -> Result<(), EndError> {
         Err(ONLY_LATENCY.into())
     }
 }

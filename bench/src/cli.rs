@@ -41,6 +41,10 @@ pub(crate) struct Cli {
 enum Command {
     /// Time of a message one way: half the time of a round trip, us
     Latency(OnceArgs),
+    /// As latency, by nonblocking operations; each message arrives before its receive starts
+    SenderFirst(OnceArgs),
+    /// As latency, by nonblocking operations; each receive starts before its send
+    ReceiverFirst(OnceArgs),
     /// Bytes per second with a window of messages in flight: 64, or fewer above 128 KiB
     Bandwidth(OnceArgs),
     /// Messages per second, 64 in flight
@@ -68,6 +72,8 @@ enum Command {
     Partitioned(PartitionedArgs),
     /// The part of a transfer that is hidden behind the computation between its start and its end
     Overlap(OverlapArgs),
+    /// The cost of the thread for progress: the latency of messages that need no help, with the thread and without it
+    Overhead(OverheadArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
     /// The memory of millions of communicators, pending operations and layouts, and the budgets that bound them
@@ -135,6 +141,9 @@ struct CompareArgs {
     /// Leave out the MPI libraries of this machine
     #[arg(long)]
     without_peers: bool,
+    /// Run the implementations that have a thread for progress, each without it and with it, and compare these two
+    #[arg(long)]
+    progress: bool,
     /// The number of ranks
     #[arg(short = 'n', long, value_name = "LIST", value_delimiter = ',')]
     ranks: Vec<u32>,
@@ -142,6 +151,23 @@ struct CompareArgs {
     /// with `samite`
     #[arg(long, value_name = "IMPL")]
     baseline: Option<String>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The options of the measurement of (Zounmevo 2014, figure 3.6): blocking messages, and messages of nonblocking
+/// operations without a computation, of which the send or the receive starts first.
+#[derive(Debug, Args)]
+struct OverheadArgs {
+    /// The transport; may be repeated
+    #[arg(long, value_name = "T", default_values = TRANSPORTS)]
+    transport: Vec<String>,
+    /// Runs of each implementation at each point
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Leave out the MPI libraries of this machine
+    #[arg(long)]
+    without_peers: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -155,7 +181,7 @@ struct ReportArgs {
     output: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct CommonArgs {
     /// Lengths of messages
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -192,6 +218,8 @@ impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match self.command {
             Command::Latency(args) => args.run(Benchmark::Latency, &[]),
+            Command::SenderFirst(args) => args.run(Benchmark::SenderFirst, &[]),
+            Command::ReceiverFirst(args) => args.run(Benchmark::ReceiverFirst, &[]),
             Command::Bandwidth(args) => args.run(Benchmark::Bandwidth, &[]),
             Command::Rate(args) => args.run(Benchmark::Rate, &[]),
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
@@ -211,6 +239,7 @@ impl Cli {
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
             Command::Overlap(args) => args.run(),
+            Command::Overhead(args) => args.run(),
             Command::Apps(args) => args.run(),
             Command::Limits(args) => args.run(),
             Command::Compare(args) => args.run(),
@@ -247,6 +276,34 @@ impl OnceArgs {
     fn ranks(&self, benchmark: Benchmark) -> Result<u32, String> {
         let ranks = self.ranks.unwrap_or(benchmark.default_ranks()[0]);
         check_ranks(benchmark, ranks).map(|()| ranks)
+    }
+}
+
+impl OverheadArgs {
+    fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        let mut common = self.common;
+        if common.bytes.is_empty() {
+            common.bytes = vec![16 << 10, 64 << 10, 256 << 10, 1 << 20];
+        }
+        let mut code = ExitCode::SUCCESS;
+        for benchmark in [Benchmark::Latency, Benchmark::SenderFirst, Benchmark::ReceiverFirst] {
+            let compare = CompareArgs {
+                benchmark,
+                transport: self.transport.clone(),
+                depth: Vec::new(),
+                runs: self.runs,
+                implementations: Vec::new(),
+                without_peers: self.without_peers,
+                progress: true,
+                ranks: Vec::new(),
+                baseline: None,
+                common: common.clone(),
+            };
+            if compare.run()? != ExitCode::SUCCESS {
+                code = ExitCode::FAILURE;
+            }
+        }
+        Ok(code)
     }
 }
 
@@ -312,7 +369,7 @@ impl CompareArgs {
         let benchmark = self.benchmark;
         let mut comparisons = Vec::new();
         for transport in &self.transport {
-            let mut implementations = Implementation::find(benchmark, transport, found)?;
+            let mut implementations = Implementation::find(benchmark, transport, found, self.progress)?;
             let names: BTreeSet<_> = implementations.iter().map(|found| found.name.clone()).collect();
             let mut asked_for = self.implementations.iter().chain(&self.baseline);
             if let Some(missing) = asked_for.find(|&name| !names.contains(name)) {

@@ -5,7 +5,7 @@
 //! medians of these interleaved runs.
 
 use crate::benchmark::{Benchmark, Point};
-use crate::implementation::{Implementation, RunError};
+use crate::implementation::{Implementation, RunError, WITH_PROGRESS};
 use crate::record::{Ratio, Record, Settings, Started};
 use crate::spread::Spread;
 
@@ -23,7 +23,7 @@ pub(crate) struct Comparison {
     /// True if ranks are bound to cores.
     pub(crate) pin: bool,
     /// The implementation that ratios refer to. By default, at each point, the best implementation whose name does not
-    /// start with `samite`.
+    /// start with `samite`, or, for an implementation with a thread for progress, the same one without the thread.
     pub(crate) baseline: Option<String>,
 }
 
@@ -84,12 +84,14 @@ impl Comparison {
     fn summarize(&self, runs: Vec<Vec<Record>>) -> Vec<Record> {
         let medians = |runs: &Vec<Record>| runs.iter().map(|record| record.median).collect::<Vec<_>>();
         let mut records: Vec<Record> = runs.iter().filter_map(|runs| summary(runs)).collect();
-        let Some(baseline) = self.baseline(&records) else { return records };
-        let to = medians(&runs[baseline]);
-        for (place, record) in records.iter_mut().enumerate().filter(|&(place, _)| place != baseline) {
+        for place in 0..records.len() {
+            let Some(baseline) = self.baseline(&records, place).filter(|&baseline| baseline != place) else {
+                continue;
+            };
+            let to = medians(&runs[baseline]);
             let quotients =
                 medians(&runs[place]).iter().zip(&to).map(|(ours, theirs)| ours / theirs).collect();
-            record.ratio = Spread::of(quotients).map(|Spread { median, min, max }| {
+            records[place].ratio = Spread::of(quotients).map(|Spread { median, min, max }| {
                 let to = runs[baseline][0].implementation.clone();
                 Ratio { to, median, min, max }
             });
@@ -97,16 +99,28 @@ impl Comparison {
         records
     }
 
-    fn baseline(&self, records: &[Record]) -> Option<usize> {
+    /// Returns the place of the record that the ratio of the record at `place` refers to.
+    fn baseline(&self, records: &[Record], place: usize) -> Option<usize> {
         let places = || records.iter().enumerate();
+        let named = |name: &str| places().find(|(_, record)| record.implementation == name);
         if let Some(name) = &self.baseline {
-            return places().find(|(_, record)| record.implementation == *name).map(|(place, _)| place);
+            return named(name).map(|(place, _)| place);
+        }
+        if self.is_of_progress() {
+            let plain = records[place].implementation.strip_suffix(WITH_PROGRESS)?;
+            return named(plain).map(|(place, _)| place);
         }
         let sign = if self.benchmark.more_is_better() { -1.0 } else { 1.0 };
         let others = places().filter(|(_, record)| !record.implementation.starts_with("samite"));
         others
             .min_by(|(_, a), (_, b)| (sign * a.median).total_cmp(&(sign * b.median)))
             .map(|(place, _)| place)
+    }
+
+    /// Returns true if implementations with a thread for progress are compared with the same implementations without
+    /// it.
+    fn is_of_progress(&self) -> bool {
+        self.implementations.iter().any(|implementation| implementation.name.ends_with(WITH_PROGRESS))
     }
 }
 
@@ -147,6 +161,21 @@ mod tests {
         let ratio = records[0].ratio.clone().unwrap();
         assert_eq!((ratio.to.as_str(), ratio.median, ratio.min), ("libfabric", 5.0 / 6.0, 0.5));
         assert_eq!(records[1].ratio, None);
+    }
+
+    #[test]
+    fn a_thread_for_progress_is_compared_with_the_same_implementation_without_it() {
+        let names = ["samite", "samite+progress", "mpich-5", "mpich-5+progress"];
+        let (records, _) = comparison(Benchmark::Latency, &names).run_with(|implementation| {
+            let name = implementation.name.as_str();
+            let median = if name.ends_with(WITH_PROGRESS) { 3.0 } else { 2.0 };
+            Ok::<_, ()>(record(name, if name.starts_with("mpich") { 2.0 * median } else { median }))
+        });
+        let ratios: Vec<_> = records
+            .iter()
+            .map(|record| record.ratio.as_ref().map(|ratio| (&*ratio.to, ratio.median)))
+            .collect();
+        assert_eq!(ratios, [None, Some(("samite", 1.5)), None, Some(("mpich-5", 1.5))]);
     }
 
     #[test]

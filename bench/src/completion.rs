@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use samite::{Comm, Rank, RequestSet};
 
+use crate::record::Record;
 use crate::spread::Spread;
 
 #[derive(Debug, Args)]
@@ -16,6 +17,9 @@ pub(crate) struct CompletionArgs {
     /// Rounds; each round measures all numbers of pending receives
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Print one JSON object per line for each figure
+    #[arg(long)]
+    json: bool,
 }
 
 /// The number of completions that a round measures for each number of pending receives.
@@ -41,9 +45,16 @@ pub(crate) fn run(arguments: &CompletionArgs) -> Result<(), Box<dyn Error + Send
                 samples.push(round(comm, set, *first, *pending)?);
             }
         }
-        say!("{:<10} {:>10} {:>10} {:>10}", "pending", "ns", "min", "max");
+        if !arguments.json {
+            say!("{:<10} {:>10} {:>10} {:>10}", "pending", "ns", "min", "max");
+        }
         for (_, pending, set, samples) in sets {
-            if let Some(Spread { median, min, max }) = Spread::of(samples) {
+            let spread @ Spread { median, min, max } = Spread::of(samples).expect("there is a round");
+            if arguments.json {
+                let metric = ("completion_ns", "ns");
+                let record = Record::of_job("completion", "samite", "loopback", metric, spread);
+                say!("{}", Record { ranks: 1, depth: Some(pending as usize), ..record }.to_json());
+            } else {
                 say!("{pending:<10} {median:>10.0} {min:>10.0} {max:>10.0}");
             }
             drop(set);

@@ -91,21 +91,8 @@ impl FailureArgs {
                 times.append(&mut self.job(transport)?);
             }
             let spread = Spread::of(times).ok_or("a job has a survivor at least")?;
-            let record = Record {
-                bench: "failure".to_owned(),
-                implementation: "samite".to_owned(),
-                transport: transport.clone(),
-                ranks: self.ranks,
-                bytes: None,
-                depth: None,
-                metric: "error_ms".to_owned(),
-                unit: "ms".to_owned(),
-                median: spread.median,
-                min: spread.min,
-                max: spread.max,
-                runs: self.runs as usize,
-                ratio: None,
-            };
+            let record = Record::of_job("failure", "samite", transport, ("error_ms", "ms"), spread);
+            let record = Record { ranks: self.ranks, runs: self.runs as usize, ..record };
             if self.json {
                 say!("{}", record.to_json());
             } else {

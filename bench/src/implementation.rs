@@ -26,7 +26,14 @@ pub(crate) struct Implementation {
     /// The implementation's name for the transport.
     transport: String,
     starter: Starter,
+    /// True if a thread of the implementation makes progress while the program computes, false if none does. `None`
+    /// leaves that to the user's environment.
+    has_progress: Option<bool>,
 }
+
+/// The suffix of the names of implementations with a thread for progress. Without the suffix it is the name of the same
+/// implementation without the thread.
+pub(crate) const WITH_PROGRESS: &str = "+progress";
 
 /// The command that starts the processes.
 #[derive(Clone, Debug)]
@@ -38,18 +45,45 @@ enum Starter {
 }
 
 impl Implementation {
-    /// Finds the implementations that can run a benchmark over a transport, or over its nearest equivalent.
+    /// Finds the implementations that can run a benchmark over a transport, or over its nearest equivalent. With
+    /// `progress` the implementations that have a thread for progress are in the list twice, without the thread and
+    /// with it, and no other implementation is.
     ///
     /// # Errors
     /// The path of this program is unknown, or a peer's program does not build.
-    pub(crate) fn find(benchmark: Benchmark, transport: &str, found: &Found) -> io::Result<Vec<Self>> {
+    pub(crate) fn find(
+        benchmark: Benchmark,
+        transport: &str,
+        found: &Found,
+        progress: bool,
+    ) -> io::Result<Vec<Self>> {
+        let all = Self::find_all(benchmark, transport, found)?;
+        if !progress {
+            return Ok(all);
+        }
+        let variants = |found: &Self| {
+            let of = |has_progress, end| Self {
+                name: format!("{}{end}", found.name),
+                has_progress: Some(has_progress),
+                ..found.clone()
+            };
+            [of(false, ""), of(true, WITH_PROGRESS)]
+        };
+        Ok(all.iter().filter(|found| found.can_progress()).flat_map(variants).collect())
+    }
+
+    fn find_all(benchmark: Benchmark, transport: &str, found: &Found) -> io::Result<Vec<Self>> {
         let program = std::env::current_exe()?;
         let ours = |name: &str, transport: &str| Self {
             name: name.to_owned(),
             transport: transport.to_owned(),
             starter: Starter::Itself(program.clone()),
+            has_progress: None,
         };
         let mut all = vec![ours("samite", transport)];
+        if benchmark.is_of_transfers() {
+            all.push(ours("samite-owned", transport));
+        }
         let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate);
         if cfg!(feature = "ofi") && is_plain {
             if benchmark == Benchmark::Latency && transport == beside::TRANSPORT {
@@ -64,6 +98,7 @@ impl Implementation {
                 name: peer.name.clone(),
                 transport: settings.transport.to_owned(),
                 starter: Starter::Peer(peer.clone(), settings),
+                has_progress: None,
             });
         }
         Ok(all)
@@ -72,7 +107,15 @@ impl Implementation {
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         let starter = Starter::Itself(PathBuf::from("true"));
-        Self { name: name.to_owned(), transport: "t".to_owned(), starter }
+        Self { name: name.to_owned(), transport: "t".to_owned(), starter, has_progress: None }
+    }
+
+    /// Returns true if a thread of the implementation can make progress while the program computes.
+    fn can_progress(&self) -> bool {
+        match &self.starter {
+            Starter::Itself(_) => matches!(self.name.as_str(), "samite" | "samite-owned"),
+            Starter::Peer(peer, _) => !peer.progress().is_empty(),
+        }
     }
 
     /// Runs the command once.
@@ -88,7 +131,10 @@ impl Implementation {
             return self.time_starts(command, point);
         }
         let output = self.finish(&mut command)?;
-        serde_json::from_slice(&output.stdout).map_err(|error| self.failed(&command, Cause::NoRecord(error)))
+        let record: Record = serde_json::from_slice(&output.stdout)
+            .map_err(|error| self.failed(&command, Cause::NoRecord(error)))?;
+        // A program does not know if its name has an end.
+        Ok(Record { implementation: record.implementation + self.end(), ..record })
     }
 
     /// Returns the command for a point.
@@ -99,21 +145,33 @@ impl Implementation {
             Starter::Itself(program) => {
                 let mut command = Command::new(program);
                 command.args([what, "--ranks", &ranks.to_string()]);
+                if let Some(has_progress) = self.has_progress {
+                    command.env("SAMITE_PROGRESS", if has_progress { "needed" } else { "off" });
+                }
                 command
             }
             Starter::Peer(peer, settings) => {
                 let mut command = peer.command(settings, ranks);
                 command.arg(what);
+                if self.has_progress == Some(true) {
+                    command.envs(peer.progress().iter().copied());
+                }
                 command
             }
         };
-        command.args(["--impl", &self.name, "--transport", &self.transport, "--json"]);
+        let name = self.name.trim_end_matches(WITH_PROGRESS);
+        command.args(["--impl", name, "--transport", &self.transport, "--json"]);
         command.args(["--bytes", &bytes.to_string()]);
         if let Some(depth) = depth {
             command.args(["--depth", &depth.to_string()]);
         }
         command.stdin(Stdio::null());
         command
+    }
+
+    /// Returns the end of the name that stands for a thread for progress, if the implementation has one.
+    fn end(&self) -> &'static str {
+        if self.has_progress == Some(true) { WITH_PROGRESS } else { "" }
     }
 
     fn time_starts(&self, mut command: Command, point: Point) -> Result<Record, RunError> {
@@ -174,7 +232,7 @@ mod tests {
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])
             .arg(&file);
         assert!(writer.status().unwrap().success());
-        Implementation { name: "shell".into(), transport: "t".into(), starter: Starter::Itself(file) }
+        Implementation { starter: Starter::Itself(file), ..Implementation::named("shell") }
     }
 
     #[test]

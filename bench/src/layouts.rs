@@ -39,6 +39,9 @@ pub(crate) struct LayoutsArgs {
     /// Leave out the MPI libraries of this machine
     #[arg(long)]
     without_peers: bool,
+    /// Print one JSON object per line for each figure
+    #[arg(long)]
+    json: bool,
     /// Run one job, and print its figure
     #[arg(long, hide = true)]
     once: Option<Kind>,
@@ -101,17 +104,21 @@ impl LayoutsArgs {
     fn measure(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
         peers.iter().try_for_each(peers::Peer::build)?;
-        say!("scattered messages, {} runs: half a round trip, us", self.runs);
+        if !self.json {
+            say!("scattered messages, {} runs: half a round trip, us", self.runs);
+        }
         for transport in &self.transport {
-            say!(
-                "{:<12} {:<8} {:>8}  {:<16} {:>9} {:>6}",
-                "transport",
-                "shape",
-                "bytes",
-                "",
-                "median",
-                "ratio"
-            );
+            if !self.json {
+                say!(
+                    "{:<12} {:<8} {:>8}  {:<18} {:>9} {:>6}",
+                    "transport",
+                    "shape",
+                    "bytes",
+                    "",
+                    "median",
+                    "ratio"
+                );
+            }
             let kinds = [Kind::Borrowed, Kind::Owned];
             let mut ratios: [Vec<(f64, String)>; 2] = Default::default();
             for &shape in &self.shape {
@@ -131,25 +138,33 @@ impl LayoutsArgs {
                             }
                         }
                     }
-                    let medians: Vec<_> =
-                        times.into_iter().map(|times| Some(Spread::of(times)?.median)).collect();
-                    let best = medians[kinds.len()..].iter().flatten().copied().reduce(f64::min);
-                    let names = kinds.iter().map(|&kind| format!("samite-{}", name(kind)));
-                    let names = names.chain(peers.iter().map(|peer| peer.name.clone()));
-                    for (at, (implementation, median)) in names.zip(medians).enumerate() {
-                        let (shape, Some(median)) = (name(shape), median) else { continue };
+                    let spreads: Vec<_> = times.into_iter().map(Spread::of).collect();
+                    let medians = spreads[kinds.len()..].iter().flatten().map(|spread| spread.median);
+                    let best = medians.reduce(f64::min);
+                    let names = ["samite", "samite-owned"].into_iter();
+                    let names = names.chain(peers.iter().map(|peer| peer.name.as_str()));
+                    for (at, (implementation, spread)) in names.zip(spreads).enumerate() {
+                        let (shape, Some(spread)) = (name(shape), spread) else { continue };
+                        let median = spread.median;
                         let ratio = best.map(|best| median / best);
                         if let (Some(ratios), Some(ratio)) = (ratios.get_mut(at), ratio) {
                             ratios.push((ratio, format!("{shape}, {bytes} bytes")));
                         }
+                        if self.json {
+                            let (bench, metric) = (format!("layouts-{shape}"), ("latency_us", "us"));
+                            let record = Record::of_job(&bench, implementation, transport, metric, spread);
+                            let runs = self.runs as usize;
+                            say!("{}", Record { bytes: Some(bytes), runs, ..record }.to_json());
+                            continue;
+                        }
                         let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:>6.2}"));
                         say!(
-                            "{transport:<12} {shape:<8} {bytes:>8}  {implementation:<16} {median:>9.2} {ratio}"
+                            "{transport:<12} {shape:<8} {bytes:>8}  {implementation:<18} {median:>9.2} {ratio}"
                         );
                     }
                 }
             }
-            for (&kind, ratios) in kinds.iter().zip(&ratios) {
+            for (&kind, ratios) in kinds.iter().zip(&ratios).filter(|_| !self.json) {
                 let Some((worst, place)) = ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))
                 else {
                     continue;

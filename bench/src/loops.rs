@@ -8,9 +8,19 @@ use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError};
 
 /// The tag of measured messages. In [`Benchmark::Depth`], which uses many tags, the first of them.
-const DATA: u64 = 0;
+pub(crate) const DATA: u64 = 0;
 /// The tag of all other messages.
 const CONTROL: u64 = 1 << 32;
+
+/// The tag of the messages that tell the other rank that an operation has started.
+pub(crate) const STARTED: u64 = CONTROL + 1;
+
+/// A side of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Send,
+    Receive,
+}
 
 /// Tagged messages between the ranks of a job. A rank receives the messages of another rank with one tag in the order
 /// in which they were sent.
@@ -24,21 +34,32 @@ pub(crate) trait Messages {
     /// Returns the name of the transport in records.
     fn transport(&self) -> String;
 
-    /// Sends a message. The caller may reuse `data` when the call returns.
-    fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError>;
+    /// Sends a message, whose bytes are in `data` again when the call returns.
+    fn send(&mut self, to: u32, tag: u64, data: &mut Vec<u8>) -> Result<(), EndError>;
 
     /// Receives a message whose length is exactly that of `into`.
-    fn recv(&mut self, from: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError>;
+    fn recv(&mut self, from: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError>;
 
-    /// Sends the same message `count` times, all in flight together.
-    fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError>;
+    /// Sends or receives a message, as `side` says, by a nonblocking operation. If `is_first` is true, the operation
+    /// starts first, and then a message without bytes is sent with the tag [`STARTED`]. If not, that message is received,
+    /// and then the operation starts.
+    fn transfer(
+        &mut self,
+        side: Side,
+        is_first: bool,
+        other: u32,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), EndError>;
+
+    /// Sends a message for each of the equal buffers, all in flight together.
+    fn send_many(&mut self, to: u32, tag: u64, data: &mut [Vec<u8>]) -> Result<(), EndError>;
 
     /// Receives a message into each of the buffers, all posted together.
     fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError>;
 
     /// Sends to the next `into.len()` ranks around the ring, and receives from as many previous ranks. All receives are
     /// posted before the first send, and all operations are under way together.
-    fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError>;
+    fn exchange(&mut self, tag: u64, data: &mut Vec<u8>, into: &mut [Vec<u8>]) -> Result<(), EndError>;
 }
 
 /// One of the ranks that run the loops over messages.
@@ -47,7 +68,8 @@ pub(crate) struct Loops<M> {
     messages: M,
     benchmark: Benchmark,
     depth: u64,
-    out: Vec<u8>,
+    /// The buffers of the messages in flight.
+    out: Vec<Vec<u8>>,
     into: Vec<Vec<u8>>,
 }
 
@@ -68,37 +90,40 @@ impl<M: Messages> End for Loops<M> {
     }
 
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError> {
-        let buffers = match benchmark {
-            Benchmark::Latency | Benchmark::Depth | Benchmark::Ring => 1,
-            Benchmark::Bandwidth | Benchmark::Rate => point.window(),
-            Benchmark::Pairs => self.messages.size() as usize - 1,
+        let (window, buffers) = match benchmark {
+            Benchmark::Latency | Benchmark::SenderFirst | Benchmark::ReceiverFirst => (1, 1),
+            Benchmark::Depth | Benchmark::Ring => (1, 1),
+            Benchmark::Bandwidth | Benchmark::Rate => (point.window(), point.window()),
+            Benchmark::Pairs => (1, self.messages.size() as usize - 1),
             Benchmark::StartUp | Benchmark::Memory => return Err("it has no loop".into()),
         };
         // The buffer is written, so that the first send causes no page fault.
         let buffer = || vec![1; point.bytes];
         self.benchmark = benchmark;
         self.depth = point.depth.unwrap_or(0) as u64;
-        self.out = buffer();
-        self.into = std::iter::repeat_with(buffer).take(buffers).collect();
+        let [out, into] = [window, buffers].map(|count| std::iter::repeat_with(buffer).take(count).collect());
+        (self.out, self.into) = (out, into);
         Ok(())
     }
 
     fn agree(&mut self, number: u64) -> Result<u64, EndError> {
-        let mut bytes = number.to_le_bytes();
+        let mut bytes = number.to_le_bytes().to_vec();
         let messages = &mut self.messages;
         if messages.rank() == 0 {
             let others = 1..messages.size();
-            others.clone().try_for_each(|to| messages.send(to, CONTROL, &bytes))?;
-            others.clone().try_for_each(|from| messages.recv(from, CONTROL, &mut []))?;
+            others.clone().try_for_each(|to| messages.send(to, CONTROL, &mut bytes))?;
+            others.clone().try_for_each(|from| messages.recv(from, CONTROL, &mut Vec::new()))?;
         } else {
             messages.recv(0, CONTROL, &mut bytes)?;
-            messages.send(0, CONTROL, &[])?;
+            messages.send(0, CONTROL, &mut Vec::new())?;
         }
-        Ok(u64::from_le_bytes(bytes))
+        Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| "it is no number")?))
     }
 
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError> {
         let Self { messages, out, into, depth, .. } = self;
+        // An empty vector needs no memory.
+        let mut none = Vec::new();
         let other = 1 - messages.rank().min(1);
         let tags = DATA..DATA + *depth;
         let mut aside = Duration::ZERO;
@@ -106,41 +131,51 @@ impl<M: Messages> End for Loops<M> {
         for _ in 0..iterations {
             match (self.benchmark, messages.rank()) {
                 (Benchmark::Latency, 0) => {
-                    messages.send(other, DATA, out)?;
+                    messages.send(other, DATA, &mut out[0])?;
                     messages.recv(other, DATA, &mut into[0])?;
                 }
                 (Benchmark::Latency, _) => {
                     messages.recv(other, DATA, &mut into[0])?;
-                    messages.send(other, DATA, out)?;
+                    messages.send(other, DATA, &mut out[0])?;
+                }
+                (Benchmark::SenderFirst | Benchmark::ReceiverFirst, rank) => {
+                    let sends_first = self.benchmark == Benchmark::SenderFirst;
+                    let mut sides = [(Side::Send, &mut out[0]), (Side::Receive, &mut into[0])];
+                    if rank > 0 {
+                        sides.reverse();
+                    }
+                    for (side, buffer) in sides {
+                        messages.transfer(side, sends_first == (side == Side::Send), other, buffer)?;
+                    }
                 }
                 (Benchmark::Bandwidth | Benchmark::Rate, 0) => {
-                    messages.send_many(other, DATA, out, into.len())?;
-                    messages.recv(other, CONTROL, &mut [])?;
+                    messages.send_many(other, DATA, out)?;
+                    messages.recv(other, CONTROL, &mut none)?;
                 }
                 (Benchmark::Bandwidth | Benchmark::Rate, _) => {
                     messages.recv_many(other, DATA, into)?;
-                    messages.send(other, CONTROL, &[])?;
+                    messages.send(other, CONTROL, &mut none)?;
                 }
                 (Benchmark::Depth, 0) => {
                     // Only the time of the receives counts. So first wait for the last message: after it has arrived,
                     // all earlier messages have arrived too.
                     let filling = Instant::now();
-                    messages.send(other, CONTROL, &[])?;
-                    messages.recv(other, CONTROL, &mut [])?;
+                    messages.send(other, CONTROL, &mut none)?;
+                    messages.recv(other, CONTROL, &mut none)?;
                     aside += filling.elapsed();
                     for tag in tags.clone().rev() {
                         messages.recv(other, tag, &mut into[0])?;
                     }
                 }
                 (Benchmark::Depth, _) => {
-                    messages.recv(other, CONTROL, &mut [])?;
+                    messages.recv(other, CONTROL, &mut none)?;
                     for tag in tags.clone() {
-                        messages.send(other, tag, out)?;
+                        messages.send(other, tag, &mut out[0])?;
                     }
-                    messages.send(other, CONTROL, &[])?;
+                    messages.send(other, CONTROL, &mut none)?;
                 }
                 (Benchmark::Ring | Benchmark::Pairs, _) => {
-                    messages.exchange(DATA, out, into)?;
+                    messages.exchange(DATA, &mut out[0], into)?;
                 }
                 (Benchmark::StartUp | Benchmark::Memory, _) => return Err("it has no loop".into()),
             }
@@ -176,10 +211,10 @@ mod tests {
         fn transport(&self) -> String {
             "threads".to_owned()
         }
-        fn send(&mut self, _: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
-            Ok(self.to.send((tag, data.to_vec()))?)
+        fn send(&mut self, _: u32, tag: u64, data: &mut Vec<u8>) -> Result<(), EndError> {
+            Ok(self.to.send((tag, data.clone()))?)
         }
-        fn recv(&mut self, _: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
+        fn recv(&mut self, _: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError> {
             let data = loop {
                 if let Some(at) = self.unexpected.iter().position(|message| message.0 == tag) {
                     break self.unexpected.remove(at).ok_or("it is there")?.1;
@@ -190,13 +225,40 @@ mod tests {
             into.copy_from_slice(&data);
             Ok(())
         }
-        fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
-            (0..count).try_for_each(|_| self.send(to, tag, data))
+        fn transfer(
+            &mut self,
+            side: Side,
+            is_first: bool,
+            other: u32,
+            buffer: &mut Vec<u8>,
+        ) -> Result<(), EndError> {
+            let mut none = Vec::new();
+            match (side, is_first) {
+                (Side::Send, true) => {
+                    self.send(other, DATA, buffer)?;
+                    self.send(other, STARTED, &mut none)
+                }
+                (Side::Receive, true) => {
+                    self.send(other, STARTED, &mut none)?;
+                    self.recv(other, DATA, buffer)
+                }
+                (Side::Send, false) => {
+                    self.recv(other, STARTED, &mut none)?;
+                    self.send(other, DATA, buffer)
+                }
+                (Side::Receive, false) => {
+                    self.recv(other, STARTED, &mut none)?;
+                    self.recv(other, DATA, buffer)
+                }
+            }
+        }
+        fn send_many(&mut self, to: u32, tag: u64, data: &mut [Vec<u8>]) -> Result<(), EndError> {
+            data.iter_mut().try_for_each(|data| self.send(to, tag, data))
         }
         fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
             into.iter_mut().try_for_each(|buffer| self.recv(from, tag, buffer))
         }
-        fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError> {
+        fn exchange(&mut self, tag: u64, data: &mut Vec<u8>, into: &mut [Vec<u8>]) -> Result<(), EndError> {
             let other = 1 - self.rank;
             self.send(other, tag, data)?;
             self.recv_many(other, tag, into)
@@ -210,8 +272,8 @@ mod tests {
         let end = |rank, to, from| Loops::new(Threads { rank, to, from, unexpected: VecDeque::new() });
         let mut ends = [end(0, to_1, from_1), end(1, to_0, from_0)];
         let run = |end: &mut Loops<Threads>| -> Vec<Option<Spread>> {
-            use Benchmark::{Bandwidth, Depth, Latency, Pairs, Rate, Ring};
-            let benchmarks = [Latency, Bandwidth, Rate, Depth, Ring, Pairs];
+            use Benchmark::{Bandwidth, Depth, Latency, Pairs, Rate, ReceiverFirst, Ring, SenderFirst};
+            let benchmarks = [Latency, SenderFirst, ReceiverFirst, Bandwidth, Rate, Depth, Ring, Pairs];
             let points = benchmarks.into_iter().flat_map(|benchmark| {
                 benchmark.points(&[2], &[0, 100], &[5]).into_iter().map(move |point| (benchmark, point))
             });
@@ -221,10 +283,10 @@ mod tests {
         let figures = std::thread::scope(|scope| {
             let follower = scope.spawn(|| run(follower));
             let figures = run(leader);
-            assert_eq!(follower.join().unwrap(), [None; 12]);
+            assert_eq!(follower.join().unwrap(), [None; 16]);
             figures
         });
-        assert_eq!(figures.len(), 12);
+        assert_eq!(figures.len(), 16);
         for spread in figures {
             let Spread { median, min, max } = spread.unwrap();
             assert!(0.0 <= min && min <= median && median <= max);

@@ -12,19 +12,20 @@ pub(crate) fn measure(
     point: Point,
 ) -> Result<(String, Option<Spread>), EndError> {
     let mut into = vec![vec![1; point.bytes]; messages.size() as usize - 1];
-    messages.exchange(DATA, &vec![1; point.bytes], &mut into)?;
+    messages.exchange(DATA, &mut vec![1; point.bytes], &mut into)?;
     let mine = peak_bytes()?;
     // The transport is known after the first message.
     let transport = messages.transport();
     if messages.rank() > 0 {
-        messages.send(0, PEAK, &mine.to_le_bytes())?;
+        messages.send(0, PEAK, &mut mine.to_le_bytes().to_vec())?;
         return Ok((transport, None));
     }
     let mut peaks = vec![mine as f64 / 1e6];
     for rank in 1..messages.size() {
-        let mut bytes = [0; 8];
+        let mut bytes = vec![0; 8];
         messages.recv(rank, PEAK, &mut bytes)?;
-        peaks.push(u64::from_le_bytes(bytes) as f64 / 1e6);
+        let peak = u64::from_le_bytes(bytes.try_into().map_err(|_| "it is no number")?);
+        peaks.push(peak as f64 / 1e6);
     }
     Ok((transport, Spread::of(peaks)))
 }

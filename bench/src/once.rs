@@ -15,7 +15,7 @@ use crate::beside::{self, Apart};
 use crate::loops::Loops;
 use crate::measure::{End, measure};
 use crate::memory;
-use crate::ours::Samite;
+use crate::ours::{Owned, Samite};
 #[cfg(feature = "ofi")]
 use crate::raw::{Raw, accept};
 use crate::record::Record;
@@ -28,8 +28,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// An implementation that this program can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ours {
-    /// Samite
+    /// Samite, with borrowed buffers
     Samite,
+    /// Samite, with buffers that the operations own
+    SamiteOwned,
     /// Samite over libfabric, where one of the two ranks also has a neighbour in shared memory
     #[value(name = "samite+shm")]
     SamiteBesideShm,
@@ -93,6 +95,11 @@ impl Once {
                 } else {
                     self.measure(&mut Loops::new(messages))?;
                 }
+            }
+            Ours::SamiteOwned => {
+                let world = samite::init()?;
+                self.check_size(world.comm().size())?;
+                self.measure(&mut Loops::new(Owned::new(Samite::new(world)?)))?;
             }
             Ours::SamiteBesideShm => match Apart::new(samite::init()?)? {
                 Some(messages) => self.measure(&mut Loops::new(messages))?,
@@ -167,6 +174,7 @@ impl Once {
     fn name(&self) -> &'static str {
         match self.implementation {
             Ours::Samite => "samite",
+            Ours::SamiteOwned => "samite-owned",
             Ours::SamiteBesideShm => "samite+shm",
             #[cfg(feature = "ofi")]
             Ours::Libfabric => "libfabric",

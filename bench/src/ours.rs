@@ -1,8 +1,10 @@
 //! Messages through the public crate.
 
-use samite::{Rank, World};
+use std::mem::take;
 
-use crate::loops::Messages;
+use samite::{Rank, Request, World};
+
+use crate::loops::{DATA, Messages, STARTED, Side};
 use crate::measure::EndError;
 
 /// A rank of a job.
@@ -48,17 +50,40 @@ impl Messages for Samite {
     }
 
     #[inline]
-    fn send(&mut self, to: u32, tag: u64, data: &[u8]) -> Result<(), EndError> {
-        Ok(self.world.comm().send(data, Rank(to), tag)?)
+    fn send(&mut self, to: u32, tag: u64, data: &mut Vec<u8>) -> Result<(), EndError> {
+        Ok(self.world.comm().send(data.as_slice(), Rank(to), tag)?)
     }
 
     #[inline]
-    fn recv(&mut self, from: u32, tag: u64, into: &mut [u8]) -> Result<(), EndError> {
-        self.world.comm().recv(into, Rank(from), tag)?;
+    fn recv(&mut self, from: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError> {
+        self.world.comm().recv(into.as_mut_slice(), Rank(from), tag)?;
         Ok(())
     }
 
-    fn send_many(&mut self, to: u32, tag: u64, data: &[u8], count: usize) -> Result<(), EndError> {
+    fn transfer(
+        &mut self,
+        side: Side,
+        is_first: bool,
+        other: u32,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), EndError> {
+        let (comm, other) = (self.world.comm(), Rank(other));
+        if !is_first {
+            comm.recv(&mut [0_u8; 0], other, STARTED)?;
+        }
+        comm.scope(|scope| {
+            match side {
+                Side::Send => scope.isend(buffer.as_slice(), other, DATA).map(drop),
+                Side::Receive => scope.irecv(buffer.as_mut_slice(), other, DATA).map(drop),
+            }?;
+            if is_first { comm.send(&[0_u8; 0], other, STARTED) } else { Ok(()) }
+        })?;
+        Ok(())
+    }
+
+    /// Sends the first of the buffers again and again, as the loops over MPI do.
+    fn send_many(&mut self, to: u32, tag: u64, data: &mut [Vec<u8>]) -> Result<(), EndError> {
+        let (count, data) = (data.len(), data.first().map_or(&[][..], Vec::as_slice));
         Ok(self
             .world
             .comm()
@@ -71,9 +96,9 @@ impl Messages for Samite {
         })?)
     }
 
-    fn exchange(&mut self, tag: u64, data: &[u8], into: &mut [Vec<u8>]) -> Result<(), EndError> {
+    fn exchange(&mut self, tag: u64, data: &mut Vec<u8>, into: &mut [Vec<u8>]) -> Result<(), EndError> {
         let (rank, size) = (self.rank(), self.size());
-        let reach = into.len() as u32;
+        let (reach, data) = (into.len() as u32, data.as_slice());
         Ok(self.world.comm().scope(|scope| {
             for (distance, buffer) in (1..).zip(into) {
                 scope.irecv(buffer, Rank((rank + size - distance) % size), tag)?;
@@ -81,5 +106,95 @@ impl Messages for Samite {
             (1..=reach)
                 .try_for_each(|distance| scope.isend(data, Rank((rank + distance) % size), tag).map(drop))
         })?)
+    }
+}
+
+/// A rank that gives its buffers to the operations: `isend` and `irecv` of a `Vec`. The transport can read and write
+/// such buffers itself.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    samite: Samite,
+    /// The operations under way; kept because the memory of the list would otherwise be allocated for each window.
+    requests: Vec<Request<Vec<u8>>>,
+}
+
+impl Owned {
+    /// Returns the rank `samite` with owned buffers.
+    pub(crate) fn new(samite: Samite) -> Self {
+        Self { samite, requests: Vec::new() }
+    }
+
+    /// Waits for the operations of the buffers, in their order, and puts the buffers back.
+    fn wait(&mut self, buffers: &mut [Vec<u8>]) -> Result<(), EndError> {
+        for (request, buffer) in self.requests.drain(..).zip(buffers) {
+            *buffer = request.wait()?.buffer;
+        }
+        Ok(())
+    }
+}
+
+impl Messages for Owned {
+    fn rank(&self) -> u32 {
+        self.samite.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.samite.size()
+    }
+
+    fn transport(&self) -> String {
+        self.samite.transport()
+    }
+
+    #[inline]
+    fn send(&mut self, to: u32, tag: u64, data: &mut Vec<u8>) -> Result<(), EndError> {
+        *data = self.samite.world.comm().isend(take(data), Rank(to), tag)?.wait()?.buffer;
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, from: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError> {
+        *into = self.samite.world.comm().irecv(take(into), Rank(from), tag)?.wait()?.buffer;
+        Ok(())
+    }
+
+    fn transfer(
+        &mut self,
+        side: Side,
+        is_first: bool,
+        other: u32,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), EndError> {
+        let (comm, other) = (self.samite.world.comm(), Rank(other));
+        if !is_first {
+            comm.recv(&mut [0_u8; 0], other, STARTED)?;
+        }
+        let request = match side {
+            Side::Send => comm.isend(take(buffer), other, DATA),
+            Side::Receive => comm.irecv(take(buffer), other, DATA),
+        }?;
+        if is_first {
+            comm.send(&[0_u8; 0], other, STARTED)?;
+        }
+        *buffer = request.wait()?.buffer;
+        Ok(())
+    }
+
+    fn send_many(&mut self, to: u32, tag: u64, data: &mut [Vec<u8>]) -> Result<(), EndError> {
+        for data in &mut *data {
+            self.requests.push(self.samite.world.comm().isend(take(data), Rank(to), tag)?);
+        }
+        self.wait(data)
+    }
+
+    fn recv_many(&mut self, from: u32, tag: u64, into: &mut [Vec<u8>]) -> Result<(), EndError> {
+        for into in &mut *into {
+            self.requests.push(self.samite.world.comm().irecv(take(into), Rank(from), tag)?);
+        }
+        self.wait(into)
+    }
+
+    fn exchange(&mut self, _: u64, _: &mut Vec<u8>, _: &mut [Vec<u8>]) -> Result<(), EndError> {
+        Err("exchanges are measured with borrowed buffers: one buffer is sent to several ranks".into())
     }
 }

@@ -5,18 +5,22 @@
 //! for a time, and waits for the end. Let `d` be the time from the start to the end without the computation, `t` the
 //! same if there is no computation, and `e` that of an empty message without a computation. Then the part `1 - (d - e)
 //! / (t - e)` of the transfer is hidden (Zounmevo's thesis, 2014, figure 3.7). The computation takes twice the time of
-//! the transfer, and at least 1 ms. It sleeps, or keeps the core busy. `../peers/peer.c` has the same loop over MPI.
-//! Change both together.
+//! the transfer, and at least 1 ms. It sleeps, or keeps the core busy. Each implementation is a separate job for each
+//! length. `../peers/peer.c` has the same loop over MPI. Change both together.
 
 use std::error::Error;
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
+use samite_launch::{self as launch, Options};
 
 use crate::failure::now_ns;
-use crate::peers::{self, Peer, Settings};
+use crate::implementation::WITH_PROGRESS;
+use crate::peers;
+use crate::record::Record;
 use crate::spread::Spread;
 
 /// The options of the measurement.
@@ -37,6 +41,21 @@ pub(crate) struct OverlapArgs {
     /// Leave out the MPI libraries of this machine
     #[arg(long)]
     without_peers: bool,
+    /// Print one JSON object per line for each figure
+    #[arg(long)]
+    json: bool,
+    /// Run one job, and print its figures
+    #[arg(long, hide = true)]
+    once: Option<Owner>,
+}
+
+/// The owner of the buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Owner {
+    /// The caller.
+    Caller,
+    /// The operation.
+    Operation,
 }
 
 /// The tags of the messages.
@@ -50,83 +69,155 @@ const ORDERS: [&str; 2] = ["send", "receive"];
 /// The shortest computation.
 const COMPUTED_MIN_NS: u64 = 1_000_000;
 
+/// Jobs that take longer are ended.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
 impl OverlapArgs {
     /// Runs this process's part.
     ///
     /// # Errors
     /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        if Launch::detect(&|name| std::env::var_os(name))? != Launch::Alone {
-            let world = samite::init()?;
-            for &bytes in &self.bytes {
+        match (Launch::detect(&|name| std::env::var_os(name))?, self.once) {
+            (Launch::Alone, Some(_)) => {
+                let code = launch::run(Options {
+                    transport: self.transport.first().cloned(),
+                    timeout: Some(TIMEOUT),
+                    args: std::env::args_os().skip(1).collect(),
+                    ..Options::new(2, std::env::current_exe()?)
+                })?;
+                return Ok(code.into());
+            }
+            (Launch::Alone, None) => self.compare()?,
+            (_, owner) => {
+                let owner = owner.ok_or("a rank of this benchmark has --once")?;
+                let world = samite::init()?;
+                let bytes = *self.bytes.first().ok_or("a rank of this benchmark has a length")?;
                 for order in 0..ORDERS.len() {
-                    self.measure(world.comm(), bytes, order)?;
+                    self.measure(world.comm(), owner, bytes, order)?;
                 }
             }
-            return Ok(ExitCode::SUCCESS);
         }
-        let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
-        peers.iter().try_for_each(Peer::build)?;
-        let kind = if self.busy { "keeps the core busy" } else { "sleeps" };
-        say!(
-            "the part of a transfer that is hidden behind a computation that {kind}, {} rounds",
-            self.rounds
-        );
-        say!(
-            "{:<14} {:<18} {:>9} {:<8} {:>12} {:>10} {:>12} {:>10}",
-            "transport",
-            "",
-            "bytes",
-            "first",
-            "send us",
-            "hidden",
-            "receive us",
-            "hidden"
-        );
-        peers::run_beside(&self.transport, &peers, |peer, settings| self.measure_peer(peer, settings))
+        Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the jobs of an MPI library, whose lines [`print()`] prints.
-    fn measure_peer(&self, peer: &Peer, settings: &Settings) -> Result<(), Box<dyn Error + Send + Sync>> {
-        for bytes in &self.bytes {
-            let mut command = peer.command(settings, 2);
-            command.arg("overlap").stdin(Stdio::null());
-            command.args(["--bytes", &bytes.to_string(), "--rounds", &self.rounds.to_string()]);
-            if self.busy {
-                command.arg("--busy");
-            }
-            let output = command.output()?;
-            let (transport, name) = (settings.transport, &peer.name);
-            match sides(&String::from_utf8_lossy(&output.stdout)) {
-                Some(orders) => {
-                    for (order, sides) in orders.iter().enumerate() {
-                        print(transport, name, *bytes, order, sides);
+    /// Runs the jobs of all implementations.
+    fn compare(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
+        peers.iter().try_for_each(peers::Peer::build)?;
+        if !self.json {
+            let kind = if self.busy { "keeps the core busy" } else { "sleeps" };
+            say!(
+                "the part of a transfer that is hidden behind a computation that {kind}, {} rounds",
+                self.rounds
+            );
+            say!(
+                "{:<12} {:<27} {:>9} {:<8} {:>12} {:>10} {:>12} {:>10}",
+                "transport",
+                "",
+                "bytes",
+                "first",
+                "send us",
+                "hidden",
+                "receive us",
+                "hidden"
+            );
+        }
+        for transport in &self.transport {
+            for bytes in &self.bytes {
+                for (name, mut command) in self.commands(transport, &peers)? {
+                    command.args(["--bytes", &bytes.to_string(), "--rounds", &self.rounds.to_string()]);
+                    if self.busy {
+                        command.arg("--busy");
+                    }
+                    let output = command.stdin(Stdio::null()).output()?;
+                    match sides(&String::from_utf8_lossy(&output.stdout)) {
+                        Some(orders) => self.print(transport, &name, *bytes, &orders),
+                        None => {
+                            let said = String::from_utf8_lossy(&output.stderr);
+                            let (status, said) = (output.status, said.trim());
+                            eprintln!("samite-bench: {name} over {transport} has failed: {status}: {said}");
+                        }
                     }
                 }
-                None => say!("{transport:<14} {name:<18} has failed: {}", output.status),
             }
         }
         Ok(())
     }
 
-    /// Measures one length, with one operation first.
-    fn measure(&self, comm: &Comm, bytes: usize, order: usize) -> Result<(), samite::Error> {
-        let (empty, alone) = (self.median(comm, 0, order, 0)?, self.median(comm, bytes, order, 0)?);
+    /// Returns the names of all implementations, and the commands of their jobs: of each one without a thread for
+    /// progress and, if it has such a thread, with it.
+    fn commands(
+        &self,
+        transport: &str,
+        peers: &[peers::Peer],
+    ) -> Result<Vec<(String, Command)>, Box<dyn Error + Send + Sync>> {
+        let mut commands = Vec::new();
+        for (owner, name) in [(Owner::Caller, "samite"), (Owner::Operation, "samite-owned")] {
+            for (progress, end) in [("off", ""), ("needed", WITH_PROGRESS)] {
+                let mut command = Command::new(std::env::current_exe()?);
+                let owner = owner.to_possible_value().ok_or("every owner has a name")?;
+                command.args(["overlap", "--once", owner.get_name(), "--transport", transport]);
+                command.env("SAMITE_PROGRESS", progress);
+                commands.push((format!("{name}{end}"), command));
+            }
+        }
+        for peer in peers {
+            let Some(settings) = peer.settings(transport) else { continue };
+            let plain = (String::new(), &[][..]);
+            let threaded =
+                Some((WITH_PROGRESS.to_owned(), peer.progress())).filter(|(_, env)| !env.is_empty());
+            for (end, env) in [plain].into_iter().chain(threaded) {
+                let mut command = peer.command(&settings, 2);
+                command.arg("overlap").envs(env.iter().copied());
+                commands.push((format!("{}{end}", peer.name), command));
+            }
+        }
+        Ok(commands)
+    }
+
+    /// Prints the figures of one job.
+    fn print(&self, transport: &str, name: &str, bytes: usize, orders: &[[Side; 2]; ORDERS.len()]) {
+        for (first, [send, receive]) in ORDERS.iter().zip(orders) {
+            if self.json {
+                for (side, Side { hidden, .. }) in [("sender", send), ("receiver", receive)] {
+                    let bench = format!("overlap-{first}-first-{side}");
+                    let percent = 100.0 * hidden;
+                    let spread = Spread { median: percent, min: percent, max: percent };
+                    let record = Record::of_job(&bench, name, transport, ("hidden_percent", "%"), spread);
+                    say!("{}", Record { bytes: Some(bytes), ..record }.to_json());
+                }
+                continue;
+            }
+            say!(
+                "{transport:<12} {name:<27} {bytes:>9} {first:<8} {:>12.1} {:>9.0}% {:>12.1} {:>9.0}%",
+                send.alone_us,
+                100.0 * send.hidden,
+                receive.alone_us,
+                100.0 * receive.hidden
+            );
+        }
+    }
+
+    /// Measures one length, with one operation first. Rank 0 prints the times of both sides in the form of
+    /// [`sides`].
+    fn measure(&self, comm: &Comm, owner: Owner, bytes: usize, order: usize) -> Result<(), samite::Error> {
+        let median = |bytes, computed_ns| self.median(comm, owner, bytes, order, computed_ns);
+        let (empty, alone) = (median(0, 0)?, median(bytes, 0)?);
         // Both ranks compute for the same time: twice the longer transfer.
         let other = Rank(1 - comm.rank().0);
         let mut theirs = [0_u64];
         comm.sendrecv(&[alone as u64], other, TIMES, &mut theirs, other, TIMES)?;
         let computed_ns = COMPUTED_MIN_NS.max(2 * (alone as u64).max(theirs[0]));
-        let rest = self.median(comm, bytes, order, computed_ns)?;
+        let rest = median(bytes, computed_ns)?;
         let hidden = 1.0 - (rest - empty) / (alone - empty);
-        let mine = Side { alone_us: alone / 1e3, hidden };
+        let mine = [alone / 1e3, hidden];
         if comm.rank() == 1 {
-            return comm.send(&[mine.alone_us, mine.hidden], other, TIMES);
+            return comm.send(&mine, other, TIMES);
         }
         let mut receiver = [0.0; 2];
         comm.recv(&mut receiver, other, TIMES)?;
-        let receiver = Side { alone_us: receiver[0], hidden: receiver[1] };
-        print(&comm.transport(other).unwrap_or_default(), "samite", bytes, order, &[mine, receiver]);
+        say!("{} {} {} {}", mine[0], mine[1], receiver[0], receiver[1]);
         Ok(())
     }
 
@@ -135,6 +226,7 @@ impl OverlapArgs {
     fn median(
         &self,
         comm: &Comm,
+        owner: Owner,
         bytes: usize,
         order: usize,
         computed_ns: u64,
@@ -149,23 +241,33 @@ impl OverlapArgs {
             if !is_first {
                 comm.recv(&mut [0_u8; 0], other, STARTED)?;
             }
-            let begin_ns = now_ns();
-            let computed;
-            buffer = if comm.rank() == 0 {
-                let send = comm.isend(buffer, other, DATA)?;
+            let mut computed = 0;
+            // Computes after the operation has started.
+            let mut started = || -> Result<(), samite::Error> {
                 if is_first {
                     comm.send(&[0_u8; 0], other, STARTED)?;
                 }
                 computed = self.compute(computed_ns);
-                send.wait()?.buffer
-            } else {
-                let receive = comm.irecv(buffer, other, DATA)?;
-                if is_first {
-                    comm.send(&[0_u8; 0], other, STARTED)?;
-                }
-                computed = self.compute(computed_ns);
-                receive.wait()?.buffer
+                Ok(())
             };
+            let begin_ns = now_ns();
+            match owner {
+                Owner::Caller => comm.scope(|scope| {
+                    match comm.rank() {
+                        Rank(0) => scope.isend(&buffer, other, DATA).map(drop),
+                        _ => scope.irecv(&mut buffer, other, DATA).map(drop),
+                    }?;
+                    started()
+                })?,
+                Owner::Operation => {
+                    let request = match comm.rank() {
+                        Rank(0) => comm.isend(buffer, other, DATA),
+                        _ => comm.irecv(buffer, other, DATA),
+                    }?;
+                    started()?;
+                    buffer = request.wait()?.buffer;
+                }
+            }
             if round >= WARM_UP {
                 times.push((now_ns() - begin_ns - computed) as f64);
             }
@@ -198,18 +300,7 @@ struct Side {
     hidden: f64,
 }
 
-fn print(transport: &str, name: &str, bytes: usize, order: usize, [send, receive]: &[Side; 2]) {
-    let first = ORDERS[order];
-    say!(
-        "{transport:<14} {name:<18} {bytes:>9} {first:<8} {:>12.1} {:>9.0}% {:>12.1} {:>9.0}%",
-        send.alone_us,
-        100.0 * send.hidden,
-        receive.alone_us,
-        100.0 * receive.hidden
-    );
-}
-
-/// Parses the output of a peer: for each order a line with the time and the hidden part of the sender and of the
+/// Parses the output of a job: for each order a line with the time and the hidden part of the sender and of the
 /// receiver.
 fn sides(said: &str) -> Option<[[Side; 2]; ORDERS.len()]> {
     let line = |line: &str| {
@@ -225,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_prints_a_line_for_each_order() {
+    fn a_job_prints_a_line_for_each_order() {
         let parsed = sides("10 0.5 12 0.9\n11 1 13 -0.1\n").map(|orders| orders[1][1]);
         assert_eq!(parsed, Some(Side { alone_us: 13.0, hidden: -0.1 }));
         assert!(sides("10 0.5 12 0.9\n").is_none() && sides("absent\n").is_none());

@@ -17,6 +17,7 @@ use samite_fabric::SplitMix64;
 
 use crate::failure::now_ns;
 use crate::peers::{self, Peer, Settings};
+use crate::record::Record;
 use crate::spread::Spread;
 
 /// The options of the measurement.
@@ -40,6 +41,9 @@ pub(crate) struct PartitionedArgs {
     /// Leave out the MPI libraries of this machine
     #[arg(long)]
     without_peers: bool,
+    /// Print one JSON object per line for each figure
+    #[arg(long)]
+    json: bool,
 }
 
 /// The tags of the messages.
@@ -69,20 +73,22 @@ impl PartitionedArgs {
         let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
         peers.iter().try_for_each(Peer::build)?;
         let Self { partitions, bytes, gap, rounds, .. } = self;
-        say!(
-            "{partitions} partitions of {bytes} bytes, {gap} us apart: us from the last one to the end of the receive, \
-             {rounds} rounds"
-        );
-        say!(
-            "{:<14} {:<18} {:<12} {:>10} {:>10} {:>10} {:>8}",
-            "transport",
-            "",
-            "",
-            "median",
-            "min",
-            "max",
-            "ratio"
-        );
+        if !self.json {
+            say!(
+                "{partitions} partitions of {bytes} bytes, {gap} us apart: us from the last one to the end of the \
+                 receive, {rounds} rounds"
+            );
+            say!(
+                "{:<14} {:<18} {:<12} {:>10} {:>10} {:>10} {:>8}",
+                "transport",
+                "",
+                "",
+                "median",
+                "min",
+                "max",
+                "ratio"
+            );
+        }
         peers::run_beside(&self.transport, &peers, |peer, settings| self.measure_peer(peer, settings))
     }
 
@@ -97,11 +103,11 @@ impl PartitionedArgs {
         let (transport, name) = (settings.transport, &peer.name);
         let said = String::from_utf8_lossy(&output.stdout);
         match spreads(&said) {
-            Some(spreads) => print(transport, name, &spreads),
+            Some(spreads) => self.print(transport, name, &spreads),
             None if said.trim() == "absent" => {
-                say!("{transport:<14} {name:<18} has no partitioned communication");
+                eprintln!("samite-bench: {name} has no partitioned communication");
             }
-            None => say!("{transport:<14} {name:<18} has failed: {}", output.status),
+            None => eprintln!("samite-bench: {name} over {transport} has failed: {}", output.status),
         }
         Ok(())
     }
@@ -152,8 +158,24 @@ impl PartitionedArgs {
         }
         let transport = comm.transport(peer).unwrap_or_default();
         let spreads = times.map(|times| Spread::of(times).expect("there is a round"));
-        print(&transport, "samite", &spreads);
+        self.print(&transport, "samite", &spreads);
         Ok(())
+    }
+
+    /// Prints the times of each kind, in microseconds, with their ratios to the time of partitions that become ready
+    /// together.
+    fn print(&self, transport: &str, name: &str, spreads: &[Spread; KINDS.len()]) {
+        for (kind, &spread) in KINDS.iter().zip(spreads) {
+            let Spread { median, min, max } = spread;
+            if self.json {
+                let bench = format!("partitioned-{}", kind.replace(' ', "-"));
+                let record = Record::of_job(&bench, name, transport, ("elapsed_us", "us"), spread);
+                say!("{}", Record { bytes: Some(self.bytes), ..record }.to_json());
+                continue;
+            }
+            let ratio = median / spreads[1].median;
+            say!("{transport:<14} {name:<18} {kind:<12} {median:>10.1} {min:>10.1} {max:>10.1} {ratio:>8.2}");
+        }
     }
 
     fn receive(&self, comm: &Comm) -> Result<(), samite::Error> {
@@ -174,15 +196,6 @@ impl PartitionedArgs {
             }
         }
         Ok(())
-    }
-}
-
-/// Prints the times of each kind, in microseconds, with their ratios to the time of partitions that become ready
-/// together.
-fn print(transport: &str, name: &str, spreads: &[Spread; KINDS.len()]) {
-    for (kind, Spread { median, min, max }) in KINDS.iter().zip(spreads) {
-        let ratio = median / spreads[1].median;
-        say!("{transport:<14} {name:<18} {kind:<12} {median:>10.1} {min:>10.1} {max:>10.1} {ratio:>8.2}");
     }
 }
 

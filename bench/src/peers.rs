@@ -161,6 +161,16 @@ impl Peer {
         })
     }
 
+    /// Returns the variables with which a thread of the library makes progress while the program computes. The list is
+    /// empty if the library has no such thread.
+    pub(crate) fn progress(&self) -> &'static [(&'static str, &'static str)] {
+        match self.family {
+            Family::OpenMpi => &[],
+            Family::Mpich => &[("MPIR_CVAR_ASYNC_PROGRESS", "1")],
+            Family::Intel => &[("I_MPI_ASYNC_PROGRESS", "1")],
+        }
+    }
+
     /// Returns the variables by which a relocatable library finds its folder.
     fn installation(&self) -> Vec<(&'static str, OsString)> {
         match (&self.home, self.family) {

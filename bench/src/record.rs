@@ -12,7 +12,7 @@ use crate::spread::Spread;
 pub(crate) struct Record {
     /// The benchmark's name.
     pub(crate) bench: String,
-    /// The implementation: `samite`, `samite+shm`, `libfabric`, or an MPI library with its version like
+    /// The implementation: `samite`, `samite-owned`, `samite+shm`, `libfabric`, or an MPI library with its version like
     /// `openmpi-4.1.4`. For figures of the matching engine, the structure.
     #[serde(rename = "impl")]
     pub(crate) implementation: String,
@@ -84,7 +84,7 @@ pub(crate) struct Started {
     pub(crate) command: String,
 }
 
-/// A line of the output of `compare --json`.
+/// A line of the output of `compare --json`, or of another measurement with `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Line {
@@ -103,15 +103,29 @@ impl Record {
         point: Point,
         spread: Spread,
     ) -> Self {
+        let metric = (benchmark.metric(), benchmark.unit());
+        let record = Self::of_job(benchmark.name(), implementation, transport, metric, spread);
+        Self { ranks: point.ranks, bytes: Some(point.bytes), depth: point.depth, ..record }
+    }
+
+    /// Returns the figure of a job of two ranks, for a measurement that is no [`Benchmark`]. `metric` is the name and
+    /// the unit of the figure.
+    pub(crate) fn of_job(
+        bench: &str,
+        implementation: &str,
+        transport: &str,
+        (metric, unit): (&str, &str),
+        spread: Spread,
+    ) -> Self {
         Self {
-            bench: benchmark.name().to_owned(),
+            bench: bench.to_owned(),
             implementation: implementation.to_owned(),
             transport: transport.to_owned(),
-            ranks: point.ranks,
-            bytes: Some(point.bytes),
-            depth: point.depth,
-            metric: benchmark.metric().to_owned(),
-            unit: benchmark.unit().to_owned(),
+            ranks: 2,
+            bytes: None,
+            depth: None,
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
             median: spread.median,
             min: spread.min,
             max: spread.max,

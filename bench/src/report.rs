@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::record::{Line, Ratio, Record, Settings};
@@ -56,14 +57,14 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut html = String::from(HEAD);
     let mut settings = Vec::new();
     // Records are grouped by the benchmark and by Samite's name of the transport. A peer may have another name for the
-    // transport, so each record takes the name from the nearest record of `samite` before it.
+    // transport, so each record takes the name from the nearest record of Samite before it.
     let mut groups: BTreeMap<(&str, String), Group<'_>> = BTreeMap::new();
     let mut transport = String::new();
     for line in lines {
         match line {
             Line::Settings(found) => settings.push(found),
             Line::Record(record) => {
-                if record.implementation == "samite" || transport.is_empty() {
+                if record.implementation.starts_with("samite") || transport.is_empty() {
                     transport.clone_from(&record.transport);
                 }
                 groups.entry((&record.bench, transport.clone())).or_default().push(record);
@@ -83,7 +84,8 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
 }
 
 /// Returns a plot with a line for each implementation. The horizontal axis is the first of depth, length and number of
-/// ranks that varies; if none varies, the result is empty. Both axes are logarithmic.
+/// ranks that varies; if none varies, the result is empty. The axes are logarithmic, except the vertical axis of figures
+/// that are not all positive.
 fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     type Axis = (&'static str, fn(&Record) -> f64);
     let axes: [Axis; 3] = [
@@ -105,31 +107,48 @@ fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     };
     let (across, up) = (range(|point| point.0), range(|point| point.1));
 
+    let names = (label, records[0].unit.as_str());
     let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (760, 420)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
-            .margin(10)
-            .x_label_area_size(40)
-            .y_label_area_size(70)
-            .build_cartesian_2d(
-                (across.0..across.1 * 1.01).log_scale(),
-                (up.0 * 0.8..up.1 * 1.25).log_scale(),
-            )?;
-        chart.configure_mesh().x_desc(label).y_desc(records[0].unit.as_str()).draw()?;
-        for (place, (name, curve)) in curves.into_iter().enumerate() {
-            let colour = Palette99::pick(place).to_rgba();
-            let style = colour.stroke_width(if name == "samite" { 4 } else { 2 });
-            chart
-                .draw_series(LineSeries::new(curve, style))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
-        }
-        chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
-        area.present()?;
+    if up.0 > 0.0 {
+        draw(&mut svg, curves, names, across, (up.0 * 0.8..up.1 * 1.25).log_scale())?;
+    } else {
+        let margin = 0.05 * (up.1 - up.0).max(1.0);
+        draw(&mut svg, curves, names, across, up.0 - margin..up.1 + margin)?;
     }
     Ok(svg)
+}
+
+/// Draws curves into `svg`. `names` are the names of the horizontal and of the vertical axis.
+fn draw<Y>(
+    svg: &mut String,
+    curves: BTreeMap<&str, Vec<(f64, f64)>>,
+    names: (&str, &str),
+    across: (f64, f64),
+    up: Y,
+) -> Result<(), Box<dyn Error + Send + Sync>>
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d((across.0..across.1 * 1.01).log_scale(), up)?;
+    chart.configure_mesh().x_desc(names.0).y_desc(names.1).draw()?;
+    for (place, (name, curve)) in curves.into_iter().enumerate() {
+        let colour = Palette99::pick(place).to_rgba();
+        let style = colour.stroke_width(if name.starts_with("samite") { 4 } else { 2 });
+        chart
+            .draw_series(LineSeries::new(curve, style))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+    }
+    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
+    area.present()?;
+    Ok(())
 }
 
 fn table(html: &mut String, records: &[&Record]) -> std::fmt::Result {
@@ -216,6 +235,17 @@ mod tests {
             assert!(html.contains(part), "{part} is missing in {html}");
         }
         assert!(!html.contains("href") && !html.contains("src="), "nothing is fetched");
+    }
+
+    #[test]
+    fn figures_below_zero_are_plotted() {
+        let hidden = |bytes, percent: f64| {
+            let spread = Spread { median: percent, min: percent, max: percent };
+            let record = Record::of_job("overlap", "samite", "samite-shm", ("hidden_percent", "%"), spread);
+            Line::Record(Record { bytes: Some(bytes), ..record })
+        };
+        let html = render(&[hidden(1024, -20.0), hidden(4096, 90.0)]).unwrap();
+        assert!(html.contains("<polyline") && html.contains("<td>-20.000"), "{html}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl fmt::Display for Row<'_> {
 fn line(columns: [String; 8], ratio: &str) -> String {
     let [transport, ranks, bytes, depth, implementation, median, min, max] = columns;
     let line = format!(
-        "{transport:<12} {ranks:>5} {bytes:>8} {depth:>6}  {implementation:<18} \
+        "{transport:<12} {ranks:>5} {bytes:>8} {depth:>6}  {implementation:<27} \
          {median:>10} {min:>10} {max:>10}  {ratio}"
     );
     line.trim_end().to_owned()
@@ -82,9 +82,9 @@ mod tests {
         assert_eq!(
             table,
             [
-                "transport    ranks    bytes  depth  implementation         median        min        max  ratio   min   max  to",
-                "tcp;ofi_rxm      2        8         samite                   4.20      0.123      12346   1.05  1.00 12.00  libfabric",
-                "tcp;ofi_rxm      2        8         libfabric                4.00      0.123      12346",
+                "transport    ranks    bytes  depth  implementation                  median        min        max  ratio   min   max  to",
+                "tcp;ofi_rxm      2        8         samite                            4.20      0.123      12346   1.05  1.00 12.00  libfabric",
+                "tcp;ofi_rxm      2        8         libfabric                         4.00      0.123      12346",
             ]
         );
     }

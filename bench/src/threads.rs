@@ -5,7 +5,6 @@
 //! partner until the time is over, as in the benchmark `rate`, and the rate of a job is the sum over its senders.
 //! `../peers/peer.c` has the same loop over MPI. Change both together.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -117,15 +116,16 @@ impl ThreadsArgs {
         let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
         peers.iter().try_for_each(peers::Peer::build)?;
         for transport in &self.transport {
-            let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+            let kinds = [Kind::Lanes, Kind::Shared, Kind::Pairs];
+            let names = kinds.iter().map(|kind| kind.name()).chain(peers.iter().map(|peer| &*peer.name));
+            let mut rates: Vec<_> = names.map(|name| (name, Vec::new())).collect();
             for _ in 0..self.runs {
-                for kind in [Kind::Lanes, Kind::Shared, Kind::Pairs] {
-                    rates.entry(kind.name().to_owned()).or_default().push(self.job(transport, kind)?);
+                for (&kind, (_, rates)) in kinds.iter().zip(&mut rates) {
+                    rates.push(self.job(transport, kind)?);
                 }
-                for peer in &peers {
+                for (peer, (_, rates)) in peers.iter().zip(&mut rates[kinds.len()..]) {
                     if let Some(settings) = peer.settings(transport) {
-                        let rate = rate_of(self.peer_command(peer.command(&settings, 2)))?;
-                        rates.entry(peer.name.clone()).or_default().push(rate);
+                        rates.push(rate_of(self.peer_command(peer.command(&settings, 2)))?);
                     }
                 }
             }
@@ -135,8 +135,9 @@ impl ThreadsArgs {
     }
 
     /// Prints the figures, with their ratios to the figure of as many pairs of processes.
-    fn print(&self, transport: &str, rates: BTreeMap<String, Vec<f64>>) {
-        let processes = rates.get(Kind::Pairs.name()).cloned().unwrap_or_default();
+    fn print(&self, transport: &str, rates: Vec<(&str, Vec<f64>)>) {
+        let processes = rates.iter().find(|(name, _)| *name == Kind::Pairs.name());
+        let processes = processes.map_or(Vec::new(), |(_, rates)| rates.clone());
         for (implementation, rates) in rates {
             let quotients = rates.iter().zip(&processes).map(|(rate, processes)| rate / processes).collect();
             let ratio = Spread::of(quotients).map(|Spread { median, min, max }| {
@@ -144,21 +145,10 @@ impl ThreadsArgs {
                 Ratio { to, median, min, max }
             });
             let Some(spread) = Spread::of(rates) else { continue };
-            let record = Record {
-                bench: "threads".to_owned(),
-                implementation,
-                transport: transport.to_owned(),
-                ranks: 2,
-                bytes: Some(self.bytes as usize),
-                depth: None,
-                metric: "rate_per_s".to_owned(),
-                unit: "1/s".to_owned(),
-                median: spread.median,
-                min: spread.min,
-                max: spread.max,
-                runs: self.runs as usize,
-                ratio,
-            };
+            let metric = ("rate_per_s", "1/s");
+            let record = Record::of_job("threads", implementation, transport, metric, spread);
+            let record =
+                Record { bytes: Some(self.bytes as usize), runs: self.runs as usize, ratio, ..record };
             if self.json {
                 say!("{}", record.to_json());
             } else {

@@ -62,13 +62,55 @@ fn libfabric_and_samite_are_compared_over_tcp() {
     let mut records = records(&[&args[..], &["--without-peers"]].concat());
     let settings = records.remove(0);
     assert_eq!(settings["runs"], 2);
-    assert_eq!(settings["commands"].as_array().map(Vec::len), Some(3));
+    assert_eq!(settings["commands"].as_array().map(Vec::len), Some(4));
     assert_eq!(records[0]["ratio"]["to"], "libfabric");
     let who: Vec<_> = records.iter().map(|record| columns(record, &["impl", "transport"])).collect();
-    assert_eq!(who, [["samite", transport], ["samite+shm", transport], ["libfabric", transport]]);
+    let names = ["samite", "samite-owned", "samite+shm", "libfabric"];
+    assert_eq!(who, names.map(|name| [name, transport]));
     for record in &records {
         assert_eq!(record["runs"], 2);
         assert_plausible(record);
+    }
+}
+
+#[test]
+fn owned_buffers_are_measured_too() {
+    for args in [&["latency", "--bytes", "8,100000"][..], &["bandwidth", "--bytes", "65536"]] {
+        let records = records(&[args, &["--impl", "samite-owned", "--json"]].concat());
+        assert!(records.iter().all(|record| record["impl"] == "samite-owned"));
+        records.iter().for_each(assert_plausible);
+    }
+}
+
+#[test]
+fn the_thread_for_progress_is_compared_with_its_absence() {
+    let args = ["overhead", "--transport", "samite-shm", "--bytes", "65536", "--runs", "1", "--json"];
+    let lines = records(&[&args[..], &["--without-peers"]].concat());
+    let records: Vec<_> = lines.iter().filter(|line| line.get("median").is_some()).collect();
+    let benches: Vec<_> = records.iter().map(|record| record["bench"].as_str().unwrap()).collect();
+    assert_eq!(benches[..5], ["latency", "latency", "latency", "latency", "sender-first"]);
+    assert_eq!((benches.len(), benches[11]), (12, "receiver-first"));
+    for pair in records.chunks(2) {
+        let names = ["samite", "samite-owned"];
+        let name = pair[0]["impl"].as_str().unwrap();
+        assert!(names.contains(&name) && pair[0].get("ratio").is_none());
+        assert_eq!(pair[1]["impl"], format!("{name}+progress"));
+        assert_eq!(pair[1]["ratio"]["to"], name);
+        pair.iter().for_each(|record| assert_plausible(record));
+    }
+}
+
+#[test]
+fn the_hidden_part_is_measured_for_both_owners_of_buffers() {
+    let args = ["overlap", "--transport", "samite-shm", "--bytes", "262144", "--rounds", "2", "--json"];
+    let records = records(&[&args[..], &["--without-peers"]].concat());
+    let names: Vec<_> = records.iter().step_by(4).map(|record| record["impl"].as_str().unwrap()).collect();
+    assert_eq!(names, ["samite", "samite+progress", "samite-owned", "samite-owned+progress"]);
+    let benches =
+        ["send-first-sender", "send-first-receiver", "receive-first-sender", "receive-first-receiver"];
+    for (record, bench) in records.iter().zip(benches.iter().cycle()) {
+        assert_eq!(record["bench"], format!("overlap-{bench}"));
+        assert_eq!((&record["unit"], record["bytes"].as_u64()), (&"%".into(), Some(262_144)));
     }
 }
 
