@@ -33,6 +33,14 @@
 //! requests with a changed byte: libfabric takes the bytes after this request for messages. So use an interface
 //! ([`OfiConfig::interface`]) on a network that only trusted processes can reach.
 //!
+//! # net, and tcp without ofi_rxm
+//! The provider net of 1.17, which is called tcp from 1.18 on, has no [`Caps::fence`], since the removal of an address
+//! closes nothing. It may also close the connection to a living peer, when both sides connect at the same time. The
+//! side with the lower address keeps its own connection and rejects the other, unless the process of that peer seems to
+//! have been replaced. To find out, xnet_process_connreq compares the peer's process number with `remote_pid`, which
+//! xnet_alloc_conn does not clear when it uses the record of a closed connection again (xnet_rdm_cm.c at v1.17.0 and
+//! v2.5.1). So the defect needs an earlier peer that has left. `tests/killed.rs` found it at 1.17.0.
+//!
 //! # libfabric's own shm
 //! libfabric's provider shm works for ordinary traffic, but is never chosen by default, because at 1.17.0 it is not
 //! safe if a peer dies or sends wrong data. An access that the target refuses, since it has no such key, never ends

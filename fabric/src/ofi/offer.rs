@@ -177,10 +177,20 @@ impl Offer {
     /// the immediate then has no data, so it cannot be interrupted in the middle. This is the only decision by the
     /// provider's name, because no attribute reveals the defect.
     ///
-    /// A plain write is safe. At the target it is marked as internal (tcpx_progress.c:590 at v1.17.0), and
-    /// tcpx_cq_report_error, xnet_report_error in later versions, returns without a report for internal transfers (read
-    /// up to v2.6.0). At the origin it is in one of the queues or is the current transfer, never both, and has its
-    /// context. `tests/killed.rs` kills origins and targets of writes.
+    /// A plain write is safe, at either end:
+    ///
+    /// * At the target its entry is marked as internal, and is in `cur_rx.entry` only (tcpx_op_write and xnet_op_write,
+    ///   prov/tcp and prov/net at v1.17.0; xnet_handle_write, prov/tcp at v2.5.1). tcpx_ep_flush_all_queues and
+    ///   xnet_ep_flush_all_queues pass this entry to tcpx_cq_report_error, xnet_cq_report_error and xnet_report_error,
+    ///   which return without a report for internal entries. They then free it, once.
+    /// * At the origin each entry is in `cur_tx.entry`, in `tx_queue` or in `need_ack_queue`, since tcpx_progress_tx,
+    ///   xnet_progress_tx and, at v2.5.1, xnet_complete_tx remove it from one before they add it to the next. Its
+    ///   context is the buffer that rxm_ep_rma_common has allocated, in the state `RXM_RMA`, for which
+    ///   rxm_handle_comp_error has a branch (prov/rxm at both tags).
+    /// * The write with an immediate that this port uses has no data, so tcpx_op_write and its successors complete it in
+    ///   the call that reads its header, before any other code can flush the queues.
+    ///
+    /// `tests/killed.rs` ends origins and targets of writes, and `ci/put-kill.sh` does so 2,000 times on each provider.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
         matches!(self.provider.split(';').next(), Some("tcp" | "net"))
     }
