@@ -293,18 +293,6 @@ impl OfiPort {
         }
     }
 
-    /// Registers memory for operations with one peer, or with any peer.
-    fn register_for(
-        &mut self,
-        peer: Option<PeerId>,
-        region: &Region,
-        span: Range<usize>,
-        access: Access,
-    ) -> Result<Registration, PortError> {
-        let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
-        self.registrations.register((&self.domain, ep), region, span, access, peer)
-    }
-
     /// Posts the waiting receives, as far as the provider has room.
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&buffer) = self.unposted.last() {
@@ -507,11 +495,8 @@ impl Port for OfiPort {
         span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        self.register_for(None, region, span, access)
-    }
-
-    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
-        self.register_for(Some(peer), region, 0..region.len(), access)
+        let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
+        self.registrations.register(&self.domain, ep, region, span, access)
     }
 
     fn deregister(&mut self, registration: Registration) {
@@ -650,9 +635,11 @@ pub fn settle_environment() {
 
 const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
 
+/// The result of [`load`], after its first call.
+static CLEANED_UP: OnceLock<bool> = OnceLock::new();
+
 /// Loads libfabric, once. Returns true if removing an address will close its connection.
 fn load() -> Result<bool, PortError> {
-    static CLEANED_UP: OnceLock<bool> = OnceLock::new();
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
         settle_environment();
         let _ = sys::load();

@@ -48,6 +48,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
+        let config = &*config.on(&caps.name);
         debug_assert!((512..=caps.packet_max).contains(&caps.fragment_max), "{caps:?}");
         let eager_max = config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>());
         Self {
@@ -93,18 +94,31 @@ pub(crate) enum Choice {
     Push,
 }
 
-/// The ways in which standard messages of a range of lengths travel on a path, as long as the receiver grants credit
-/// and does not read them in exposed memory.
+/// The ways in which messages of a range of lengths travel on a path, as long as the receiver grants credit and does not
+/// read them in exposed memory. A way is `eager`, `stream`, `pull`, `put` or `push`. Blocking and nonblocking sends
+/// travel alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
     /// The length of the shortest of these messages in bytes.
     pub from: usize,
     /// The length of the longest of these messages in bytes; `None` if there is no limit.
     pub to: Option<usize>,
-    /// How a message travels whose buffer the engine owns: `eager`, `stream`, `pull`, `put` or `push`.
+    /// How a message travels whose buffer the engine owns.
     pub owned: &'static str,
-    /// How a message with a lent buffer travels: `eager`, `stream`, `put` or `push`.
+    /// How a message with a lent buffer travels.
     pub borrowed: &'static str,
+    /// How a message of a synchronous send travels whose buffer the engine owns.
+    pub owned_synchronous: &'static str,
+    /// How a message of a synchronous send with a lent buffer travels.
+    pub borrowed_synchronous: &'static str,
+}
+
+impl Protocols {
+    /// Returns true if the messages of both ranges travel alike.
+    fn is_like(&self, other: &Self) -> bool {
+        let ways = |of: &Self| [of.owned, of.borrowed, of.owned_synchronous, of.borrowed_synchronous];
+        ways(self) == ways(other)
+    }
 }
 
 /// Returns how messages travel over a path with these capabilities, for each range of lengths.
@@ -112,16 +126,15 @@ pub struct Protocols {
 pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
     let limits = Limits::new(caps, config);
     let streamed = limits.stream_max.max(limits.eager_max);
-    let mut starts = vec![0, limits.eager_max + 1, streamed + 1];
+    let mut starts = vec![0, limits.sync_max + 1, limits.eager_max + 1, streamed + 1];
     if limits.put {
         starts.push(limits.put_min);
     }
     starts.sort_unstable();
     starts.dedup();
     let ends = starts[1..].iter().map(|next| Some(next - 1)).chain([None]);
-    let bands = starts.iter().copied().zip(ends);
-    let bands = bands.map(|(from, to)| {
-        let name = |owned| match choose(from, &limits, u32::MAX, false, owned, false) {
+    let bands = starts.iter().copied().zip(ends).map(|(from, to)| {
+        let way = |owned, synchronous| match choose(from, &limits, u32::MAX, false, owned, synchronous) {
             Choice::Eager => "eager",
             Choice::Wait => "wait",
             Choice::Stream => "stream",
@@ -129,17 +142,72 @@ pub fn protocols(caps: &Caps, config: &Config) -> Vec<Protocols> {
             Choice::Put => "put",
             Choice::Push => "push",
         };
-        Protocols { from, to, owned: name(true), borrowed: name(false) }
+        Protocols {
+            from,
+            to,
+            owned: way(true, false),
+            borrowed: way(false, false),
+            owned_synchronous: way(true, true),
+            borrowed_synchronous: way(false, true),
+        }
     });
     let mut bands: Vec<_> = bands.collect();
     bands.dedup_by(|next, band| {
-        let is_same = (next.owned, next.borrowed) == (band.owned, band.borrowed);
-        if is_same {
+        let is_like = next.is_like(band);
+        if is_like {
             band.to = next.to;
         }
-        is_same
+        is_like
     });
     bands
+}
+
+/// A threshold of a path, which comes from a parameter of the [`Config`] unless the path limits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// The parameter's name.
+    pub parameter: &'static str,
+    /// The threshold in bytes.
+    pub bytes: usize,
+    /// The reason why the threshold is not the value of the parameter.
+    pub limit: Option<&'static str>,
+}
+
+/// Returns the thresholds that decide how messages travel over a path with these capabilities.
+#[must_use]
+pub fn thresholds(caps: &Caps, config: &Config) -> Vec<Threshold> {
+    let (limits, config) = (Limits::new(caps, config), config.on(&caps.name));
+    let (packet, operation) = ("the longest packet of the port", "the longest operation of the port");
+    let above = "more than eager_max";
+    let maps_memory = caps.get == Reach::Shared;
+    let all = [
+        ("eager_max", limits.eager_max, config.eager_max, packet, true),
+        ("bundle_max", limits.bundle_max, config.bundle_max, packet, caps.dear_packets),
+        ("read_min", limits.read_min, config.read_min, above, maps_memory),
+        ("stream_max", limits.stream_max, config.stream_max, "", true),
+        ("pull_chunk", limits.get_max, config.pull_chunk, operation, limits.get),
+        ("put_min", limits.put_min, config.put_min, above, limits.put),
+        ("put_chunk", limits.put_max, config.put_chunk, operation, limits.put),
+    ];
+    let applicable = all.into_iter().filter(|(.., is_used)| *is_used);
+    let threshold = |(parameter, bytes, wanted, limit, _)| Threshold {
+        parameter,
+        bytes,
+        limit: (bytes != wanted).then_some(limit),
+    };
+    applicable.map(threshold).collect()
+}
+
+/// Returns the reason why long messages are not put into the receiver's memory, over a port whose peers cannot map each
+/// other's memory. Returns `None` if they are put or got.
+#[must_use]
+pub fn why_no_puts(caps: &Caps) -> Option<&'static str> {
+    match () {
+        () if caps.get != Reach::None || caps.put == Reach::Shared => None,
+        () if caps.put == Reach::None => Some("it has no puts"),
+        () if !caps.fence => Some("it cannot end a failed peer's access to memory (no fence)"),
+        () => None,
+    }
 }
 
 /// Returns the credit that a message of `len` bytes needs if it is sent eagerly or as a stream.
@@ -188,7 +256,43 @@ pub(crate) fn choose(
 
 #[cfg(test)]
 mod tests {
+    use samite_fabric::Port;
+    use samite_fabric::loopback::Hub;
+
     use super::*;
+    use crate::config::{Library, Tuning};
+
+    #[test]
+    fn thresholds_have_their_reason() {
+        let caps = Caps {
+            name: "t".to_owned(),
+            get: Reach::None,
+            dear_packets: true,
+            ..Hub::new().port().caps().clone()
+        };
+        let caps = Caps { packet_max: 2000, fragment_max: 2000, fence: true, ..caps };
+        let values = vec![("put_min", 5000), ("put_chunk", 7000)];
+        let tuning =
+            Tuning { transport: "t".to_owned(), library: Library::Samite, version: "1".to_owned(), values };
+        let config = Config { eager_max: 4000, put_min: 1, tunings: vec![tuning], ..Config::default() };
+        let of = |name: &str| thresholds(&caps, &config).into_iter().find(|found| found.parameter == name);
+        let eager_max = of("eager_max").unwrap();
+        assert!(eager_max.bytes < 2000 && eager_max.limit == Some("the longest packet of the port"));
+        for (parameter, bytes) in [("put_min", 5000), ("put_chunk", 7000), ("stream_max", config.stream_max)]
+        {
+            assert_eq!(of(parameter), Some(Threshold { parameter, bytes, limit: None }));
+        }
+        assert_eq!((of("read_min"), of("pull_chunk")), (None, None));
+        assert_eq!(why_no_puts(&caps), None);
+        assert!(why_no_puts(&Caps { fence: false, ..caps.clone() }).is_some_and(|why| why.contains("fence")));
+
+        let bands = protocols(&caps, &config);
+        let last = bands.last().unwrap();
+        assert_eq!((last.owned, last.borrowed, last.owned_synchronous), ("put", "put", "put"));
+        let sync = bands.iter().find(|band| band.owned != band.owned_synchronous).unwrap();
+        assert_eq!((sync.to, sync.owned, sync.owned_synchronous), (Some(eager_max.bytes), "eager", "push"));
+        assert!(bands.windows(2).all(|pair| pair[0].to.map(|to| to + 1) == Some(pair[1].from)));
+    }
 
     #[test]
     fn the_table_of_choices() {

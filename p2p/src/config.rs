@@ -1,5 +1,7 @@
 //! The settings of an engine.
 
+use std::borrow::Cow;
+
 /// One number of a [`Config`], with its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
@@ -30,11 +32,13 @@ macro_rules! parameters {
         #[non_exhaustive]
         pub struct Config {
             $($(#[doc = $doc])+ pub $name: $type,)*
+            /// Values that replace those above on the paths of single transports.
+            pub tunings: Vec<Tuning>,
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Self { $($name: $default,)* }
+                Self { $($name: $default,)* tunings: Vec::new() }
             }
         }
 
@@ -108,11 +112,6 @@ parameters! {
     put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time.
     put_depth: usize = 4, "", 1, 256;
-    /// Budget for registered memory through which the bytes of borrowed buffers are copied, in pieces of `put_chunk`.
-    /// The memory stays registered when its message has ended, for later messages. At the limit the pieces that were
-    /// not used for the longest time are freed. If messages use all of it, others travel in packets, which need no
-    /// registered memory.
-    registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Budget for memory of ended operations that a port may still access: after a peer's death, if the port cannot
@@ -131,7 +130,68 @@ parameters! {
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 
+/// Values of parameters that were measured for a transport, for the paths of this transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// The transport's name: [`Caps::name`](samite_fabric::Caps::name).
+    pub transport: String,
+    /// The library that implements the transport.
+    pub library: Library,
+    /// The version of the library with which the values were measured.
+    pub version: String,
+    /// The names of parameters among [`Tuning::PARAMETERS`], and their values.
+    pub values: Vec<(&'static str, u64)>,
+}
+
+impl Tuning {
+    /// The parameters that may differ between transports.
+    pub const PARAMETERS: [&str; 7] =
+        ["eager_max", "stream_max", "bundle_max", "read_min", "pull_chunk", "put_min", "put_chunk"];
+}
+
+/// The library that implements a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// libfabric.
+    Libfabric,
+    /// Samite itself.
+    Samite,
+}
+
+impl Library {
+    /// All libraries.
+    pub const ALL: [Self; 2] = [Self::Libfabric, Self::Samite];
+
+    /// Returns the library's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Libfabric => "libfabric",
+            Self::Samite => "samite",
+        }
+    }
+}
+
 impl Config {
+    /// Returns the configuration for the paths of a transport.
+    #[must_use]
+    pub fn on(&self, transport: &str) -> Cow<'_, Self> {
+        let mut config = Cow::Borrowed(self);
+        for tuning in self.tunings.iter().filter(|tuning| tuning.transport == transport) {
+            for (name, value) in &tuning.values {
+                let parameter = Self::PARAMETERS.iter().find(|parameter| parameter.name == *name);
+                debug_assert!(
+                    parameter.is_some_and(|found| (found.min..=found.max).contains(value)),
+                    "{name}"
+                );
+                if let Some(parameter) = parameter {
+                    (parameter.set)(config.to_mut(), *value);
+                }
+            }
+        }
+        config
+    }
+
     /// Returns the link's part of the configuration.
     pub(crate) fn link(&self) -> samite_fabric::link::Config {
         samite_fabric::link::Config {
@@ -141,7 +201,6 @@ impl Config {
             questions_max: self.announced_max as u32,
             answers_max: ANSWERS_MIN + ANSWERS_EACH * (self.envelopes_max / OVERHEAD),
             quarantine_max: self.quarantine_max as u64,
-            registered_max: self.registered_max as u64,
             gathered_max: self.outbox_max as u64,
             gathered_ns: self.bundle_delay_us * 1000,
         }
@@ -177,5 +236,19 @@ mod tests {
         }
         let all = Config::PARAMETERS.iter().map(|parameter| (parameter.get)(&config));
         assert!(all.eq(0..Config::PARAMETERS.len() as u64));
+    }
+
+    #[test]
+    fn a_tuning_changes_the_paths_of_its_transport() {
+        let tuning = Tuning {
+            transport: "t".to_owned(),
+            library: Library::Samite,
+            version: "1".to_owned(),
+            values: vec![("eager_max", 7), ("put_min", 9)],
+        };
+        let config = Config { tunings: vec![tuning], stream_max: 5, ..Config::default() };
+        let tuned = config.on("t");
+        assert_eq!((tuned.eager_max, tuned.put_min, tuned.stream_max), (7, 9, 5));
+        assert_eq!(*config.on("other"), config);
     }
 }

@@ -44,8 +44,8 @@ mod trace;
 mod wire;
 
 pub use agreement::{Agreed, AgreementId, Choice, Leader, Others, Progress, Proposal};
-pub use choose::{Protocols, protocols};
-pub use config::{Config, Parameter};
+pub use choose::{Protocols, Threshold, protocols, thresholds, why_no_puts};
+pub use config::{Config, Library, Parameter, Tuning};
 pub use contexts::Incarnations;
 pub use counters::{Counters, Usage};
 pub use engine::{COLLECTIVE_TAG, Engine, Harvest, How, Mode, Received, Sent};

@@ -142,6 +142,14 @@ fn open(settings: &samite_control::Settings, place: &Place, size: u32) -> Result
     transports.map_err(|error| not_opened(settings.transport.clone(), error))
 }
 
+/// Returns the version of libfabric, if a transport uses libfabric.
+fn libfabric() -> Option<String> {
+    #[cfg(feature = "ofi")]
+    return samite_fabric::ofi::survey::library_if_loaded().map(|library| library.version);
+    #[cfg(not(feature = "ofi"))]
+    None
+}
+
 /// Returns the address that a rank with these transports publishes.
 fn address(transports: &[Transport]) -> Address {
     Addresses::encode(transports.iter().map(Port::address))
@@ -159,11 +167,12 @@ fn not_published(error: ControlError) -> InitError {
 fn world(
     transports: Vec<Transport>,
     identity: Identity,
-    settings: samite_control::Settings,
+    mut settings: samite_control::Settings,
     directory: Box<dyn Directory>,
     place: &Place,
 ) -> Result<World, InitError> {
     let of = transports.len();
+    settings.remove_foreign_tunings(libfabric().as_deref());
     let directories = lanes::share(directory, of).map_err(|error| {
         let (call, hint) =
             ("epoll_create", "allow this process more open files (ulimit -n), or set fewer lanes");

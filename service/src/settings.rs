@@ -88,6 +88,10 @@ setters! {
     set_check(checks: &[Check]) = "check", names(checks);
     /// Sets when a thread of the library makes progress while the program computes.
     set_progress(progress: Progress) = "progress", progress.name();
+    /// Reads a file with thresholds that `samite-bench tune` has measured on this machine. They replace the defaults,
+    /// and no values that the environment or this program has set. A file with a mistake, or that cannot be read, is
+    /// [`SettingError::Tuning`].
+    set_tuning(file: &str) = "tuning", file;
     /// Sets the largest number of ranks with which this rank can communicate by shared memory at the same time.
     set_shm_peers_max(peers: usize) = "shm_peers_max", peers.to_string();
     /// Sets the size of the shared memory that each sender to this rank gets: a power of two.
@@ -138,8 +142,6 @@ setters! {
     set_put_chunk(bytes: usize) = "put_chunk", bytes.to_string();
     /// Sets the number of puts of one message that are outstanding at a time.
     set_put_depth(puts: usize) = "put_depth", puts.to_string();
-    /// Sets the budget for registered memory through which the bytes of borrowed buffers are copied.
-    set_registered_max(bytes: usize) = "registered_max", bytes.to_string();
     /// Sets the number of bytes of one message that the receiver requests at a time.
     set_push_window(bytes: usize) = "push_window", bytes.to_string();
     /// Sets the budget for memory of ended operations that a port may still access.
@@ -247,6 +249,20 @@ pub enum SettingError {
         /// The default, which suits most programs.
         default: String,
     },
+    /// The tuning file cannot be read, or contains a mistake.
+    #[error(
+        "the tuning file {file}{}: {reason}: correct it, write it again by `samite-bench tune`, or leave SAMITE_TUNING \
+         out",
+        line.map_or(String::new(), |line| format!(", line {line}"))
+    )]
+    Tuning {
+        /// The file.
+        file: String,
+        /// The line, from 1; `None` if the file cannot be read.
+        line: Option<usize>,
+        /// The mistake, or the error of the system.
+        reason: String,
+    },
     /// A program names a parameter that does not exist.
     #[error("there is no parameter `{0}`: `samite info --parameters` lists them")]
     Unknown(String),
@@ -259,6 +275,7 @@ impl Public for samite_control::SettingError {
             Self::Value { name, value, expected, default } => {
                 SettingError::Value { name, value, expected, default }
             }
+            Self::Tuning { file, line, reason } => SettingError::Tuning { file, line, reason },
             Self::Unknown(name) => SettingError::Unknown(name),
         }
     }

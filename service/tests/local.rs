@@ -23,6 +23,31 @@ fn a_rank_sends_to_itself() {
 }
 
 #[test]
+fn a_tuning_file_decides_how_messages_travel() {
+    let file = std::env::temp_dir().join(format!("samite-local-{}", std::process::id()));
+    std::fs::write(&file, "[\"loopback\"]\nsamite = \"0\"\neager_max = 10\n").unwrap();
+    let mut settings = samite::Settings::default();
+    settings.set_tuning(&file.display().to_string()).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let counts = |settings: samite::Settings| {
+        let counts = settings.local(2, |world| {
+            let comm = world.comm();
+            let other = Rank(1 - comm.rank().0);
+            for length in [10, 11] {
+                comm.sendrecv(&vec![1_u8; length], other, 7, &mut vec![0_u8; length], other, 7).unwrap();
+            }
+            let stats = comm.stats();
+            let peer = stats.peers.iter().find(|peer| peer.rank == other).unwrap();
+            (peer.eager_sent, peer.rendezvous_sent)
+        });
+        counts[0]
+    };
+    assert_eq!(counts(settings.clone()), (1, 1));
+    settings.set_eager_max(11).unwrap();
+    assert_eq!(counts(settings), (2, 0), "the program's value counts more than the file's");
+}
+
+#[test]
 fn a_ring_of_many_goes_round() {
     let sums = samite::local(16, |world| {
         let comm = world.comm();

@@ -27,6 +27,13 @@ pub fn library() -> Result<Library, PortError> {
     Ok(Library { version, closes_connections })
 }
 
+/// Returns the library if this process has loaded it.
+#[must_use]
+pub fn library_if_loaded() -> Option<Library> {
+    super::CLEANED_UP.get()?;
+    library().ok()
+}
+
 /// An interface of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {

@@ -16,7 +16,6 @@ mod puts;
 mod quarantine;
 mod room;
 mod rounds;
-mod slabs;
 mod types;
 
 use std::time::Instant;

@@ -33,6 +33,7 @@ mod registry;
 pub mod rendezvous;
 mod settings;
 mod ticket;
+pub mod tuning;
 pub mod variable;
 
 pub use bind::Bind;

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use samite_fabric::shm;
-use samite_p2p::Config;
+use samite_p2p::{Config, Library, Tuning};
 
 use crate::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
+use crate::tuning::{self, Malformed};
 use crate::variable;
 
 /// The values of all [`Parameter`]s, with their origins.
@@ -32,6 +33,8 @@ pub struct Settings {
     pub checks: Checks,
     /// When a thread of the library makes progress for the program.
     pub progress: Progress,
+    /// The tuning file, if any.
+    tuning: Option<String>,
     remote_shell: String,
     /// The time within which a dead host must be detected.
     pub detection: Duration,
@@ -112,7 +115,7 @@ impl Progress {
     }
 }
 
-/// The value that selects no checks.
+/// The value that selects no checks, or no file.
 const NOTHING: &str = "none";
 
 /// The origin of a value.
@@ -154,6 +157,20 @@ pub enum SettingError {
         /// The default, which suits most programs.
         default: String,
     },
+    /// The tuning file cannot be read, or contains a mistake.
+    #[error(
+        "the tuning file {file}{}: {reason}: correct it, write it again by `samite-bench tune`, or leave SAMITE_TUNING \
+         out",
+        line.map_or(String::new(), |line| format!(", line {line}"))
+    )]
+    Tuning {
+        /// The file.
+        file: String,
+        /// The line, from 1; `None` if the file cannot be read.
+        line: Option<usize>,
+        /// The mistake, or the error of the system.
+        reason: String,
+    },
     /// A program names a parameter that does not exist.
     #[error("there is no parameter `{0}`: `samite info --parameters` lists them")]
     Unknown(String),
@@ -171,6 +188,7 @@ impl Default for Settings {
             lanes: 1,
             checks: Checks::default(),
             progress: Progress::default(),
+            tuning: None,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
             join_timeout: JOIN_TIMEOUT_DEFAULT,
@@ -226,8 +244,42 @@ impl Settings {
     pub fn value(&self, parameter: &Parameter) -> String {
         match parameter.kind {
             Kind::Engine(field) => (field.get)(&self.engine).to_string(),
+            Kind::Tuning => self.tuning.clone().unwrap_or_else(|| NOTHING.to_owned()),
             Kind::Other { get, .. } => get(self),
         }
+    }
+
+    /// Removes the values of the tuning file that were measured with other versions of libraries than the installed
+    /// ones, and returns them. `libfabric` is the version of libfabric, if it is in use.
+    pub fn remove_foreign_tunings(&mut self, libfabric: Option<&str>) -> Vec<Tuning> {
+        let fits = |tuning: &Tuning| {
+            let installed = match tuning.library {
+                Library::Libfabric => libfabric,
+                Library::Samite => Some(env!("CARGO_PKG_VERSION")),
+            };
+            installed == Some(tuning.version.as_str())
+        };
+        let all = std::mem::take(&mut self.engine.tunings);
+        let (kept, removed) = all.into_iter().partition(fits);
+        self.engine.tunings = kept;
+        removed
+    }
+
+    /// Reads a tuning file. Values that were set otherwise take precedence over it.
+    fn read_tuning(&mut self, file: &str) -> Result<(), SettingError> {
+        let failed = |line, reason| SettingError::Tuning { file: file.to_owned(), line, reason };
+        self.engine.tunings = match file {
+            NOTHING => Vec::new(),
+            file => {
+                let text = std::fs::read_to_string(file).map_err(|error| failed(None, error.to_string()))?;
+                tuning::parse(&text).map_err(|Malformed { line, reason }| failed(Some(line), reason))?
+            }
+        };
+        for tuning in &mut self.engine.tunings {
+            tuning.values.retain(|(name, _)| !self.origins.contains_key(name));
+        }
+        self.tuning = (file != NOTHING).then(|| file.to_owned());
+        Ok(())
     }
 
     /// Returns the selected transport, if any.
@@ -256,9 +308,17 @@ impl Settings {
         origin: Origin,
     ) -> Result<(), SettingError> {
         let changed = match parameter.kind {
-            Kind::Engine(field) => number(value)
-                .filter(|number| (field.min..=field.max).contains(number))
-                .map(|number| (field.set)(&mut self.engine, number)),
+            Kind::Engine(field) => {
+                let number = number(value).filter(|number| (field.min..=field.max).contains(number));
+                number.map(|number| {
+                    (field.set)(&mut self.engine, number);
+                    for tuning in &mut self.engine.tunings {
+                        tuning.values.retain(|(name, _)| *name != field.name);
+                    }
+                })
+            }
+            Kind::Tuning if value.is_empty() => None,
+            Kind::Tuning => Some(self.read_tuning(value)?),
             Kind::Other { set, .. } => set(self, value),
         };
         changed.ok_or_else(|| SettingError::Value {
@@ -298,6 +358,8 @@ pub enum Reader {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Engine(&'static samite_p2p::Parameter),
+    /// The tuning file.
+    Tuning,
     Other {
         range: &'static str,
         get: fn(&Settings) -> String,
@@ -333,6 +395,7 @@ impl Parameter {
                 format!("a number of bytes from {} to {}", bytes(field.min), bytes(field.max))
             }
             Kind::Engine(field) => format!("a number from {} to {}", field.min, field.max),
+            Kind::Tuning => "`none` or the name of a file".to_owned(),
             Kind::Other { range, .. } => range.to_owned(),
         }
     }
@@ -448,6 +511,17 @@ const OTHERS: &[Parameter] = &[
             get: |settings| settings.progress.text().to_owned(),
             set: |settings, text| Progress::parse(text).map(|progress| settings.progress = progress),
         },
+    },
+    Parameter {
+        name: "tuning",
+        meaning: "A file with thresholds that `samite-bench tune` has measured on this machine. They replace the \
+                  defaults of `eager_max`, `stream_max`, `bundle_max`, `read_min`, `pull_chunk`, `put_min` and \
+                  `put_chunk`, separately for each transport. A parameter that is set otherwise keeps that value. The \
+                  values for a transport are ignored if they were measured with another version of libfabric. All \
+                  ranks need the file.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Tuning,
     },
     Parameter {
         name: "shm_peers_max",
@@ -653,6 +727,47 @@ mod tests {
             assert!(eager_max(wrong).is_err(), "{wrong}");
         }
         insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but must be a number of bytes from 0 to 1M: correct it, or leave it out for the default, 16384");
+    }
+
+    #[test]
+    fn a_tuning_file_counts_more_than_defaults_and_less_than_all_else() {
+        let file = std::env::temp_dir().join(format!("samite-settings-{}", std::process::id()));
+        let name = file.display().to_string();
+        let text = format!(
+            "[\"samite-shm\"]\nsamite = \"{}\"\neager_max = 1\nput_min = 2\n[\"tcp\"]\nlibfabric = \"1.17\"\neager_max = 3\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        std::fs::write(&file, text).unwrap();
+        let variables = |variable: &str| match variable {
+            "SAMITE_TUNING" => Some(name.clone().into()),
+            "SAMITE_PUT_MIN" => Some("77".into()),
+            _ => None,
+        };
+        let mut settings = Settings::from_variables(&variables).unwrap();
+        let values = |settings: &Settings, transport| {
+            let config = settings.engine.on(transport);
+            [config.eager_max, config.put_min]
+        };
+        let default = Config::default().eager_max;
+        assert_eq!(
+            ["samite-shm", "tcp", "x"].map(|of| values(&settings, of)),
+            [[1, 77], [3, 77], [default, 77]]
+        );
+        settings.set("tuning", &name).unwrap();
+        assert_eq!(values(&settings, "samite-shm"), [1, 77], "the order does not matter");
+        let removed = settings.remove_foreign_tunings(Some("1.18"));
+        assert_eq!(removed.iter().map(|tuning| &*tuning.transport).collect::<Vec<_>>(), ["tcp"]);
+        assert_eq!(["samite-shm", "tcp"].map(|of| values(&settings, of)), [[1, 77], [default, 77]]);
+        settings.set("eager_max", "5").unwrap();
+        assert_eq!(values(&settings, "samite-shm"), [5, 77]);
+
+        std::fs::write(&file, "\n[shm]\n").unwrap();
+        let error = settings.set("tuning", &name).unwrap_err();
+        assert!(matches!(&error, SettingError::Tuning { line: Some(2), .. }), "{error}");
+        assert!(error.to_string().contains(", line 2: a section is"), "{error}");
+        std::fs::remove_file(&file).unwrap();
+        let error = settings.set("tuning", &name).unwrap_err();
+        assert!(matches!(&error, SettingError::Tuning { line: None, .. }), "{error}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Info {
     /// host
     #[arg(long)]
     peers: bool,
-    /// Print only which protocol carries a message of which size
+    /// Print only which protocol carries a message of which size over each transport, and the origin of each threshold
     #[arg(long)]
     protocols: bool,
     /// Print only the cores and NUMA nodes of this host, and which of them this process may use; needs libhwloc
@@ -56,7 +56,7 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         sections.push(peers()?);
     }
     if all || what.protocols {
-        sections.push(protocols(&transports, &settings));
+        sections.extend(protocols(&transports, &settings));
     }
     if all || what.topology {
         sections.push(topology());
@@ -69,7 +69,8 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
             sections.into_iter().map(|section| (section.name.to_owned(), section.json)).collect();
         return Ok(print(&format!("{:#}\n", Value::from(object))));
     }
-    let texts: Vec<_> = sections.into_iter().map(|section| section.text).collect();
+    let texts: Vec<_> =
+        sections.into_iter().map(|section| section.text).filter(|text| !text.is_empty()).collect();
     Ok(print(&texts.join("\n")))
 }
 
@@ -211,9 +212,14 @@ fn peers_text(json: &Value) -> String {
     text
 }
 
-fn protocols(transports: &[Transport], settings: &Settings) -> Section {
-    let mut rows = vec![row(["TRANSPORT", "BYTES", "IF OWNED", "IF BORROWED"])];
-    let mut json = Vec::new();
+/// Returns which protocol carries which message over each transport, and the origin of each threshold.
+fn protocols(transports: &[Transport], settings: &Settings) -> [Section; 3] {
+    let mut settings = settings.clone();
+    let foreign = settings.remove_foreign_tunings(libfabric().as_deref());
+    let mut ways = vec![row(["TRANSPORT", "BYTES", "OWNED", "BORROWED", "OWNED, SYNC", "BORROWED, SYNC"])];
+    let mut limits = vec![row(["TRANSPORT", "THRESHOLD", "BYTES", "FROM"])];
+    let mut notes = String::new();
+    let (mut bands, mut thresholds) = (Vec::new(), Vec::new());
     let mut seen: Vec<&str> = Vec::new();
     for Transport { name, caps, .. } in transports {
         let Ok(caps) = caps else { continue };
@@ -226,18 +232,70 @@ fn protocols(transports: &[Transport], settings: &Settings) -> Section {
                 Some(to) => format!("{} to {to}", band.from),
                 None => format!("{} and more", band.from),
             };
-            rows.push(row([name, &lengths, band.owned, band.borrowed]));
-            json.push(json!({
+            let (owned, borrowed) = (band.owned_synchronous, band.borrowed_synchronous);
+            ways.push(row([name, &lengths, band.owned, band.borrowed, owned, borrowed]));
+            bands.push(json!({
                 "transport": name, "from": band.from, "to": band.to, "owned": band.owned, "borrowed": band.borrowed,
+                "owned_synchronous": owned, "borrowed_synchronous": borrowed,
             }));
         }
+        for threshold in samite_p2p::thresholds(caps, settings.messages()) {
+            let (parameter, bytes) = (threshold.parameter, threshold.bytes);
+            let origin = threshold.limit.map_or_else(|| origin(&settings, name, parameter), str::to_owned);
+            limits.push(row([name, parameter, &bytes.to_string(), &origin]));
+            thresholds
+                .push(json!({ "transport": name, "parameter": parameter, "bytes": bytes, "origin": origin }));
+        }
+        if let Some(why) = samite_p2p::why_no_puts(caps) {
+            let library = libfabric().map_or(String::new(), |version| format!(" of libfabric {version}"));
+            let _ = writeln!(notes, "  Long messages over {name}{library} travel in packets: {why}.");
+        }
     }
-    let meaning = "  eager: at once, with the envelope. stream: at once, in packets behind it. pull: the receiver gets the bytes.\n  put: the receiver offers memory, and the sender writes there. push: the receiver calls for the bytes, packet by packet.\n  On one host the receiver reads what lies in samite::Heap where it is, from SAMITE_READ_MIN bytes on.\n";
-    Section {
-        name: "protocols",
-        text: format!("Protocols by size\n{}{meaning}", table(&rows)),
-        json: json.into(),
+    for tuning in &foreign {
+        let (transport, library) = (&tuning.transport, tuning.library.name());
+        let _ = writeln!(
+            notes,
+            "  The tuning file's values for {transport} are ignored: they were measured with {library} {}, which is not \
+             the installed version.",
+            tuning.version
+        );
     }
+    let foreign: Vec<_> = foreign
+        .iter()
+        .map(|of| json!({ "transport": of.transport, "library": of.library.name(), "version": of.version }))
+        .collect();
+    const MEANING: &str = concat!(
+        "  eager: at once, with the envelope. stream: at once, in packets behind it. pull: the receiver gets the bytes.\n",
+        "  put: the receiver offers memory, and the sender writes there. push: the receiver calls for the bytes, packet by packet.\n",
+        "  sync: the send ends with the match, as a synchronous or ready send. Blocking and nonblocking sends travel alike.\n",
+        "  On one host the receiver reads what lies in samite::Heap where it is, from read_min bytes on.\n",
+    );
+    let text = format!("Protocols by size\n{}{MEANING}", table(&ways));
+    let limits = format!("Thresholds\n{}", table(&limits));
+    [
+        Section { name: "protocols", text, json: bands.into() },
+        Section { name: "thresholds", text: limits, json: thresholds.into() },
+        Section { name: "ignored_tunings", text: notes, json: foreign.into() },
+    ]
+}
+
+/// Returns the origin of a parameter's value on the paths of a transport.
+fn origin(settings: &Settings, transport: &str, parameter: &str) -> String {
+    let tunings = settings.messages().tunings.iter().filter(|tuning| tuning.transport == transport);
+    if tunings.flat_map(|tuning| &tuning.values).any(|(name, _)| *name == parameter) {
+        return "tuning file".to_owned();
+    }
+    let parameter =
+        Parameter::all().find(|known| known.name == parameter).expect("every threshold is a parameter");
+    settings.origin(&parameter).to_string()
+}
+
+/// Returns the version of libfabric, if this process has loaded it.
+fn libfabric() -> Option<String> {
+    #[cfg(feature = "ofi")]
+    return samite_fabric::ofi::survey::library_if_loaded().map(|library| library.version);
+    #[cfg(not(feature = "ofi"))]
+    None
 }
 
 fn topology() -> Section {

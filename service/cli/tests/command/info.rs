@@ -47,6 +47,47 @@ fn the_environment_decides_how_messages_go() {
 }
 
 #[test]
+fn thresholds_come_with_their_origin() {
+    let file = std::env::temp_dir().join(format!("samite-tuning-{}", std::process::id()));
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!(
+        "[\"samite-shm\"]\nsamite = \"{version}\"\neager_max = 2000\nread_min = 3000\nstream_max = 4000\n\
+         [\"tcp;ofi_rxm\"]\nlibfabric = \"0.1\"\nstream_max = 5000\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let info = |args: &str| {
+        let mut command = samite(&format!("info {args}"));
+        command.env("SAMITE_TUNING", &file).env("SAMITE_STREAM_MAX", "6000");
+        command.output().unwrap()
+    };
+    let output = info("--protocols --json");
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let threshold = |parameter: &str| {
+        let mut rows = answer["thresholds"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["transport"] == "samite-shm" && row["parameter"] == parameter).unwrap();
+        (row["bytes"].as_u64().unwrap(), row["origin"].as_str().unwrap())
+    };
+    assert_eq!(threshold("eager_max"), (2000, "tuning file"));
+    assert_eq!(threshold("read_min"), (3000, "tuning file"));
+    assert_eq!(threshold("stream_max"), (6000, "environment"));
+    assert_eq!(answer["ignored_tunings"][0]["transport"], "tcp;ofi_rxm");
+    let output = info("--protocols");
+    let text = stdout(&output);
+    assert!(
+        text.contains("values for tcp;ofi_rxm are ignored: they were measured with libfabric 0.1"),
+        "{text}"
+    );
+
+    std::fs::write(&file, "[\"samite-shm\"]\neager = 5\n").unwrap();
+    for command in ["info", "run -n 1 -- true"] {
+        let output = samite(command).env("SAMITE_TUNING", &file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(", line 2: `eager` is no parameter"), "{said}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn the_topology_is_that_of_hwloc() {
     let imagined = "package:2 [numa(memory=1GB)] core:2 pu:2";
     let output = samite("info --topology --json").env("HWLOC_SYNTHETIC", imagined).output().unwrap();
