@@ -293,6 +293,18 @@ impl OfiPort {
         }
     }
 
+    /// Registers memory for operations with one peer, or with any peer.
+    fn register_for(
+        &mut self,
+        peer: Option<PeerId>,
+        region: &Region,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
+        self.registrations.register((&self.domain, ep), region, span, access, peer)
+    }
+
     /// Posts the waiting receives, as far as the provider has room.
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&buffer) = self.unposted.last() {
@@ -495,8 +507,11 @@ impl Port for OfiPort {
         span: Range<usize>,
         access: Access,
     ) -> Result<Registration, PortError> {
-        let Some(ep) = &self.ep else { return Err(error("fi_mr_reg", sys::FI_EBADF)) };
-        self.registrations.register(&self.domain, ep, region, span, access)
+        self.register_for(None, region, span, access)
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        self.register_for(Some(peer), region, 0..region.len(), access)
     }
 
     fn deregister(&mut self, registration: Registration) {

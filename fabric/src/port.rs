@@ -216,7 +216,8 @@ pub trait Port {
         access: Access,
     ) -> Result<Registration, PortError>;
 
-    /// Registers all of a region on the path to a peer.
+    /// Registers all of a region for operations with one peer. No other peer may get the key. So if the port cannot
+    /// fence off a peer, it keeps only the memory that was registered for this peer, or by [`Port::register_span`].
     ///
     /// # Errors
     /// Returns the errors of [`Port::path`] and [`Port::register_span`].
@@ -591,5 +592,7 @@ bitflags::bitflags! {
         const REMOTE_READ = 4;
         /// Peers put into the memory.
         const REMOTE_WRITE = 8;
+        /// Any access by peers.
+        const REMOTE = Self::REMOTE_READ.bits() | Self::REMOTE_WRITE.bits();
     }
 }

@@ -193,6 +193,22 @@ impl Route {
         None
     }
 
+    /// Returns the name of a registration that a port has made for one of its peers.
+    fn outer_registration(
+        &mut self,
+        path: Path,
+        registration: Registration,
+    ) -> Result<Registration, PortError> {
+        if registration.id > INNER_ID_MAX {
+            on!(self, path, branch => branch.port.deregister(registration));
+            return Err(PortError::Exhausted {
+                what: "names of registrations",
+                hint: format!("{INNER_ID_MAX} are in use on one path: register less, larger memory"),
+            });
+        }
+        Ok(Registration { id: (path as u32) << PATH_SHIFT | registration.id, ..registration })
+    }
+
     /// Returns the path to a peer, and the identifiers that the port of that path uses for the peer and for a span of
     /// local memory. Returns an error if the memory is not registered on that path.
     fn with_local(&self, to: PeerId, local: Local) -> Result<(Path, PeerId, Local), PortError> {
@@ -363,15 +379,13 @@ impl Port for Route {
             Path::ALL.into_iter().find(|&known| known as u32 == path.0).ok_or_else(|| unknown.clone())?;
         let registered =
             on!(self, path, branch => branch.port.register_span(PathId::default(), region, span, access));
-        let registration = registered.ok_or(unknown)??;
-        if registration.id > INNER_ID_MAX {
-            on!(self, path, branch => branch.port.deregister(registration));
-            return Err(PortError::Exhausted {
-                what: "names of registrations",
-                hint: format!("{INNER_ID_MAX} are in use on one path: register less, larger memory"),
-            });
-        }
-        Ok(Registration { id: (path as u32) << PATH_SHIFT | registration.id, ..registration })
+        self.outer_registration(path, registered.ok_or(unknown)??)
+    }
+
+    fn register(&mut self, peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError> {
+        let (path, inner) = self.peer(peer)?;
+        let registered = on!(self, path, branch => branch.port.register(inner, region, access));
+        self.outer_registration(path, outcome(peer, registered)?)
     }
 
     fn deregister(&mut self, registration: Registration) {

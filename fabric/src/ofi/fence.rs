@@ -37,7 +37,7 @@ impl OfiPort {
         let replaced = self.resolved.contains_key(&self.peers[peer.0 as usize].address);
         let closed = self.caps.fence && !replaced && self.close_connection(peer);
         if !closed || self.peers[peer.0 as usize].in_flight > 0 {
-            self.registrations.taint();
+            self.registrations.taint(peer);
         }
     }
 

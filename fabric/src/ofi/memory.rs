@@ -9,7 +9,7 @@ use samite_fabric_sys as sys;
 use super::endpoint::Domain;
 use super::object::{Object, check, error};
 use crate::rng::SplitMix64;
-use crate::{Access, Local, MemoryKind, PortError, Region, Registration};
+use crate::{Access, Local, MemoryKind, PeerId, PortError, Region, Registration};
 
 /// The provider's rules for registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,8 @@ struct Entry {
     uses: u32,
     /// True if the user of the port has ended the registration.
     ended: bool,
+    /// The only peer that has the key, or `None` if any peer may have it.
+    peer: Option<PeerId>,
     /// True if a peer that was disconnected might still access this memory.
     tainted: bool,
 }
@@ -91,13 +93,14 @@ impl Registrations {
         Self { mode, keys, slots: Vec::new(), free: Vec::new(), kept: Vec::new() }
     }
 
+    /// Registers a span for operations with `peer`, or with any peer if it is `None`.
     pub(super) fn register(
         &mut self,
-        domain: &Domain,
-        ep: &Object<sys::fid_ep>,
+        (domain, ep): (&Domain, &Object<sys::fid_ep>),
         region: &Region,
         span: Range<usize>,
         access: Access,
+        peer: Option<PeerId>,
     ) -> Result<Registration, PortError> {
         let start = span.start;
         let (registered, key) = self.bind(domain, ep, region, span, access)?;
@@ -105,7 +108,7 @@ impl Registrations {
             true => region.span(start, 0)?.as_ptr() as u64,
             false => 0,
         };
-        let entry = Entry { registered, key, uses: 0, ended: false, tainted: false };
+        let entry = Entry { registered, key, uses: 0, ended: false, peer, tainted: false };
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(entry);
@@ -146,7 +149,7 @@ impl Registrations {
         if region.kind() != MemoryKind::Host {
             return Err(PortError::Unsupported { what: "reach memory that is not the host's" });
         }
-        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let remote = access.intersects(Access::REMOTE);
         if span.is_empty() || !(remote || self.mode.local) {
             // The provider does not need a registration of this memory, because only this side uses it. The key is only
             // for the port: it distinguishes successive registrations in the same slot.
@@ -242,10 +245,11 @@ impl Registrations {
         }
     }
 
-    /// Notes that a disconnected peer may still access memory for which it had a key.
-    pub(super) fn taint(&mut self) {
+    /// Notes that a disconnected peer may still access the memory for which it may have a key.
+    pub(super) fn taint(&mut self, peer: PeerId) {
         for entry in self.slots.iter_mut().flatten() {
-            entry.tainted |= entry.registered.access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+            let has_key = entry.peer.is_none_or(|holder| holder == peer);
+            entry.tainted |= has_key && entry.registered.access.intersects(Access::REMOTE);
         }
     }
 

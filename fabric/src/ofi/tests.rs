@@ -35,8 +35,9 @@ impl Node {
 
     fn region(&mut self, bytes: Vec<u8>, access: Access) -> (Region, Registration) {
         let region = Region::new(Memory::new(bytes));
-        let registration = self.port.register(PeerId(0), &region, access).expect("host memory");
-        (region, registration)
+        let all = 0..region.len();
+        let registration = self.port.register_span(PathId::default(), &region, all, access);
+        (region, registration.expect("host memory"))
     }
 
     fn result(&self, op: u64) -> Option<Result<(), Failure>> {
@@ -474,6 +475,29 @@ fn after_a_fence_the_peer_writes_no_more() {
         assert_eq!(a.result(1), Some(Err(Failure::PeerLost)));
         assert!(a.heard.0.contains(&Heard::Lost(to_b)) && a.heard.0.len() == 2, "{:?}", a.heard);
     });
+}
+
+#[test]
+fn a_peer_that_cannot_be_fenced_off_keeps_only_the_memory_that_it_knew() {
+    let (mut a, b, c) = (Node::open(1), Node::open(2), Node::open(3));
+    let fence = a.port.caps().fence;
+    let [to_b, to_c] = [&b, &c].map(|other| a.peer(other));
+    let mut register = |peer, access| {
+        let region = Region::new(Memory::zeroed(100));
+        let registration = a.port.register(peer, &region, access).expect("host memory");
+        (region, registration)
+    };
+    let for_b = [Access::REMOTE_WRITE, Access::REMOTE_READ].map(|access| register(to_b, access));
+    let others = [register(to_b, Access::LOCAL_READ), register(to_c, Access::REMOTE_WRITE)];
+    let for_all = a.region(vec![0; 100], Access::REMOTE_WRITE);
+    a.port.fence_peer(to_b);
+    let mut is_released = |(region, registration): (Region, Registration)| {
+        a.port.deregister(registration);
+        region.reclaim().is_ok()
+    };
+    assert_eq!(for_b.map(&mut is_released), [fence; 2]);
+    assert_eq!(others.map(&mut is_released), [true; 2]);
+    assert_eq!(is_released(for_all), fence, "any peer may have its key");
 }
 
 #[test]

@@ -104,6 +104,7 @@ impl Port for Either {
         fn expose(to: PeerId, bytes: &[u8]) -> Option<Exposure>;
         fn read(from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError>;
         fn register_span(path: PathId, region: &Region, span: Range<usize>, access: Access) -> Result<Registration, PortError>;
+        fn register(peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError>;
         fn deregister(registration: Registration);
         fn arm() -> Sleep;
         fn disarm();
