@@ -57,6 +57,7 @@ mod outbound;
 mod peer;
 mod quarantine;
 mod requests;
+mod slabs;
 mod timers;
 
 use std::collections::VecDeque;
@@ -67,6 +68,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use self::peer::{Contact, Packet, Peers};
 use self::quarantine::Quarantine;
+use self::slabs::Slabs;
 use self::timers::{Timer, Timers};
 use crate::wire::{Flags, Header, Numbers, Protocol, WireError};
 use crate::{Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Region, Registration, Remote};
@@ -81,6 +83,7 @@ pub use self::lent::{Lent, Reading, Writing};
 pub use self::numbers::{Incarnation, Time, WorldRank, first_incarnation};
 pub use self::peer::{PathLimits, Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
+pub use self::slabs::{Slab, SlabUsage};
 
 /// The protocols over a link: one protocol, or a struct of several that passes each event to the protocol concerned.
 ///
@@ -379,6 +382,7 @@ pub struct Link {
     contacts: Vec<(Peer, Contact)>,
     /// Regions that no request needs any more, with the registrations that the next drive ends.
     retired: Vec<(Region, Registration)>,
+    slabs: Slabs,
     quarantine: Quarantine,
 
     /// True if messages may be gathered: see [`Out::gather`].
@@ -428,6 +432,7 @@ impl Link {
             to_fence: Vec::new(),
             contacts: Vec::new(),
             retired: Vec::new(),
+            slabs: Slabs::default(),
             quarantine: Quarantine::default(),
             gathers: true,
             gathered: 0,

@@ -112,6 +112,11 @@ parameters! {
     put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time.
     put_depth: usize = 4, "", 1, 256;
+    /// Budget for registered memory through which the bytes of borrowed buffers are copied, in pieces of `put_chunk`.
+    /// The memory stays registered when its message has ended, for later messages. At the limit the pieces that were
+    /// not used for the longest time are freed. If messages use all of it, others travel in packets, which need no
+    /// registered memory.
+    registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Budget for memory of ended operations that a port may still access: after a peer's death, if the port cannot
@@ -201,6 +206,7 @@ impl Config {
             questions_max: self.announced_max as u32,
             answers_max: ANSWERS_MIN + ANSWERS_EACH * (self.envelopes_max / OVERHEAD),
             quarantine_max: self.quarantine_max as u64,
+            registered_max: self.registered_max as u64,
             gathered_max: self.outbox_max as u64,
             gathered_ns: self.bundle_delay_us * 1000,
         }

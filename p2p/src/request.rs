@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use samite_fabric::layout::{Readable, Room, Writable};
-use samite_fabric::link::{Error, Lent, Peer, RequestId, Slot, Slots, Status, Time, WorldRank};
+use samite_fabric::link::{Error, Lent, Peer, RequestId, Slab, Slot, Slots, Status, Time, WorldRank};
 use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
 use samite_matching::PostedId;
 
@@ -122,7 +122,7 @@ pub(crate) struct Pull {
     pub(crate) landed: usize,
     /// The number of gets that have not completed.
     pub(crate) outstanding: usize,
-    /// Parts that have arrived in the bounce buffer and wait until the caller lends its buffer: their offset in the
+    /// Parts that have arrived in slabs and wait until the caller lends its buffer: their offset in the
     /// message, and their length.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// True if the receive was given up, and so has its result already. Then no more gets are posted, and FIN is sent
@@ -147,10 +147,9 @@ pub(crate) struct Put {
     pub(crate) posted: usize,
     /// The number of bytes that the last LANDED has reported to the receiver.
     pub(crate) reported: usize,
-    /// A copy of the bytes that are being put, in slots of one put each. `None` if the request's own memory is
-    /// registered.
-    pub(crate) bounce: Option<(Region, Registration)>,
-    /// The slots of `bounce` that no put uses.
+    /// Copies of the bytes that are being put, of one put each. Empty if the request's own memory is registered.
+    pub(crate) slabs: Vec<Slab>,
+    /// The numbers of the slabs that no put uses.
     pub(crate) free: Vec<usize>,
     /// The number of puts that have not ended.
     pub(crate) outstanding: usize,
@@ -172,7 +171,7 @@ impl Put {
             parts: VecDeque::from([first]),
             posted: 0,
             reported: 0,
-            bounce: None,
+            slabs: Vec::new(),
             free: Vec::new(),
             outstanding: 0,
             is_delivered: false,
@@ -186,10 +185,10 @@ impl Put {
         self.reported == self.total
     }
 
-    /// Notes that no put uses a slot of the bounce buffer any more.
-    pub(crate) fn release(&mut self, slot: usize) {
-        if self.bounce.is_some() {
-            self.free.push(slot);
+    /// Notes that the put with this slab has ended. Without slabs the number means nothing.
+    pub(crate) fn release(&mut self, slab: usize) {
+        if !self.slabs.is_empty() {
+            self.free.push(slab);
         }
     }
 }

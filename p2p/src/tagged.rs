@@ -158,7 +158,7 @@ impl Queues {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneSided {
     request: RequestId,
-    /// Of a get, the offset of the bytes in the message; of a put, the slot of the bounce buffer.
+    /// Of a get, the offset of the bytes in the message; of a put, the number of its slab.
     offset: usize,
     len: usize,
 }
@@ -734,6 +734,14 @@ impl Tagged {
             self.requests.iter().all(|(_, request)| !request.travels || travel(request)),
             "none has ended"
         );
+        let slabs = |request: &Request| match &request.state {
+            State::Putting(put) => put.slabs.len(),
+            State::Pulling(pull) => pull.target.as_ref().map_or(0, Target::slabs),
+            State::Landing(landing) => landing.target.as_ref().map_or(0, Target::slabs),
+            _ => 0,
+        };
+        let used: usize = self.requests.iter().map(|(_, request)| slabs(request)).sum();
+        assert_eq!(link.slabs().used, used, "the slabs that are in use are those of requests");
         self.contexts.check_invariants(link);
         let mut kept = vec![0; self.queues.len()];
         let mut outbox = 0;

@@ -142,6 +142,8 @@ setters! {
     set_put_chunk(bytes: usize) = "put_chunk", bytes.to_string();
     /// Sets the number of puts of one message that are outstanding at a time.
     set_put_depth(puts: usize) = "put_depth", puts.to_string();
+    /// Sets the budget for registered memory through which the bytes of borrowed buffers are copied.
+    set_registered_max(bytes: usize) = "registered_max", bytes.to_string();
     /// Sets the number of bytes of one message that the receiver requests at a time.
     set_push_window(bytes: usize) = "push_window", bytes.to_string();
     /// Sets the budget for memory of ended operations that a port may still access.

@@ -93,6 +93,7 @@ fn choose_puts(config: &mut Config, rng: &mut SplitMix64) {
     config.put_min = pick(&[0, 600, 5_000, 1 << 40]);
     config.put_chunk = pick(&[300, 1_000, 1 << 20]);
     config.put_depth = pick(&[1, 2, 4]);
+    config.registered_max = pick(&[0, 1_000, 10_000, 64 << 20]);
 }
 
 /// A rank's part in a simulation, which ends when this value is dropped.

@@ -34,6 +34,13 @@ pub struct Stats {
     /// Times that the system refused a thread for progress between the program's calls
     /// ([`Progress`](crate::Progress)). The program's calls make the progress then.
     pub threads_refused: u64,
+    /// Times that memory was registered for access by the network.
+    pub registrations: u64,
+    /// Bytes of the registered memory through which the bytes of borrowed buffers are copied. It serves one message
+    /// after the other: see [`Settings::set_registered_max`](crate::Settings::set_registered_max).
+    pub registered_bytes: u64,
+    /// Bytes of this memory that messages use now.
+    pub registered_bytes_used: u64,
     /// Requests that have not ended, or whose results were not returned to the program yet.
     pub requests: usize,
     /// Packets and messages that wait for room or credit now.
@@ -105,6 +112,9 @@ impl Stats {
             again: counters.again,
             failed_peers: counters.failed_peers,
             threads_refused: 0,
+            registrations: counters.registrations,
+            registered_bytes: usage.slab_bytes,
+            registered_bytes_used: usage.slab_bytes_used,
             requests: usage.requests,
             queued: usage.queued,
             outbox_bytes: usage.outbox + usage.gathered,
@@ -159,6 +169,14 @@ impl Stats {
                 "counter",
                 "Threads for progress that were refused",
                 self.threads_refused,
+            ),
+            ("registrations_total", "counter", "Times that memory was registered", self.registrations),
+            ("registered_bytes", "gauge", "Registered memory for borrowed buffers", self.registered_bytes),
+            (
+                "registered_bytes_used",
+                "gauge",
+                "Registered memory for borrowed buffers that messages use",
+                self.registered_bytes_used,
             ),
             ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),
             ("queued", "gauge", "Packets and messages that wait for room or credit", self.queued as u64),

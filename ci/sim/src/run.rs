@@ -151,6 +151,7 @@ impl Run {
         config.announced_max = pick(&mut later, &[1, 2, 16, 512]);
         config.bundle_max = pick(&mut later, &[0, 150, 1000, 4096]);
         config.bundle_delay_us = pick(&mut later, &[1, 100, 10_000]);
+        config.registered_max = pick(&mut later, &[0, 1_000, 10_000, 4 << 20, 64 << 20]);
         let mut run = Self {
             net,
             caps_fence,
@@ -816,6 +817,8 @@ impl Run {
             require(usage.outbox <= most as u64, || format!("over the budget: {usage:?}"))?;
             let most = self.config.outbox_max as u64;
             require(usage.gathered <= most, || format!("over the budget: {usage:?}"))?;
+            let most = self.config.registered_max as u64;
+            require(usage.slab_bytes <= most, || format!("over the budget: {usage:?}"))?;
         }
         Ok(())
     }
@@ -840,7 +843,8 @@ impl Run {
             let announced = ENVELOPE * self.ledger.sides.unpaired(rank.process, &self.losses) as u64;
             require(usage.unexpected == 0 && usage.envelopes <= announced, || place("unexpected messages"))?;
             let registered = rank.engine.port().registrations();
-            require(registered == 0, || place(&format!("{registered} registrations")))?;
+            require(usage.slab_bytes_used == 0, || place("slabs in use"))?;
+            require(registered == usage.slabs, || place(&format!("{registered} registrations")))?;
         }
         Ok(())
     }

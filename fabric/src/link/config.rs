@@ -24,6 +24,10 @@ pub struct Config {
     ///
     /// [`Link::may_use_memory`]: super::Link::may_use_memory
     pub quarantine_max: u64,
+    /// The budget, in bytes, for the memory of slabs: see [`Out::take_slab`].
+    ///
+    /// [`Out::take_slab`]: super::Out::take_slab
+    pub registered_max: u64,
     /// The budget, in bytes, for the messages that are gathered for all peers together: see [`Out::gather`].
     ///
     /// [`Out::gather`]: super::Out::gather

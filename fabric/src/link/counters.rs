@@ -16,6 +16,8 @@ pub struct Counters {
     pub failed_peers: u64,
     /// Packets that were sent with several messages, or with one message and the news of credit of another packet.
     pub bundles: u64,
+    /// Times that memory was registered.
+    pub registrations: u64,
 }
 
 /// Messages exchanged with one rank, in all its incarnations. A message counts as soon as its first packet is sent or

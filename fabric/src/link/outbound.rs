@@ -10,10 +10,14 @@ use crate::wire::{Flags, Protocol};
 use crate::{PeerId, Port, PortError, Post};
 
 impl<P: Port, S: Stack> Engine<P, S> {
-    /// Fences the paths of peers that have ended.
+    /// Fences the paths of peers that have ended, and then ends the registrations of their idle slabs.
     pub(super) fn fence_disconnected(&mut self) {
         for path in std::mem::take(&mut self.link.to_fence) {
             self.port.fence_peer(path);
+            for (region, registration) in self.link.slabs.of_peer(path) {
+                self.port.deregister(registration);
+                drop(self.link.reclaim(region));
+            }
         }
     }
 

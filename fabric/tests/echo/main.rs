@@ -26,6 +26,7 @@ fn pair<P: Port, S: Stack>(ports: [P; 2], stack: impl Fn() -> S) -> [Engine<P, S
         answers_max: 100,
         quarantine_max: 0,
         gathered_max: 0,
+        registered_max: 3000,
         gathered_ns: 0,
     };
     let mut rank = 0;

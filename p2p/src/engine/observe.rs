@@ -13,8 +13,15 @@ impl<P: Port> Engine<P> {
     /// Returns the counts of events so far.
     pub fn counters(&self) -> Counters {
         let (link, tagged) = (self.inner.link(), self.inner.stack());
-        let samite_fabric::link::Counters { rejected, stale, again, failed_peers, bundles, .. } =
-            *link.counters();
+        let samite_fabric::link::Counters {
+            rejected,
+            stale,
+            again,
+            failed_peers,
+            bundles,
+            registrations,
+            ..
+        } = *link.counters();
         let mut counters = Counters {
             unexpected_max: tagged.unexpected_max,
             refused: tagged.refused,
@@ -25,6 +32,7 @@ impl<P: Port> Engine<P> {
             again,
             failed_peers,
             bundles,
+            registrations,
             ..Counters::default()
         };
         for (_, traffic) in self.traffic() {
@@ -47,6 +55,7 @@ impl<P: Port> Engine<P> {
         let queues = tagged.queues.iter().map(|queues| {
             queues.messages.len() + queues.agreements.len() + queues.pushes.len() + queues.partitioned()
         });
+        let slabs = link.slabs();
         Usage {
             peers: link.peers().count(),
             requests: tagged.requests.len(),
@@ -58,6 +67,9 @@ impl<P: Port> Engine<P> {
             unexpected_messages: tagged.matcher.unexpected_len(),
             unexpected: link.held(),
             envelopes: tagged.envelopes_cost,
+            slabs: slabs.used + slabs.idle,
+            slab_bytes: slabs.used_bytes + slabs.idle_bytes,
+            slab_bytes_used: slabs.used_bytes,
             partitioned: tagged.partitioned.len().0,
             quarantined: link.quarantined().1,
         }

@@ -492,14 +492,14 @@ impl Tagged {
                     self.matcher.cancel(*posted);
                 }
                 State::Pulling(pull) => {
-                    // A get may still write to the region. The port keeps it until that is impossible.
-                    link.retire(pull.target.take().map(|target| target.memory));
+                    // A get may still write to the memory. The port keeps it until that is impossible.
+                    pull.target.take().into_iter().for_each(|target| target.retire(link));
                 }
                 // The port keeps the memory until no put can reach it any more.
                 State::Landing(landing) => {
-                    link.retire(landing.target.take().map(|target| target.memory));
+                    landing.target.take().into_iter().for_each(|target| target.retire(link));
                 }
-                State::Putting(put) => link.retire(put.bounce.take()),
+                State::Putting(put) => put.slabs.drain(..).for_each(|slab| link.retire_slab(slab)),
                 _ => {}
             }
             self.finish(link, id, Err(Error::PeerFailed { rank, cause: cause.clone(), fate, report }));

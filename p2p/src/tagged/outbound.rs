@@ -339,9 +339,7 @@ impl Tagged {
                 return Ok(Turn::Sent);
             }
             // Without a registration the receiver cannot get the bytes, and requests them in packets.
-            (Choice::Pull, _) => {
-                self.register(out.port, id, path).map_or(TransferMode::Push, TransferMode::Pull)
-            }
+            (Choice::Pull, _) => self.register(out, id, path).map_or(TransferMode::Push, TransferMode::Pull),
             (Choice::Stream, _) => TransferMode::Stream,
             (Choice::Put, _) => TransferMode::Put,
             _ => TransferMode::Push,
@@ -426,11 +424,11 @@ impl Tagged {
     /// Registers a send's memory, unless it is registered already, so that its receiver can get the bytes. Returns the
     /// place of the bytes, or `None` if the memory cannot be registered.
     #[inline]
-    fn register<P: Port>(&mut self, port: &mut P, id: RequestId, path: PeerId) -> Option<Remote> {
+    fn register<P: Port>(&mut self, out: &mut Out<'_, P>, id: RequestId, path: PeerId) -> Option<Remote> {
         let Some(request) = self.requests.get_mut(id) else { unreachable!("{id:?} is about to be sent") };
         // The memory may be registered already: in an earlier attempt the port had no room for the packet.
         if let Buffer::Owned(_) = request.buffer {
-            request.buffer.register(port, path, Access::REMOTE_READ);
+            request.buffer.register(out, path, Access::REMOTE_READ);
         }
         match &request.buffer {
             Buffer::Registered { registration, .. } => Some(registration.remote(0)),

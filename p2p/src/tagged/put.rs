@@ -2,9 +2,9 @@
 //! those of libfabric's TCP providers, move long messages in this way.
 //!
 //! The receiver registers memory for the bytes and sends the sender its place (PLACE). If the receive owns its buffer,
-//! that is the memory, and one PLACE covers the whole message. Otherwise the memory is a bounce buffer of
-//! [`Config::put_depth`](crate::Config::put_depth) parts, each with a PLACE of its own. Before a part is used again,
-//! its bytes are copied to the caller's buffer, while the sender fills the next part.
+//! that is the memory, and one PLACE covers the whole message. Otherwise the memory consists of at most
+//! [`Config::put_depth`](crate::Config::put_depth) slabs ([`Slab`]), each with a PLACE of its own. Before a slab is used
+//! again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
 //!
 //! The sender posts the puts, at most `put_depth` at a time, and reports how many bytes the receiver's memory has
 //! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent
@@ -20,13 +20,13 @@
 use std::ops::{ControlFlow, Range};
 
 use samite_fabric::layout::Room;
-use samite_fabric::link::{Error, Fate, Lent, Link, Out, Peer, RequestId, Status};
+use samite_fabric::link::{Error, Fate, Lent, Link, Out, Peer, RequestId, Slab, Status};
 use samite_fabric::wire::{Protocol, WireError};
-use samite_fabric::{Access, Body, Local, PeerId, Port, PortError, Post, Region, Remote};
+use samite_fabric::{Access, Body, Local, PeerId, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::target::{Parts, Target, bounce};
+use super::target::{Parts, Target, take_slab};
 use super::{OneSided, Tagged};
 use crate::choose::Limits;
 use crate::request::{Buffer, Landing, Part, Put, Request, State};
@@ -103,8 +103,9 @@ impl Tagged {
             if landing.is_refused {
                 landing.target.take().into_iter().for_each(|target| target.close(out, buffer));
             } else if landing.target.is_none() {
-                let parts = Parts { own: total, bounce: limits.put_max, depth };
-                landing.target = Target::open(out.port, path, Access::REMOTE_WRITE, buffer, total, &parts);
+                let parts = Parts { own: total, slab: limits.put_max, depth };
+                let to = (peer, path);
+                landing.target = Target::open(out, to, Access::REMOTE_WRITE, buffer, total, &parts);
             }
             if landing.target.is_none() {
                 self.request_packets(out.link, id);
@@ -129,13 +130,12 @@ impl Tagged {
     fn offer(&mut self, link: &mut Link, peer: Peer, id: RequestId) {
         let Some(Request { state: State::Landing(landing), .. }) = self.requests.get_mut(id) else { return };
         let (Some(target), false) = (&landing.target, landing.abandoned) else { return };
-        let (region, registration) = &target.memory;
         while landing.offered < landing.status.bytes {
-            let len = target.part.min(landing.status.bytes - landing.offered);
-            if target.bounces && landing.offered + len - landing.copied > region.len() {
+            let len = target.part().min(landing.status.bytes - landing.offered);
+            if landing.offered + len - landing.copied > target.len() {
                 break;
             }
-            let at = registration.remote(landing.offered % region.len());
+            let at = target.remote(landing.offered);
             let place = Place {
                 send: landing.send.into(),
                 recv: id.to_wire().into(),
@@ -149,14 +149,13 @@ impl Tagged {
         }
     }
 
-    /// Copies the bytes that have landed in a bounce buffer to the caller's buffer. Returns false if it is not lent
-    /// now.
+    /// Copies the bytes that have landed in slabs to the caller's buffer. Returns false if it is not lent now.
     pub(super) fn copy_landed<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> bool {
         let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
             return true;
         };
         let Some(target) = &landing.target else { return true };
-        if !target.bounces {
+        if !target.is_bounced() {
             landing.copied = landing.landed;
         }
         if landing.copied == landing.landed || landing.abandoned {
@@ -164,8 +163,8 @@ impl Tagged {
         }
         let Some(mut room) = buffer.room(id, lent) else { return false };
         while landing.copied < landing.landed {
-            let (offset, room_len) = (landing.copied, target.memory.0.len());
-            let len = (landing.landed - offset).min(room_len - offset % room_len);
+            let (offset, part) = (landing.copied, target.part());
+            let len = (landing.landed - offset).min(part - offset % part);
             room.put(offset, &target.bytes(offset, len));
             landing.copied += len;
         }
@@ -231,11 +230,11 @@ impl Tagged {
         limits: &Limits,
         lent: &mut L,
     ) -> Result<Post, PortError> {
-        if !self.open_source(out.port, id, path, limits) {
+        if !self.open_source(out, id, (peer, path), limits) {
             self.refuse_to_put(out.link, peer, id);
             return Ok(Post::Done);
         }
-        let post = self.post_puts(out, id, path, limits, lent)?;
+        let post = self.post_puts(out, id, (peer, path), limits, lent)?;
         let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) else {
             return Ok(Post::Done);
         };
@@ -260,7 +259,7 @@ impl Tagged {
         &mut self,
         out: &mut Out<'_, P>,
         id: RequestId,
-        path: PeerId,
+        (peer, path): (Peer, PeerId),
         limits: &Limits,
         lent: &L,
     ) -> Result<Post, PortError> {
@@ -277,7 +276,8 @@ impl Tagged {
                 key: part.into.key,
                 address: part.into.address.wrapping_add((offset - part.start) as u64),
             };
-            let (slot, from) = match source(put, buffer, (id, lent), offset..offset + len, limits)? {
+            let (slab_len, bytes) = (limits.put_max, offset..offset + len);
+            let (slot, from) = match source(out, put, peer, buffer, (id, lent), bytes, slab_len)? {
                 ControlFlow::Continue(source) => source,
                 ControlFlow::Break(post) => return Ok(post),
             };
@@ -301,24 +301,28 @@ impl Tagged {
         Ok(Post::Done)
     }
 
-    /// Registers the memory from which a send is put: the request's own, or a bounce buffer. Returns false if it cannot
-    /// be registered.
-    fn open_source<P: Port>(&mut self, port: &mut P, id: RequestId, path: PeerId, limits: &Limits) -> bool {
-        let depth = self.config.put_depth.max(1);
+    /// Registers the memory from which a send is put: the request's own, or a first slab. Returns false if there is no
+    /// registered memory.
+    fn open_source<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        id: RequestId,
+        (peer, path): (Peer, PeerId),
+        limits: &Limits,
+    ) -> bool {
         let Some(Request { state: State::Putting(put), buffer, .. }) = self.requests.get_mut(id) else {
             return true;
         };
-        if put.abandoned || put.bounce.is_some() || matches!(buffer, Buffer::Registered { .. }) {
+        if put.abandoned || !put.slabs.is_empty() || matches!(buffer, Buffer::Registered { .. }) {
             return true;
         }
         if buffer.is_region() {
-            buffer.register(port, path, Access::LOCAL_READ);
+            buffer.register(out, path, Access::LOCAL_READ);
             return matches!(buffer, Buffer::Registered { .. });
         }
-        let parts = Parts { own: put.total, bounce: limits.put_max, depth };
-        put.bounce = bounce(port, path, Access::LOCAL_READ, put.total, &parts);
-        put.free = (0..depth.min(put.total.div_ceil(limits.put_max))).rev().collect();
-        put.bounce.is_some()
+        put.slabs.extend(take_slab(out, peer, limits.put_max, Access::LOCAL_READ));
+        put.free.extend(0..put.slabs.len());
+        !put.slabs.is_empty()
     }
 
     /// Informs the receiver that no byte of a send will be put, because the memory cannot be registered. The receiver
@@ -337,10 +341,7 @@ impl Tagged {
         let State::Putting(put) = &mut request.state else { return };
         let (peer, recv, is_whole) = (put.to, put.recv, put.is_whole());
         let status = Status { source: out.link.peer(peer).rank(), tag: request.tag, bytes: put.total };
-        if let Some((region, registration)) = put.bounce.take() {
-            out.port.deregister(registration);
-            drop(out.link.reclaim(region));
-        }
+        put.slabs.drain(..).for_each(|slab| out.link.give_slab(slab));
         if !is_whole {
             self.answer(out.link, peer, kind::ABORT, &Abort { recv: recv.into() });
         }
@@ -357,37 +358,42 @@ pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usi
     Ok((start, end.ok_or(WireError::Value { field: "length" })?))
 }
 
-/// Returns the registered memory for the next put of a send, and its slot in the bounce buffer. Copies the bytes there
-/// if there is a bounce buffer. Breaks if no put is possible now: with `Again` if the caller's buffer is not lent, and
-/// with `Done` if all slots are in use, so that the end of a put goes on with the send.
-fn source(
+/// Returns the registered memory for the next put of a send, and the number of its slab. Copies the bytes to the slab,
+/// unless the request's own memory is registered. Breaks if no put is possible now: with `Again` if the caller's buffer
+/// is not lent, and with `Done` if all slabs are in use, so that the end of a put goes on with the send.
+fn source<P: Port>(
+    out: &mut Out<'_, P>,
     put: &mut Put,
+    peer: Peer,
     buffer: &Buffer,
     (id, lent): (RequestId, &impl Lent),
     bytes: Range<usize>,
-    limits: &Limits,
+    slab_len: usize,
 ) -> Result<ControlFlow<Post, (usize, Local)>, PortError> {
     if let Buffer::Registered { registration, .. } = buffer {
         return Ok(ControlFlow::Continue((0, registration.local(bytes.start, bytes.len()))));
     }
-    let Some((region, registration)) = &put.bounce else {
-        unreachable!("{id:?} puts without registered memory")
-    };
     let Some(message) = buffer.bytes(id, lent) else { return Ok(ControlFlow::Break(Post::Again)) };
+    if put.free.is_empty()
+        && let Some(slab) = take_slab(out, peer, slab_len, Access::LOCAL_READ)
+    {
+        put.free.push(put.slabs.len());
+        put.slabs.push(slab);
+    }
     let Some(slot) = put.free.pop() else { return Ok(ControlFlow::Break(Post::Done)) };
-    let (at, len) = (slot * limits.put_max, bytes.len());
-    copy_in(region, at, &message.part(bytes.start, bytes.end))?;
-    Ok(ControlFlow::Continue((slot, registration.local(at, len))))
+    let slab = &put.slabs[slot];
+    copy_in(slab, &message.part(bytes.start, bytes.end))?;
+    Ok(ControlFlow::Continue((slot, slab.local(0, bytes.len()))))
 }
 
-/// Copies a part of a message to a bounce buffer.
-fn copy_in(bounce: &Region, offset: usize, bytes: &impl Body) -> Result<(), PortError> {
+/// Copies a part of a message to a slab.
+fn copy_in(slab: &Slab, bytes: &impl Body) -> Result<(), PortError> {
     match bytes.as_slice() {
-        Some(slice) => bounce.copy_in(offset, slice),
+        Some(slice) => slab.region().copy_in(0, slice),
         None => {
             let mut contiguous = vec![0; bytes.len()];
             bytes.copy_to(&mut contiguous);
-            bounce.copy_in(offset, &contiguous)
+            slab.region().copy_in(0, &contiguous)
         }
     }
 }

@@ -1,41 +1,40 @@
 //! Registered memory of this side, for gets and puts.
 
-use samite_fabric::link::Out;
-use samite_fabric::{Access, Body, Memory, PeerId, Port, PortError, Region, Registration};
+use samite_fabric::link::{Link, Out, Peer, Slab};
+use samite_fabric::{Access, Body, Local, Memory, PeerId, Port, PortError, Region, Registration, Remote};
 
 use crate::request::Buffer;
 use crate::trace::event;
 
 /// The memory into which the bytes of a receive are written: by its own gets, or by the puts of the sender.
 #[derive(Debug)]
-pub(crate) struct Target {
-    /// The request's own memory, or a bounce buffer.
-    pub(crate) memory: (Region, Registration),
-    /// True if the memory is a bounce buffer: its bytes are copied to the caller's buffer, and each of its parts is
-    /// used several times.
-    pub(super) bounces: bool,
-    /// The length of each part that one get fetches, or that is offered to the sender, except the last one.
-    pub(super) part: usize,
+pub(crate) enum Target {
+    /// The request's own memory, of which one get fetches at most `part` bytes, or `part` bytes are offered to the
+    /// sender at a time.
+    Own { region: Region, registration: Registration, part: usize },
+    /// Slabs of `part` bytes. They take the parts of the message in turn, and each part is copied to the caller's
+    /// buffer before its slab takes another one.
+    Slabs { slabs: Vec<Slab>, part: usize },
 }
 
 /// The parts into which the bytes of a receive are cut.
 pub(super) struct Parts {
     /// The longest part in the request's own memory.
     pub(super) own: usize,
-    /// The longest part in a bounce buffer.
-    pub(super) bounce: usize,
-    /// The largest number of parts in a bounce buffer.
+    /// The length of a slab.
+    pub(super) slab: usize,
+    /// The largest number of slabs.
     pub(super) depth: usize,
 }
 
 impl Target {
     /// Registers memory for a message of `total` bytes. This is the memory in `buffer`, if the port may access it, and
-    /// then it is taken out of `buffer`. Otherwise it is a new bounce buffer. Returns `None` if the memory cannot be
-    /// registered: then the bytes must come in packets.
+    /// then it is taken out of `buffer`. Otherwise it consists of slabs. Returns `None` if there is no registered
+    /// memory: then the bytes must come in packets.
     #[inline(always)]
     pub(super) fn open<P: Port>(
-        port: &mut P,
-        path: PeerId,
+        out: &mut Out<'_, P>,
+        (peer, path): (Peer, PeerId),
         access: Access,
         buffer: &mut Buffer,
         total: usize,
@@ -43,30 +42,107 @@ impl Target {
     ) -> Option<Self> {
         match std::mem::replace(buffer, Buffer::Gone) {
             Buffer::Owned(own) if !own.is_scattered() => {
-                let memory = register(port, path, own, access).map_err(|own| *buffer = Buffer::Owned(own));
-                Some(Self { memory: memory.ok()?, bounces: false, part: parts.own })
+                let memory = register(out, path, own, access).map_err(|own| *buffer = Buffer::Owned(own));
+                let (region, registration) = memory.ok()?;
+                Some(Self::Own { region, registration, part: parts.own })
             }
             other => {
                 *buffer = other;
-                let memory = bounce(port, path, access, total, parts)?;
-                Some(Self { memory, bounces: true, part: parts.bounce.min(total) })
+                Self::open_slabs(out, peer, access, total, parts)
             }
         }
     }
 
-    /// Returns the bytes of a part of the message that are in the memory.
-    pub(super) fn bytes(&self, offset: usize, len: usize) -> Registered<'_> {
-        Registered { region: &self.memory.0, offset, len }
+    /// Takes slabs for a message of `total` bytes, or fewer if there are not enough.
+    #[inline(never)]
+    fn open_slabs<P: Port>(
+        out: &mut Out<'_, P>,
+        peer: Peer,
+        access: Access,
+        total: usize,
+        parts: &Parts,
+    ) -> Option<Self> {
+        let mut slabs = Vec::new();
+        while slabs.len() < parts.depth.min(total.div_ceil(parts.slab)) {
+            let Some(slab) = take_slab(out, peer, parts.slab, access) else { break };
+            slabs.push(slab);
+        }
+        (!slabs.is_empty()).then_some(Self::Slabs { slabs, part: parts.slab })
     }
 
-    /// Ends the registration. Returns the request's own memory to `buffer`, unless the port still holds it.
+    /// Returns true if the bytes must be copied to the caller's buffer.
+    pub(super) fn is_bounced(&self) -> bool {
+        matches!(self, Self::Slabs { .. })
+    }
+
+    /// Returns the length of the parts of the message, except the last one.
+    pub(super) fn part(&self) -> usize {
+        match self {
+            Self::Own { part, .. } | Self::Slabs { part, .. } => *part,
+        }
+    }
+
+    /// Returns the number of bytes of the message for which there is memory at a time.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Own { region, .. } => region.len(),
+            Self::Slabs { slabs, part } => slabs.len() * part,
+        }
+    }
+
+    /// Returns the number of slabs.
+    pub(super) fn slabs(&self) -> usize {
+        match self {
+            Self::Own { .. } => 0,
+            Self::Slabs { slabs, .. } => slabs.len(),
+        }
+    }
+
+    /// Returns the bytes of the message from `offset` on, which are all in one part.
+    pub(super) fn bytes(&self, offset: usize, len: usize) -> Registered<'_> {
+        match self {
+            Self::Own { region, .. } => Registered { region, offset, len },
+            Self::Slabs { slabs, part } => {
+                let region = slabs[offset / part % slabs.len()].region();
+                Registered { region, offset: offset % part, len }
+            }
+        }
+    }
+
+    /// Returns the memory for the bytes of the message from `offset` on, which are all in one part.
+    pub(super) fn local(&self, offset: usize, len: usize) -> Local {
+        match self {
+            Self::Own { registration, .. } => registration.local(offset, len),
+            Self::Slabs { slabs, part } => slabs[offset / part % slabs.len()].local(offset % part, len),
+        }
+    }
+
+    /// Returns the memory for the part of the message that begins at `offset`, for the sender.
+    pub(super) fn remote(&self, offset: usize) -> Remote {
+        match self {
+            Self::Own { registration, .. } => registration.remote(offset),
+            Self::Slabs { slabs, part } => slabs[offset / part % slabs.len()].remote(offset % part),
+        }
+    }
+
+    /// Gives up memory that no operation can access any more. Returns the request's own memory to `buffer`, unless the
+    /// port still holds it.
     #[inline(always)]
     pub(super) fn close<P: Port>(self, out: &mut Out<'_, P>, buffer: &mut Buffer) {
-        let (region, registration) = self.memory;
-        out.port.deregister(registration);
-        let memory = out.link.reclaim(region);
-        if !self.bounces {
-            *buffer = memory.map_or(Buffer::Gone, Buffer::Owned);
+        match self {
+            Self::Own { region, registration, .. } => {
+                out.port.deregister(registration);
+                *buffer = out.link.reclaim(region).map_or(Buffer::Gone, Buffer::Owned);
+            }
+            Self::Slabs { slabs, .. } => slabs.into_iter().for_each(|slab| out.link.give_slab(slab)),
+        }
+    }
+
+    /// Gives up memory that operations with a peer that has ended may still access.
+    pub(super) fn retire(self, link: &mut Link) {
+        match self {
+            Self::Own { region, registration, .. } => link.retire([(region, registration)]),
+            Self::Slabs { slabs, .. } => slabs.into_iter().for_each(|slab| link.retire_slab(slab)),
         }
     }
 }
@@ -75,9 +151,9 @@ impl Buffer {
     /// Registers the memory, if a send owns it and the port may access it. If the registration fails, the memory stays
     /// unregistered.
     #[inline(always)]
-    pub(super) fn register<P: Port>(&mut self, port: &mut P, path: PeerId, access: Access) {
+    pub(super) fn register<P: Port>(&mut self, out: &mut Out<'_, P>, path: PeerId, access: Access) {
         match std::mem::replace(self, Self::Gone) {
-            Self::Owned(memory) if !memory.is_scattered() => match register(port, path, memory, access) {
+            Self::Owned(memory) if !memory.is_scattered() => match register(out, path, memory, access) {
                 Ok((region, registration)) => *self = Self::Registered { region, registration },
                 Err(memory) => *self = Self::Owned(memory),
             },
@@ -86,17 +162,19 @@ impl Buffer {
     }
 }
 
-/// Registers a bounce buffer for a message of `total` bytes. Returns `None` if it cannot be registered.
-pub(super) fn bounce<P: Port>(
-    port: &mut P,
-    path: PeerId,
+/// Takes a slab. Returns `None` if there is none: then the bytes must travel in other slabs or in packets.
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only the event shows the error"))]
+pub(super) fn take_slab<P: Port>(
+    out: &mut Out<'_, P>,
+    peer: Peer,
+    len: usize,
     access: Access,
-    total: usize,
-    parts: &Parts,
-) -> Option<(Region, Registration)> {
-    let part = parts.bounce.min(total);
-    let memory = Memory::zeroed(part * parts.depth.min(total.div_ceil(part)));
-    register(port, path, memory, access).ok()
+) -> Option<Slab> {
+    let slab = out.take_slab(peer, len, access);
+    if let Err(error) = &slab {
+        event!(DEBUG, ?error, "there is no slab");
+    }
+    slab.ok()
 }
 
 /// Registers memory of a request. Returns the memory if that fails, for which ports have many reasons: a limit on
@@ -104,13 +182,13 @@ pub(super) fn bounce<P: Port>(
 /// packets; if the port has lost the peer, the packets fail.
 #[inline(always)]
 fn register<P: Port>(
-    port: &mut P,
+    out: &mut Out<'_, P>,
     path: PeerId,
     memory: Memory,
     access: Access,
 ) -> Result<(Region, Registration), Memory> {
     let region = Region::new(memory);
-    match port.register(path, &region, access) {
+    match out.register(path, &region, access) {
         Ok(registration) => Ok((region, registration)),
         Err(error) => Err(unregistered(region, &error)),
     }
@@ -128,12 +206,10 @@ fn unregistered(region: Region, error: &PortError) -> Memory {
     memory
 }
 
-/// Bytes of a message in a registered region: in a part of a bounce buffer, or in the region that contains the whole
-/// message, of a receive or a send. The offset in the message, modulo the length of the region, is the offset of the
-/// bytes in the region.
+/// Bytes of a message in a registered region.
 pub(super) struct Registered<'a> {
     pub(super) region: &'a Region,
-    /// The offset in the message.
+    /// The offset in the region.
     pub(super) offset: usize,
     pub(super) len: usize,
 }
@@ -145,7 +221,7 @@ impl Body for Registered<'_> {
 
     fn copy_part(&self, at: usize, into: &mut [u8]) {
         // This cannot fail: the span was checked when the get was posted, or lies within the message.
-        let copied = self.region.copy_out(self.offset % self.region.len() + at, into);
+        let copied = self.region.copy_out(self.offset + at, into);
         debug_assert!(copied.is_ok());
     }
 }

@@ -335,7 +335,8 @@ impl Tagged {
         }
         if let State::Pulling(pull) = &mut request.state {
             match &pull.target {
-                Some(target) if target.bounces && !pull.abandoned => match request.buffer.room(id, lent) {
+                Some(target) if target.is_bounced() && !pull.abandoned => match request.buffer.room(id, lent)
+                {
                     Some(mut buffer) => {
                         buffer.put(offset, &target.bytes(offset, len));
                         pull.landed += len;
@@ -543,9 +544,9 @@ impl Tagged {
             return Ok(Post::Done);
         };
         if pull.target.is_none() && !pull.abandoned {
-            let parts = Parts { own: limits.get_max, bounce: limits.get_max.min(BOUNCE_PART), depth };
-            let total = pull.status.bytes;
-            pull.target = Target::open(out.port, path, Access::LOCAL_WRITE, buffer, total, &parts);
+            let parts = Parts { own: limits.get_max, slab: limits.get_max.min(SLAB_MAX), depth };
+            let (total, from) = (pull.status.bytes, (peer, path));
+            pull.target = Target::open(out, from, Access::LOCAL_WRITE, buffer, total, &parts);
             if pull.target.is_none() {
                 self.request_packets(out.link, id);
                 return Ok(Post::Done);
@@ -564,7 +565,7 @@ impl Tagged {
             return Ok(Post::Done);
         }
         if !pull.abandoned && pull.landed < pull.status.bytes {
-            // The port has no room for a get, or bytes wait in the bounce buffer until the caller lends its buffer.
+            // The port has no room for a get, or bytes wait in slabs until the caller lends its buffer.
             return Ok(Post::Again);
         }
         let (send, status, abandoned) = (pull.send, pull.status, pull.abandoned);
@@ -609,24 +610,21 @@ fn post_gets<P: Port>(
     // The number of gets of this call that ended when they were posted.
     let mut over = 0;
     while let (Some(target), false) = (&pull.target, pull.abandoned) {
-        let (region, registration) = &target.memory;
-        // A part of the bounce buffer is free when the bytes of its previous get were copied to the caller's buffer.
-        // Gets may end in any order, so parts are reused only when all earlier gets have ended and all their bytes were
-        // copied.
+        // A slab is free when the bytes of its previous get were copied to the caller's buffer. Gets may end in any
+        // order, so slabs are reused only when all earlier gets have ended and all their bytes were copied.
         let in_use = pull.outstanding + pull.waiting.len();
-        let turn = !target.bounces || !pull.posted.is_multiple_of(region.len()) || in_use == 0;
-        let len = target.part.min(pull.status.bytes - pull.posted);
+        let turn = !target.is_bounced() || !pull.posted.is_multiple_of(target.len()) || in_use == 0;
+        let len = target.part().min(pull.status.bytes - pull.posted);
         if len == 0 || pull.outstanding + over >= depth || !turn {
             break;
         }
         let key = one_sided.insert(OneSided { request: id, offset: pull.posted, len });
         let from = Remote { key: pull.from.key, address: pull.from.address.wrapping_add(pull.posted as u64) };
-        let slot = if target.bounces { pull.posted % region.len() } else { pull.posted };
-        match out.get(path, registration.local(slot, len), from, Protocol::P2p, key as u64) {
+        match out.get(path, target.local(pull.posted, len), from, Protocol::P2p, key as u64) {
             Ok(Post::Done) => pull.outstanding += 1,
             Ok(Post::Over) => {
                 one_sided.remove(key);
-                match target.bounces {
+                match target.is_bounced() {
                     true => pull.waiting.push((pull.posted, len)),
                     false => pull.landed += len,
                 }
@@ -705,9 +703,9 @@ fn read_scattered<P: Port>(
     Ok(true)
 }
 
-/// Bytes of one get into a bounce buffer: few enough that they are still in the cache when they are copied to the
-/// caller's buffer.
-const BOUNCE_PART: usize = 256 << 10;
+/// Bytes of one get into a slab: few enough that they are still in the cache when they are copied to the caller's
+/// buffer.
+const SLAB_MAX: usize = 256 << 10;
 
 /// Bytes that are read at a time if they are scattered afterwards: few enough for the second-level cache.
 const READ_PIECE: usize = 64 << 10;

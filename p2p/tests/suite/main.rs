@@ -16,6 +16,7 @@ mod puts;
 mod quarantine;
 mod room;
 mod rounds;
+mod slabs;
 mod types;
 
 use std::time::Instant;

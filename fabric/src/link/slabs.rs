@@ -1,0 +1,219 @@
+//! Registered memory that serves one message after the other.
+//!
+//! Ports access registered memory only, and borrowed buffers are never registered. So the bytes of a borrowed buffer are
+//! copied through *slabs*. To allocate a slab, to touch its pages for the first time and to register it takes longer
+//! than the copy. So a slab stays registered when its message has ended, and later messages use it again.
+//!
+//! A slab that a peer may access belongs to this peer as long as it is registered: no other peer gets its key. A slab
+//! that only this side accesses serves all peers of one path. A message gives its slab back when no operation can access
+//! it any more, of this side or of the peer. When the peer ends, its slabs are deregistered after its path is cut off.
+//! If the port holds one of them longer, it is in quarantine like other memory.
+//!
+//! All slabs together have at most [`Config::registered_max`](super::Config::registered_max) bytes. If a message needs
+//! more, the slabs that were not used for the longest time are freed.
+
+use std::collections::VecDeque;
+
+use super::{Link, Out, Peer};
+use crate::{Access, Local, Memory, PathId, PeerId, Port, PortError, Region, Registration, Remote};
+
+/// A piece of registered memory that serves one message after the other. See the [module](self).
+#[derive(Debug)]
+#[must_use = "`Link::give_slab` and `Link::retire_slab` take slabs back"]
+pub struct Slab {
+    region: Region,
+    registration: Registration,
+    access: Access,
+    user: User,
+}
+
+/// The peers for whose operations a slab is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// All peers on a path. Only this side accesses the slab.
+    Path(PathId),
+    /// One peer, and the path to it.
+    Peer(Peer, PeerId),
+}
+
+impl Slab {
+    /// Returns the memory.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns a part of the slab, for operations of this side.
+    #[must_use]
+    pub fn local(&self, offset: usize, len: usize) -> Local {
+        self.registration.local(offset, len)
+    }
+
+    /// Returns the place of a byte of the slab, for operations of the peer.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        self.registration.remote(offset)
+    }
+}
+
+/// The slabs of a link that no message uses, and the sizes of all slabs.
+#[derive(Debug, Default)]
+pub(super) struct Slabs {
+    /// The slab that was not used for the longest time is the first.
+    idle: VecDeque<Slab>,
+    /// The bytes of the slabs in `idle`.
+    idle_bytes: u64,
+    /// The number of slabs that messages use.
+    used: usize,
+    /// The bytes of the slabs that messages use.
+    used_bytes: u64,
+}
+
+impl Slabs {
+    fn take(&mut self, user: User, len: usize, access: Access) -> Option<Slab> {
+        let fits = |slab: &Slab| slab.user == user && slab.access == access && slab.region.len() == len;
+        // The latest slab is probably still in the cache.
+        let slab = self.idle.remove(self.idle.iter().rposition(fits)?)?;
+        self.idle_bytes -= len as u64;
+        self.lend(len);
+        Some(slab)
+    }
+
+    fn lend(&mut self, len: usize) {
+        self.used += 1;
+        self.used_bytes += len as u64;
+    }
+
+    fn end_use(&mut self, slab: &Slab) {
+        self.used -= 1;
+        self.used_bytes -= slab.region.len() as u64;
+    }
+
+    fn oldest(&mut self) -> Option<(Region, Registration)> {
+        let Slab { region, registration, .. } = self.idle.pop_front()?;
+        self.idle_bytes -= region.len() as u64;
+        Some((region, registration))
+    }
+
+    /// Removes the idle slabs that belong to a peer.
+    pub(super) fn of_peer(&mut self, path: PeerId) -> Vec<(Region, Registration)> {
+        let is_theirs = |slab: &Slab| matches!(slab.user, User::Peer(_, theirs) if theirs == path);
+        let (theirs, idle): (VecDeque<_>, _) =
+            std::mem::take(&mut self.idle).into_iter().partition(is_theirs);
+        self.idle = idle;
+        self.idle_bytes -= theirs.iter().map(|slab| slab.region.len() as u64).sum::<u64>();
+        theirs.into_iter().map(|slab| (slab.region, slab.registration)).collect()
+    }
+}
+
+impl Link {
+    /// Takes back a slab that no operation can access any more, of this side or of the peer.
+    pub fn give_slab(&mut self, slab: Slab) {
+        if let User::Peer(peer, path) = slab.user
+            && self.peers[peer].path != Some(path)
+        {
+            return self.retire_slab(slab);
+        }
+        self.slabs.end_use(&slab);
+        self.slabs.idle_bytes += slab.region.len() as u64;
+        self.slabs.idle.push_back(slab);
+    }
+
+    /// Takes back a slab that operations of a peer that has ended may still access. The slab serves no other message.
+    pub fn retire_slab(&mut self, slab: Slab) {
+        self.slabs.end_use(&slab);
+        self.retire([(slab.region, slab.registration)]);
+    }
+
+    /// Returns the numbers and sizes of the slabs.
+    #[must_use]
+    pub fn slabs(&self) -> SlabUsage {
+        let &Slabs { ref idle, idle_bytes, used, used_bytes } = &self.slabs;
+        SlabUsage { used, used_bytes, idle: idle.len(), idle_bytes }
+    }
+}
+
+/// The numbers and sizes of a link's slabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabUsage {
+    /// The number of slabs that messages use.
+    pub used: usize,
+    /// The bytes of these slabs.
+    pub used_bytes: u64,
+    /// The number of slabs that are kept for later messages.
+    pub idle: usize,
+    /// The bytes of these slabs.
+    pub idle_bytes: u64,
+}
+
+impl<P: Port> Out<'_, P> {
+    /// Takes a slab of `len` bytes for a message to or from a peer.
+    ///
+    /// # Errors
+    /// [`PortError::PeerGone`] if there is no path to the peer; [`PortError::Exhausted`] if messages use all memory for
+    /// slabs; the errors of [`register`](Self::register).
+    pub fn take_slab(&mut self, peer: Peer, len: usize, access: Access) -> Result<Slab, PortError> {
+        let Some(path) = self.link.peers[peer].path else {
+            return Err(PortError::PeerGone(PeerId(u32::MAX)));
+        };
+        let user = match access.intersects(Access::REMOTE) {
+            true => User::Peer(peer, path),
+            false => User::Path(self.port.path(path)?),
+        };
+        if let Some(slab) = self.link.slabs.take(user, len, access) {
+            return Ok(slab);
+        }
+        let (max, needed) = (self.link.config.registered_max, self.link.slabs.used_bytes + len as u64);
+        if needed > max {
+            let hint = format!("messages use all of the {max} bytes that `registered_max` permits");
+            return Err(PortError::Exhausted { what: "registered memory", hint });
+        }
+        while needed + self.link.slabs.idle_bytes > max && self.free_slab() {}
+        let region = Region::new(Memory::zeroed(len));
+        let registration = self.register(path, &region, access)?;
+        self.link.slabs.lend(len);
+        Ok(Slab { region, registration, access, user })
+    }
+
+    /// Registers memory for operations with a peer. If the port has no room for another registration, frees idle slabs
+    /// until it has.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Port::register`].
+    #[inline]
+    pub fn register(
+        &mut self,
+        path: PeerId,
+        region: &Region,
+        access: Access,
+    ) -> Result<Registration, PortError> {
+        self.link.counters.registrations += 1;
+        let registered = self.port.register(path, region, access);
+        if registered.is_ok() { registered } else { self.register_again(path, region, access, registered) }
+    }
+
+    #[cold]
+    fn register_again(
+        &mut self,
+        path: PeerId,
+        region: &Region,
+        access: Access,
+        mut registered: Result<Registration, PortError>,
+    ) -> Result<Registration, PortError> {
+        while matches!(registered, Err(PortError::Exhausted { .. } | PortError::Provider { .. }))
+            && self.free_slab()
+        {
+            registered = self.port.register(path, region, access);
+        }
+        self.link.counters.registrations -= u64::from(registered.is_err());
+        registered
+    }
+
+    /// Frees the idle slab that was not used for the longest time. Returns false if there is none.
+    fn free_slab(&mut self) -> bool {
+        let Some((region, registration)) = self.link.slabs.oldest() else { return false };
+        self.port.deregister(registration);
+        drop(self.link.reclaim(region));
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! Slabs: registered memory through which the bytes of borrowed buffers are copied, and which serves one message after
+//! the other. The ports of the simulated network have puts and no gets.
+
+use samite_fabric::Reach;
+use samite_fabric::sim::{Config as SimConfig, Net, What};
+use samite_p2p::{Config, Usage, WorldRank};
+
+use crate::Simulated;
+use crate::job::{Borrowed, Job, NEVER, Op, Owned, Whose, bytes, exact, killed};
+
+const LEN: usize = 100_000;
+const CHUNK: usize = 10_000;
+
+/// Three ranks with puts of at most [`CHUNK`] bytes, two of one message at a time, and at most `slabs` slabs each.
+fn trio(slabs: usize) -> (Job<Simulated>, Net) {
+    limited(slabs, usize::MAX)
+}
+
+/// Three ranks like those of [`trio`], whose ports permit `registrations` registrations.
+fn limited(slabs: usize, registrations: usize) -> (Job<Simulated>, Net) {
+    let mut sim = SimConfig { registrations_max: registrations, ..SimConfig::default() };
+    (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
+    let net = Net::new(9, sim);
+    let mut config = Config::default();
+    (config.put_min, config.put_chunk, config.put_depth) = (20_000, CHUNK, 2);
+    config.registered_max = slabs * CHUNK;
+    (Job::new(Simulated(net.clone()), 3, &config), net)
+}
+
+/// Begins to move a message. Returns its receive and its send.
+fn begin(job: &mut Job<Simulated>, [from, to]: [usize; 2], whose: Whose) -> [Op; 2] {
+    let recv = job.recv_as(to, exact(from as u32, 5), LEN, whose, NEVER);
+    [recv, job.send_as(from, to as u32, 0, 5, &bytes(from, LEN), whose, NEVER)]
+}
+
+/// Polls until a message has arrived, and checks the budget after each poll.
+fn finish(job: &mut Job<Simulated>, from: usize, [recv, send]: [Op; 2]) {
+    job.poll_until(|job| {
+        let max = job.engine(1).config().registered_max as u64;
+        let within = |usage: &Usage| usage.slab_bytes_used <= usage.slab_bytes && usage.slab_bytes <= max;
+        assert!(job.usages().iter().all(within), "{:?}", job.usages());
+        job.is_over(&recv) && job.is_over(&send)
+    });
+    assert!(job.wait(recv).message() == bytes(from, LEN));
+    assert!(job.wait(send).result.is_ok());
+}
+
+fn exchange(job: &mut Job<Simulated>, ranks: [usize; 2], whose: Whose) {
+    let ops = begin(job, ranks, whose);
+    finish(job, ranks[0], ops);
+}
+
+fn registrations(job: &mut Job<Simulated>) -> Vec<u64> {
+    (0..3).map(|rank| job.engine(rank).counters().registrations).collect()
+}
+
+/// Returns the number of puts since the last call.
+fn puts(net: &Net) -> usize {
+    net.take_trace().iter().filter(|event| matches!(event.what, What::Put { .. })).count()
+}
+
+#[test]
+fn a_message_uses_the_slabs_of_earlier_messages() {
+    let (mut job, _) = trio(100);
+    assert!(job.usages().iter().all(|usage| usage.slabs == 0), "there are none before the first message");
+    for _ in 0..100 {
+        exchange(&mut job, [0, 1], Borrowed);
+    }
+    job.assert_at_rest();
+    assert_eq!(registrations(&mut job), [2, 2, 0]);
+    for rank in [0, 1] {
+        let usage = &job.usages()[rank];
+        assert_eq!((usage.slabs, usage.slab_bytes, usage.slab_bytes_used), (2, 2 * CHUNK as u64, 0));
+        assert_eq!(job.engine(rank).port().registrations(), 2);
+    }
+}
+
+#[test]
+fn no_sender_gets_the_key_of_another_senders_slab() {
+    let (mut job, _) = trio(100);
+    for from in [0, 2, 0, 2] {
+        exchange(&mut job, [from, 1], Borrowed);
+    }
+    // A slab that only its owner accesses serves all receivers.
+    exchange(&mut job, [0, 2], Borrowed);
+    assert_eq!(registrations(&mut job), [2, 4, 4]);
+}
+
+#[test]
+fn the_slabs_that_were_not_used_for_the_longest_time_make_room_for_others() {
+    let (mut job, net) = trio(3);
+    net.record();
+    for from in [0, 0, 2, 2, 0] {
+        exchange(&mut job, [from, 1], Borrowed);
+    }
+    assert_eq!(puts(&net), 50, "all messages were put");
+    // The first message of rank 2 freed one of the two slabs of rank 0, and the last message one of rank 2.
+    assert_eq!(registrations(&mut job), [2, 2 + 2 + 1, 2]);
+    assert_eq!(job.usages()[1].slabs, 3);
+}
+
+#[test]
+fn messages_beyond_the_budget_travel_in_packets() {
+    let (mut job, net) = trio(2);
+    // The receiver's buffers are not lent, so it keeps its slabs, and each sender stops after two puts.
+    job.withhold(1, true);
+    let first = begin(&mut job, [0, 1], Borrowed);
+    job.poll_until(|job| job.usages()[1].slab_bytes_used == 2 * CHUNK as u64);
+    net.record();
+    let second = begin(&mut job, [2, 1], Borrowed);
+    job.settle();
+    assert_eq!(job.usages()[1].slabs, 2);
+    job.withhold(1, false);
+    finish(&mut job, 2, second);
+    finish(&mut job, 0, first);
+    assert!(puts(&net) <= 10, "only the first message was put");
+    job.assert_at_rest();
+    assert_eq!(registrations(&mut job), [2, 2, 0]);
+}
+
+#[test]
+fn without_a_budget_only_owned_buffers_are_put() {
+    let (mut job, net) = trio(0);
+    net.record();
+    exchange(&mut job, [0, 1], Borrowed);
+    assert_eq!(puts(&net), 0);
+    exchange(&mut job, [0, 1], Owned);
+    assert_eq!(puts(&net), 10);
+    assert!(job.usages().iter().all(|usage| usage.slabs == 0));
+    assert!((0..3).all(|rank| job.engine(rank).port().registrations() == 0));
+}
+
+#[test]
+fn idle_slabs_make_room_for_other_registrations() {
+    let (mut job, net) = limited(100, 2);
+    exchange(&mut job, [0, 1], Borrowed);
+    assert_eq!(job.usages()[1].slabs, 2);
+    net.record();
+    exchange(&mut job, [0, 1], Owned);
+    exchange(&mut job, [2, 1], Borrowed);
+    assert_eq!(puts(&net), 20);
+    job.assert_at_rest();
+}
+
+#[test]
+fn the_slabs_of_a_peer_that_ends_are_freed() {
+    for leaves in [false, true] {
+        let (mut job, _) = trio(100);
+        for from in [0, 2] {
+            exchange(&mut job, [from, 1], Borrowed);
+        }
+        if leaves {
+            job.leave(0);
+        } else {
+            job.engine(1).peer_failed(WorldRank(0), None, killed()).expect("a rank of the job");
+            job.kill(0);
+        }
+        job.settle();
+        let usage = job.engine(1).usage();
+        assert_eq!((usage.slabs, usage.quarantined), (2, 0), "those for rank 2 are kept");
+        assert_eq!(job.engine(1).port().registrations(), 2);
+        exchange(&mut job, [2, 1], Borrowed);
+    }
+}
