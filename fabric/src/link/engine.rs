@@ -121,6 +121,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 self.flush(peer);
             }
         }
+        // A peer may have failed in this call. Its path must be cut off before the memory of its operations is used for
+        // anything else.
+        self.fence_disconnected();
         for (region, registration) in std::mem::take(&mut self.link.retired) {
             self.port.deregister(registration);
             self.link.quarantine.reclaim(region);

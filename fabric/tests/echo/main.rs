@@ -2,6 +2,7 @@
 //! with faults, shared memory and `tcp;ofi_rxm`.
 
 mod protocol;
+mod slabs;
 mod two;
 
 use std::time::Instant;
