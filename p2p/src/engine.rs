@@ -607,6 +607,38 @@ impl<P: Port> Engine<P> {
         self.inner.stack_mut().requests.insert(request)
     }
 
+    /// Returns the request of an operation that consists of other operations of this engine, and that the caller carries
+    /// out (a generalized request; MPI 4.1, section 13.2). The request ends with
+    /// [`end_composite`](Self::end_composite). Until then it counts as an operation that needs progress:
+    /// [`needs_progress`](Self::needs_progress).
+    pub fn begin_composite(&mut self, now: Time, context: u32) -> RequestId {
+        let partner = Partner::Rank(self.inner.link().identity().rank);
+        let tagged = self.inner.stack_mut();
+        let mut request = Request::new(State::Composite, Buffer::Gone, partner, context, 0, now);
+        request.travels = true;
+        tagged.travelling += 1;
+        tagged.ever_travelling += 1;
+        tagged.requests.insert(request)
+    }
+
+    /// Ends a request that [`begin_composite`](Self::begin_composite) has returned. On success the length of the message
+    /// in its status is that of `memory`. If the request was [forgotten](Self::forget), the memory is freed.
+    pub fn end_composite(&mut self, id: RequestId, result: Result<(), Error>, memory: Memory) {
+        let (out, tagged) = self.inner.parts();
+        let Some(request) = tagged.requests.get_mut(id) else { return };
+        assert!(matches!(request.state, State::Composite), "{id:?} is a composite operation under way");
+        let source = out.link.identity().rank;
+        let status = Status { source, tag: 0, bytes: memory.len() };
+        request.buffer = Buffer::Owned(memory);
+        tagged.finish(out.link, id, result.map(|()| status));
+    }
+
+    /// Returns a composite operation that its owner has [cancelled](Self::cancel) or [forgotten](Self::forget). The
+    /// caller ends it.
+    pub fn take_unwanted(&mut self) -> Option<RequestId> {
+        self.inner.stack_mut().unwanted.pop_first()
+    }
+
     /// If a message has just started as a stream, sends its bytes in this call, as far as the port has room. So the
     /// receiver can copy the first bytes out of the port while this side copies the next ones in.
     fn stream_at_once<L: Lent>(&mut self, peer: Peer, id: RequestId, lent: &mut L) {

@@ -94,6 +94,9 @@ pub(crate) enum State {
     AwaitingData(Box<Inflow>),
     /// A round of a partitioned send or receive awaits its partitions. The state of the round is in the half.
     Partitioned { half: PartitionedId, sends: bool },
+    /// An operation awaits its end, which the engine's user reports: see
+    /// [`Engine::begin_composite`](crate::Engine::begin_composite).
+    Composite,
     /// The operation has ended.
     Over,
 }
@@ -429,7 +432,9 @@ impl Slot for Request {
                 State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. } => {
                     exposure.is_none()
                 }
-                State::AwaitingMessage(_) | State::Partitioned { .. } | State::Over => true,
+                State::AwaitingMessage(_) | State::Partitioned { .. } | State::Composite | State::Over => {
+                    true
+                }
                 State::Pushing(_)
                 | State::Putting(_)
                 | State::Pulling(_)

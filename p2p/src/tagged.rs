@@ -99,6 +99,8 @@ pub(crate) struct Tagged {
     pub(crate) unexpected_max: u64,
     /// Messages and initializations of partitioned sends that were refused for lack of budget or memory.
     pub(crate) refused: u64,
+    /// Composite operations that their owners have cancelled or forgotten.
+    pub(crate) unwanted: BTreeSet<RequestId>,
 }
 
 /// The sends that wait for one peer.
@@ -252,6 +254,7 @@ impl Tagged {
             envelopes_cost: 0,
             unexpected_max: 0,
             refused: 0,
+            unwanted: BTreeSet::new(),
         }
     }
 

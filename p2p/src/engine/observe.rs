@@ -7,6 +7,7 @@ use samite_fabric::{Caps, PeerId, Port};
 use samite_matching::Pattern;
 
 use super::Engine;
+use crate::request::State;
 use crate::{Config, Counters, Untaken, Usage};
 
 impl<P: Port> Engine<P> {
@@ -100,7 +101,9 @@ impl<P: Port> Engine<P> {
         let pending = tagged
             .requests
             .iter()
-            .filter(|(_, request)| request.result.is_none() && !request.copied.is_kept());
+            .filter(|(_, request)| request.result.is_none() && !request.copied.is_kept())
+            // A composite operation waits for its messages, which have requests of their own.
+            .filter(|(_, request)| !matches!(request.state, State::Composite));
         let (oldest, _) = pending.min_by_key(|(_, request)| request.born)?;
         tagged.report(out.link, oldest, now)
     }

@@ -661,6 +661,38 @@ fn a_watcher_hears_of_each_end_once_and_nothing_of_it_is_left() {
     assert_eq!(receiver.usage().requests, 0);
 }
 
+/// The user of the engine ends a composite operation. Until then its owner can cancel it, forget it or watch it.
+#[test]
+fn a_composite_operation_ends_when_its_user_says_so() {
+    let mut engines = pair(&Config::default());
+    let engine = &mut engines[0];
+    let watcher = engine.add_watcher();
+    let [done, cancelled, forgotten] = [(); 3].map(|()| engine.begin_composite(Time::ZERO, 0));
+    engine.watch(done, watcher, 7);
+    assert!(engine.needs_progress() && engine.outcome(done) == Outcome::Pending);
+    assert_eq!((engine.oldest(Time::ZERO), engine.take_unwanted()), (None, None));
+    engine.cancel(cancelled);
+    engine.cancel(cancelled);
+    engine.forget(forgotten);
+    let unwanted: Vec<_> = std::iter::from_fn(|| engine.take_unwanted()).collect();
+    assert_eq!(unwanted, [cancelled, forgotten]);
+    let error = || Err(Error::Cancelled { fate: Fate::Unknown });
+    engine.end_composite(forgotten, error(), Memory::zeroed(1));
+    engine.end_composite(cancelled, error(), Memory::zeroed(2));
+    let end = engine.collect(cancelled, &mut ()).unwrap();
+    assert_eq!(
+        (end.result, end.memory.map(|memory| memory.len())),
+        (error().map(|()| unreachable!()), Some(2))
+    );
+    assert_eq!((engine.take_end(watcher), engine.needs_progress()), (None, true));
+    engine.end_composite(done, Ok(()), Memory::new(vec![1_u16; 3]));
+    assert_eq!((engine.take_end(watcher), engine.needs_progress()), (Some((done, 7)), false));
+    let end = engine.collect(done, &mut ()).unwrap();
+    assert_eq!(end.result, Ok(Status { source: WorldRank(0), tag: 0, bytes: 6 }));
+    assert_eq!(end.memory.and_then(|memory| memory.into_vec().ok()), Some(vec![1_u16; 3]));
+    at_rest(&engines);
+}
+
 #[test]
 fn the_number_of_a_watcher_that_exists_is_not_given_again() {
     let [mut engine, _] = pair(&Config::default());

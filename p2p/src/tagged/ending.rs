@@ -101,6 +101,7 @@ impl Tagged {
                 self.end_half(link, half, cancelled, true);
                 return true;
             }
+            State::Composite => drop(self.unwanted.insert(id)),
             _ => {}
         }
         false
@@ -189,7 +190,7 @@ impl Tagged {
                 let half = *half;
                 self.end_half(link, half, error, true);
             }
-            State::Over => self.finish(link, id, Err(error)),
+            State::Composite | State::Over => self.finish(link, id, Err(error)),
         }
     }
 
@@ -473,7 +474,7 @@ impl Tagged {
         let mine = self.requests.select(|request| {
             request.rank() == Some(rank)
                 && is_in(request.context)
-                && !matches!(request.state, State::Partitioned { .. })
+                && !matches!(request.state, State::Partitioned { .. } | State::Composite)
                 && !matches!(&request.state, State::Landing(landing) if landing.is_whole())
                 && !matches!(&request.state, State::Putting(put) if put.is_delivered)
                 && (request.result.is_none() || !matches!(request.state, State::Over))
@@ -589,7 +590,10 @@ impl Request {
             // These two events are only placeholders: the caller replaces them by the result of `Partitioned::awaited`.
             State::Partitioned { sends: true, .. } => (Operation::Send, Awaited::Match),
             State::Partitioned { sends: false, .. } => (Operation::Receive, Awaited::Bytes),
-            State::AwaitingMessage(_) | State::Over => (Operation::Receive, Awaited::Message),
+            // No composite operation is described: its messages are.
+            State::AwaitingMessage(_) | State::Composite | State::Over => {
+                (Operation::Receive, Awaited::Message)
+            }
             State::Pulling(_) | State::Landing(_) | State::AwaitingData(_) => {
                 (Operation::Receive, Awaited::Bytes)
             }
