@@ -23,11 +23,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use samite_fabric::Port;
 use samite_fabric::layout::{Readable, Writable};
 use samite_p2p::{
-    COLLECTIVE_TAG, Cause, Engine, Error, Group, Lent, Outcome, Pattern, Received, RequestId, Sent, Source,
-    Status, Time, WorldRank,
+    COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, Lent, Outcome, Pattern, Received, RequestId, Sent,
+    Source, Status, Time, WorldRank,
 };
 
-use self::buffers::All;
+pub use self::buffers::{BorrowedBuffers, Buffers, OwnedBuffers, ReduceBytes, Reduction, Slices};
 use self::notice::Notice;
 use crate::schedule::{Place, Plan, Span, Step, Steps};
 
@@ -48,21 +48,9 @@ pub struct Call {
     pub deadline: Time,
 }
 
-/// The buffers of a collective operation.
-pub struct Buffers<'a> {
-    /// [`Buffer::Input`](crate::Buffer::Input).
-    pub input: &'a [u8],
-    /// [`Buffer::Output`](crate::Buffer::Output).
-    pub output: &'a mut [u8],
-    /// [`Buffer::Scratch`](crate::Buffer::Scratch).
-    pub scratch: &'a mut [u8],
-    /// Carries out [`Step::Reduce`](crate::Step::Reduce) on the bytes of two spans.
-    pub reduce: &'a dyn Fn(&[u8], &mut [u8]),
-}
-
-/// A collective operation under way at this rank, with borrowed buffers. Dropping it leaves its requests in the engine:
-/// call [`quit`](Self::quit) first if it has not ended.
-pub struct Collective<'a> {
+/// A collective operation under way at this rank, with its buffers. Dropping it leaves its requests in the engine: call
+/// [`quit`](Self::quit) first if it has not ended.
+pub struct Collective<B> {
     call: Call,
     at: Place,
     steps: Steps,
@@ -72,7 +60,9 @@ pub struct Collective<'a> {
     messages: VecDeque<Message>,
     /// The number of the first message in `messages`. A rank counts its messages of the operation from 0.
     first: u32,
-    buffers: Buffers<'a>,
+    buffers: B,
+    /// The notice that this rank awaits from a partner that has given up a message.
+    awaited: Option<AwaitedNotice>,
     /// The value of [`Engine::ends`] at the latest check for failed members.
     ends: u64,
     result: Option<Result<(), Failed>>,
@@ -104,11 +94,20 @@ struct Message {
     arrived: Option<usize>,
 }
 
+/// The receive of a notice.
+#[derive(Debug)]
+struct AwaitedNotice {
+    request: RequestId,
+    partner: WorldRank,
+    /// The error of the operation if the notice does not arrive.
+    error: Error,
+}
+
 /// The mask for the bits of an operation's number that a tag contains. The low 32 bits of the tag contain the round of
 /// the message.
 const NUMBERS: u32 = (1 << 29) - 1;
 
-impl<'a> Collective<'a> {
+impl<B: Buffers> Collective<B> {
     /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
     ///
     /// # Panics
@@ -118,15 +117,16 @@ impl<'a> Collective<'a> {
         now: Time,
         call: Call,
         mine: WorldRank,
-        buffers: Buffers<'a>,
+        buffers: B,
     ) -> Self {
         engine.set_now(now);
         let rank = call.group.index(mine).expect("this rank takes part");
         let at = Place::new(rank, call.group.len());
         let bytes = |elements: usize| elements * call.element;
-        assert_eq!(buffers.input.len(), bytes(call.plan.input(at)), "the length of the input");
-        assert_eq!(buffers.output.len(), bytes(call.plan.output(at)), "the length of the output");
-        assert_eq!(buffers.scratch.len(), bytes(call.plan.scratch(at)), "the length of the scratch buffer");
+        let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
+        assert_eq!(input, bytes(call.plan.input(at)), "the length of the input");
+        assert_eq!(output, bytes(call.plan.output(at)), "the length of the output");
+        assert_eq!(scratch, bytes(call.plan.scratch(at)), "the length of the scratch buffer");
         let mut collective = Self {
             steps: call.plan.steps(at),
             at,
@@ -134,6 +134,7 @@ impl<'a> Collective<'a> {
             messages: VecDeque::new(),
             first: 0,
             buffers,
+            awaited: None,
             ends: engine.ends(),
             result: None,
             call,
@@ -145,17 +146,25 @@ impl<'a> Collective<'a> {
         collective
     }
 
-    /// Drops the messages of the operations before operation `number`, which have ended at this rank. Such messages
-    /// exist only if one of these operations has failed.
-    pub fn discard_before<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) {
-        let number = number & NUMBERS;
-        // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a
-        // 0 at this bit and agree with `number` in all higher bits.
-        for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
-            let prefix = u64::from(number & !(1 << bit)) << 32;
-            let (tag, mask) = (COLLECTIVE_TAG | prefix, !0 << (32 + bit));
-            engine.discard_all(&Pattern { context, source: Source::ANY, tag, mask });
-        }
+    /// Returns true if this operation lends the buffer of a request under the number `place`.
+    pub fn lends(&self, request: RequestId, place: u32) -> bool {
+        let message = self.messages.get(place.wrapping_sub(self.first) as usize);
+        message.is_some_and(|message| message.request == Some(request))
+    }
+
+    /// Returns the number of the operation: see [`Call::number`].
+    pub fn number(&self) -> u32 {
+        self.call.number
+    }
+
+    /// Returns the control context of the communicator.
+    pub fn context(&self) -> u32 {
+        self.call.context
+    }
+
+    /// Returns the buffers. If the operation has not ended, its messages remain in the engine, as after a drop.
+    pub fn into_buffers(self) -> B {
+        self.buffers
     }
 
     /// Returns true if the operation has ended.
@@ -171,12 +180,18 @@ impl<'a> Collective<'a> {
     /// Returns a request that must end before the operation ends. Returns [`RequestId::NONE`] if there is no such
     /// request: the operation has ended, or [`advance`](Self::advance) can take the next step.
     pub fn awaited(&self) -> RequestId {
+        if let Some(notice) = &self.awaited {
+            return notice.request;
+        }
         let awaited = self.messages.iter().find_map(|message| message.request);
         awaited.unwrap_or(RequestId::NONE)
     }
 
     /// Takes all steps that this rank can take now. Call it after each poll.
     pub fn advance<P: Port>(&mut self, engine: &mut Engine<P>) {
+        if self.awaited.is_some() {
+            return self.end_awaited(engine);
+        }
         while self.result.is_none() {
             // At the end a rank waits for all messages.
             let (step, is_last) = match self.blocked.take().or_else(|| self.steps.next()) {
@@ -190,12 +205,57 @@ impl<'a> Collective<'a> {
                     self.blocked = (!is_last).then_some(step);
                     return;
                 }
-                Err(failed) => {
-                    let failed = self.noticed(engine, failed);
-                    self.fail(engine, failed);
-                }
+                Err(failed) => return self.end_by(engine, failed),
             }
         }
+    }
+
+    /// Ends the operation after an error of this rank. If the error is that of a partner that has ended or has given up
+    /// a message, and the partner has sent a notice before, the operation ends with the error of the notice.
+    #[cold]
+    fn end_by<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
+        let partner = match &failed {
+            Failed::Error(Error::PeerFailed { rank, .. } | Error::Abandoned { rank, .. }) => *rank,
+            _ => return self.fail(engine, failed),
+        };
+        if self.claim_notice(engine, partner) {
+            return;
+        }
+        match failed {
+            Failed::Error(error @ Error::Abandoned { .. }) => self.await_notice(engine, partner, error),
+            failed => self.fail(engine, failed),
+        }
+    }
+
+    /// Gives up if a notice of a partner has arrived, once it is received. Returns false if no notice has arrived.
+    fn claim_notice<P: Port>(&mut self, engine: &mut Engine<P>, partner: WorldRank) -> bool {
+        let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
+        let Some(request) = Notice::claim(engine, context, partner, tag, deadline) else { return false };
+        let error = Error::Abandoned { rank: partner, fate: Fate::Unknown };
+        self.awaited = Some(AwaitedNotice { request, partner, error });
+        self.end_awaited(engine);
+        true
+    }
+
+    /// Waits for the notice of a partner that has given up a message. A partner that gives up its messages always sends
+    /// one, but it may arrive later than the end of the message.
+    fn await_notice<P: Port>(&mut self, engine: &mut Engine<P>, partner: WorldRank, error: Error) {
+        let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
+        // This rank itself gives up messages when it leaves.
+        let is_other = partner != self.world_rank(self.at.rank());
+        let request = is_other.then(|| Notice::post(engine, context, partner, tag, deadline)).flatten();
+        match request {
+            Some(request) => self.awaited = Some(AwaitedNotice { request, partner, error }),
+            None => self.fail(engine, error.into()),
+        }
+    }
+
+    /// Ends the operation if the awaited notice has arrived, or cannot arrive any more.
+    fn end_awaited<P: Port>(&mut self, engine: &mut Engine<P>) {
+        let awaited = self.awaited.take_if(|notice| engine.outcome(notice.request) != Outcome::Pending);
+        let Some(AwaitedNotice { request, partner, error }) = awaited else { return };
+        let notice = Notice::collect(engine, request, partner, &self.call.group);
+        self.fail(engine, notice.unwrap_or(error).into());
     }
 
     /// Returns an error if a member has failed. A member that has left in good order does not count, because it may
@@ -205,30 +265,20 @@ impl<'a> Collective<'a> {
         engine.missing_member(self.call.context, &self.call.group, has_failed)
     }
 
-    /// Returns the failure to report for `failed`. If a partner has ended, and had given up the operation before, this
-    /// is the error of its notice. Otherwise it is `failed`.
-    fn noticed<P: Port>(&self, engine: &mut Engine<P>, failed: Failed) -> Failed {
-        let Failed::Error(Error::PeerFailed { rank, .. }) = &failed else { return failed };
-        self.notice_of(engine, *rank).map_or(failed, Failed::Error)
-    }
-
-    fn notice_of<P: Port>(&self, engine: &mut Engine<P>, partner: WorldRank) -> Option<Error> {
-        let (context, tag) = (self.call.context, self.tag(Notice::ROUND));
-        Notice::receive(engine, context, partner, tag, &self.call.group)
-    }
-
     /// Takes one step. Returns false if the rank must wait first.
     fn take<P: Port>(&mut self, engine: &mut Engine<P>, step: Step) -> Result<bool, Failed> {
         match step {
             Step::Send { to, round, from } => self.send(engine, to, round, from)?,
             Step::Receive { from, round, into } => self.receive(engine, from, round, into)?,
             Step::Copy { from, into } => {
-                let (from, into) = self.all().pair(from, into);
+                let element = self.call.element;
+                let (from, into) = self.buffers.slices_mut().0.pair(from, into, element);
                 into.copy_from_slice(from);
             }
             Step::Reduce { from, into } => {
-                let reduce = self.buffers.reduce;
-                let (from, into) = self.all().pair(from, into);
+                let element = self.call.element;
+                let (slices, reduce) = self.buffers.slices_mut();
+                let (from, into) = slices.pair(from, into, element);
                 // A panic in the caller's operation must not unwind through the engine's owner: this rank first informs
                 // its partners, and the caller gets its buffers back.
                 catch_unwind(AssertUnwindSafe(|| reduce(from, into))).map_err(Failed::Panicked)?;
@@ -253,7 +303,7 @@ impl<'a> Collective<'a> {
     ) -> Result<(), Error> {
         let (partner, tag, place) = (self.world_rank(to), self.tag(round), self.next_place());
         let (context, deadline, now) = (self.call.context, self.call.deadline, engine.now());
-        let data = self.all().get(from);
+        let data = self.read_span(from);
         let request = match engine.send(now, partner, context, tag, data, deadline)? {
             Sent::Now | Sent::Copied => None,
             Sent::Pending(request) => {
@@ -275,7 +325,7 @@ impl<'a> Collective<'a> {
         let (partner, tag, place) = (self.world_rank(from), self.tag(round), self.next_place());
         let pattern = Pattern { context: self.call.context, source: Source::rank(partner.0), tag, mask: !0 };
         let (deadline, now) = (self.call.deadline, engine.now());
-        let buffer = self.all().get_mut(into);
+        let buffer = self.write_span(into);
         let room = buffer.len();
         let received = engine.recv(now, pattern, buffer, place, deadline, &mut ());
         let request = match received.map_err(length_error)? {
@@ -321,9 +371,10 @@ impl<'a> Collective<'a> {
             self.fail(engine, error.into());
             return true;
         }
-        let mut under_way = self.messages.iter().filter(|message| message.request.is_some());
-        if let Some(error) = under_way.find_map(|message| self.notice_of(engine, message.partner)) {
-            self.fail(engine, error.into());
+        if self.awaited.is_none() {
+            let under_way = self.messages.iter().filter(|message| message.request.is_some());
+            let partners: Vec<_> = under_way.map(|message| message.partner).collect();
+            partners.into_iter().any(|partner| self.claim_notice(engine, partner));
         }
         self.result.is_some()
     }
@@ -339,13 +390,11 @@ impl<'a> Collective<'a> {
     /// and to the partners of the steps that this rank does not take.
     #[cold]
     fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
-        let mut partners: BTreeSet<WorldRank> = BTreeSet::new();
-        for message in std::mem::take(&mut self.messages) {
-            if let Some(request) = message.request {
-                engine.forget(request);
-            }
-            partners.insert(message.partner);
+        let messages = std::mem::take(&mut self.messages);
+        if let Some(notice) = self.awaited.take() {
+            engine.forget(notice.request);
         }
+        let mut partners: BTreeSet<WorldRank> = messages.iter().map(|message| message.partner).collect();
         let (group, mine) = (&self.call.group, self.world_rank(self.at.rank()));
         let rest = self.blocked.take().into_iter().chain(&mut self.steps).filter_map(|step| match step {
             Step::Send { to: partner, .. } | Step::Receive { from: partner, .. } => group.rank(partner),
@@ -359,6 +408,8 @@ impl<'a> Collective<'a> {
             // A partner that has ended needs no notice.
             let _ = engine.send_detached(engine.now(), partner, context, tag, notice.to_memory());
         }
+        // The notices are sent first, because the partners of these messages learn of their end too.
+        messages.iter().filter_map(|message| message.request).for_each(|request| engine.forget(request));
         self.result = Some(Err(failed));
     }
 
@@ -381,25 +432,27 @@ impl<'a> Collective<'a> {
         (message.request == Some(request)).then_some(message)
     }
 
-    fn all(&mut self) -> All<'_> {
-        let Buffers { input, output, scratch, .. } = &mut self.buffers;
-        All { input, output, scratch, element: self.call.element }
+    fn read_span(&self, span: Span) -> &[u8] {
+        buffers::span_of(self.buffers.slices(), span, self.call.element)
+    }
+
+    fn write_span(&mut self, span: Span) -> &mut [u8] {
+        self.buffers.slices_mut().0.get_mut(span, self.call.element)
     }
 }
 
-impl Lent for Collective<'_> {
+impl<B: Buffers> Lent for Collective<B> {
     fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
         let message = self.messages.get(place.wrapping_sub(self.first) as usize)?;
         if message.request != Some(request) {
             return None;
         }
-        let Buffers { input, output, scratch, .. } = &self.buffers;
-        Some(buffers::span_of([input, output, scratch], message.span, self.call.element).into())
+        Some(self.read_span(message.span).into())
     }
 
     fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
         let span = self.message(request, place)?.span;
-        Some(self.all().get_mut(span).into())
+        Some(self.write_span(span).into())
     }
 
     fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {
@@ -407,6 +460,19 @@ impl Lent for Collective<'_> {
         message.request = None;
         message.arrived = Some(status.bytes);
         true
+    }
+}
+
+/// Drops the messages of the operations before operation `number`, which have ended at this rank. Such messages
+/// exist only if one of these operations has failed.
+pub fn discard_before<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) {
+    let number = number & NUMBERS;
+    // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a
+    // 0 at this bit and agree with `number` in all higher bits.
+    for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
+        let prefix = u64::from(number & !(1 << bit)) << 32;
+        let (tag, mask) = (COLLECTIVE_TAG | prefix, !0 << (32 + bit));
+        engine.discard_all(&Pattern { context, source: Source::ANY, tag, mask });
     }
 }
 
@@ -429,7 +495,7 @@ fn length_error(error: Error) -> Error {
     }
 }
 
-impl std::fmt::Debug for Collective<'_> {
+impl<B> std::fmt::Debug for Collective<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Collective");
         debug.field("call", &self.call).field("messages", &self.messages).finish_non_exhaustive()

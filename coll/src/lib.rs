@@ -33,5 +33,8 @@ mod collective;
 mod schedule;
 
 pub use choose::{Choice, Row, Situation, Table};
-pub use collective::{Buffers, Call, Collective, Failed};
+pub use collective::{
+    BorrowedBuffers, Buffers, Call, Collective, Failed, OwnedBuffers, ReduceBytes, Reduction, Slices,
+    discard_before,
+};
 pub use schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};

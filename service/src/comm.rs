@@ -9,6 +9,7 @@ mod handler;
 mod hints;
 mod inter;
 mod mode;
+mod nonblocking;
 mod place;
 mod views;
 
@@ -973,7 +974,7 @@ impl Comm {
     }
 
     /// Returns the members' ranks in the job.
-    fn members(&self) -> samite_p2p::Group {
+    pub(crate) fn members(&self) -> samite_p2p::Group {
         let all = || samite_p2p::Group::range(WorldRank(0), self.runtime.size);
         self.derived.as_ref().map_or_else(all, |derived| derived.own().clone())
     }
@@ -1043,7 +1044,7 @@ impl Comm {
             return Err(Failed::new(self.handle_world_error(call, self.runtime.refused()), Some(memory)));
         };
         match entered.start(|engine, now, deadline| start(engine, now, memory, deadline)) {
-            Ok(id) => Ok(Request::new(self.clone(), id)),
+            Ok(id) => Ok(Request::started(self.clone(), id)),
             Err((error, memory)) => {
                 // An error handler may call Samite, so the lock is released first.
                 drop(entered);

@@ -178,6 +178,12 @@ pub enum Error {
         /// The elements that the call needs.
         expected: usize,
     },
+    /// Misuse: a collective call cannot work in place at this rank, or without both buffers. Nothing was sent.
+    #[error("`{call}` cannot use InPlace there: see its documentation")]
+    NotInPlace {
+        /// The call.
+        call: &'static str,
+    },
     /// Misuse: the blocks of a collective call do not divide its slice among the ranks. Nothing was sent.
     #[error("`{call}` cannot use these blocks of its {what}: {why}")]
     WrongBlocks {

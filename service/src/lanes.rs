@@ -111,7 +111,7 @@ impl Runtime<Transport> {
         lanes
             .iter()
             .flat_map(|lanes| &lanes.runtimes)
-            .for_each(|runtime| runtime.act(|engine, now| engine.close_contexts(now, context)));
+            .for_each(|runtime| runtime.close_contexts_here(context));
     }
 
     fn lanes(&self) -> Option<Arc<Lanes>> {

@@ -35,7 +35,7 @@
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Comm::dup_with`], [`Hints`], [`Creation`], [`Group`], [`Attribute`] |
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
-//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`] |
+//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`]; nonblocking and persistent: [`Comm::iallreduce`], [`Comm::allreduce_init`] and others, [`InPlace`], [`PersistentCollective`], [`CollectiveInput`], [`CollectiveOutput`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
@@ -76,6 +76,7 @@ pub mod bootstrap;
 mod buffer;
 mod cancel;
 mod checked;
+mod collective;
 mod comm;
 mod deal;
 mod driver;
@@ -119,6 +120,7 @@ mod world;
 pub use buffer::{Buffer, BufferMut};
 pub use cancel::CancelToken;
 pub use checked::{CheckedElement, CheckedVec};
+pub use collective::{CollectiveInput, CollectiveOutput, InPlace, PersistentCollective};
 pub use comm::{
     Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Locality, Message, Mode,
     Raised, consecutive,

@@ -17,8 +17,9 @@ use crate::{Error, Status};
 ///
 /// It is a [`Buffer`](crate::Buffer), or a persistent or partitioned operation of which the request is a round
 /// ([`PersistentSend`](crate::PersistentSend), [`PersistentRecv`](crate::PersistentRecv),
-/// [`PartitionedSend`](crate::PartitionedSend), [`PartitionedRecv`](crate::PartitionedRecv)), or one of these whose
-/// type is known only at run time ([`AnyBuffer`]).
+/// [`PartitionedSend`](crate::PartitionedSend), [`PartitionedRecv`](crate::PartitionedRecv),
+/// [`PersistentCollective`](crate::PersistentCollective)), or one of these whose type is known only at run time
+/// ([`AnyBuffer`]). For a nonblocking collective operation it is the pair of the input and the output.
 ///
 /// The trait is sealed: other types cannot implement it.
 pub trait Owned: Returned {}
@@ -142,8 +143,8 @@ impl Returned for AnyBuffer {
 
 /// Implements [`Returned`] for an [`Operation`].
 macro_rules! returned {
-    ($name:ident<$parameter:ident: $bound:ident>) => {
-        impl<$parameter: $bound> $crate::owned::Returned for $name<$parameter> {
+    ($name:ident<$($parameter:ident: $bound:ident),+>) => {
+        impl<$($parameter: $bound),+> $crate::owned::Returned for $name<$($parameter),+> {
             type Kept = $crate::owned::Kept<Self>;
 
             fn end(
@@ -214,6 +215,10 @@ fn give_back<O>(
 }
 
 impl AnyBuffer {
+    pub(crate) fn of_operation(operation: impl Operation) -> Self {
+        Self(Kind::Operation(Box::new(operation)))
+    }
+
     pub(crate) fn into_operation<O: Operation>(self) -> Result<O, Self> {
         match self.0 {
             Kind::Operation(operation) if (&*operation as &dyn Any).is::<O>() => {

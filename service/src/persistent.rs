@@ -229,7 +229,7 @@ macro_rules! operation {
                 if let Round::UnderWay(id) = self.round
                     && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
                 {
-                    call.start(|engine, _, _| engine.cancel(id));
+                    call.cancel(id);
                 }
             }
 

@@ -7,7 +7,7 @@ use samite_fabric::layout::Room;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
 
-use crate::buffer::{Buffer, Held};
+use crate::buffer::Held;
 use crate::comm::Derived;
 use crate::owned::{AnyBuffer, Owned};
 use crate::runtime::{Completion, Entry};
@@ -91,8 +91,9 @@ impl<B> From<Failed<B>> for Error {
     }
 }
 
-impl<B: Buffer> Request<B> {
-    pub(crate) fn new(comm: Comm, id: RequestId) -> Self {
+impl<B: Held> Request<B> {
+    /// Returns the request of an operation under way that owns a buffer.
+    pub(crate) fn started(comm: Comm, id: RequestId) -> Self {
         Self { comm, id: Some(id), kept: () }
     }
 }
@@ -270,7 +271,7 @@ impl<B: Owned> Request<B> {
         if let Some(id) = self.id
             && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
-            call.start(|engine, _, _| engine.cancel(id));
+            call.cancel(id);
         }
     }
 }

@@ -46,7 +46,8 @@ use crate::request::Awaiting;
 use crate::select::Rank;
 use crate::stats::Stats;
 use crate::watch::Watch;
-pub(crate) use collective::{Counter, Operation};
+use collective::Collectives;
+pub(crate) use collective::{AtEnd, Counter, EndValues, Operation, no_reduction};
 pub(crate) use directory::{Directory, Notice};
 #[cfg(all(test, loom))]
 pub(crate) use model::sync::{await_change, change};
@@ -171,6 +172,7 @@ impl<P: Port> Runtime<P> {
             tasks: Tasks::default(),
             background: Background::new(settings.progress),
             loans: Arc::clone(&loans),
+            collectives: Collectives::default(),
         };
         let core = BiasedMutex::with_errand(core, Core::harvest).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",
@@ -486,7 +488,7 @@ impl<P: Port> Runtime<P> {
     /// Cancels requests.
     pub(crate) fn cancel_all(&self, ids: impl IntoIterator<Item = RequestId>) {
         let Ok(mut core) = self.lock() else { return };
-        ids.into_iter().for_each(|id| core.engine.cancel(id));
+        ids.into_iter().for_each(|id| core.cancel(id));
         self.hand_over(&mut core);
     }
 
@@ -661,6 +663,11 @@ pub(crate) struct CallGuard<'a, P: Port> {
 }
 
 impl<P: Port> CallGuard<'_, P> {
+    /// Cancels a request.
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        self.core.cancel(id);
+    }
+
     /// Starts an operation: `start` gets the engine, the time and the deadline.
     #[inline(always)]
     pub(crate) fn start<R>(&mut self, start: impl FnOnce(&mut Engine<P>, Time, Time) -> R) -> R {

@@ -1,7 +1,7 @@
 //! Notices: the messages by which a rank that gives up an operation informs its partners.
 
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Cause, Engine, Error, Fate, Group, Outcome, Pattern, Source, Time, WorldRank};
+use samite_p2p::{Cause, Engine, Error, Fate, Group, Pattern, RequestId, Source, Time, WorldRank};
 
 use super::Failed;
 
@@ -51,28 +51,45 @@ impl Notice {
         }
     }
 
-    /// Receives a notice from a partner, if one has arrived, and returns the error with which this rank gives up. A
-    /// notice that is invalid still says that the partner has given up.
-    pub(super) fn receive<P: Port>(
+    /// Starts to receive a notice from a partner if one has arrived.
+    pub(super) fn claim<P: Port>(
         engine: &mut Engine<P>,
         context: u32,
         partner: WorldRank,
         tag: u64,
-        group: &Group,
-    ) -> Option<Error> {
+        deadline: Time,
+    ) -> Option<RequestId> {
         let pattern = Pattern { context, source: Source::rank(partner.0), tag, mask: !0 };
         // An error means that no notice can come. The message for which this rank waits ends with the same error.
         let (_, claimed) = engine.claim(&pattern).ok()??;
-        let id = engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), Time::NEVER);
-        if engine.outcome(id) != Outcome::Ready {
-            // A notice is short and arrives whole, so this message is invalid.
-            engine.forget(id);
-            return Some(abandoned(partner));
-        }
-        let received = engine.collect(id, &mut ())?;
-        let notice = match (&received.result, &received.memory) {
+        Some(engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), deadline))
+    }
+
+    /// Starts to receive a notice from a partner. Returns `None` if none can come.
+    pub(super) fn post<P: Port>(
+        engine: &mut Engine<P>,
+        context: u32,
+        partner: WorldRank,
+        tag: u64,
+        deadline: Time,
+    ) -> Option<RequestId> {
+        let pattern = Pattern { context, source: Source::rank(partner.0), tag, mask: !0 };
+        engine.irecv(engine.now(), pattern, Memory::zeroed(LEN), deadline).ok()
+    }
+
+    /// Returns the error with which this rank gives up because of a notice whose receive has ended. A notice that is
+    /// invalid still says that the partner has given up. Returns `None` if no notice has come.
+    pub(super) fn collect<P: Port>(
+        engine: &mut Engine<P>,
+        receive: RequestId,
+        partner: WorldRank,
+        group: &Group,
+    ) -> Option<Error> {
+        let received = engine.collect(receive, &mut ())?;
+        let notice = match (received.result, &received.memory) {
             (Ok(status), Some(memory)) if status.bytes == LEN => Self::of_bytes(memory.as_bytes(), group),
-            _ => None,
+            (Ok(_) | Err(Error::Truncated { .. }), _) => None,
+            (Err(_), _) => return None,
         };
         Some(match notice {
             None => abandoned(partner),

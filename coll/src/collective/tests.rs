@@ -43,6 +43,10 @@ const ELEMENT: usize = size_of::<Affine>();
 const CONTROL: u32 = 0;
 
 fn engines(n: u32) -> Vec<Engine<Loopback>> {
+    engines_with(n, &Config::default())
+}
+
+fn engines_with(n: u32, config: &Config) -> Vec<Engine<Loopback>> {
     let hub = Hub::new();
     let ports: Vec<_> = (0..n).map(|_| hub.port()).collect();
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
@@ -51,7 +55,7 @@ fn engines(n: u32) -> Vec<Engine<Loopback>> {
         Identity { incarnation: identity.first_incarnation(WorldRank(rank)).get(), ..identity }
     };
     let engine = |(rank, port)| {
-        let mut engine = Engine::new(port, identity(rank), Config::default());
+        let mut engine = Engine::new(port, identity(rank), config.clone());
         for (other, address) in (0..).zip(&addresses) {
             engine.introduce(WorldRank(other), identity(other).incarnation, address.clone()).unwrap();
         }
@@ -85,9 +89,9 @@ impl Memory {
         memory
     }
 
-    fn buffers<'a>(&'a mut self, reduce: &'a dyn Fn(&[u8], &mut [u8])) -> Buffers<'a> {
+    fn buffers<'a>(&'a mut self, reduce: &'a dyn Fn(&[u8], &mut [u8])) -> BorrowedBuffers<'a> {
         let Self { input, output, scratch } = self;
-        Buffers {
+        BorrowedBuffers {
             input: input.as_bytes(),
             output: output.as_mut_bytes(),
             scratch: scratch.as_mut_bytes(),
@@ -116,7 +120,7 @@ fn calls(plan: &Plan, n: u32, number: u32) -> Call {
 }
 
 /// Drives all operations until each has ended.
-fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
+fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
     for _ in 0..100_000 {
         step(engines, operations, Time::ZERO);
         if operations.iter().all(Collective::has_ended) {
@@ -128,12 +132,12 @@ fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
 
 /// Drives the operations at the time 0, and then at the time [`LATER`]. Both times it polls so often that nothing more
 /// happens at the end.
-fn drive_until_later(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]) {
+fn drive_until_later(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
     (0..100).for_each(|_| step(engines, operations, Time::ZERO));
     (0..100).for_each(|_| step(engines, operations, LATER));
 }
 
-fn step(engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>], now: Time) {
+fn step(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>], now: Time) {
     for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {
         engine.poll(now, operation).unwrap();
         operation.advance(engine);
@@ -320,7 +324,7 @@ fn disturbed(
     number: u32,
     deadline: Time,
     reduce: &dyn Fn(&[u8], &mut [u8]),
-    disturb: impl FnOnce(&mut [Engine<Loopback>], &mut [Collective<'_>]),
+    disturb: impl FnOnce(&mut [Engine<Loopback>], &mut [Collective<BorrowedBuffers<'_>>]),
 ) -> Vec<Result<(), Failed>> {
     let n = engines.len() as u32;
     let mut memories: Vec<_> =
@@ -343,7 +347,7 @@ fn tree(len: usize) -> Plan {
 #[test]
 fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
     let mut engines = engines(4);
-    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]| {
+    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]| {
         operations[2].quit(&mut engines[2], Error::Cancelled { fate: samite_p2p::Fate::NotDelivered });
         drive(engines, operations);
     };
@@ -355,17 +359,50 @@ fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
     };
     assert!(abandoned(&results[3]), "{results:?}");
     // The next operation does not receive the message that rank 2 has not received in this operation.
-    engines.iter_mut().for_each(|engine| Collective::discard_before(engine, CONTROL, 1));
+    engines.iter_mut().for_each(|engine| discard_before(engine, CONTROL, 1));
     check(&mut engines, &tree(1), &mut 1);
-    Collective::discard_before(&mut engines[2], CONTROL, 2);
+    discard_before(&mut engines[2], CONTROL, 2);
     at_rest(&mut engines);
+}
+
+/// Rank 2 fails, and rank 0 knows that. Rank 1 learns it from the notice of rank 0. The envelope of the notice arrives
+/// without its bytes, because rank 0 has no credit for them.
+#[test]
+fn a_notice_without_credit_names_the_failed_rank() {
+    let mut config = Config::default();
+    (config.unexpected_max, config.window_min) = (10_000, 4_000);
+    let mut engines = engines_with(3, &config);
+    for tag in 0..100 {
+        let data = samite_fabric::Memory::zeroed(1000);
+        engines[0].isend(Time::ZERO, WorldRank(1), 1, tag, data, Time::NEVER).unwrap();
+    }
+    let chain = Plan::Bcast { algorithm: bcast::Algorithm::Chain { piece: 1 }, root: 2, len: 1 };
+    let reduce = reduce_by(sum);
+    let mut memories: Vec<_> = (0..2).map(|rank| Memory::new(&chain, Place::new(rank, 3))).collect();
+    let mut operations: Vec<_> = (0..2)
+        .zip(&mut memories)
+        .map(|(rank, memory)| {
+            let (engine, call) = (&mut engines[rank as usize], calls(&chain, 3, 0));
+            Collective::begin(engine, Time::ZERO, call, WorldRank(rank), memory.buffers(&reduce))
+        })
+        .collect();
+    (0..100).for_each(|_| step(&mut engines[..2], &mut operations, Time::ZERO));
+    engines[0].peer_failed(WorldRank(2), None, Cause::Died("killed".into())).unwrap();
+    drive(&mut engines[..2], &mut operations);
+    for operation in &mut operations {
+        let result = operation.take_result();
+        let is_of_2 = |result: &_| {
+            matches!(result, Some(Err(Failed::Error(Error::PeerFailed { rank: WorldRank(2), .. }))))
+        };
+        assert!(is_of_2(&result), "{result:?}");
+    }
 }
 
 /// Rank 1 gives up, and so does not receive a long message of rank 0. Rank 0 learns that.
 #[test]
 fn the_sender_of_a_long_message_learns_that_its_receiver_has_given_up() {
     let mut engines = engines(2);
-    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<'_>]| {
+    let quits = |engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]| {
         operations[1].quit(&mut engines[1], Error::Cancelled { fate: samite_p2p::Fate::NotDelivered });
         drive(engines, operations);
     };
@@ -384,7 +421,7 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     let reduce = reduce_by(sum);
     let died = || Cause::Died("killed".into());
     let mut call = calls(&plan, 4, 0);
-    let buffers = || Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+    let buffers = || BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
     let mut operations: Vec<_> = (0..3)
         .map(|rank| {
             Collective::begin(
@@ -424,7 +461,7 @@ fn the_deadline_of_one_rank_ends_the_operation_where_the_rank_is_needed() {
     let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
     let reduce = reduce_by(sum);
     let begin = |engine: &mut Engine<Loopback>, rank| {
-        let buffers = Buffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+        let buffers = BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
         let deadline = if rank == 0 { SOON } else { Time::NEVER };
         Collective::begin(
             engine,

@@ -93,8 +93,8 @@ type Field = fn(&mut Checks) -> &mut bool;
 /// When a thread of the library makes progress between the calls of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// While long messages of nonblocking operations are under way, or may arrive, and when gathered short messages
-    /// have waited for some time.
+    /// While long messages of nonblocking operations are under way, or may arrive, while nonblocking collective operations
+    /// are under way, and when gathered short messages have waited for some time.
     #[default]
     Needed,
     /// Always.
@@ -501,8 +501,8 @@ const OTHERS: &[Parameter] = &[
     Parameter {
         name: "progress",
         meaning: "When a thread of the library makes progress while the program computes. `needed`: while messages of at \
-                  least `overlap_min` bytes of nonblocking operations are under way, or may arrive, or short messages \
-                  are gathered (`bundle_max`); partitioned operations do not count. `always`: whenever no thread of the \
+                  least `overlap_min` bytes of nonblocking operations are under way, or may arrive, nonblocking \
+                  collective operations are under way, or short messages are gathered (`bundle_max`); partitioned operations do not count. `always`: whenever no thread of the \
                   program waits in a call. `off`: never. While the program has a `Driver`, no such thread is started.",
         unit: "",
         reader: Reader::Rank,

@@ -64,15 +64,7 @@ impl Comm {
         let is_root = self.rank() == root;
         let (output, blocks) = if is_root { (output, blocks) } else { (&mut [][..], &[][..]) };
         let (len, whole) = (input.len(), output.len());
-        let plan = || {
-            let root = self.root(root)?;
-            let divided = if is_root { self.places(call, blocks, whole)? } else { Blocks::Equal(len) };
-            if is_root {
-                self.check_own(call, "input", len, blocks)?;
-            }
-            let algorithm = gather::Algorithm::Linear;
-            Ok(Plan::Gather { algorithm, root, blocks: divided, len, in_place: false })
-        };
+        let plan = || self.gatherv_plan(call, root, Some(len), blocks, whole);
         self.collective(call, plan, input, &mut output[..end_of(blocks, whole)])
     }
 
@@ -101,12 +93,33 @@ impl Comm {
         blocks: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, whole) = ("gatherv_in_place", buffer.len());
-        let plan = || {
-            let divided = self.places(call, blocks, whole)?;
-            let (algorithm, len) = (gather::Algorithm::Linear, self.own(blocks).len());
-            Ok(Plan::Gather { algorithm, root: self.rank().0, blocks: divided, len, in_place: true })
-        };
+        let plan = || self.gatherv_plan(call, self.rank(), None, blocks, whole);
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
+    }
+
+    /// Returns the plan of a gather of blocks. `len` is the number of this rank's elements, or `None` in place. `blocks`
+    /// are blocks of `whole` elements, at the root.
+    pub(super) fn gatherv_plan(
+        &self,
+        call: &'static str,
+        root: Rank,
+        len: Option<usize>,
+        blocks: &[Range<usize>],
+        whole: usize,
+    ) -> Result<Plan, Error> {
+        let (algorithm, number) = (gather::Algorithm::Linear, self.root(root)?);
+        let divided = if self.rank() == root {
+            self.places(call, blocks, whole)?
+        } else {
+            Blocks::Equal(len.unwrap_or(0))
+        };
+        let in_place = len.is_none();
+        let len = match len {
+            Some(len) if self.rank() == root => self.check_own(call, "input", len, blocks).map(|()| len)?,
+            Some(len) => len,
+            None => self.own(blocks).len(),
+        };
+        Ok(Plan::Gather { algorithm, root: number, blocks: divided, len, in_place })
     }
 
     /// Distributes blocks of the elements of `root` to all ranks (`MPI_Scatterv`). At the root, `blocks` contains, for
@@ -142,15 +155,7 @@ impl Comm {
         let is_root = self.rank() == root;
         let (input, blocks) = if is_root { (input, blocks) } else { (&[][..], &[][..]) };
         let (len, whole) = (output.len(), input.len());
-        let plan = || {
-            let root = self.root(root)?;
-            let divided = if is_root { self.sources(call, blocks, whole)? } else { Blocks::Equal(len) };
-            if is_root {
-                self.check_own(call, "output", len, blocks)?;
-            }
-            let algorithm = scatter::Algorithm::Linear;
-            Ok(Plan::Scatter { algorithm, root, blocks: divided, len, in_place: false })
-        };
+        let plan = || self.scatterv_plan(call, root, Some(len), blocks, whole);
         self.collective(call, plan, &input[..end_of(blocks, whole)], output)
     }
 
@@ -174,12 +179,33 @@ impl Comm {
     /// ```
     pub fn scatterv_in_place<T: Element>(&self, input: &[T], blocks: &[Range<usize>]) -> Result<(), Error> {
         let (call, whole) = ("scatterv_in_place", input.len());
-        let plan = || {
-            let divided = self.sources(call, blocks, whole)?;
-            let (algorithm, len) = (scatter::Algorithm::Linear, self.own(blocks).len());
-            Ok(Plan::Scatter { algorithm, root: self.rank().0, blocks: divided, len, in_place: true })
-        };
+        let plan = || self.scatterv_plan(call, self.rank(), None, blocks, whole);
         self.collective(call, plan, &input[..end_of(blocks, whole)], &mut [])
+    }
+
+    /// Returns the plan of a scatter of blocks. `len` is the number of elements for this rank, or `None` in place.
+    /// `blocks` are blocks of `whole` elements, at the root.
+    pub(super) fn scatterv_plan(
+        &self,
+        call: &'static str,
+        root: Rank,
+        len: Option<usize>,
+        blocks: &[Range<usize>],
+        whole: usize,
+    ) -> Result<Plan, Error> {
+        let (algorithm, number) = (scatter::Algorithm::Linear, self.root(root)?);
+        let divided = if self.rank() == root {
+            self.sources(call, blocks, whole)?
+        } else {
+            Blocks::Equal(len.unwrap_or(0))
+        };
+        let in_place = len.is_none();
+        let len = match len {
+            Some(len) if self.rank() == root => self.check_own(call, "output", len, blocks).map(|()| len)?,
+            Some(len) => len,
+            None => self.own(blocks).len(),
+        };
+        Ok(Plan::Scatter { algorithm, root: number, blocks: divided, len, in_place })
     }
 
     /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place
@@ -208,11 +234,7 @@ impl Comm {
         blocks: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, len, whole) = ("allgatherv", input.len(), output.len());
-        let plan = || {
-            let divided = self.places(call, blocks, whole)?;
-            self.check_own(call, "input", len, blocks)?;
-            Ok(self.allgatherv_plan::<T>(divided, blocks, false))
-        };
+        let plan = || self.allgatherv_plan::<T>(call, Some(len), blocks, whole);
         self.collective(call, plan, input, &mut output[..end_of(blocks, whole)])
     }
 
@@ -237,16 +259,24 @@ impl Comm {
         blocks: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, whole) = ("allgatherv_in_place", buffer.len());
-        let plan = || {
-            let divided = self.places(call, blocks, whole)?;
-            Ok(self.allgatherv_plan::<T>(divided, blocks, true))
-        };
+        let plan = || self.allgatherv_plan::<T>(call, None, blocks, whole);
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
     }
 
-    fn allgatherv_plan<T: Element>(&self, divided: Blocks, blocks: &[Range<usize>], in_place: bool) -> Plan {
+    /// Returns the plan of an allgather of blocks of `whole` elements. `len` is the number of this rank's elements, or
+    /// `None` in place.
+    pub(super) fn allgatherv_plan<T: Element>(
+        &self,
+        call: &'static str,
+        len: Option<usize>,
+        blocks: &[Range<usize>],
+        whole: usize,
+    ) -> Result<Plan, Error> {
+        let divided = self.places(call, blocks, whole)?;
+        len.map_or(Ok(()), |len| self.check_own(call, "input", len, blocks))?;
         let situation = self.uneven::<T>(blocks.iter().map(Range::len).sum(), true);
-        Plan::Allgather { algorithm: TABLE.allgather(&situation).algorithm, blocks: divided, in_place }
+        let algorithm = TABLE.allgather(&situation).algorithm;
+        Ok(Plan::Allgather { algorithm, blocks: divided, in_place: len.is_none() })
     }
 
     /// Sends a block of `input` to each rank, and receives a block from each rank into `output` (`MPI_Alltoallv`).
@@ -277,12 +307,7 @@ impl Comm {
         received: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, of_input, of_output) = ("alltoallv", input.len(), output.len());
-        let plan = || {
-            let from = self.sources(call, sent, of_input)?;
-            let into = self.places(call, received, of_output)?;
-            self.check_own(call, "input", self.own(sent).len(), received)?;
-            Ok(Plan::Alltoall { algorithm: alltoall::Algorithm::Pairwise, from, into, in_place: false })
-        };
+        let plan = || self.alltoallv_plan(call, Some((sent, of_input)), received, of_output);
         let (input, output) = (&input[..end_of(sent, of_input)], &mut output[..end_of(received, of_output)]);
         self.collective(call, plan, input, output)
     }
@@ -310,12 +335,28 @@ impl Comm {
         blocks: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, whole) = ("alltoallv_in_place", buffer.len());
-        let plan = || {
-            let from = self.places(call, blocks, whole)?;
-            let algorithm = alltoall::Algorithm::Pairwise;
-            Ok(Plan::Alltoall { algorithm, into: from.clone(), from, in_place: true })
-        };
+        let plan = || self.alltoallv_plan(call, None, blocks, whole);
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
+    }
+
+    /// Returns the plan of an exchange of blocks. `sent` are the blocks of the input and its length, or `None` in place.
+    /// `received` are blocks of an output of `whole` elements.
+    pub(super) fn alltoallv_plan(
+        &self,
+        call: &'static str,
+        sent: Option<(&[Range<usize>], usize)>,
+        received: &[Range<usize>],
+        whole: usize,
+    ) -> Result<Plan, Error> {
+        let algorithm = alltoall::Algorithm::Pairwise;
+        let Some((sent, of_input)) = sent else {
+            let from = self.places(call, received, whole)?;
+            return Ok(Plan::Alltoall { algorithm, into: from.clone(), from, in_place: true });
+        };
+        let from = self.sources(call, sent, of_input)?;
+        let into = self.places(call, received, whole)?;
+        self.check_own(call, "input", self.own(sent).len(), received)?;
+        Ok(Plan::Alltoall { algorithm, from, into, in_place: false })
     }
 
     /// Combines the elements of all ranks by `op`, one by one, and distributes the results to all ranks in blocks of
@@ -351,7 +392,7 @@ impl Comm {
         self.reducing(call, plan, input, output, &op)
     }
 
-    fn reduce_scatterv_plan<T: Element>(
+    pub(super) fn reduce_scatterv_plan<T: Element>(
         &self,
         call: &'static str,
         whole: usize,
@@ -421,6 +462,6 @@ impl Comm {
 }
 
 /// Returns the number of elements that contain all blocks, at most `whole`.
-fn end_of(blocks: &[Range<usize>], whole: usize) -> usize {
+pub(super) fn end_of(blocks: &[Range<usize>], whole: usize) -> usize {
     blocks.iter().map(|block| block.end).max().unwrap_or(0).min(whole)
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use samite_coll::algorithms::{barrier, reduce};
-use samite_coll::{Blocks, Buffers, Place, Plan, Situation, Table};
+use samite_coll::{Blocks, BorrowedBuffers, Place, Plan, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Comm;
@@ -80,11 +80,12 @@ impl Comm {
     /// ```
     pub fn bcast<T: Element>(&self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
         let len = buffer.len();
-        let plan = || {
-            let algorithm = TABLE.bcast(&self.situation::<T>(len, true)).algorithm;
-            Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
-        };
-        self.collective("bcast", plan, &[], buffer)
+        self.collective("bcast", || self.bcast_plan::<T>(len, root), &[], buffer)
+    }
+
+    pub(super) fn bcast_plan<T: Element>(&self, len: usize, root: Rank) -> Result<Plan, Error> {
+        let algorithm = TABLE.bcast(&self.situation::<T>(len, true)).algorithm;
+        Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
     }
 
     /// Collects the elements of all ranks at `root`, in the order of ranks (`MPI_Gather`). All ranks pass the same
@@ -133,7 +134,12 @@ impl Comm {
         self.collective("gather_in_place", || self.gather_plan::<T>(self.rank(), len, true), &[], buffer)
     }
 
-    fn gather_plan<T: Element>(&self, root: Rank, len: usize, in_place: bool) -> Result<Plan, Error> {
+    pub(super) fn gather_plan<T: Element>(
+        &self,
+        root: Rank,
+        len: usize,
+        in_place: bool,
+    ) -> Result<Plan, Error> {
         let algorithm = TABLE.gather(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Gather { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
@@ -184,7 +190,12 @@ impl Comm {
         self.collective("scatter_in_place", || self.scatter_plan::<T>(self.rank(), len, true), input, &mut [])
     }
 
-    fn scatter_plan<T: Element>(&self, root: Rank, len: usize, in_place: bool) -> Result<Plan, Error> {
+    pub(super) fn scatter_plan<T: Element>(
+        &self,
+        root: Rank,
+        len: usize,
+        in_place: bool,
+    ) -> Result<Plan, Error> {
         let algorithm = TABLE.scatter(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Scatter { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
@@ -230,7 +241,7 @@ impl Comm {
         self.collective("allgather_in_place", || Ok(self.allgather_plan::<T>(len, true)), &[], buffer)
     }
 
-    fn allgather_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+    pub(super) fn allgather_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
         let all = len.saturating_mul(self.size() as usize);
         let algorithm = TABLE.allgather(&self.situation::<T>(all, true)).algorithm;
         Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place }
@@ -277,7 +288,7 @@ impl Comm {
         self.collective("alltoall_in_place", || Ok(self.alltoall_plan::<T>(len, true)), &[], buffer)
     }
 
-    fn alltoall_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+    pub(super) fn alltoall_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
         let algorithm = TABLE.alltoall(&self.situation::<T>(len, true)).algorithm;
         Plan::Alltoall { algorithm, from: Blocks::Equal(len), into: Blocks::Equal(len), in_place }
     }
@@ -346,7 +357,13 @@ impl Comm {
         self.reducing("reduce_in_place", plan, &[], buffer, &op)
     }
 
-    fn reduce_plan(&self, root: Rank, len: usize, commutes: bool, in_place: bool) -> Result<Plan, Error> {
+    pub(super) fn reduce_plan(
+        &self,
+        root: Rank,
+        len: usize,
+        commutes: bool,
+        in_place: bool,
+    ) -> Result<Plan, Error> {
         let algorithm = reduce::Algorithm::Binomial;
         Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
     }
@@ -412,7 +429,7 @@ impl Comm {
         self.reducing("allreduce_in_place", plan, &[], buffer, &op)
     }
 
-    fn allreduce_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+    pub(super) fn allreduce_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
         let algorithm = TABLE.allreduce(&self.situation::<T>(len, commutes)).algorithm;
         Plan::Allreduce { algorithm, len, commutes, in_place }
     }
@@ -478,7 +495,7 @@ impl Comm {
         self.reducing("reduce_scatter_in_place", plan, &[], buffer, &op)
     }
 
-    fn reduce_scatter_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+    pub(super) fn reduce_scatter_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
         let all = len.saturating_mul(self.size() as usize);
         let algorithm = TABLE.reduce_scatter(&self.situation::<T>(all, commutes)).algorithm;
         Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place }
@@ -613,11 +630,7 @@ impl Comm {
         output: &mut [T],
         op: &impl ReduceOp<T>,
     ) -> Result<(), Error> {
-        let reduce = |from: &[u8], into: &mut [u8]| {
-            let from = <[T]>::ref_from_bytes(from).expect("a span has whole elements in their place");
-            let into = <[T]>::mut_from_bytes(into).expect("a span has whole elements in their place");
-            op.reduce(from, into);
-        };
+        let reduce = |from: &[u8], into: &mut [u8]| reduce_bytes(op, from, into);
         let result = self.try_collective(call, plan, input, output, &reduce);
         self.handle_result(call, result)
     }
@@ -643,20 +656,8 @@ impl Comm {
         output: &mut [T],
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
-        self.check_one_group()?;
-        let (plan, at) = (plan()?, Place::new(self.rank().0, self.size()));
-        for (what, len, expected) in
-            [("input", input.len(), plan.input(at)), ("output", output.len(), plan.output(at))]
-        {
-            if len != expected {
-                return Err(Error::WrongLength { call, what, len, expected });
-            }
-        }
-        let mut scratch = T::new_vec_zeroed(plan.scratch(at)).map_err(|_| Error::Exhausted {
-            what: "memory for the intermediate data of a collective call",
-            hint: "call it for parts of the data, one after the other".into(),
-        })?;
-        let buffers = Buffers {
+        let (plan, mut scratch) = self.checked_plan::<T>(call, plan, [input.len(), output.len()])?;
+        let buffers = BorrowedBuffers {
             input: input.as_bytes(),
             output: output.as_mut_bytes(),
             scratch: scratch.as_mut_bytes(),
@@ -667,4 +668,32 @@ impl Comm {
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }
+
+    /// Checks a plan against the lengths of the input and the output, and allocates the memory for intermediate data.
+    pub(super) fn checked_plan<T: Element>(
+        &self,
+        call: &'static str,
+        plan: impl FnOnce() -> Result<Plan, Error>,
+        [input, output]: [usize; 2],
+    ) -> Result<(Plan, Vec<T>), Error> {
+        self.check_one_group()?;
+        let (plan, at) = (plan()?, Place::new(self.rank().0, self.size()));
+        for (what, len, expected) in [("input", input, plan.input(at)), ("output", output, plan.output(at))] {
+            if len != expected {
+                return Err(Error::WrongLength { call, what, len, expected });
+            }
+        }
+        let scratch = T::new_vec_zeroed(plan.scratch(at)).map_err(|_| Error::Exhausted {
+            what: "memory for the intermediate data of a collective call",
+            hint: "call it for parts of the data, one after the other".into(),
+        })?;
+        Ok((plan, scratch))
+    }
+}
+
+/// Reduces the elements of two spans of bytes.
+pub(super) fn reduce_bytes<T: Element>(op: &impl ReduceOp<T>, from: &[u8], into: &mut [u8]) {
+    let from = <[T]>::ref_from_bytes(from).expect("a span has whole elements in their place");
+    let into = <[T]>::mut_from_bytes(into).expect("a span has whole elements in their place");
+    op.reduce(from, into);
 }

@@ -139,7 +139,7 @@ impl Comm {
     }
 
     /// Returns the context in which the members agree on further communicators.
-    pub(super) fn control(&self) -> u32 {
+    pub(crate) fn control(&self) -> u32 {
         self.derived.as_ref().map_or(CONTROL, |derived| derived.context + 1)
     }
 }

@@ -314,7 +314,7 @@ impl<B: Owned> RequestSet<B> {
         if let Some(&UnderWay { id, .. }) = self.members.under_way(key)
             && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
         {
-            call.start(|engine, _, _| engine.cancel(id));
+            call.cancel(id);
         }
     }
 }

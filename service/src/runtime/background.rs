@@ -451,6 +451,25 @@ mod tests {
     }
 
     #[test]
+    fn collective_operations_end_between_two_calls() {
+        let started = Barrier::new(4);
+        let ends = settings(crate::Progress::Needed).local(4, |world| {
+            let comm = world.comm();
+            for number in 0..20_u32 {
+                let sum = comm.iallreduce(vec![number; 1000], vec![0; 1000], crate::reduction::Sum)?;
+                let barrier = comm.ibarrier()?;
+                started.wait();
+                assert!(travels_alone(comm), "the operations end");
+                started.wait();
+                assert_eq!(sum.wait()?.buffer.1, [4 * number; 1000]);
+                barrier.wait()?;
+            }
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, vec![Ok(()); 4]);
+    }
+
+    #[test]
     fn without_the_thread_it_waits_for_the_next_call() {
         let started = Barrier::new(2);
         let ends = settings(crate::Progress::Off).local(2, |world| {

@@ -1,13 +1,17 @@
-//! The execution of a collective operation: the runtime begins it, and waits for its end.
+//! The execution of collective operations: the runtime begins them, makes progress with them in every poll, and waits
+//! for the end of blocking ones.
 
+use std::collections::BTreeSet;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use samite_coll::{Buffers, Call, Collective, Failed, Plan};
-use samite_fabric::Port;
+use samite_coll::{BorrowedBuffers, Call, Collective, Failed, OwnedBuffers, Plan, Reduction, discard_before};
 use samite_fabric::layout::{Readable, Writable};
+use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Fate, Group, Lent, RequestId, Status};
 
+use super::state::Core;
 use super::{Bounds, Runtime};
 use crate::cancel::CancelToken;
 use crate::comm::Derived;
@@ -20,20 +24,173 @@ use crate::request::Awaiting;
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     next: AtomicU32,
-    /// True if an operation has failed at this rank since the latest operation began. Then messages of the failed
-    /// operation may have arrived that no operation will receive.
-    has_failed: AtomicBool,
+    /// The number of blocking operations for whose end a thread waits.
+    waiting: AtomicU32,
 }
 
 /// A collective operation, without the values of [`Call`] that the runtime adds.
-pub(crate) struct Operation<'a> {
+pub(crate) struct Operation<B> {
     pub(crate) plan: Plan,
     pub(crate) group: Group,
     /// The control context of the communicator.
     pub(crate) context: u32,
     /// The size of an element in bytes.
     pub(crate) element: usize,
-    pub(crate) buffers: Buffers<'a>,
+    pub(crate) buffers: B,
+}
+
+/// The values that a nonblocking operation gives back at its end, apart from its result and its output, which are the
+/// completion of its request.
+#[derive(Default)]
+pub(crate) struct AtEnd(Mutex<Option<EndValues>>);
+
+/// See [`AtEnd`].
+pub(crate) struct EndValues {
+    pub(crate) input: Memory,
+    pub(crate) scratch: Memory,
+    /// The payload of the panic that has ended the operation.
+    pub(crate) panic: Option<Box<dyn std::any::Any + Send>>,
+}
+
+impl AtEnd {
+    /// Takes the values. Returns `None` if the operation has not ended, or if they were taken before.
+    pub(crate) fn take(&self) -> Option<EndValues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, values: EndValues) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(values);
+    }
+}
+
+impl std::fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AtEnd").finish_non_exhaustive()
+    }
+}
+
+/// The collective operations of a lane.
+#[derive(Default)]
+pub(super) struct Collectives {
+    /// The nonblocking operations under way.
+    under_way: Vec<UnderWay>,
+    /// True if a poll has had events since the latest call of [`Collective::attend`].
+    is_stale: bool,
+    /// The value of [`Engine::ends`] at the latest call of [`Collective::attend`].
+    ends: u64,
+    /// The contexts in which an operation has failed at this rank. Messages of the failed operation may have arrived
+    /// that no operation will receive.
+    failed: BTreeSet<u32>,
+}
+
+/// A nonblocking operation.
+struct UnderWay {
+    collective: Collective<OwnedBuffers>,
+    request: RequestId,
+    /// `None` if the operation has no input and no reduction.
+    at_end: Option<Arc<AtEnd>>,
+}
+
+impl Collectives {
+    /// Returns true if no nonblocking operation is under way.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Returns the index of the operation that lends the buffer of a request under this number.
+    pub(super) fn lender(&self, request: RequestId, place: u32) -> Option<usize> {
+        self.under_way.iter().position(|operation| operation.collective.lends(request, place))
+    }
+
+    /// Returns the operation with an index, as a lender.
+    pub(super) fn lent(&mut self, index: usize) -> &mut impl Lent {
+        &mut self.under_way[index].collective
+    }
+
+    /// Returns the data of a request that one of the operations lends.
+    pub(super) fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
+        self.under_way[self.lender(request, place)?].collective.read(request, place)
+    }
+
+    /// Lets the operations take all steps that they can take after a poll, and ends those that have ended. `events` is
+    /// the number of events of the poll. Returns the number of operations that have ended.
+    pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>, events: usize) -> usize {
+        self.quit_unwanted(engine);
+        self.under_way.iter_mut().for_each(|operation| operation.collective.advance(engine));
+        self.is_stale |= events > 0 || self.ends != engine.ends();
+        // A notice is an event, and a thread sleeps only after a poll without events.
+        if events == 0 && std::mem::take(&mut self.is_stale) {
+            self.ends = engine.ends();
+            for operation in &mut self.under_way {
+                operation.collective.attend(engine);
+            }
+        }
+        self.end_finished(engine)
+    }
+
+    /// Gives up the operations whose requests the program has cancelled or dropped.
+    pub(super) fn quit_unwanted<P: Port>(&mut self, engine: &mut Engine<P>) {
+        while let Some(unwanted) = engine.take_unwanted() {
+            if let Some(operation) = self.under_way.iter_mut().find(|operation| operation.request == unwanted)
+            {
+                operation.collective.quit(engine, cancelled());
+            }
+        }
+        self.end_finished(engine);
+    }
+
+    /// Gives up all operations.
+    pub(super) fn quit_all<P: Port>(&mut self, engine: &mut Engine<P>) {
+        self.under_way.iter_mut().for_each(|operation| operation.collective.quit(engine, cancelled()));
+        self.end_finished(engine);
+    }
+
+    /// Ends the requests of the operations that have ended. Returns their number.
+    fn end_finished<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
+        let ended = self.under_way.extract_if(.., |operation| operation.collective.has_ended());
+        let ended: Vec<_> = ended.collect();
+        let number = ended.len();
+        ended.into_iter().for_each(|operation| self.end(engine, operation));
+        number
+    }
+
+    fn end<P: Port>(&mut self, engine: &mut Engine<P>, operation: UnderWay) {
+        let UnderWay { mut collective, request, at_end } = operation;
+        let context = collective.context();
+        let result = collective.take_result().expect("the operation has ended");
+        let OwnedBuffers { input, output, scratch, .. } = collective.into_buffers();
+        let (result, panic) = match result {
+            Ok(()) => (Ok(()), None),
+            Err(Failed::Error(error)) => (Err(error), None),
+            Err(Failed::Panicked(payload)) => (Err(cancelled()), Some(payload)),
+        };
+        if result.is_err() {
+            self.failed.insert(context);
+        }
+        if let Some(at_end) = at_end {
+            at_end.put(EndValues { input, scratch, panic });
+        }
+        engine.end_composite(request, result, output);
+    }
+
+    /// Discards the messages that no operation of a communicator will receive. `number` is the number of the operation
+    /// that begins now.
+    #[cold]
+    fn discard<P: Port>(&mut self, engine: &mut Engine<P>, context: u32, number: u32) {
+        let of_context = self.under_way.iter().filter(|operation| operation.collective.context() == context);
+        let age = of_context.map(|operation| number.wrapping_sub(operation.collective.number())).max();
+        let oldest = number.wrapping_sub(age.unwrap_or(0));
+        discard_before(engine, context, oldest);
+        // Messages of a failed operation remain if an earlier operation is under way.
+        if oldest == number {
+            self.failed.remove(&context);
+        }
+    }
+}
+
+fn cancelled() -> samite_p2p::Error {
+    samite_p2p::Error::Cancelled { fate: Fate::Unknown }
 }
 
 impl<P: Port> Runtime<P> {
@@ -44,18 +201,14 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn collective(
         &self,
         derived: Option<&Derived>,
-        operation: Operation<'_>,
+        operation: Operation<BorrowedBuffers<'_>>,
         bounds: &Bounds,
     ) -> Result<(), Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
         let counter = derived.map_or(&self.counter, |derived| derived.counter(core.lane));
-        let number = counter.next.fetch_add(1, Ordering::Relaxed);
-        let Operation { plan, group, context, element, buffers } = operation;
-        if counter.has_failed.swap(false, Ordering::Relaxed) {
-            Collective::discard_before(&mut core.engine, context, number);
-        }
-        let call = Call { plan, group, context, number, element, deadline };
+        let context = operation.context;
+        let (call, buffers) = core.call(counter, operation, deadline);
         let now = core.now;
         let mut collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
         self.hand_over(&mut core);
@@ -63,9 +216,11 @@ impl<P: Port> Runtime<P> {
         if collective.has_ended() {
             drop(core);
         } else {
+            counter.waiting.fetch_add(1, Ordering::Relaxed);
             let awaited = collective.awaited();
             let mut running = Running { collective: &mut collective, cancel: bounds.cancel.as_ref() };
             let end = self.wait(core, awaited, &mut running, bounds);
+            counter.waiting.fetch_sub(1, Ordering::Relaxed);
             // The wait ends with an error of its own if the port fails, or if this rank's part in the job ends.
             unfinished = end.and_then(|end| end.result.err());
         }
@@ -73,7 +228,7 @@ impl<P: Port> Runtime<P> {
             (Some(Ok(())), _) => return Ok(()),
             (Some(Err(Failed::Error(error))), _) => self.explain(error.public(), bounds),
             (Some(Err(Failed::Panicked(payload))), _) => {
-                counter.has_failed.store(true, Ordering::Relaxed);
+                self.note_failed(context);
                 resume_unwind(payload);
             }
             (None, unfinished) => {
@@ -81,16 +236,62 @@ impl<P: Port> Runtime<P> {
                 unfinished.unwrap_or(Error::Closed { fate: crate::Fate::Unknown })
             }
         };
-        counter.has_failed.store(true, Ordering::Relaxed);
+        self.note_failed(context);
         Err(failed)
+    }
+
+    /// Begins a nonblocking collective operation, and returns its request.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], with the buffers.
+    pub(crate) fn begin_collective(
+        &self,
+        derived: Option<&Derived>,
+        operation: Operation<OwnedBuffers>,
+        at_end: Option<Arc<AtEnd>>,
+        bounds: &Bounds,
+    ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
+        let Some(mut core) = self.core.enter() else {
+            return Err(Box::new((self.refused(), operation.buffers)));
+        };
+        let deadline = self.deadline(&mut core, bounds);
+        let counter = derived.map_or(&self.counter, |derived| derived.counter(core.lane));
+        let context = operation.context;
+        let (call, buffers) = core.call(counter, operation, deadline);
+        let now = core.now;
+        let Core { engine, collectives, .. } = &mut *core;
+        let request = engine.begin_composite(now, context);
+        let collective = Collective::begin(engine, now, call, self.rank, buffers);
+        collectives.under_way.push(UnderWay { collective, request, at_end });
+        // The next poll looks for notices that have arrived before.
+        collectives.is_stale = true;
+        collectives.end_finished(engine);
+        self.hand_over(&mut core);
+        Ok(request)
+    }
+
+    /// Notes that an operation has failed: see [`Collectives::failed`].
+    #[cold]
+    fn note_failed(&self, context: u32) {
+        if let Ok(mut core) = self.lock() {
+            core.collectives.failed.insert(context);
+        }
+    }
+
+    /// Closes the contexts of a communicator: see [`Engine::close_contexts`]. `context` is the first of them.
+    pub(crate) fn close_contexts_here(&self, context: u32) {
+        self.act(|engine, now| engine.close_contexts(now, context));
+        if let Ok(mut core) = self.lock() {
+            core.collectives.failed.remove(&(context + 1));
+        }
     }
 
     /// Gives up an operation whose wait has ended with an error of the runtime.
     #[cold]
-    fn quit_collective(&self, collective: &mut Collective<'_>) {
+    fn quit_collective(&self, collective: &mut Collective<BorrowedBuffers<'_>>) {
         let Ok(mut core) = self.lock() else { return };
         match core.condemned {
-            None => collective.quit(&mut core.engine, samite_p2p::Error::Cancelled { fate: Fate::Unknown }),
+            None => collective.quit(&mut core.engine, cancelled()),
             // The other ranks consider this rank failed, so it sends nothing. It only ends the access of other ranks to
             // the buffers.
             Some(_) => core.engine.conceal(),
@@ -98,9 +299,39 @@ impl<P: Port> Runtime<P> {
     }
 }
 
+impl<P: Port> Core<P> {
+    /// Returns the arguments of an operation that begins now, and its buffers.
+    fn call<B>(
+        &mut self,
+        counter: &Counter,
+        operation: Operation<B>,
+        deadline: samite_p2p::Time,
+    ) -> (Call, B) {
+        let Operation { plan, group, context, element, buffers } = operation;
+        let number = counter.next.fetch_add(1, Ordering::Relaxed);
+        if self.collectives.failed.contains(&context) && counter.waiting.load(Ordering::Relaxed) == 0 {
+            self.collectives.discard(&mut self.engine, context, number);
+        }
+        (Call { plan, group, context, number, element, deadline }, buffers)
+    }
+
+    /// Cancels a request.
+    pub(super) fn cancel(&mut self, id: RequestId) {
+        self.engine.cancel(id);
+        if !self.collectives.is_empty() {
+            self.collectives.quit_unwanted(&mut self.engine);
+        }
+    }
+}
+
+/// Returns the reduction of an operation that has none.
+pub(crate) fn no_reduction() -> Reduction {
+    Arc::new(|_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction"))
+}
+
 /// A collective operation for whose end a thread waits.
 struct Running<'a, 'b> {
-    collective: &'a mut Collective<'b>,
+    collective: &'a mut Collective<BorrowedBuffers<'b>>,
     cancel: Option<&'a CancelToken>,
 }
 
@@ -129,7 +360,7 @@ impl Awaiting for Running<'_, '_> {
 
     fn heed_cancels<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
         if self.cancel.is_some_and(CancelToken::is_cancelled) {
-            self.collective.quit(engine, samite_p2p::Error::Cancelled { fate: Fate::Unknown });
+            self.collective.quit(engine, cancelled());
         }
         self.collective.attend(engine)
     }

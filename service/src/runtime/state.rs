@@ -14,6 +14,7 @@ use samite_p2p::{
 };
 
 use super::background::Background;
+use super::collective::Collectives;
 use super::directory::{Directory, Notice};
 use super::tasks::Tasks;
 use super::{Bounds, Completion};
@@ -63,6 +64,7 @@ pub(super) struct Core<P> {
     pub(super) background: Background,
     /// The buffers that scopes lend for long messages, each under its request.
     pub(super) loans: Arc<Loans>,
+    pub(super) collectives: Collectives,
 }
 
 /// The one who waits until there is work.
@@ -87,28 +89,40 @@ pub(super) enum Who {
     Background,
 }
 
-/// The lender of the buffers that the caller of a poll lends, and of the loans of all scopes.
-struct WithLoans<'a, L> {
+/// The lender of the buffers that the caller of a poll lends, of the loans of all scopes, and of the buffers of
+/// nonblocking collective operations.
+struct WithOthers<'a, L> {
     lent: &'a mut L,
     loans: OpenLoans<'a>,
+    collectives: &'a mut Collectives,
 }
 
-impl<L: Lent> Lent for WithLoans<'_, L> {
+impl<L: Lent> Lent for WithOthers<'_, L> {
     fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
-        self.loans.read(request.to_wire()).or_else(|| self.lent.read(request, place))
+        let loan = || self.loans.read(request.to_wire());
+        loan().or_else(|| self.collectives.read(request, place)).or_else(|| self.lent.read(request, place))
     }
 
     fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
-        match self.loans.contains(request.to_wire()) {
-            true => self.loans.write(request.to_wire()),
-            false => self.lent.write(request, place),
+        if self.loans.contains(request.to_wire()) {
+            return self.loans.write(request.to_wire());
+        }
+        match self.collectives.lender(request, place) {
+            Some(index) => self.collectives.lent(index).write(request, place),
+            None => self.lent.write(request, place),
         }
     }
 
     fn received(&mut self, request: RequestId, place: u32, status: samite_p2p::Status) -> bool {
         // The scope of a loan may belong to another thread, and collects the result itself. So the engine keeps the
         // result.
-        !self.loans.contains(request.to_wire()) && self.lent.received(request, place, status)
+        if self.loans.contains(request.to_wire()) {
+            return false;
+        }
+        match self.collectives.lender(request, place) {
+            Some(index) => self.collectives.lent(index).received(request, place, status),
+            None => self.lent.received(request, place, status),
+        }
     }
 
     fn take(&mut self, context: u32, source: WorldRank, tag: u64, body: &(impl Body + ?Sized)) -> bool {
@@ -125,9 +139,10 @@ impl<P: Port> Core<P> {
     /// fifth of the time of an idle poll).
     #[inline(always)]
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
-        let polled = match self.loans.is_empty() {
+        // `&` instead of `&&` avoids a branch.
+        let polled = match self.loans.is_empty() & self.collectives.is_empty() {
             true => self.engine.poll(self.now, lent).map_err(Box::new),
-            false => self.poll_with_loans(lent),
+            false => self.poll_with_others(lent),
         };
         // The peer is informed now, because the caller may make no further call.
         if self.engine.has_given_up() {
@@ -136,12 +151,16 @@ impl<P: Port> Core<P> {
         polled
     }
 
-    /// Polls the engine, and lends it the buffers of all scopes too.
+    /// Polls the engine, lends it the buffers of all scopes and nonblocking collective operations too, and makes
+    /// progress with these operations.
     #[cold]
     #[inline(never)]
-    fn poll_with_loans<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
-        let mut lent = WithLoans { lent, loans: self.loans.open() };
-        self.engine.poll(self.now, &mut lent).map_err(Box::new)
+    fn poll_with_others<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
+        let Self { engine, now, loans, collectives, .. } = self;
+        let mut lent = WithOthers { lent, loans: loans.open(), collectives };
+        let events = engine.poll(*now, &mut lent).map_err(Box::new)?;
+        drop(lent);
+        Ok(events + collectives.advance(engine, events))
     }
 
     /// Returns the result of a request that has ended: see [`Engine::collect`].
@@ -156,8 +175,9 @@ impl<P: Port> Core<P> {
     #[cold]
     #[inline(never)]
     fn collect_with_loans<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
-        let mut lent = WithLoans { lent, loans: self.loans.open() };
-        self.engine.collect(id, &mut lent).map(Completion::from)
+        let Self { engine, loans, collectives, .. } = self;
+        let mut lent = WithOthers { lent, loans: loans.open(), collectives };
+        engine.collect(id, &mut lent).map(Completion::from)
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
@@ -241,7 +261,12 @@ impl<P: Port> Core<P> {
     /// back.
     pub(super) fn forget(&mut self, id: RequestId) {
         match self.condemned {
-            None => self.engine.forget(id),
+            None => {
+                self.engine.forget(id);
+                if !self.collectives.is_empty() {
+                    self.collectives.quit_unwanted(&mut self.engine);
+                }
+            }
             Some(_) => {
                 self.engine.conceal();
                 // The set that watched the request does not contain it any more.
@@ -257,7 +282,7 @@ impl<P: Port> Core<P> {
         if outcome != Outcome::Pending || !bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return outcome;
         }
-        self.engine.cancel(id);
+        self.cancel(id);
         self.engine.outcome(id)
     }
 
@@ -294,10 +319,13 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Abandons all requests whose buffers are lent.
+    /// Abandons all requests whose buffers are lent, and all nonblocking collective operations.
     pub(super) fn forget_lent(&mut self) {
         match self.condemned {
-            None => self.engine.forget_lent(),
+            None => {
+                self.collectives.quit_all(&mut self.engine);
+                self.engine.forget_lent();
+            }
             Some(_) => self.engine.conceal(),
         }
     }

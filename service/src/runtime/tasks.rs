@@ -183,7 +183,7 @@ where
             }
             let is_cancelled = cancel.is_some_and(CancelToken::is_cancelled);
             if is_cancelled {
-                core.engine.cancel(id);
+                core.cancel(id);
             }
             // The first poll may have ended the waits of other threads, which must be woken too.
             let events = end.map_or(0, |(events, _)| events);

@@ -113,7 +113,7 @@ impl<P: Port> Runtime<P> {
             }
             if !cancelled && bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 cancelled = true;
-                core.engine.cancel(id);
+                core.cancel(id);
                 continue;
             }
             let rest = patience.rest(now, came);

@@ -6,7 +6,7 @@ use samite::reduction::{
     BitAnd, BitOr, BitXor, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLocation, Min,
     MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order,
 };
-use samite::{CancelToken, Error, Mode, Rank, Source, Tag, consecutive};
+use samite::{CancelToken, Error, InPlace, Mode, Rank, Source, Tag, consecutive, start_all};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect_error};
 
@@ -19,6 +19,8 @@ pub(crate) fn add(cases: &mut Cases) {
     reductions(cases);
     operations(cases);
     scans(cases);
+    nonblocking(cases);
+    persistent(cases);
     correctness(cases);
     ends(cases);
 }
@@ -444,6 +446,207 @@ fn scans(cases: &mut Cases) {
     }
 }
 
+fn nonblocking(cases: &mut Cases) {
+    cases.section("6.12.1");
+    for n in SIZES {
+        cases.add(
+            format!("ibarrier.{n}"),
+            n,
+            "no rank finishes a barrier before all have started it",
+            |job| {
+                let last = job.size() - 1;
+                for round in 0..10_u64 {
+                    if job.rank() == last {
+                        let comm = job.comm.with_mode(Mode::Synchronous);
+                        (0..last).try_for_each(|rank| comm.send(&[round], Rank(rank), 1))?;
+                        job.comm.ibarrier()?.wait()?;
+                        continue;
+                    }
+                    let barrier = job.comm.ibarrier()?;
+                    let receive = job.comm.irecv(vec![99_u64], Rank(last), 1)?;
+                    barrier.wait()?;
+                    // A receive that has matched its message cannot be cancelled.
+                    receive.cancel();
+                    assert_eq!(receive.wait()?.buffer, [round]);
+                }
+                Ok(())
+            },
+        );
+    }
+    cases.section("6.12.2");
+    for n in SIZES {
+        cases.add(format!("ibcast.{n}"), n, "all ranks get the root's data", |job| {
+            for (root, len) in (0..job.size()).flat_map(|root| [0, 1, 20_000].map(|len| (root, len))) {
+                let data = bytes(u64::from(root), len);
+                let buffer = if job.rank() == root { data.clone() } else { vec![0xee; len] };
+                assert!(job.comm.ibcast(buffer, Rank(root))?.wait()?.buffer == data);
+            }
+            Ok(())
+        });
+    }
+    // The sections of the operations are 6.12.3 to 6.12.12.
+    for n in SIZES {
+        cases.section("6.12.3");
+        cases.add(format!("inonblocking.data.{n}"), n, "data arrives as in the blocking calls", |job| {
+            for len in [0, 1, 3000] {
+                moves_data(job, len)?;
+            }
+            Ok(())
+        });
+        cases.section("6.12.7");
+        cases.add(format!("inonblocking.sums.{n}"), n, "sums are those of the blocking calls", |job| {
+            for len in [0, 1, 1000] {
+                adds(job, len)?;
+            }
+            Ok(())
+        });
+    }
+    cases.section("6.12");
+    cases.add("icoll.many", 3, "any number of operations is under way, and they end in any order", |job| {
+        let mut started = Vec::new();
+        for number in 0..100_u64 {
+            started.push((number, job.comm.iallreduce(vec![number + u64::from(job.rank())], vec![0], Sum)?));
+            if number % 10 == 0 {
+                job.comm.barrier()?;
+            }
+        }
+        if job.rank() == 1 {
+            started.reverse();
+        }
+        for (number, request) in started {
+            assert_eq!(request.wait()?.buffer.1, [3 * number + 3]);
+        }
+        Ok(())
+    });
+    cases.add("icoll.messages", 2, "a message and an operation do not wait for each other", |job| {
+        // Rank 0 starts the operation first, and rank 1 the message first.
+        for _ in 0..20 {
+            if job.rank() == 0 {
+                let sum = job.comm.iallreduce(vec![1], vec![0], Sum)?;
+                job.comm.send(&[7_u8], Rank(1), 1)?;
+                assert_eq!(sum.wait()?.buffer.1, [3]);
+            } else {
+                job.comm.recv(&mut [0_u8], Rank(0), 1)?;
+                assert_eq!(job.comm.iallreduce(vec![2], vec![0], Sum)?.wait()?.buffer.1, [3]);
+            }
+        }
+        Ok(())
+    });
+    cases.section("6.14");
+    cases.add("icoll.order", 3, "blocking and nonblocking calls of the same order do not mix", |job| {
+        for round in 0..20_u32 {
+            let first = job.comm.ibcast(vec![if job.rank() == 0 { round } else { 99 }], Rank(0))?;
+            let mut second = [if job.rank() == 1 { round + 1 } else { 99 }];
+            job.comm.bcast(&mut second, Rank(1))?;
+            let third = job.comm.ibcast(vec![if job.rank() == 2 { round + 2 } else { 99 }], Rank(2))?;
+            assert_eq!((third.wait()?.buffer, second), (vec![round + 2], [round + 1]));
+            assert_eq!(first.wait()?.buffer, [round]);
+        }
+        Ok(())
+    });
+}
+
+/// Compares the nonblocking calls that move data with direct computations.
+fn moves_data(job: &Job, len: usize) -> Result<(), Error> {
+    let (comm, n, own) = (&job.comm, job.size(), job.rank() as usize);
+    let of = |rank: u32| bytes(rank.into(), len);
+    let all: Vec<u8> = (0..n).flat_map(of).collect();
+    let whole = |rank: u32| bytes(rank.into(), len * n as usize);
+    let blocks = consecutive((0..n).map(|_| len));
+    let mut own_in_all = vec![0; all.len()];
+    own_in_all[blocks[own].clone()].copy_from_slice(&of(job.rank()));
+    for root in 0..n {
+        let is_root = job.rank() == root;
+        let room = vec![0; if is_root { all.len() } else { 0 }];
+        let gathered = comm.igather(of(job.rank()), room.clone(), Rank(root))?.wait()?.buffer.1;
+        assert!(!is_root || gathered == all);
+        let gathered = comm.igatherv(of(job.rank()), room, &blocks, Rank(root))?.wait()?.buffer.1;
+        assert!(!is_root || gathered == all);
+        let mine = &whole(root)[blocks[own].clone()];
+        let input = if is_root { whole(root) } else { vec![] };
+        let scattered = comm.iscatter(input.clone(), vec![0; len], Rank(root))?.wait()?.buffer.1;
+        assert!(scattered == mine);
+        let scattered = comm.iscatterv(input, &blocks, vec![0; len], Rank(root))?.wait()?.buffer.1;
+        assert!(scattered == mine);
+    }
+    assert!(comm.iallgather(of(job.rank()), vec![0; all.len()])?.wait()?.buffer.1 == all);
+    assert!(comm.iallgather(InPlace, own_in_all.clone())?.wait()?.buffer.1 == all);
+    assert!(comm.iallgatherv(of(job.rank()), vec![0; all.len()], &blocks)?.wait()?.buffer.1 == all);
+    assert!(comm.iallgatherv(InPlace, own_in_all, &blocks)?.wait()?.buffer.1 == all);
+    let to_me = |rank| whole(rank)[blocks[own].clone()].to_vec();
+    let exchanged: Vec<u8> = (0..n).flat_map(to_me).collect();
+    assert!(comm.ialltoall(whole(job.rank()), vec![0; all.len()])?.wait()?.buffer.1 == exchanged);
+    assert!(comm.ialltoall(InPlace, whole(job.rank()))?.wait()?.buffer.1 == exchanged);
+    let request = comm.ialltoallv(whole(job.rank()), &blocks, vec![0; all.len()], &blocks)?;
+    assert!(request.wait()?.buffer.1 == exchanged);
+    assert!(comm.ialltoallv(InPlace, &[], whole(job.rank()), &blocks)?.wait()?.buffer.1 == exchanged);
+    Ok(())
+}
+
+/// Compares the nonblocking calls with reductions with direct computations.
+fn adds(job: &Job, len: usize) -> Result<(), Error> {
+    let (comm, n, rank) = (&job.comm, job.size(), job.rank());
+    let mine = numbers(rank, len);
+    for root in 0..n {
+        let room = vec![0; if rank == root { len } else { 0 }];
+        let sum = comm.ireduce(mine.clone(), room, Sum, Rank(root))?.wait()?.buffer.1;
+        assert!(rank != root || sum == sums(0..n, len));
+    }
+    assert_eq!(comm.iallreduce(mine.clone(), vec![0; len], Sum)?.wait()?.buffer.1, sums(0..n, len));
+    assert_eq!(comm.iallreduce(InPlace, mine.clone(), Sum)?.wait()?.buffer.1, sums(0..n, len));
+    assert_eq!(comm.iscan(mine.clone(), vec![0; len], Sum)?.wait()?.buffer.1, sums(0..rank + 1, len));
+    let before = comm.iexscan(InPlace, mine.clone(), Sum)?.wait()?.buffer.1;
+    assert_eq!(before, if rank == 0 { mine } else { sums(0..rank, len) });
+    let total = len * n as usize;
+    let expected = &sums(0..n, total)[len * rank as usize..][..len];
+    let mine = numbers(rank, total);
+    assert_eq!(comm.ireduce_scatter(mine.clone(), vec![0; len], Sum)?.wait()?.buffer.1, expected);
+    let lens = vec![len; n as usize];
+    assert_eq!(comm.ireduce_scatterv(mine.clone(), vec![0; len], &lens, Sum)?.wait()?.buffer.1, expected);
+    assert_eq!(comm.ireduce_scatter(InPlace, mine, Sum)?.wait()?.buffer.1[..len], *expected);
+    Ok(())
+}
+
+fn persistent(cases: &mut Cases) {
+    cases.section("6.13");
+    for n in SIZES {
+        cases.add(format!("coll.persistent.{n}"), n, "each start repeats the operation", |job| {
+            let (comm, rank) = (&job.comm, job.rank());
+            let mut barrier = comm.barrier_init()?;
+            let mut bcast = comm.bcast_init(vec![0; 100], Rank(0))?;
+            let mut sum = comm.allreduce_init(vec![0; 100], vec![0; 100], Sum)?;
+            let mut all = comm.allgather_init(vec![0], vec![0; job.size() as usize])?;
+            for round in 0..20_u32 {
+                if rank == 0 {
+                    bcast.output_mut()?.fill(round);
+                }
+                sum.input_mut()?.fill(rank + round);
+                all.input_mut()?.fill(rank + round);
+                start_all(&mut [&mut bcast, &mut sum, &mut all, &mut barrier])?;
+                barrier.wait()?;
+                all.wait()?;
+                sum.wait()?;
+                bcast.wait()?;
+                assert_eq!(*bcast.output()?, [round; 100]);
+                let expected: u32 = (0..job.size()).map(|rank| rank + round).sum();
+                assert_eq!(*sum.output()?, [expected; 100]);
+                assert_eq!(*all.output()?, (0..job.size()).map(|rank| rank + round).collect::<Vec<_>>());
+            }
+            Ok(())
+        });
+    }
+    cases.add("coll.persistent.misuse", 2, "an active operation cannot be started or changed", |job| {
+        let mut sum = job.comm.allreduce_init(vec![1], vec![0], Sum)?;
+        expect_error!(sum.wait(), Error::Inactive);
+        sum.start()?;
+        expect_error!(sum.start(), Error::Active { .. });
+        expect_error!(sum.input_mut(), Error::Active { .. });
+        sum.wait()?;
+        assert_eq!(*sum.output()?, [2]);
+        Ok(())
+    });
+}
+
 fn correctness(cases: &mut Cases) {
     cases.section("6.14");
     cases.add("coll.apart", 3, "collective messages match no receive of the program", |job| {
@@ -554,6 +757,55 @@ fn ends(cases: &mut Cases) {
         job.barrier()?;
         work.allreduce(&[1], &mut sum, Sum)?;
         assert_eq!(sum, [4]);
+        Ok(())
+    });
+    cases.add(
+        "icoll.cancel",
+        3,
+        "a cancelled or dropped operation ends, and the others do not wait",
+        |job| {
+            let work = job.comm.dup()?;
+            for drops in [false, true] {
+                let request = work.iallreduce(vec![1], vec![0], Sum)?;
+                let ended = match (job.rank(), drops) {
+                    (0, true) => {
+                        drop(request);
+                        Ok(())
+                    }
+                    (0, false) => {
+                        request.cancel();
+                        let ended = request.wait().map(drop).map_err(Error::from);
+                        if matches!(ended, Err(Error::Cancelled { .. })) { Ok(()) } else { ended }
+                    }
+                    _ => request.wait().map(drop).map_err(Error::from),
+                };
+                assert!(ended.is_ok() || is_end(&ended), "{ended:?}");
+                job.barrier()?;
+            }
+            let mut sum = [0];
+            work.allreduce(&[1], &mut sum, Sum)?;
+            assert_eq!(sum, [3]);
+            Ok(())
+        },
+    );
+    cases.failure("icoll.failure", 5, "the failure of a member ends all operations under way", |job| {
+        let requests = [(); 3].map(|()| job.comm.iallreduce(vec![1], vec![0], Sum));
+        let barrier = job.comm.ibarrier()?;
+        if job.rank() == 2 {
+            job.die();
+        }
+        for request in requests {
+            let ended = request?.wait().map(|done| assert_eq!(done.buffer.1, [5])).map_err(Error::from);
+            assert!(matches!(ended, Ok(()) | Err(Error::PeerFailed { rank: Rank(2), .. })), "{ended:?}");
+        }
+        let ended = barrier.wait().map(drop).map_err(Error::from);
+        assert!(matches!(ended, Ok(()) | Err(Error::PeerFailed { rank: Rank(2), .. })), "{ended:?}");
+        // The failure ends this operation, because rank 2 does not start it.
+        let last = job.comm.ibarrier()?.wait().map_err(Error::from);
+        expect_error!(last, Error::PeerFailed { rank: Rank(2), .. });
+        // No rank leaves before the others have ended their operations.
+        let rest = job.comm.group().exclude([2]);
+        job.comm.create_from_group(&rest, 1)?.ibarrier()?.wait()?;
         Ok(())
     });
     cases.failure("coll.failure", 5, "the failure of a member ends the call at every rank", |job| {

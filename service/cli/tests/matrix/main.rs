@@ -53,6 +53,7 @@ fn the_table_has_all_public_calls() {
             "Exchange",
             "PersistentSend",
             "PersistentRecv",
+            "PersistentCollective",
             "PartitionedSend",
             "PartitionedRecv",
             "Part",

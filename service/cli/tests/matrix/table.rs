@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use samite::reduction::Max;
 use samite::{
-    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, Layout, Locality, Mode, Owned,
-    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentRecv, PersistentSend, Rank, Request,
-    RequestSet, Scope, Source, Status, ValueRequest, start_all,
+    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, InPlace, Layout, Locality, Mode, Owned,
+    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentCollective, PersistentRecv,
+    PersistentSend, Rank, Request, RequestSet, Scope, Source, Status, ValueRequest, start_all,
 };
 
 /// The rank that all calls address.
@@ -274,6 +274,14 @@ fn allreduces(comm: &Comm) -> Result<(), Error> {
     comm.allreduce_in_place(&mut long(), Max)
 }
 
+/// Takes part in an allreduce that the other rank cancels.
+fn allreduces_in_vain(comm: &Comm) -> Result<(), Error> {
+    match allreduces(comm) {
+        Err(Error::Abandoned { rank: Rank(0), .. }) => Ok(()),
+        end => Err(end.err().unwrap_or(Error::Inactive)),
+    }
+}
+
 fn scatters_reduced(comm: &Comm) -> Result<(), Error> {
     comm.reduce_scatter_in_place(&mut long(), Max)
 }
@@ -365,12 +373,14 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 }
 
 /// Starts the persistent operation `operation`, and returns the result that `end` gets.
-fn round<O: Persistent>(
-    mut operation: O,
-    end: fn(&mut O) -> Result<samite::Status, Error>,
-) -> Result<(), Error> {
+fn round<O: Persistent, R>(mut operation: O, end: fn(&mut O) -> Result<R, Error>) -> Result<(), Error> {
     start_all(&mut [&mut operation])?;
     end(&mut operation).map(drop)
+}
+
+/// Prepares an allreduce in place.
+fn summing(comm: &Comm) -> Result<PersistentCollective<InPlace, Vec<u8>>, Error> {
+    comm.allreduce_init(InPlace, long(), Max)
 }
 
 /// Starts the persistent operation in `made`, or returns the error with which its creation failed.
@@ -1040,6 +1050,64 @@ calls! {
     };
     "Comm::alltoallv_in_place", Waits, exchanges_some_blocks, |c| whole(c, exchanges_some_blocks);
     "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
+    "Comm::ibarrier", Waits, meets_all, |c| held(c.ibarrier(), |r| Ok(r.wait().map(drop)?));
+    "Comm::barrier_init", Waits, meets_all, |c| held(c.barrier_init(), |o| round(o, |o| o.wait()));
+    "Comm::ibcast", Waits, broadcasts, |c| held(c.ibcast(long(), PEER), |r| Ok(r.wait().map(drop)?));
+    "Comm::bcast_init", Waits, broadcasts, |c| held(c.bcast_init(long(), PEER), |o| round(o, |o| o.wait()));
+    "Comm::igather", Waits, gathers, |c| held(c.igather(long(), [long(), long()].concat(), Rank(0)), |r| Ok(r.wait().map(drop)?));
+    "Comm::gather_init", Waits, gathers, |c| held(c.gather_init(long(), [long(), long()].concat(), Rank(0)), |o| round(o, |o| o.wait()));
+    "Comm::iscatter", Waits, is_given_a_block, |c| held(c.iscatter([long(), long()].concat(), long(), Rank(0)), |r| Ok(r.wait().map(drop)?));
+    "Comm::scatter_init", Waits, is_given_a_block, |c| held(c.scatter_init([long(), long()].concat(), long(), Rank(0)), |o| round(o, |o| o.wait()));
+    "Comm::iallgather", Waits, allgathers, |c| held(c.iallgather(long(), [long(), long()].concat()), |r| Ok(r.wait().map(drop)?));
+    "Comm::allgather_init", Waits, allgathers, |c| held(c.allgather_init(long(), [long(), long()].concat()), |o| round(o, |o| o.wait()));
+    "Comm::ialltoall", Waits, exchanges_blocks, |c| held(c.ialltoall(long(), long()), |r| Ok(r.wait().map(drop)?));
+    "Comm::alltoall_init", Waits, exchanges_blocks, |c| held(c.alltoall_init(long(), long()), |o| round(o, |o| o.wait()));
+    "Comm::ireduce", Waits, reduces, |c| held(c.ireduce(long(), long(), Max, Rank(0)), |r| Ok(r.wait().map(drop)?));
+    "Comm::reduce_init", Waits, reduces, |c| held(c.reduce_init(long(), long(), Max, Rank(0)), |o| round(o, |o| o.wait()));
+    "Comm::iallreduce", Waits, allreduces, |c| held(c.iallreduce(InPlace, long(), Max), |r| Ok(r.wait().map(drop)?));
+    "Comm::allreduce_init", Waits, allreduces, |c| held(c.allreduce_init(InPlace, long(), Max), |o| round(o, |o| o.wait()));
+    "Comm::ireduce_scatter", Waits, scatters_reduced, |c| held(c.ireduce_scatter(InPlace, long(), Max), |r| Ok(r.wait().map(drop)?));
+    "Comm::reduce_scatter_init", Waits, scatters_reduced, |c| held(c.reduce_scatter_init(InPlace, long(), Max), |o| round(o, |o| o.wait()));
+    "Comm::iscan", Waits, scans, |c| held(c.iscan(long(), long(), Max), |r| Ok(r.wait().map(drop)?));
+    "Comm::scan_init", Waits, scans, |c| held(c.scan_init(long(), long(), Max), |o| round(o, |o| o.wait()));
+    "Comm::iexscan", Waits, scans_before, |c| held(c.iexscan(long(), long(), Max), |r| Ok(r.wait().map(drop)?));
+    "Comm::exscan_init", Waits, scans_before, |c| held(c.exscan_init(long(), long(), Max), |o| round(o, |o| o.wait()));
+    "Comm::igatherv", Waits, gathers_blocks, |c| held(c.igatherv(long(), [long(), long()].concat(), &halves(2 * LONG), Rank(0)), |r| Ok(r.wait().map(drop)?));
+    "Comm::gatherv_init", Waits, gathers_blocks, |c| held(c.gatherv_init(long(), [long(), long()].concat(), &halves(2 * LONG), Rank(0)), |o| round(o, |o| o.wait()));
+    "Comm::iscatterv", Waits, is_given_some_block, |c| held(c.iscatterv([long(), long()].concat(), &halves(2 * LONG), long(), Rank(0)), |r| Ok(r.wait().map(drop)?));
+    "Comm::scatterv_init", Waits, is_given_some_block, |c| held(c.scatterv_init([long(), long()].concat(), &halves(2 * LONG), long(), Rank(0)), |o| round(o, |o| o.wait()));
+    "Comm::iallgatherv", Waits, allgathers_blocks, |c| held(c.iallgatherv(long()[LONG / 2..].to_vec(), long(), &halves(LONG)), |r| Ok(r.wait().map(drop)?));
+    "Comm::allgatherv_init", Waits, allgathers_blocks, |c| held(c.allgatherv_init(long()[LONG / 2..].to_vec(), long(), &halves(LONG)), |o| round(o, |o| o.wait()));
+    "Comm::ialltoallv", Waits, exchanges_some_blocks, |c| held(c.ialltoallv(InPlace, &[], long(), &halves(LONG)), |r| Ok(r.wait().map(drop)?));
+    "Comm::alltoallv_init", Waits, exchanges_some_blocks, |c| held(c.alltoallv_init(InPlace, &[], long(), &halves(LONG)), |o| round(o, |o| o.wait()));
+    "Comm::ireduce_scatterv", Waits, scatters_reduced_blocks, |c| held(c.ireduce_scatterv(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |r| Ok(r.wait().map(drop)?));
+    "Comm::reduce_scatterv_init", Waits, scatters_reduced_blocks, |c| held(c.reduce_scatterv_init(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |o| round(o, |o| o.wait()));
+    "PersistentCollective::start", Waits, allreduces, |c| held(started(summing(c)), |mut o| o.wait());
+    "PersistentCollective::wait", Waits, allreduces, |c| held(summing(c), |o| round(o, |o| o.wait()));
+    "PersistentCollective::test", Waits, allreduces, |c| held(summing(c), |o| round(o, |o| loop {
+        if let Some(end) = o.test() {
+            return end;
+        }
+        std::thread::yield_now();
+    }));
+    "PersistentCollective::cancel", Cancelled, allreduces_in_vain, |c| held(summing(c), |o| round(o, |o| {
+        o.cancel();
+        o.wait()
+    }));
+    "PersistentCollective::into_request", Waits, allreduces, |c| held(started(summing(c)), |o| {
+        Ok(o.into_request().wait().map(drop)?)
+    });
+    "PersistentCollective::is_active", Local, nothing, |c| local(c, |c| assert!(!summing(c).unwrap().is_active()));
+    "PersistentCollective::input", Local, nothing, |c| local(c, |c| assert!(summing(c).unwrap().input().is_ok()));
+    "PersistentCollective::input_mut", Local, nothing, |c| local(c, |c| {
+        assert!(summing(c).unwrap().input_mut().is_ok());
+    });
+    "PersistentCollective::output", Local, nothing, |c| local(c, |c| {
+        assert_eq!(summing(c).unwrap().output().unwrap().len(), LONG);
+    });
+    "PersistentCollective::output_mut", Local, nothing, |c| local(c, |c| {
+        assert!(summing(c).unwrap().output_mut().is_ok());
+    });
     "Comm::split", Waits, splits, |c| whole(c, |c| c.split(Some(1), 0).map(drop));
     "Comm::create_from_group", Waits, creates, |c| whole(c, |c| c.create_from_group(&c.group(), 0).map(drop));
     "Comm::split_by", Waits, splits_by_host, |c| {

@@ -1,0 +1,476 @@
+//! Nonblocking and persistent collective operations: the buffers that they own, and their rounds.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::task::Poll;
+
+use samite_coll::{OwnedBuffers, Plan, Reduction};
+use samite_fabric::Memory;
+use samite_fabric::layout::Signature;
+use samite_p2p::RequestId;
+
+use crate::buffer::Held;
+use crate::comm::Derived;
+use crate::owned::{AnyOperation, Kept, Operation, Returned, returned};
+use crate::persistent::{Persistent, Sealed};
+use crate::request::{Done, Failed, Request, result_of};
+use crate::runtime::{self, AtEnd, Completion, EndValues};
+use crate::signature::signature_of;
+use crate::{AnyBuffer, Comm, Element, Error, Status};
+
+/// The place of a buffer that a collective operation does not need, because it works in place (`MPI_IN_PLACE`): the data
+/// is in the other buffer. See [`Comm::iallreduce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InPlace;
+
+/// The input of a nonblocking or persistent collective operation on elements of type `T`: `Vec<T>`, `Box<[T]>`,
+/// `Arc<[T]>`, or [`InPlace`]. The operation owns it until its end.
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait CollectiveInput<T>: Held {
+    /// Returns the number of elements; `None` for [`InPlace`].
+    #[doc(hidden)]
+    fn elements(&self) -> Option<usize>;
+}
+
+/// The output of a nonblocking or persistent collective operation on elements of type `T`: `Vec<T>`, of which it uses the
+/// elements and not the spare capacity, `Box<[T]>`, or [`InPlace`] at the root of a scatter. The operation owns it until
+/// its end.
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait CollectiveOutput<T>: Held {
+    /// Returns the number of elements; `None` for [`InPlace`].
+    #[doc(hidden)]
+    fn elements(&self) -> Option<usize>;
+}
+
+macro_rules! elements {
+    ($trait:ident: $($buffer:ty),*) => {
+        $(impl<T: Element> $trait<T> for $buffer {
+            fn elements(&self) -> Option<usize> {
+                Some(self.len())
+            }
+        })*
+        impl<T: Element> $trait<T> for InPlace {
+            fn elements(&self) -> Option<usize> {
+                None
+            }
+        }
+    };
+}
+
+elements!(CollectiveInput: Vec<T>, Box<[T]>, Arc<[T]>);
+elements!(CollectiveOutput: Vec<T>, Box<[T]>);
+
+/// Implements [`Held`] for a type without data.
+macro_rules! empty {
+    ($type:ty, $value:expr) => {
+        impl Held for $type {
+            fn element_bytes() -> Option<usize> {
+                Some(1)
+            }
+            fn into_memory(self) -> Memory {
+                Memory::new(Vec::<u8>::new())
+            }
+            fn of_memory(_: Memory) -> Result<Self, Memory> {
+                Ok($value)
+            }
+            fn signature(_: &Memory) -> Signature {
+                signature_of::<u8>()
+            }
+        }
+    };
+}
+
+empty!(InPlace, InPlace);
+empty!((), ());
+
+/// The arguments of a collective operation, checked.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    /// The size of an element in bytes.
+    pub(crate) element: usize,
+    /// The numbers of bytes at the start of the input and of the output that the operation uses.
+    pub(crate) used: [usize; 2],
+    pub(crate) scratch: Memory,
+    pub(crate) reduce: Reduction,
+}
+
+/// A collective operation that is prepared once and started any number of times (MPI 4.1, section 6.13). Made by
+/// [`Comm::allreduce_init`] and similar calls.
+///
+/// It owns its buffers, and is *inactive* at first. [`start`](Self::start) begins a round. When [`wait`](Self::wait) or
+/// [`test`](Self::test) has returned the result, the operation is inactive again, and its buffers can be changed. Each
+/// start counts as a collective call: all ranks start their operations, and make their other collective calls on the
+/// communicator, in the same order. The time-out of its `Comm` applies to each round, from its start.
+///
+/// ```
+/// # samite::local(3, |world| {
+/// # let comm = world.comm();
+/// use samite::reduction::Sum;
+///
+/// let mut sum = comm.allreduce_init(vec![0u64; 2], vec![0; 2], Sum)?;
+/// for round in 0..10 {
+///     sum.input_mut()?.copy_from_slice(&[round, comm.rank().0.into()]);
+///     sum.start()?;
+///     // Compute here.
+///     sum.wait()?;
+///     assert_eq!(*sum.output()?, [3 * round, 3]);
+/// }
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+///
+/// Dropping an active operation gives up its round, like dropping a [`Request`].
+pub struct PersistentCollective<I: Held, O: Held> {
+    comm: Comm,
+    plan: Plan,
+    element: usize,
+    /// See [`Prepared::used`].
+    used: [usize; 2],
+    reduce: Reduction,
+    round: Round<I, O>,
+}
+
+/// A started nonblocking operation with these buffers, or the error with the buffers.
+pub(crate) type Started<I, O> = Result<Request<(I, O)>, Failed<(I, O)>>;
+
+/// The state of a persistent collective operation.
+enum Round<I, O> {
+    /// Inactive, with the scratch buffer of the next round.
+    Inactive(I, O, Memory),
+    UnderWay(RequestId, Arc<AtEnd>),
+    /// Inactive, and the buffers are lost, because the runtime ended during a round.
+    Lost,
+}
+
+impl<I: Held, O: Held> PersistentCollective<I, O> {
+    pub(crate) fn new(comm: Comm, prepared: Prepared, input: I, output: O) -> Self {
+        let Prepared { plan, element, used, scratch, reduce } = prepared;
+        Self { comm, plan, element, used, reduce, round: Round::Inactive(input, output, scratch) }
+    }
+
+    /// Starts a round. The time-out applies from this call on.
+    ///
+    /// # Errors
+    /// [`Error::Active`] if the result of the latest round was not taken; [`Error::WrongLength`] if a buffer has become
+    /// too short; [`Error::BufferKept`], [`Error::Closed`], [`Error::Forked`]. After an error no round was
+    /// started.
+    pub fn start(&mut self) -> Result<(), Error> {
+        let started = self.start_round();
+        self.comm.handle_result("PersistentCollective::start", started)
+    }
+
+    /// Waits until the round has ended. The operation is inactive afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Inactive`] if no round was started, and the errors of [`Comm::barrier`].
+    ///
+    /// # Panics
+    /// If the reduction has panicked, with the same payload.
+    pub fn wait(&mut self) -> Result<(), Error> {
+        let end = match self.round {
+            Round::UnderWay(id, _) => {
+                let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
+                self.end(completion).map(drop)
+            }
+            _ => Err(Error::Inactive),
+        };
+        self.comm.handle_result("PersistentCollective::wait", end)
+    }
+
+    /// Makes progress, and returns the result once the round has ended; `None` while it is under way.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). After an error of the runtime itself the round is still under way.
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait).
+    #[must_use = "a result is returned once"]
+    pub fn test(&mut self) -> Option<Result<(), Error>> {
+        let end = match self.round {
+            Round::UnderWay(id, _) => match self.comm.runtime.test(id, &mut (), &self.comm.bounds) {
+                Ok(Poll::Pending) => return None,
+                Ok(Poll::Ready(completion)) => self.end(completion).map(drop),
+                Err(error) => Err(self.comm.local_error(error)),
+            },
+            _ => Err(Error::Inactive),
+        };
+        Some(self.comm.handle_result("PersistentCollective::test", end))
+    }
+
+    /// Gives up the round if one is under way; [`wait`](Self::wait) returns the result. See [`Request::cancel`].
+    pub fn cancel(&self) {
+        if let Round::UnderWay(id, _) = self.round
+            && let Some(mut call) = self.comm.runtime.enter(&self.comm.bounds)
+        {
+            call.cancel(id);
+        }
+    }
+
+    /// Returns a request for the round, which owns this operation until the round ends and then returns it, ready to be
+    /// started again. Such requests can be in a [`RequestSet`](crate::RequestSet) beside other requests, and can be
+    /// awaited.
+    ///
+    /// If no round was started, the request ends at once with [`Error::Inactive`]. A dropped request drops the operation.
+    pub fn into_request(self) -> Request<Self> {
+        Request::of_round(self.comm.clone(), self.round.request(), Kept::new(self))
+    }
+
+    /// Returns true if a round was started whose result was not taken.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.round.request().is_some()
+    }
+
+    /// Returns the input of an inactive operation.
+    ///
+    /// # Errors
+    /// [`Error::Active`], [`Error::BufferKept`].
+    pub fn input(&self) -> Result<&I, Error> {
+        match &self.round {
+            Round::Inactive(input, ..) => Ok(input),
+            other => Err(self.refuse("input", other.refusal("input"))),
+        }
+    }
+
+    /// Returns the input of an inactive operation for changes. It must not become shorter.
+    ///
+    /// # Errors
+    /// [`Error::Active`], [`Error::BufferKept`].
+    pub fn input_mut(&mut self) -> Result<&mut I, Error> {
+        match &mut self.round {
+            Round::Inactive(input, ..) => Ok(input),
+            other => {
+                Err(self.comm.handle_error("PersistentCollective::input_mut", other.refusal("input_mut")))
+            }
+        }
+    }
+
+    /// Returns the output of an inactive operation: the data of a broadcast, and the data of an operation in place.
+    ///
+    /// # Errors
+    /// [`Error::Active`], [`Error::BufferKept`].
+    pub fn output(&self) -> Result<&O, Error> {
+        match &self.round {
+            Round::Inactive(_, output, _) => Ok(output),
+            other => Err(self.refuse("output", other.refusal("output"))),
+        }
+    }
+
+    /// Returns the output of an inactive operation for changes. It must not become shorter.
+    ///
+    /// # Errors
+    /// [`Error::Active`], [`Error::BufferKept`].
+    pub fn output_mut(&mut self) -> Result<&mut O, Error> {
+        match &mut self.round {
+            Round::Inactive(_, output, _) => Ok(output),
+            other => {
+                Err(self.comm.handle_error("PersistentCollective::output_mut", other.refusal("output_mut")))
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, call: &str, error: Error) -> Error {
+        self.comm.raise(&format!("PersistentCollective::{call}"), &error);
+        error
+    }
+
+    /// Returns the request of a nonblocking operation, which is the only round of this operation.
+    pub(crate) fn into_only_request(self) -> Request<(I, O)> {
+        Request::of_round(self.comm.clone(), self.round.request(), Kept::new(self))
+    }
+
+    /// Returns the buffers of an inactive operation, unless they are lost.
+    pub(crate) fn into_buffers(mut self) -> Option<(I, O)> {
+        match std::mem::replace(&mut self.round, Round::Lost) {
+            Round::Inactive(input, output, _) => Some((input, output)),
+            _ => None,
+        }
+    }
+
+    /// Ends the round, whose request has ended with `completion`.
+    ///
+    /// # Panics
+    /// If the reduction has panicked, with the same payload.
+    fn end(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+        let Round::UnderWay(_, at_end) = std::mem::replace(&mut self.round, Round::Lost) else {
+            return Err(Error::Inactive);
+        };
+        let ended = result_of::<O>(self.comm.derived.as_deref(), completion, |_| {});
+        let (result, output) = match ended {
+            Ok(Done { buffer, status }) => (Ok(status), Some(buffer)),
+            Err(Failed { error, buffer }) => (Err(error), buffer),
+        };
+        let Some(EndValues { input, scratch, panic }) = at_end.take() else { return result };
+        if let (Some(output), Ok(input)) = (output, I::of_memory(input)) {
+            self.round = Round::Inactive(input, output, scratch);
+        }
+        match panic {
+            Some(payload) => resume_unwind(payload),
+            None => result,
+        }
+    }
+
+    /// Checks that the buffers, which the program may have changed, contain the bytes that the operation uses.
+    fn check_lengths(&self, [input, output]: [usize; 2]) -> Result<(), Error> {
+        let call = "PersistentCollective::start";
+        let elements = |bytes| bytes / self.element.max(1);
+        for (what, len, used) in [("input", input, self.used[0]), ("output", output, self.used[1])] {
+            if len < used {
+                let (len, expected) = (elements(len), elements(used));
+                return Err(Error::WrongLength { call, what, len, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a round with these buffers.
+    fn begin(&mut self, input: Memory, output: Memory, scratch: Memory) -> Result<(), Error> {
+        let lens = self.check_lengths([input.len(), output.len()]);
+        let buffers =
+            OwnedBuffers { input, output, scratch, lens: self.used, reduce: Arc::clone(&self.reduce) };
+        let at_end = Arc::new(AtEnd::default());
+        let started = match lens {
+            Ok(()) => {
+                self.comm.begin_owned(self.plan.clone(), self.element, buffers, Some(Arc::clone(&at_end)))
+            }
+            Err(error) => Err(Box::new((error, buffers))),
+        };
+        match started {
+            Ok(id) => {
+                self.round = Round::UnderWay(id, at_end);
+                Ok(())
+            }
+            Err(refused) => {
+                let (error, OwnedBuffers { input, output, scratch, .. }) = *refused;
+                if let (Ok(input), Ok(output)) = (I::of_memory(input), O::of_memory(output)) {
+                    self.round = Round::Inactive(input, output, scratch);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<I, O> Round<I, O> {
+    fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::UnderWay(id, _) => Some(*id),
+            Self::Inactive(..) | Self::Lost => None,
+        }
+    }
+
+    /// Returns the error of a call that needs the buffers while the operation does not hold them.
+    #[cold]
+    fn refusal(&self, call: &'static str) -> Error {
+        match self {
+            Self::Lost => Error::BufferKept,
+            _ => Error::Active { call },
+        }
+    }
+}
+
+impl Comm {
+    /// Begins a collective operation that owns its buffers, and returns its request.
+    pub(crate) fn begin_owned(
+        &self,
+        plan: Plan,
+        element: usize,
+        buffers: OwnedBuffers,
+        at_end: Option<Arc<AtEnd>>,
+    ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
+        let (group, context) = (self.members(), self.control());
+        let operation = runtime::Operation { plan, group, context, element, buffers };
+        self.runtime.begin_collective(self.derived.as_deref(), operation, at_end, &self.bounds)
+    }
+}
+
+impl<I: Held, O: Held> Persistent for PersistentCollective<I, O> {}
+
+impl<I: Held, O: Held> Sealed for PersistentCollective<I, O> {
+    fn start_round(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.round, Round::Lost) {
+            Round::Inactive(input, output, scratch) => {
+                self.begin(input.into_memory(), output.into_memory(), scratch)
+            }
+            other => {
+                self.round = other;
+                Err(self.round.refusal("start"))
+            }
+        }
+    }
+
+    fn check_inactive(&self, call: &'static str) -> Result<(), Error> {
+        match &self.round {
+            Round::Inactive(..) => Ok(()),
+            other => Err(other.refusal(call)),
+        }
+    }
+
+    fn comm(&self) -> &Comm {
+        &self.comm
+    }
+}
+
+impl<I: Held, O: Held> Operation for PersistentCollective<I, O> {
+    fn end_round(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
+        self.end(completion)
+    }
+}
+
+returned!(PersistentCollective<I: Held, O: Held>);
+
+/// The input and the output of a nonblocking collective operation.
+impl<I: Held, O: Held> Returned for (I, O) {
+    type Kept = Kept<PersistentCollective<I, O>>;
+
+    fn end(
+        kept: Self::Kept,
+        _: Option<&Derived>,
+        completion: Option<Completion>,
+        report: impl FnOnce(&Error),
+    ) -> Result<Done<Self>, Failed<Self>> {
+        match kept.end(completion, report) {
+            Ok(Done { buffer, status }) => {
+                let buffer = buffer.into_buffers().expect("a round that succeeds gives back its buffers");
+                Ok(Done { buffer, status })
+            }
+            Err(Failed { error, buffer }) => {
+                Err(Failed { error, buffer: buffer.and_then(PersistentCollective::into_buffers) })
+            }
+        }
+    }
+    fn erase(kept: Self::Kept) -> AnyOperation {
+        kept.erase()
+    }
+    fn of_any(any: AnyBuffer) -> Result<Self, AnyBuffer> {
+        let operation = any.into_operation::<PersistentCollective<I, O>>()?;
+        match operation.round {
+            Round::Inactive(..) => {
+                Ok(operation.into_buffers().expect("an inactive operation has its buffers"))
+            }
+            Round::UnderWay(..) | Round::Lost => Err(AnyBuffer::of_operation(operation)),
+        }
+    }
+    fn operation(kept: &Self::Kept) -> Option<&dyn std::any::Any> {
+        kept.operation()
+    }
+}
+
+impl<I: Held, O: Held> Drop for PersistentCollective<I, O> {
+    fn drop(&mut self) {
+        if let Round::UnderWay(id, _) = self.round {
+            self.comm.runtime.forget(id);
+        }
+    }
+}
+
+impl<I: Held, O: Held> fmt::Debug for PersistentCollective<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("PersistentCollective");
+        debug.field("plan", &self.plan).field("is_active", &self.is_active()).finish_non_exhaustive()
+    }
+}
