@@ -2,7 +2,8 @@
 //!
 //! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. Every cell
 //! is computed by the same operations in the same order for any number of ranks. So the result must equal the serial
-//! solution bit for bit. Rank 0 also computes the serial solution, and compares.
+//! solution bit for bit. Rank 0 also computes the serial solution, and compares. While the edges travel, each rank
+//! computes the cells that do not depend on them.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS]]
@@ -38,8 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = now();
     let mut block = Block::initial(grid.rows.clone(), grid.columns.clone(), cells);
     for _ in 0..steps {
-        grid.exchange_edges(comm, &mut block)?;
-        block.step();
+        grid.step(comm, &mut block)?;
     }
     let seconds = start.elapsed().as_secs_f64();
 
@@ -91,8 +91,8 @@ impl Grid {
         })
     }
 
-    /// Fills the frame of `block` with the edges of the neighbours. The plate's own border does not change.
-    fn exchange_edges(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
+    /// Computes a step of `block`, whose frame gets the edges of the neighbours. The plate's own border does not change.
+    fn step(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
         let neighbours = [
             (self.north, NORTH, SOUTH),
             (self.south, SOUTH, NORTH),
@@ -112,6 +112,8 @@ impl Grid {
                     scope.isend(edge, neighbour, opposite)?;
                 }
             }
+            // The scope ends when the edges have arrived.
+            block.compute(2..block.height, 2..block.width);
             Ok(())
         })?;
         let [north, south, west, east] = incoming;
@@ -127,6 +129,14 @@ impl Grid {
         if self.east.is_some() {
             block.set_column(block.width + 1, &east);
         }
+        let (height, width) = (block.height, block.width);
+        for row in [1, height] {
+            block.compute(row..row + 1, 1..width + 1);
+        }
+        for column in [1, width] {
+            block.compute(2..height, column..column + 1);
+        }
+        block.finish_step();
         Ok(())
     }
 }
@@ -159,17 +169,29 @@ impl Block {
         block
     }
 
+    /// Computes a step without neighbours.
     fn step(&mut self) {
+        self.compute(1..self.height + 1, 1..self.width + 1);
+        self.finish_step();
+    }
+
+    /// Computes the next values of the cells in some rows and columns, of which the first is 1.
+    fn compute(&mut self, rows: Range<usize>, columns: Range<usize>) {
         let stride = self.width + 2;
-        for i in 1..=self.height {
+        for i in rows {
             let [north, here, south] =
                 [i - 1, i, i + 1].map(|row| &self.cells[row * stride..(row + 1) * stride]);
             let next = &mut self.next[i * stride..(i + 1) * stride];
-            for j in 1..=self.width {
+            for j in columns.clone() {
                 let around = (north[j] + south[j]) + (here[j - 1] + here[j + 1]);
                 next[j] = here[j] + ALPHA * (around - 4.0 * here[j]);
             }
         }
+    }
+
+    /// Replaces the values of all cells by their next values.
+    fn finish_step(&mut self) {
+        let stride = self.width + 2;
         std::mem::swap(&mut self.cells, &mut self.next);
         // The step computes no frame, so the frame, with the neighbours' edges and the border, is copied.
         for i in [0, self.height + 1] {
