@@ -12,7 +12,7 @@ folder=${1:-${CARGO_TARGET_DIR:-target}/comparison}
 runs=${2:-5}
 [[ $# -gt 2 ]] && benchmarks=("${@:3}") ||
     benchmarks=(latency bandwidth rate depth ring pairs start-up memory
-        overhead overlap threads layouts partitioned completion failure)
+        overhead examples overlap threads layouts partitioned completion failure)
 
 cargo build --release --locked --quiet -p samite-bench
 bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
@@ -24,7 +24,7 @@ for benchmark in "${benchmarks[@]}"; do
     case $benchmark in
     completion) arguments=(completion --json) ;;
     overlap | partitioned) ;;
-    overhead | threads | layouts | failure) arguments+=(--runs "$runs") ;;
+    overhead | examples | threads | layouts | failure) arguments+=(--runs "$runs") ;;
     *) arguments=(compare "${arguments[@]}" --runs "$runs") ;;
     esac
     "$bench" "${arguments[@]}" >>"$folder/figures.jsonl" || status=1

@@ -13,6 +13,7 @@ use crate::apps::AppsArgs;
 use crate::benchmark::Benchmark;
 use crate::compare::Comparison;
 use crate::completion::{self, CompletionArgs};
+use crate::examples::ExamplesArgs;
 use crate::failure::FailureArgs;
 use crate::implementation::Implementation;
 use crate::instructions;
@@ -25,6 +26,7 @@ use crate::partitioned::PartitionedArgs;
 use crate::peers::{self, Found};
 use crate::record::Line;
 use crate::threads::ThreadsArgs;
+use crate::tune::TuneArgs;
 use crate::{hello, report, table};
 
 /// Measurements of Samite, of raw libfabric and of MPI libraries
@@ -74,6 +76,10 @@ enum Command {
     Overlap(OverlapArgs),
     /// The cost of the thread for progress: the latency of messages that need no help, with the thread and without it
     Overhead(OverheadArgs),
+    /// The cost of the thread for progress in examples: their time, their memory, and the time of the thread
+    Examples(ExamplesArgs),
+    /// Measure where one protocol becomes faster than another on this machine, and write the thresholds to a tuning file
+    Tune(TuneArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
     /// The memory of millions of communicators, pending operations and layouts, and the budgets that bound them
@@ -240,6 +246,8 @@ impl Cli {
             Command::Partitioned(args) => args.run(),
             Command::Overlap(args) => args.run(),
             Command::Overhead(args) => args.run(),
+            Command::Examples(args) => args.run(),
+            Command::Tune(args) => args.run(),
             Command::Apps(args) => args.run(),
             Command::Limits(args) => args.run(),
             Command::Compare(args) => args.run(),

@@ -78,6 +78,11 @@ impl<M> Loops<M> {
     pub(crate) fn new(messages: M) -> Self {
         Self { messages, benchmark: Benchmark::Latency, depth: 0, out: Vec::new(), into: Vec::new() }
     }
+
+    /// Returns the implementation under the loops.
+    pub(crate) fn into_messages(self) -> M {
+        self.messages
+    }
 }
 
 impl<M: Messages> End for Loops<M> {

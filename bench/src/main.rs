@@ -21,6 +21,7 @@ mod callgrind;
 mod cli;
 mod compare;
 mod completion;
+mod examples;
 mod failure;
 mod hello;
 mod implementation;
@@ -43,6 +44,7 @@ mod report;
 mod spread;
 mod table;
 mod threads;
+mod tune;
 
 use std::process::ExitCode;
 

@@ -10,18 +10,40 @@ use std::time::{Duration, Instant};
 use crate::benchmark::{Benchmark, Point};
 use crate::spread::Spread;
 
-/// The minimum time of a batch. During the warm-up, the number of iterations grows until a batch takes this long.
-const BATCH: Duration = Duration::from_millis(5);
+/// The length of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// The minimum time of a batch. During the warm-up, the number of iterations grows until a batch takes this long.
+    batch: Duration,
+    /// The time before the first counted batch.
+    warm_up: Duration,
+    /// The maximum number of counted batches in a run.
+    batches_max: usize,
+    /// The minimum number of counted batches in a run.
+    batches_min: usize,
+    /// The time after which a run begins no more batches, if it has the minimum number.
+    batches_time_max: Duration,
+}
 
-/// The time before the first counted batch.
-const WARM_UP: Duration = Duration::from_millis(60);
+impl Pace {
+    /// The pace of benchmarks.
+    const FULL: Self = Self {
+        batch: Duration::from_millis(5),
+        warm_up: Duration::from_millis(60),
+        batches_max: 25,
+        batches_min: 5,
+        batches_time_max: Duration::from_secs(1),
+    };
 
-/// The maximum number of counted batches in a run.
-const BATCHES_MAX: usize = 25;
-/// The minimum number of counted batches in a run.
-const BATCHES_MIN: usize = 5;
-/// The time after which a run begins no more batches, if it has the minimum number.
-const BATCHES_TIME_MAX: Duration = Duration::from_secs(1);
+    /// The pace of measurements of many points, whose least times are compared.
+    pub(crate) const QUICK: Self = Self {
+        batch: Duration::from_millis(1),
+        warm_up: Duration::from_millis(2),
+        batches_max: 5,
+        batches_min: 3,
+        batches_time_max: Duration::from_millis(6),
+    };
+}
 
 /// One of the ranks that run a loop.
 ///
@@ -53,6 +75,16 @@ pub(crate) fn measure(
     benchmark: Benchmark,
     point: Point,
 ) -> Result<Option<Spread>, EndError> {
+    measure_at(end, benchmark, point, &Pace::FULL)
+}
+
+/// Measures one point as [`measure`] does, at another pace.
+pub(crate) fn measure_at(
+    end: &mut impl End,
+    benchmark: Benchmark,
+    point: Point,
+    pace: &Pace,
+) -> Result<Option<Spread>, EndError> {
     end.prepare(benchmark, point)?;
     if end.rank() != 0 {
         loop {
@@ -71,17 +103,19 @@ pub(crate) fn measure(
     let begin = Instant::now();
     loop {
         let time = batch(iterations)?;
-        if time < BATCH {
-            let wanted = BATCH.as_nanos() * u128::from(iterations) / time.as_nanos().max(1);
+        if time < pace.batch {
+            let wanted = pace.batch.as_nanos() * u128::from(iterations) / time.as_nanos().max(1);
             // The first iterations are slow, and the clock is coarse.
             iterations = u64::try_from(wanted).unwrap_or(u64::MAX).clamp(iterations * 2, iterations * 10);
-        } else if begin.elapsed() >= WARM_UP {
+        } else if begin.elapsed() >= pace.warm_up {
             break;
         }
     }
     let mut figures = Vec::new();
     let begin = Instant::now();
-    while figures.len() < BATCHES_MIN || figures.len() < BATCHES_MAX && begin.elapsed() < BATCHES_TIME_MAX {
+    while figures.len() < pace.batches_min
+        || figures.len() < pace.batches_max && begin.elapsed() < pace.batches_time_max
+    {
         let time = batch(iterations)?;
         figures.push(benchmark.figure(point, time.div_f64(iterations as f64)));
     }

@@ -1,5 +1,7 @@
 //! The peak memory of each rank.
 
+use std::path::Path;
+
 use crate::benchmark::Point;
 use crate::loops::Messages;
 use crate::measure::EndError;
@@ -37,6 +39,11 @@ const PEAK: u64 = 1;
 /// would also include the memory of the process before it executed this program.
 fn peak_bytes() -> Result<u64, EndError> {
     status("VmHWM:")
+}
+
+/// Returns the peak memory of a process, from its folder in /proc. Returns `None` if the process has ended.
+pub(crate) fn peak_of(process: &Path) -> Option<u64> {
+    parse(&std::fs::read_to_string(process.join("status")).ok()?, "VmHWM:")
 }
 
 /// Returns the bytes of this process that are in memory: `VmRSS` of proc(5).

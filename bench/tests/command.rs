@@ -115,6 +115,32 @@ fn the_hidden_part_is_measured_for_both_owners_of_buffers() {
 }
 
 #[test]
+fn the_thresholds_of_a_transport_are_written_and_read() {
+    let file = std::env::temp_dir().join(format!("samite-bench-tuning-{}", std::process::id()));
+    let name = file.display().to_string();
+    let rest = ["--transport", "samite-shm", "--runs", "1", "--bytes", "256,8192,65536"];
+    let output = bench(&[&["tune", &name][..], &rest].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut lines = text.lines().skip(2);
+    assert_eq!(lines.next(), Some("[\"samite-shm\"]"));
+    assert_eq!(lines.next(), Some(concat!("samite = \"", env!("CARGO_PKG_VERSION"), "\"")));
+    let names: Vec<_> = lines.map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["eager_max", "stream_max", "read_min"]);
+
+    // The ratios depend on the machine's other load.
+    let output = bench(&[&["tune", "--check", &name][..], &rest].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(table.lines().count(), 2 + 2 * 3, "{table}");
+
+    std::fs::write(&file, "[samite-shm]\n").unwrap();
+    let output = bench(&[&["tune", "--check", &name][..], &rest].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(", line 1: a section is"), "{said}");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn a_comparison_is_a_table_for_people() {
     let output = bench(&[
         "compare",
