@@ -229,7 +229,7 @@ impl OfiPort {
     /// refuses; [`PortError::Unsupported`] if the configuration is invalid.
     pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
         let operations = config.checked()?;
-        let cleanup = load()?;
+        let cleanup = load(Some(&config.provider))?;
         let info = Info::choose(config)?;
         let offer = Offer::of(&info.attributes());
         #[cfg(any(test, feature = "strict"))]
@@ -624,7 +624,8 @@ const PACKET_MIN: usize = 512;
 const FORMAT_LEN: usize = 8;
 
 /// Returns the environment that libfabric should find when it is loaded, without variables that the user has set. A
-/// launcher sets it for its ranks; the port sets it too, while the program has no second thread.
+/// launcher sets it for its ranks; the port sets it too, while the program has no second thread. `provider` is the
+/// provider of the port, or `None` for the default.
 ///
 /// * `FI_AV_REMOVE_CLEANUP` closes the connection of a removed address: without it there is no
 ///   [`Caps::fence`].
@@ -633,17 +634,26 @@ const FORMAT_LEN: usize = 8;
 /// * `IPATH_NO_BACKTRACE` prevents libinfinipath, a dependency of Debian's libfabric, from catching the
 ///   signals that end a process. Its handlers print a backtrace and exit with a code, so the process would not
 ///   end by the signal.
-pub fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
-    [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")]
-        .into_iter()
-        .filter(|(name, _)| samite_os::env::get(name).is_none())
+/// * `FI_OFI_RXM_MSG_RX_SIZE`, over tcp only: the number of buffers of 16 KiB into which rxm receives from all
+///   connections. rxm clears them when it opens an endpoint, in groups of 1,024. By default there are 4,096, which make
+///   67 MB resident in each process, and take a fifth of its CPU time at the start. While all of them hold packets that
+///   rxm has not handled, the senders wait. Other providers take 128 for each connection by default.
+/// * `FI_TCP_MAX_RX_SIZE`, over tcp only: the room for a tagged message in each entry of tcp's table of operations, from
+///   libfabric 1.18 on. Samite sends no tagged messages over libfabric, and by default the table takes 17 MB.
+pub fn environment(provider: Option<&str>) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let everywhere =
+        [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")];
+    let over_tcp = [("FI_OFI_RXM_MSG_RX_SIZE", "512"), ("FI_TCP_MAX_RX_SIZE", "512")];
+    let is_tcp = provider.is_none_or(|provider| provider.split(';').next() == Some("tcp"));
+    let over_tcp = over_tcp.into_iter().filter(move |_| is_tcp);
+    everywhere.into_iter().chain(over_tcp).filter(|(name, _)| samite_os::env::get(name).is_none())
 }
 
 /// Sets the variables of [`environment`] for this process. The call does nothing if the program already has a second
 /// thread, because then the environment cannot be changed safely. Ports also work without these variables. Call it
 /// before anything starts a thread.
-pub fn settle_environment() {
-    for (name, value) in environment() {
+pub fn settle_environment(provider: Option<&str>) {
+    for (name, value) in environment(provider) {
         let _ = samite_os::env::set_while_alone(name, value);
     }
 }
@@ -653,10 +663,11 @@ const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
 /// The result of [`load`], after its first call.
 static CLEANED_UP: OnceLock<bool> = OnceLock::new();
 
-/// Loads libfabric, once. Returns true if removing an address will close its connection.
-fn load() -> Result<bool, PortError> {
+/// Loads libfabric, once, for a provider or for the default. Returns true if removing an address will close its
+/// connection.
+fn load(provider: Option<&str>) -> Result<bool, PortError> {
     let cleaned_up = *CLEANED_UP.get_or_init(|| {
-        settle_environment();
+        settle_environment(provider);
         let _ = sys::load();
         // If `IPATH_NO_BACKTRACE` could not be set, libinfinipath has installed signal handlers. This call removes
         // them.

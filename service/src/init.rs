@@ -66,7 +66,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             // Set the environment here: rank 0 may start a thread for the rendezvous next, and the environment cannot
             // be changed safely beside other threads.
             #[cfg(feature = "ofi")]
-            samite_fabric::ofi::settle_environment();
+            samite_fabric::ofi::settle_environment(settings.transport());
             let Met { ticket, mut guest } = rendezvous.join(settings.detection, settings.join_timeout)?;
             let Ticket { rank, size, incarnation, secret, place, .. } = ticket;
             let transports = open(&settings, &place, size)?;
@@ -78,7 +78,7 @@ fn join(settings: samite_control::Settings) -> Result<World, InitError> {
             // Set the environment here: the launcher's library starts a thread, and the environment cannot be changed
             // safely beside other threads.
             #[cfg(feature = "ofi")]
-            samite_fabric::ofi::settle_environment();
+            samite_fabric::ofi::settle_environment(settings.transport());
             let candidate = job.join(settings.join_timeout)?;
             meet(settings, candidate)
         }

@@ -14,6 +14,7 @@ mod error;
 pub mod fork;
 pub mod handlers;
 pub mod hwloc;
+pub mod libraries;
 pub mod memory;
 pub mod pmi;
 pub mod process;

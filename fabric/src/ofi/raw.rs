@@ -59,7 +59,7 @@ impl RawPair {
     /// # Errors
     /// Returns the errors of [`OfiPort::open`](super::OfiPort::open).
     pub fn open(config: &OfiConfig, len_max: usize, window: usize) -> Result<Self, PortError> {
-        load()?;
+        load(Some(&config.provider))?;
         let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
         let info = Info::choose(config)?;
         let domain = info.attributes().domain;

@@ -13,18 +13,25 @@ pub struct Library {
     pub version: String,
     /// True if libfabric closes the connection of a fenced peer. If it does not, no provider has [`Caps::fence`].
     pub closes_connections: bool,
+    /// The dependencies of the library that calibrate a clock when they are loaded, which takes 100 ms for each.
+    pub calibrating: Vec<&'static str>,
 }
+
+/// libpsm2 and libinfinipath measure the frequency of the processor's counter in their initializers, so no setting
+/// prevents it.
+const CALIBRATING: [&str; 2] = ["libinfinipath", "libpsm2"];
 
 /// Loads libfabric.
 ///
 /// # Errors
 /// [`PortError::Provider`] if libfabric is missing, too old, or lacks a function.
 pub fn library() -> Result<Library, PortError> {
-    let closes_connections = load()?;
+    let closes_connections = load(None)?;
     // SAFETY: no preconditions.
     let version = unsafe { sys::fi_version() };
     let version = format!("{}.{}", sys::FI_MAJOR(version), sys::FI_MINOR(version));
-    Ok(Library { version, closes_connections })
+    let calibrating = CALIBRATING.into_iter().filter(|name| samite_os::libraries::is_loaded(name)).collect();
+    Ok(Library { version, closes_connections, calibrating })
 }
 
 /// Returns the library if this process has loaded it.
@@ -52,7 +59,7 @@ pub struct Found {
 /// # Errors
 /// [`PortError::Provider`] if libfabric cannot be loaded, or its list cannot be read.
 pub fn survey() -> Result<Vec<Found>, PortError> {
-    let closes_connections = load()?;
+    let closes_connections = load(None)?;
     let mut all: Vec<Found> = Vec::new();
     let Some(list) = info::ask(None)? else { return Ok(all) };
     for entry in list.iter() {

@@ -354,8 +354,8 @@ fn a_port_may_end_in_the_middle_of_everything() {
     }
 }
 
-/// Runs `test` in a process that has FI_AV_REMOVE_CLEANUP in its environment from the start. A launcher gives each rank
-/// this variable.
+/// Runs `test` in a process that has the variables of [`environment`] from the start. A launcher gives them to each
+/// rank.
 fn with_cleanup(name: &str, test: impl FnOnce()) {
     if samite_os::env::get("FI_AV_REMOVE_CLEANUP").as_deref() == Some("1") {
         return test();
@@ -363,6 +363,7 @@ fn with_cleanup(name: &str, test: impl FnOnce()) {
     let this = std::env::current_exe().expect("the path of this program");
     let output = std::process::Command::new(this)
         .args(["--exact", name, "--nocapture"])
+        .envs(environment(Some(&config().provider)))
         .env("FI_AV_REMOVE_CLEANUP", "1")
         .output()
         .expect("this program starts");
@@ -372,6 +373,31 @@ fn with_cleanup(name: &str, test: impl FnOnce()) {
         "{stdout}{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn a_port_takes_little_memory() {
+    with_cleanup("ofi::tests::a_port_takes_little_memory", || {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").expect("a Linux process");
+            let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+            pages.expect("a number") * 4096
+        };
+        // The first port loads libfabric and its providers.
+        let _first = Node::open(1);
+        let before = resident();
+        let _second = Node::open(2);
+        let taken = resident().saturating_sub(before);
+        assert!(taken < 32 << 20, "{taken} bytes");
+    });
+}
+
+#[test]
+fn variables_of_rxm_over_tcp_are_not_for_other_providers() {
+    let names = |provider| environment(provider).map(|(name, _)| name).collect::<Vec<_>>();
+    let only_over_tcp = |provider| names(provider).contains(&"FI_OFI_RXM_MSG_RX_SIZE");
+    assert!(only_over_tcp(None) && only_over_tcp(Some("tcp;ofi_rxm")));
+    assert!(!only_over_tcp(Some("verbs;ofi_rxm")) && !only_over_tcp(Some("samite-shm")));
 }
 
 #[test]

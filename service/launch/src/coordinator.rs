@@ -695,7 +695,7 @@ fn plan(options: &Options, hosts: u32) -> io::Result<Plan> {
             OnFailure::End | OnFailure::Continue => 0,
         },
         bind: options.bind,
-        transport: options.transport.clone(),
+        transport: transport(options),
         env,
         prefix: options.prefix,
         stats: options.stats.is_some(),

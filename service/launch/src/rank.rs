@@ -71,7 +71,7 @@ impl Rank {
         unblock_in(end_with_parent(&mut command, Signal::KILL));
         let fd = pass_fd(&mut command, ticket.issue(theirs)?);
         #[cfg(feature = "ofi")]
-        command.envs(samite_fabric::ofi::environment());
+        command.envs(samite_fabric::ofi::environment(plan.transport.as_deref()));
         command
             .args(&plan.args)
             .envs(plan.env.iter().map(|(key, value)| (key, value)))

@@ -41,6 +41,9 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
             "unset FI_AV_REMOVE_CLEANUP, or set it to 1: else memory of a dead peer's messages is held to the end",
         )
     }];
+    if !library.calibrating.is_empty() {
+        findings.push(start(&library.calibrating));
+    }
     let found = match survey::survey() {
         Ok(found) => found,
         Err(error) => {
@@ -71,6 +74,22 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     });
     findings.push(interfaces(&addresses));
     (findings, providers)
+}
+
+/// Warns of the time that libfabric takes at the start of each process.
+#[cfg(feature = "ofi")]
+fn start(calibrating: &[&str]) -> Finding {
+    Finding::warn(
+        "start of libfabric",
+        format!(
+            "each process that uses it waits {} ms, since {} calibrate{} a clock",
+            100 * calibrating.len(),
+            calibrating.join(" and "),
+            if calibrating.len() == 1 { "s" } else { "" },
+        ),
+        "if the hosts have no Omni-Path or TrueScale network, name a libfabric that was built without psm and psm2 in \
+         LD_LIBRARY_PATH",
+    )
 }
 
 #[cfg(not(feature = "ofi"))]
