@@ -10,7 +10,7 @@ mod value;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use self::value::Value;
+use self::value::{Same, Value};
 use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
 
 /// The cost of an operation.
@@ -400,10 +400,9 @@ impl Reductions {
             Plan::ReduceScatter { blocks, .. } => blocks.end(plans.len() as u32),
             _ => 0,
         };
-        let mut reductions = Self { all: Vec::new(), before: vec![None; len] };
-        (0..plans.len() as u32).for_each(|rank| reductions.add(rank));
-        let before = std::mem::replace(&mut reductions.before, vec![None; len]);
-        Self { all: before.into_iter().flatten().collect(), ..reductions }
+        let size = plans.len() as u32;
+        let all = (0..len).map(|index| by_tree((0..size).map(|rank| Value::of(rank, index)).collect()));
+        Self { all: all.collect(), before: vec![None; len] }
     }
 
     /// Adds the contribution of a rank to `before`.
@@ -412,6 +411,23 @@ impl Reductions {
             *value = Some(with(*value, rank, index));
         }
     }
+}
+
+/// Returns the reduction of the values of all ranks by the tree that all reductions have that do not commute. If the
+/// number of ranks is `pairs` more than a power of two, the first `pairs` pairs of neighbours are combined first.
+fn by_tree(mut values: Vec<Value>) -> Value {
+    let pairs = values.len() - (1 << values.len().ilog2());
+    let (paired, single) = values.split_at(2 * pairs);
+    values = halves(paired).chain(single.iter().copied()).collect();
+    while values.len() > 1 {
+        values = halves(&values).collect();
+    }
+    values[0]
+}
+
+/// Combines each value that has an even index with the next value.
+fn halves(values: &[Value]) -> impl Iterator<Item = Value> {
+    values.chunks_exact(2).map(|pair| pair[0].before(pair[1]))
 }
 
 /// Returns the reduction of `before` and an element of a rank's contribution, or the element alone if `before` is
@@ -425,9 +441,14 @@ fn with(before: Option<Value>, rank: u32, index: usize) -> Value {
 fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductions) -> Result<(), Violation> {
     let output = &rank.buffers[Buffer::Output as usize];
     let plan = &plans[number as usize];
+    let same = match plan {
+        _ if plan.commutes() => Same::Elements,
+        Plan::Scan { .. } | Plan::Exscan { .. } => Same::Order,
+        _ => Same::Tree,
+    };
     let expect = |range: Range<usize>, value: &dyn Fn(usize) -> Value| {
         let is_wrong = |(index, element): &(usize, usize)| {
-            !output[*element].is_some_and(|found| found.is(value(*index), plan.commutes()))
+            !output[*element].is_some_and(|found| found.is(value(*index), same))
         };
         match range.enumerate().find(is_wrong) {
             Some((_, element)) => Err(Violation::Result(number, element)),

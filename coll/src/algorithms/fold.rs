@@ -5,9 +5,13 @@ use std::ops::Range;
 use crate::schedule::Place;
 
 /// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
-/// of the group form pairs, and the odd rank of each pair acts for both (Thakur et al. 2005, section 4.5). The even
-/// rank gives its data to the odd rank before the operation, and gets the result afterwards. The ranks of a pair are
-/// neighbours, so the order of ranks is kept.
+/// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the odd
+/// rank acts). The odd rank gives its data to the even rank before the operation, and gets the result afterwards. The
+/// ranks of a pair are neighbours, so the order of ranks is kept.
+///
+/// The division also defines the *tree of reductions* of a group. All reductions that do not commute combine the
+/// elements by this tree, whichever algorithm carries them out, so they have the same bits: first the elements of each
+/// pair, then the results of the acting ranks `2i` and `2i + 1`, then those results in the same way, up to one result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     at: Place,
@@ -20,16 +24,16 @@ pub(super) struct Fold {
 /// The part that a rank plays in a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The even rank of a pair. The odd rank acts for it.
+    /// The odd rank of a pair. The even rank acts for it.
     Passive {
-        /// The odd rank of the pair.
+        /// The even rank of the pair.
         actor: u32,
     },
     /// A rank that acts.
     Active {
         /// The number of this rank among the acting ranks.
         number: u32,
-        /// The even rank of the pair, if this rank acts for two ranks.
+        /// The odd rank of the pair, if this rank acts for two ranks.
         passive: Option<u32>,
     },
 }
@@ -43,21 +47,33 @@ impl Fold {
     pub(super) fn role(&self) -> Role {
         let rank = self.at.rank();
         match rank < 2 * self.pairs {
-            true if rank.is_multiple_of(2) => Role::Passive { actor: rank + 1 },
-            true => Role::Active { number: rank / 2, passive: Some(rank - 1) },
+            true if rank.is_multiple_of(2) => Role::Active { number: rank / 2, passive: Some(rank + 1) },
+            true => Role::Passive { actor: rank - 1 },
             false => Role::Active { number: rank - self.pairs, passive: None },
         }
     }
 
     /// Returns the rank that has a number among the acting ranks.
     pub(super) fn rank(&self, number: u32) -> u32 {
-        if number < self.pairs { 2 * number + 1 } else { number + self.pairs }
+        self.ranks(number..number).start
     }
 
     /// Returns the ranks for which the acting ranks with these numbers act, including the acting ranks.
     pub(super) fn ranks(&self, numbers: Range<u32>) -> Range<u32> {
         let first = |number: u32| number + number.min(self.pairs);
         first(numbers.start)..first(numbers.end)
+    }
+
+    /// Returns the reductions of the tree of reductions, in an order in which they can be carried out. Each pair names
+    /// the highest ranks of the left and of the right operand, and the highest rank of the right operand is the highest
+    /// rank of the result.
+    pub(super) fn tree(self) -> impl Iterator<Item = (u32, u32)> + Send {
+        let last = move |number| self.ranks(number..number + 1).end - 1;
+        let of_level = move |level: u32| {
+            let middles = (0..self.actors >> (level + 1)).map(move |node| (2 * node + 1) << level);
+            middles.map(move |middle| (last(middle - 1), last(middle - 1 + (1 << level))))
+        };
+        (0..self.pairs).map(|pair| (2 * pair, 2 * pair + 1)).chain((0..self.log2()).flat_map(of_level))
     }
 
     /// Returns the logarithm of the number of acting ranks to base 2.
@@ -78,12 +94,12 @@ mod tests {
             for number in 0..fold(0).actors {
                 let ranks = fold(0).ranks(number..number + 1);
                 let rank = fold(0).rank(number);
-                let passive = (ranks.len() == 2).then_some(ranks.start);
+                let passive = (ranks.len() == 2).then_some(ranks.end - 1);
                 assert_eq!(fold(rank).role(), Role::Active { number, passive });
                 if let Some(passive) = passive {
                     assert_eq!(fold(passive).role(), Role::Passive { actor: rank });
                 }
-                assert_eq!((ranks.start, ranks.end), (next, rank + 1));
+                assert_eq!((ranks.start, rank), (next, next));
                 next = ranks.end;
             }
             assert_eq!(next, size);

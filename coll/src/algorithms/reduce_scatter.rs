@@ -15,7 +15,7 @@ pub enum Algorithm {
     RecursiveHalving,
     /// In round k each rank sends to the rank that is k higher the block of that rank. Cost: n − 1 rounds; a rank sends
     /// all blocks except its own one. If the reduction does not commute, each rank keeps the received blocks, and
-    /// reduces them at the end.
+    /// reduces them at the end, by the same tree as the other operations.
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     Pairwise,
@@ -144,11 +144,11 @@ fn pairwise_in_order(at: Place, blocks: Blocks, own: Buffer) -> impl Iterator<It
         ]
     };
     let result = of_rank(at.size() - 1);
-    let reduce = move |rank| Step::Reduce { from: of_rank(rank), into: result };
+    let reduce = move |(left, right)| Step::Reduce { from: of_rank(left), into: of_rank(right) };
     let finish = Step::Copy { from: result, into: Span::output(0..len) };
     [copy]
         .into_iter()
         .chain((1..at.size()).flat_map(exchange))
-        .chain((0..at.size() - 1).rev().map(reduce))
+        .chain(Fold::new(at).tree().map(reduce))
         .chain([finish])
 }

@@ -71,7 +71,7 @@ impl Tree {
     }
 
     /// Returns the children in ascending order, so those with the smallest subtrees first.
-    pub(super) fn ascending(self) -> impl Iterator<Item = Child> + Send {
+    pub(super) fn ascending(self) -> impl Iterator<Item = Child> + Clone + Send {
         (0..self.level).flat_map(move |level| self.at(level))
     }
 
@@ -80,7 +80,7 @@ impl Tree {
         (0..self.level).rev().flat_map(move |level| self.at(level))
     }
 
-    fn at(self, level: u32) -> impl Iterator<Item = Child> + Send {
+    fn at(self, level: u32) -> impl Iterator<Item = Child> + Clone + Send {
         let children = (1..self.k).map(move |digit| self.rank + digit * self.k.pow(level));
         children
             .take_while(move |child| *child < self.size)

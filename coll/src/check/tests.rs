@@ -299,7 +299,9 @@ fn reductions_to_all_ranks() {
                 assert_eq!(rounds, if len == 0 { 0 } else { expected });
                 assert!(sent.iter().all(|sent| *sent <= len * (size.ilog2() + 1) as usize));
             }
-            cost(size, &plan(Rabenseifner, true));
+            for commutes in [true, false] {
+                cost(size, &plan(Rabenseifner, commutes));
+            }
             cost(size, &plan(Ring, true));
         }
         // Lengths that can be divided equally.
@@ -310,13 +312,19 @@ fn reductions_to_all_ranks() {
         assert!(sent.iter().all(|sent| *sent == 2 * (len - len / size as usize)));
         let actors = 1 << size.ilog2();
         let len = 3 * actors;
-        let found = cost(size, &plan(Rabenseifner, len));
-        assert_eq!(found.rounds, 2 * size.ilog2() + fold);
-        assert_eq!(found.most_sent(), 2 * (len - 3) + if fold > 0 { len } else { 0 });
+        for commutes in [true, false] {
+            let algorithm = Rabenseifner;
+            let found = cost(size, &Plan::Allreduce { algorithm, len, commutes, in_place });
+            assert_eq!(found.rounds, 2 * size.ilog2() + fold);
+            assert_eq!(found.most_sent(), 2 * (len - 3) + if fold > 0 { len } else { 0 });
+        }
     }
     for size in LARGEST.into_iter().chain([1 << 16]) {
-        for algorithm in [RecursiveDoubling, Rabenseifner] {
-            cost(size, &Plan::Allreduce { algorithm, len: 3, commutes: true, in_place: false });
+        for (algorithm, commutes) in [RecursiveDoubling, Rabenseifner]
+            .into_iter()
+            .flat_map(|algorithm| [true, false].map(|commutes| (algorithm, commutes)))
+        {
+            cost(size, &Plan::Allreduce { algorithm, len: 3, commutes, in_place: false });
         }
     }
 }
@@ -404,9 +412,9 @@ fn logarithmic() -> Vec<Plan> {
         plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
         let algorithm = allreduce::Algorithm::RecursiveDoubling;
         plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::Rabenseifner;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
     }
-    let algorithm = allreduce::Algorithm::Rabenseifner;
-    plans.push(Plan::Allreduce { algorithm, len, commutes: true, in_place });
     let (algorithm, blocks) = (reduce_scatter::Algorithm::RecursiveHalving, Blocks::Equal(3));
     plans.push(Plan::ReduceScatter { algorithm, blocks, commutes: true, in_place });
     plans
@@ -496,8 +504,8 @@ fn messages_without_a_wait_are_found() {
 fn orders_of_operands_are_told_apart() {
     let of = |rank| Value::of(rank, 0);
     let (ascending, descending) = (of(0).before(of(1)), of(1).before(of(0)));
-    assert!(ascending.is(descending, true) && !ascending.is(descending, false));
-    assert!(!ascending.before(of(2)).is(ascending, true));
+    assert!(ascending.is(descending, Same::Elements) && !ascending.is(descending, Same::Order));
+    assert!(!ascending.before(of(2)).is(ascending, Same::Elements));
     let (left, right) = (ascending.before(of(2)), of(0).before(of(1).before(of(2))));
-    assert!(left.is(right, false), "the operation is associative");
+    assert!(left.is(right, Same::Order) && !left.is(right, Same::Tree));
 }

@@ -1,7 +1,6 @@
 //! Values that record their origin.
 
-/// An element of a rank's contribution, or the reduction of such elements of several ranks. One number identifies the
-/// set of the combined elements, and another number their order.
+/// An element of a rank's contribution, or the reduction of such elements of several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     /// The sum of the numbers that stand for the elements.
@@ -10,6 +9,20 @@ pub(super) struct Value {
     order: u64,
     /// The weight of a further digit on the left of these digits, modulo [`PRIME`].
     weight: u64,
+    /// A hash of the reductions by which the elements were combined, with their operands.
+    tree: u64,
+}
+
+/// The extent to which two reductions must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Same {
+    /// They have combined the same elements.
+    Elements,
+    /// They have combined the same elements in the same order.
+    Order,
+    /// They have combined the same elements by the same reductions. So the results have the same bits even if the
+    /// operation is not associative.
+    Tree,
 }
 
 /// A Mersenne prime. Because the modulus is prime, a wrong order has the same number as the right order only with a
@@ -24,13 +37,8 @@ fn times(left: u64, right: u64) -> u64 {
 impl Value {
     /// Returns element `index` of a rank's contribution.
     pub(super) fn of(rank: u32, index: usize) -> Self {
-        // The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
-        let mut bits = u64::from(rank) << 40 ^ index as u64;
-        bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        Self { set: bits, order: bits % PRIME, weight: BASE }
+        let bits = hash(u64::from(rank) << 40 ^ index as u64);
+        Self { set: bits, order: bits % PRIME, weight: BASE, tree: bits }
     }
 
     /// Returns the reduction with this value as the left operand.
@@ -39,12 +47,26 @@ impl Value {
             set: self.set.wrapping_add(right.set),
             order: (times(self.order, right.weight) + right.order) % PRIME,
             weight: times(self.weight, right.weight),
+            tree: hash(self.tree ^ hash(right.tree)),
         }
     }
 
-    /// Returns true if both values are reductions of the same elements. Unless `commutes` is true, their order must be
-    /// the same too.
-    pub(super) fn is(self, other: Self, commutes: bool) -> bool {
-        self.set == other.set && self.weight == other.weight && (commutes || self.order == other.order)
+    /// Returns true if both values are reductions that agree as far as `same` says.
+    pub(super) fn is(self, other: Self, same: Same) -> bool {
+        let same_elements = self.set == other.set && self.weight == other.weight;
+        same_elements
+            && match same {
+                Same::Elements => true,
+                Same::Order => self.order == other.order,
+                Same::Tree => self.order == other.order && self.tree == other.tree,
+            }
     }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
+fn hash(number: u64) -> u64 {
+    let bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
 }

@@ -239,13 +239,13 @@ fn plans(n: u32, root: u32, len: usize, in_place: bool) -> Vec<Plan> {
         plans.push(Plan::Reduce { algorithm: reduce::Algorithm::Binomial, root, len, commutes, in_place });
         let algorithm = allreduce::Algorithm::RecursiveDoubling;
         plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::Rabenseifner;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
         plans.push(Plan::ReduceScatter { algorithm: pairwise, blocks: blocks(), commutes, in_place });
     }
     let (commutes, halving) = (true, reduce_scatter::Algorithm::RecursiveHalving);
     plans.push(Plan::ReduceScatter { algorithm: halving, blocks: blocks(), commutes, in_place });
-    for algorithm in [allreduce::Algorithm::Rabenseifner, allreduce::Algorithm::Ring] {
-        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
-    }
+    plans.push(Plan::Allreduce { algorithm: allreduce::Algorithm::Ring, len, commutes, in_place });
     plans
 }
 
