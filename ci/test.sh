@@ -15,7 +15,7 @@ run() {
 }
 
 # The tests of samite-cli need the feature serde, so all tests of the workspace are built with it.
-run --workspace --features samite/serde -- "$@"
+run --workspace --features samite/serde,samite/half -- "$@"
 # Test without the libfabric port. The excluded crates do not depend on that port, and were tested above.
 run --workspace --exclude samite-matching --exclude samite-os --exclude samite-fabric-sys --exclude samite-sim --no-default-features -- "$@"
 

@@ -10,12 +10,16 @@
 //! assert_eq!(total, [11, 50]);
 //! ```
 
+mod complex;
 mod location;
 mod numbers;
 
 use std::fmt;
 use std::marker::PhantomData;
 
+pub use complex::{ComplexF32, ComplexF64};
+#[cfg(feature = "half")]
+pub use half::{bf16, f16};
 pub use location::{
     LocatedF32, LocatedF64, LocatedI32, LocatedI64, LocatedU32, LocatedU64, MaxLocation, MinLocation,
 };
@@ -24,23 +28,39 @@ pub use location::{
 ///
 /// The ranks combine their elements in an order that depends on the algorithm. Samite keeps the operands in the order
 /// of ranks if the operation does not [commute](Self::commutes). A sum of floating-point numbers is only nearly
-/// associative, so its last digits depend on the number of ranks and on the algorithm.
+/// associative, so its last digits depend on the number of ranks and on the algorithm, unless it is [`reproducible`].
+///
+/// An operation exists for the types of elements for which MPI defines it (MPI 4.1, section 6.9.2). A program that
+/// combines the bits of floating-point numbers does not compile:
+///
+/// ```compile_fail,E0277
+/// # fn call(comm: &samite::Comm) -> Result<(), samite::Error> {
+/// comm.allreduce(&[1.0], &mut [0.0], samite::reduction::BitAnd)
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the operation `{Self}` is not defined for elements of type `{T}`",
+    note = "`samite::reduction::commuting` and `in_rank_order` make an operation of a function"
+)]
 pub trait ReduceOp<T>: Send + Sync + 'static {
     /// Replaces each element `b` of `into` by `a ∘ b`, where `a` is the element of `from` with the same index. Both
     /// slices have the same length.
     fn reduce(&self, from: &[T], into: &mut [T]);
 
-    /// Returns true if `a ∘ b` is `b ∘ a` for all elements. It must return the same value at all ranks.
+    /// Returns true if the elements may be combined in any order, because `a ∘ b` is `b ∘ a` for all elements. It must
+    /// return the same value at all ranks.
     fn commutes(&self) -> bool {
         true
     }
 }
 
-/// The sum. Sums of integers wrap around at the limits of their type.
+/// The sum. Sums of integers wrap around at the limits of their type. A sum of floating-point numbers that is not a
+/// number is `NAN`, whatever the bits of the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum;
 
-/// The product. Products of integers wrap around at the limits of their type.
+/// The product. Products of integers wrap around at the limits of their type. A product of floating-point numbers that
+/// is not a number is `NAN`, whatever the bits of the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product;
 
@@ -87,6 +107,43 @@ fn combine<T: Copy>(from: &[T], into: &mut [T], op: impl Fn(T, T) -> T) {
     }
 }
 
+/// An operation whose results have the same bits again: see [`reproducible`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reproducible<O>(O);
+
+/// Returns `op` with results that depend only on the number of ranks and on their elements, although `op` is only
+/// nearly associative, as a sum of floating-point numbers is. The results have the same bits whatever the lengths of
+/// the slices, the algorithm, the transport, the hosts and the order in which messages arrive. `reduce`, `allreduce`
+/// and `reduce_scatter` have the same results. The result of a scan at a rank depends only on the elements of the ranks
+/// up to this rank.
+///
+/// Samite combines the elements by a fixed tree, as it does for operations that do not commute.
+///
+/// ```
+/// # samite::local(3, |world| {
+/// # let comm = world.comm();
+/// use samite::reduction::{Sum, reproducible};
+///
+/// let mut sum = [0.0];
+/// comm.allreduce(&[[1e16, 1.0, -1e16][comm.rank().0 as usize]], &mut sum, reproducible(Sum))?;
+/// assert_eq!(sum, [0.0]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+pub fn reproducible<O>(op: O) -> Reproducible<O> {
+    Reproducible(op)
+}
+
+impl<T, O: ReduceOp<T>> ReduceOp<T> for Reproducible<O> {
+    fn reduce(&self, from: &[T], into: &mut [T]) {
+        self.0.reduce(from, into);
+    }
+    /// Returns false, because operations that do not commute have a fixed order.
+    fn commutes(&self) -> bool {
+        false
+    }
+}
+
 /// An operation that a program defines by a function of two slices: see [`commuting`] and [`in_rank_order`].
 pub struct UserOp<T, F> {
     function: F,
@@ -115,7 +172,8 @@ pub fn commuting<T, F: Fn(&[T], &mut [T])>(function: F) -> UserOp<T, F> {
 }
 
 /// Returns an operation that need not commute and that is carried out by a function of the program. The elements are
-/// combined in the order of ranks. The function has the same parameters as for [`commuting`].
+/// combined in the order of ranks, and by a fixed tree as for [`reproducible`]. The function has the same parameters as
+/// for [`commuting`].
 ///
 /// ```
 /// use samite::reduction::{ReduceOp, in_rank_order};

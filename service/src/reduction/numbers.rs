@@ -33,11 +33,21 @@ macro_rules! integers {
     };
 }
 
+/// Replaces a result that is not a number by `NAN`. If both operands are not numbers, processors return one of them,
+/// which may have other bits at another rank. `NAN` in its place makes the operations commute.
+macro_rules! or_nan {
+    ($result:expr, $type:ty) => {{
+        let result = $result;
+        if result.is_nan() { <$type>::NAN } else { result }
+    }};
+}
+pub(super) use or_nan;
+
 macro_rules! floats {
     ($($type:ty)*) => {
         $(ops! { $type:
-            Sum = |a, b| a + b;
-            Product = |a, b| a * b;
+            Sum = |a, b| or_nan!(a + b, $type);
+            Product = |a, b| or_nan!(a * b, $type);
             Min = |a, b| match (a.is_nan(), b.is_nan()) {
                 (true, true) => <$type>::NAN,
                 (true, false) => b,
@@ -56,6 +66,9 @@ macro_rules! floats {
 
 integers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 floats! { f32 f64 }
+
+#[cfg(feature = "half")]
+floats! { half::f16 half::bf16 }
 
 #[cfg(test)]
 mod tests {
@@ -87,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn minima_of_floats_do_not_depend_on_the_order() {
+    fn operations_on_floats_commute() {
         let values = [
             0.0,
             -0.0,
@@ -101,9 +114,27 @@ mod tests {
         for (a, b) in values.into_iter().flat_map(|a| values.map(|b| (a, b))) {
             assert_eq!(apply(Min, a, b).to_bits(), apply(Min, b, a).to_bits());
             assert_eq!(apply(Max, a, b).to_bits(), apply(Max, b, a).to_bits());
+            assert_eq!(apply(Sum, a, b).to_bits(), apply(Sum, b, a).to_bits());
+            assert_eq!(apply(Product, a, b).to_bits(), apply(Product, b, a).to_bits());
         }
         assert_eq!(apply(Min, 0.0, -0.0_f32).to_bits(), (-0.0_f32).to_bits());
         assert_eq!((apply(Min, f32::NAN, 2.0), apply(Max, f32::NAN, 2.0)), (2.0, 2.0));
         assert_eq!((apply(Sum, 1.5, 2.0), apply(Product, 1.5, 2.0)), (3.5, 3.0));
+    }
+
+    #[cfg(feature = "half")]
+    #[test]
+    fn floats_of_16_bits() {
+        use half::{bf16, f16};
+
+        let [a, b] = [1.5, 2.0].map(f16::from_f32);
+        assert_eq!((apply(Sum, a, b), apply(Product, a, b)), (f16::from_f32(3.5), f16::from_f32(3.0)));
+        assert_eq!((apply(Min, a, b), apply(Max, f16::NAN, a)), (a, a));
+        // The sum is between two numbers, and is rounded to the even one.
+        assert_eq!(apply(Sum, f16::from_f32(2048.0), f16::ONE), f16::from_f32(2048.0));
+        assert_eq!(apply(Product, f16::MAX, f16::MAX), f16::INFINITY);
+        let [a, b] = [256.0, 1.0].map(bf16::from_f32);
+        assert_eq!((apply(Sum, a, b), apply(Product, a, b)), (a, a));
+        assert_eq!((apply(Min, a, b), apply(Max, bf16::NAN, b)), (b, b));
     }
 }

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use samite::reduction::{
-    BitAnd, BitOr, BitXor, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLocation, Min,
-    MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order,
+    BitAnd, BitOr, BitXor, ComplexF64, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max,
+    MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
 };
 use samite::{CancelToken, Error, InPlace, Mode, Rank, Source, Tag, consecutive, start_all};
 
@@ -318,6 +318,29 @@ fn reductions(cases: &mut Cases) {
         }
         Ok(())
     });
+    cases.section("6.9.1");
+    for n in SIZES {
+        let what = "a reproducible sum has the same bits in every operation and for every length";
+        cases.add(format!("reduce.reproducible.{n}"), n, what, |job| {
+            let ranks = job.size() as usize;
+            let mine = (0.1 - f64::from(job.rank() % 3)) * 1e5_f64.powi(job.rank() as i32 % 4);
+            let mut expected = [0.0];
+            job.comm.allreduce(&[mine], &mut expected, reproducible(Sum))?;
+            let expected = expected[0].to_bits();
+            for len in [ranks, 700, 20_000].map(|len| len.next_multiple_of(ranks)) {
+                let (mine, mut sums) = (vec![mine; len], vec![0.0; len]);
+                job.comm.allreduce(&mine, &mut sums, reproducible(Sum))?;
+                assert!(sums.iter().all(|sum| sum.to_bits() == expected));
+                sums.fill(f64::from_bits(expected));
+                job.comm.reduce(&mine, &mut sums, reproducible(Sum), Rank(job.size() - 1))?;
+                assert!(sums.iter().all(|sum| sum.to_bits() == expected));
+                let mut sums = vec![0.0; len / ranks];
+                job.comm.reduce_scatter(&mine, &mut sums, reproducible(Sum))?;
+                assert!(sums.iter().all(|sum| sum.to_bits() == expected));
+            }
+            Ok(())
+        });
+    }
     cases.section("6.10.1");
     for n in SIZES {
         cases.add(format!("reduce-scatter.{n}"), n, "each rank gets its block of the sums", |job| {
@@ -359,6 +382,15 @@ fn operations(cases: &mut Cases) {
         assert_eq!(reduced(job, mine, BitAnd)?, [0, 0]);
         assert_eq!(reduced(job, mine, BitOr)?, [-1, 7]);
         assert_eq!(reduced(job, mine, BitXor)?, [-1 ^ 1, 6 ^ 3 ^ 1]);
+        Ok(())
+    });
+    cases.add("op.complex", 3, "sums and products of complex numbers", |job| {
+        let mine = [ComplexF64 { re: 1.0, im: f64::from(job.rank()) }];
+        let mut result = mine;
+        job.comm.allreduce(&mine, &mut result, Sum)?;
+        assert_eq!(result, [ComplexF64 { re: 3.0, im: 3.0 }]);
+        job.comm.allreduce(&mine, &mut result, Product)?;
+        assert_eq!(result, [ComplexF64 { re: -1.0, im: 3.0 }]);
         Ok(())
     });
     cases.section("6.9.4");
