@@ -10,6 +10,7 @@
 //! assert_eq!(total, [11, 50]);
 //! ```
 
+mod binned;
 mod complex;
 mod location;
 mod numbers;
@@ -17,6 +18,7 @@ mod numbers;
 use std::fmt;
 use std::marker::PhantomData;
 
+pub use binned::BinnedSum;
 pub use complex::{ComplexF32, ComplexF64};
 #[cfg(feature = "half")]
 pub use half::{bf16, f16};
@@ -55,12 +57,12 @@ pub trait ReduceOp<T>: Send + Sync + 'static {
 }
 
 /// The sum. Sums of integers wrap around at the limits of their type. A sum of floating-point numbers that is not a
-/// number is `NAN`, whatever the bits of the operands.
+/// number is always `NAN`, with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum;
 
 /// The product. Products of integers wrap around at the limits of their type. A product of floating-point numbers that
-/// is not a number is `NAN`, whatever the bits of the operands.
+/// is not a number is always `NAN`, with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product;
 
@@ -112,12 +114,13 @@ fn combine<T: Copy>(from: &[T], into: &mut [T], op: impl Fn(T, T) -> T) {
 pub struct Reproducible<O>(O);
 
 /// Returns `op` with results that depend only on the number of ranks and on their elements, although `op` is only
-/// nearly associative, as a sum of floating-point numbers is. The results have the same bits whatever the lengths of
-/// the slices, the algorithm, the transport, the hosts and the order in which messages arrive. `reduce`, `allreduce`
+/// nearly associative, as a sum of floating-point numbers is. They do not depend on the lengths of the
+/// slices, the algorithm, the transport, the hosts, or the order in which messages arrive. `reduce`, `allreduce`
 /// and `reduce_scatter` have the same results. The result of a scan at a rank depends only on the elements of the ranks
 /// up to this rank.
 ///
-/// Samite combines the elements by a fixed tree, as it does for operations that do not commute.
+/// Samite combines the elements by a fixed tree, as it does for operations that do not commute. To get the same bits of
+/// a sum for any number of ranks, use a [`BinnedSum`].
 ///
 /// ```
 /// # samite::local(3, |world| {
@@ -207,3 +210,6 @@ impl<T, F> fmt::Debug for UserOp<T, F> {
         f.debug_struct("UserOp").field("commutes", &self.commutes).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,9 +16,9 @@ pub enum Algorithm {
     /// Source: Thakur et al. 2005, section 4.5.
     RecursiveDoubling,
     /// A reduce-scatter, in whose round k each rank exchanges half of the elements that it still reduces with the rank
-    /// whose number differs in bit k, and then an allgather by the same exchanges in the opposite order. Cost: 2⌊log₂ n⌋
-    /// rounds; a rank sends about 2(n − 1)/n of the elements. If n is not a power of two, there are two more rounds, and
-    /// some ranks send all elements once more.
+    /// whose number differs in bit k, and then an allgather by the same exchanges in the opposite order. Cost: 2⌊log₂
+    /// n⌋ rounds; a rank sends about 2(n − 1)/n of the elements. If n is not a power of two, there are two more rounds,
+    /// and some ranks send all elements once more.
     ///
     /// Source: Rabenseifner: *Optimization of Collective Reduction Operations*. ICCS 2004; Thakur et al. 2005, section
     /// 4.5.
@@ -93,10 +93,10 @@ fn folded<I: Iterator<Item = Step> + Send>(
     before.into_iter().flatten().chain(act).chain(after)
 }
 
-/// The places of a rank's partial result and of received elements, which have the same index in both buffers. The result
-/// of a reduction replaces the right operand. So if the order matters and the received elements are the right operand,
-/// the partial result moves to the buffer of the received elements, and the next elements are received in the other
-/// buffer.
+/// The places of a rank's partial result and of received elements, which have the same index in both buffers. The
+/// result of a reduction replaces the right operand. So if the order matters and the received elements are the right
+/// operand, the partial result moves to the buffer of the received elements, and the next elements are received in the
+/// other buffer.
 #[derive(Clone, Copy)]
 struct Places {
     commutes: bool,
@@ -161,12 +161,12 @@ fn rabenseifner(at: Place, len: usize, commutes: bool) -> impl Iterator<Item = S
     folded(fold, len, commutes, move |number, mut places| {
         let parts = parts(len, fold.actors);
         let last = places.after(number, fold.log2());
-        // The part that this rank completes. Its number has the bits of the rank's number in the opposite order, because
-        // the lowest bit decides between the two halves of all parts.
+        // The part that this rank completes. Its number has the bits of the rank's number in the opposite order,
+        // because the lowest bit decides between the two halves of all parts.
         let own = (u64::from(number.reverse_bits()) >> (u32::BITS - fold.log2())) as u32;
         let finish = last.finish(parts.get(own));
-        // In round k this rank and its partner divide the parts that both still reduce: those that this rank keeps, and
-        // those that the partner keeps.
+        // In round k this rank and its partner divide the parts that both still reduce. Returns the partner, the parts
+        // of this rank, and the parts of the partner.
         let divided = move |round: u32| {
             let half = fold.actors >> (round + 1);
             let first = own & !(half - 1);

@@ -5,13 +5,13 @@ use std::ops::Range;
 use crate::schedule::Place;
 
 /// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
-/// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the odd
-/// rank acts). The odd rank gives its data to the even rank before the operation, and gets the result afterwards. The
-/// ranks of a pair are neighbours, so the order of ranks is kept.
+/// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the
+/// odd rank acts). The odd rank gives its data to the even rank before the operation, and gets the result afterwards.
+/// The ranks of a pair are neighbours, so the order of ranks is kept.
 ///
-/// The division also defines the *tree of reductions* of a group. All reductions that do not commute combine the
-/// elements by this tree, whichever algorithm carries them out, so they have the same bits: first the elements of each
-/// pair, then the results of the acting ranks `2i` and `2i + 1`, then those results in the same way, up to one result.
+/// The division also defines the *tree of reductions* of a group. All algorithms combine the elements by this tree if
+/// the reduction does not commute, so the results have the same bits. First the elements of each pair are combined,
+/// then the results of the acting ranks `2i` and `2i + 1`, then the results of two such neighbours, and so on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     at: Place,

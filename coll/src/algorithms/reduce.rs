@@ -9,9 +9,9 @@ use crate::schedule::{Buffer, Place, Span, Step, Steps, source};
 pub enum Algorithm {
     /// A binomial tree, in which each rank combines the results of its children in the order of ranks. If the reduction
     /// commutes, the tree's root is the root of the operation. Otherwise it is rank 0, which sends the result to the
-    /// root; and if the number of ranks is not a power of two, some ranks first give their elements to their neighbours,
-    /// and only the other ranks form the tree. Cost: ⌈log₂ n⌉ rounds, and one more if the result is sent on; each rank
-    /// sends the elements once.
+    /// root; and if the number of ranks is not a power of two, some ranks first give their elements to their
+    /// neighbours, and only the other ranks form the tree. Cost: ⌈log₂ n⌉ rounds, and one more if the result is sent
+    /// on; each rank sends the elements once.
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     Binomial,

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use samite::reduction::{
-    BitAnd, BitOr, BitXor, ComplexF64, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor, Max,
-    MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
+    BinnedSum, BitAnd, BitOr, BitXor, ComplexF64, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor,
+    Max, MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
 };
 use samite::{CancelToken, Error, InPlace, Mode, Rank, Source, Tag, consecutive, start_all};
 
@@ -337,6 +337,28 @@ fn reductions(cases: &mut Cases) {
                 let mut sums = vec![0.0; len / ranks];
                 job.comm.reduce_scatter(&mine, &mut sums, reproducible(Sum))?;
                 assert!(sums.iter().all(|sum| sum.to_bits() == expected));
+            }
+            Ok(())
+        });
+    }
+    for n in SIZES {
+        let what = "a binned sum has the same bits for every division of the numbers among the ranks";
+        cases.add(format!("reduce.binned.{n}"), n, what, |job| {
+            let number = |index: u32| (0.1 - f64::from(index % 7)) * 1e7_f64.powi(index as i32 % 5 - 2);
+            let mut expected = [BinnedSum::new()];
+            if job.rank() == 0 {
+                expected[0].extend((0..999).map(number));
+            }
+            job.comm.bcast(&mut expected, Rank(0))?;
+            for divisor in [1, 10, 400] {
+                let is_mine = |index: &u32| index / divisor % job.size() == job.rank();
+                let mine: BinnedSum = (0..999).rev().filter(is_mine).map(number).collect();
+                let mut sum = [BinnedSum::new()];
+                job.comm.allreduce(&[mine], &mut sum, Sum)?;
+                assert_eq!(sum, expected);
+                assert_eq!(sum[0].value().to_bits(), expected[0].value().to_bits());
+                job.comm.reduce(&[mine], &mut sum, Sum, Rank(0))?;
+                assert_eq!(sum, expected);
             }
             Ok(())
         });
