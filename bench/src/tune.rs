@@ -108,15 +108,6 @@ enum Way {
 const WAYS: [Way; 4] = [Way::Eager, Way::Stream, Way::Push, Way::Direct];
 
 impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Eager => "eager",
-            Self::Stream => "stream",
-            Self::Push => "push",
-            Self::Direct => "read or put",
-        }
-    }
-
     /// Returns the thresholds with which all messages travel in this way, if the transport permits it.
     fn thresholds(self) -> Thresholds {
         let never = Thresholds { eager_max: 0, stream_max: 0, direct_min: NEVER };
@@ -239,6 +230,16 @@ impl Machine {
             None => NEVER,
         };
         Thresholds { eager_max: eager_max.min(self.eager_limit), stream_max, direct_min }
+    }
+
+    /// Returns the name of a way over this transport.
+    fn name(&self, way: Way) -> &'static str {
+        match way {
+            Way::Eager => "eager",
+            Way::Stream => "stream",
+            Way::Push => "push",
+            Way::Direct => self.direct.map_or("", |parameter| parameter.trim_end_matches("_min")),
+        }
     }
 
     /// Returns the ways that the transport has.
@@ -391,7 +392,7 @@ impl Machine {
                 let ratio = time / least;
                 passed &= ratio <= RATIO_MAX;
                 let remark = if ratio > RATIO_MAX { "  TOO SLOW" } else { "" };
-                let (transport, way) = (&self.transport, way.name());
+                let (transport, way) = (&self.transport, self.name(way));
                 say!(
                     "{transport:<12} {len:>8} {owner:<9} {time:>10.2} {least:>10.2}  {way:<12} {ratio:>5.2}{remark}"
                 );

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use samite_fabric::shm;
@@ -271,7 +273,7 @@ impl Settings {
         self.engine.tunings = match file {
             NOTHING => Vec::new(),
             file => {
-                let text = std::fs::read_to_string(file).map_err(|error| failed(None, error.to_string()))?;
+                let text = read(file).map_err(|error| failed(None, error.to_string()))?;
                 tuning::parse(&text).map_err(|Malformed { line, reason }| failed(Some(line), reason))?
             }
         };
@@ -608,6 +610,19 @@ const JOIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 /// The value by which a user leaves a choice to the library.
 const AUTOMATIC: &str = "auto";
 
+/// The greatest length of a tuning file: many times the length of one that `samite-bench tune` writes.
+const TUNING_BYTES_MAX: u64 = 64 << 10;
+
+/// Returns the text of a tuning file.
+fn read(file: &str) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(TUNING_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TUNING_BYTES_MAX {
+        return Err(io::Error::other("it has more than 64 KiB"));
+    }
+    Ok(text)
+}
+
 fn name(text: &str) -> Option<Option<String>> {
     match text {
         "" => None,
@@ -766,8 +781,10 @@ mod tests {
         assert!(matches!(&error, SettingError::Tuning { line: Some(2), .. }), "{error}");
         assert!(error.to_string().contains(", line 2: a section is"), "{error}");
         std::fs::remove_file(&file).unwrap();
-        let error = settings.set("tuning", &name).unwrap_err();
-        assert!(matches!(&error, SettingError::Tuning { line: None, .. }), "{error}");
+        for unreadable in [name.as_str(), "/", "/dev/zero"] {
+            let error = settings.set("tuning", unreadable).unwrap_err();
+            assert!(matches!(&error, SettingError::Tuning { line: None, .. }), "{error}");
+        }
     }
 
     #[test]

@@ -355,7 +355,12 @@ fn parameters(settings: &Settings) -> Section {
         }));
     }
     let meaning = "  `samite info --parameters --markdown` adds the meaning of each.\n";
-    Section { name: "parameters", text: format!("Parameters\n{}{meaning}", table(&rows)), json: json.into() }
+    let tuned = match settings.messages().tunings.as_slice() {
+        [] => "",
+        _ => "  The tuning file has other values for some transports: `samite info --protocols`.\n",
+    };
+    let text = format!("Parameters\n{}{meaning}{tuned}", table(&rows));
+    Section { name: "parameters", text, json: json.into() }
 }
 
 /// Returns all parameters as the Markdown of the guide's page.
