@@ -33,6 +33,9 @@ const RELATIONS: &[Relation] = &[
     // In the split communicator, the source is translated. The sources of the receive and of the message are both
     // checked to be members: the peer's state has the context in which it is known as one.
     Relation { name: "comm_receive_8_split", over: "comm_receive_8_world", limit: Limit::More(20.0) },
+    // A receive whose message has arrived needs no thread for progress, and costs the same if there may be one.
+    Relation { name: "comm_receive_32K_progress", over: "comm_receive_32K", limit: Limit::Share(1.01) },
+    Relation { name: "comm_wait_32K_progress", over: "comm_wait_32K", limit: Limit::Share(1.01) },
     // An await stores the waker of the future, and polls the future once more often than a wait tests the request.
     Relation { name: "comm_await_8", over: "comm_wait_8", limit: Limit::More(400.0) },
     // A persistent pair checks its arguments once, not at each start.

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use samite::{Comm, Rank};
+use samite::{Comm, Progress, Rank, Settings};
 
 use super::Scenario;
 use crate::callgrind::counted;
@@ -17,6 +17,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "comm_receive_8_world", run: |operations| in_world(|comm| receive(comm, operations)) },
     Scenario { name: "comm_receive_8_split", run: |operations| in_split(|comm| receive(comm, operations)) },
     Scenario { name: "comm_wait_8", run: |operations| in_world(|comm| wait(comm, operations)) },
+    Scenario { name: "comm_receive_32K", run: |operations| receive_long(Progress::Off, operations) },
+    Scenario {
+        name: "comm_receive_32K_progress",
+        run: |operations| receive_long(Progress::Needed, operations),
+    },
+    Scenario { name: "comm_wait_32K", run: |operations| wait_long(Progress::Off, operations) },
+    Scenario { name: "comm_wait_32K_progress", run: |operations| wait_long(Progress::Needed, operations) },
     Scenario { name: "comm_await_8", run: |operations| in_world(|comm| awaited(comm, operations)) },
 ];
 
@@ -85,6 +92,41 @@ fn wait(comm: &Comm, operations: u64) {
         comm.send(&data, comm.rank(), TAG).expect("it is sent");
         counted(|| request.wait()).expect("it is there");
     }
+}
+
+/// Runs operations of one rank, without a thread for progress or with one, if it is needed.
+fn by_one_rank(progress: Progress, run: impl Fn(&Comm) + Sync) {
+    let mut settings = Settings::default();
+    settings.set_progress(progress).expect("it is valid");
+    settings.local(1, |world| run(world.comm()));
+}
+
+/// The length of a message that does not fit into a packet, but is too short for a thread to help.
+const LONG: usize = 32 << 10;
+
+/// Counts a blocking receive of a message that needs several packets.
+fn receive_long(progress: Progress, operations: u64) {
+    by_one_rank(progress, |comm| {
+        let (mut data, mut into) = (vec![7u8; LONG], vec![0u8; LONG]);
+        for _ in 0..operations {
+            let send = comm.isend(data, comm.rank(), TAG).expect("it is started");
+            counted(|| comm.recv(&mut into, comm.rank(), TAG)).expect("it is there");
+            data = send.wait().expect("it is received").buffer;
+        }
+    });
+}
+
+/// Counts the same as [`receive_long`], with a nonblocking receive that starts after its message was sent.
+fn wait_long(progress: Progress, operations: u64) {
+    by_one_rank(progress, |comm| {
+        let (mut data, mut into) = (vec![7u8; LONG], vec![0u8; LONG]);
+        for _ in 0..operations {
+            let send = comm.isend(data, comm.rank(), TAG).expect("it is started");
+            let receive = || comm.irecv(into, comm.rank(), TAG).expect("it is posted").wait();
+            into = counted(receive).expect("it is there").buffer;
+            data = send.wait().expect("it is received").buffer;
+        }
+    });
 }
 
 /// Counts the same operation as [`wait`], with a future that a minimal executor polls.
