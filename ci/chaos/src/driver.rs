@@ -20,6 +20,9 @@ pub(crate) struct Options {
     /// Stop after N faults
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     faults: u64,
+    /// Kill ranks during collective calls
+    #[arg(long)]
+    collectives: bool,
     /// Seed of the first job; later jobs use the numbers after it. By default random
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
@@ -68,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         if troubled >= TROUBLED_MAX {
             break;
         }
-        let outcome = Job::start(seed + summary.jobs, &options.transport)?.run()?;
+        let outcome = Job::start(seed + summary.jobs, &options.transport, options.collectives)?.run()?;
         println!("{}", serde_json::to_string(&outcome)?);
         delays.extend_from_slice(&outcome.delays_ns);
         troubled += u32::from(!outcome.is_well());

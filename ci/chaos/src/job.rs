@@ -26,6 +26,8 @@ pub(crate) struct Job {
     survivors: u32,
     /// True if killed ranks are restarted.
     returns: bool,
+    /// True if the ranks make collective calls.
+    collectives: bool,
     dir: PathBuf,
     coordinator: Child,
     stdout: ChildStdout,
@@ -88,6 +90,11 @@ impl Outcome {
 
 /// The environment variable that marks the processes of a job.
 const MARK: &str = "SAMITE_CHAOS_MARK";
+/// The number of ranks of a job with collective calls.
+const COLLECTIVE_RANKS: u32 = 8;
+/// The longest time from a kill to the error of a collective call: a second, and a second more until the launcher detects
+/// the kill on a crowded machine.
+const LATE_NS: u64 = 2_000_000_000;
 /// Interval between checks that all ranks have joined.
 const TICK: Duration = Duration::from_millis(5);
 /// Longest time between two faults in microseconds.
@@ -105,10 +112,12 @@ impl Job {
     ///
     /// # Errors
     /// If `samite run`, which lies in the same folder as this program, cannot be started.
-    pub(crate) fn start(seed: u64, transport: &str) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(seed: u64, transport: &str, collectives: bool) -> Result<Self, Box<dyn Error>> {
         let mut rng = SplitMix64::new(seed);
-        let size = 4 + rng.below(13) as u32;
-        let (survivors, returns) = (1 + rng.below(3) as u32, rng.below(3) == 0);
+        let (size, survivors, returns) = match collectives {
+            true => (COLLECTIVE_RANKS, COLLECTIVE_RANKS - 1 - rng.below(2) as u32, false),
+            false => (4 + rng.below(13) as u32, 1 + rng.below(3) as u32, rng.below(3) == 0),
+        };
         let strangers = shared_files().collect();
         let program = std::env::current_exe()?;
         let dir = std::env::temp_dir().join(format!("samite-chaos-{}-{seed}", std::process::id()));
@@ -124,6 +133,7 @@ impl Job {
         command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
         command.args(["--began-ns", &now_ns().to_string()]);
         command.args(returns.then_some("--returns"));
+        command.args(collectives.then_some("--collectives"));
         if rng.below(3) == 0 {
             // No message is as long as this limit, so no receiver reads it in the sender's memory.
             command.env("SAMITE_READ_MIN", "1T");
@@ -136,7 +146,7 @@ impl Job {
             // Ready sends end with an error if no receive was posted.
             command.env("SAMITE_CHECK", "modes");
         }
-        if rng.below(4) == 0 {
+        if !collectives && rng.below(4) == 0 {
             // Some creations find too many communicators.
             command.env("SAMITE_COMMUNICATORS_MAX", "10");
         }
@@ -148,6 +158,7 @@ impl Job {
             size,
             survivors,
             returns,
+            collectives,
             dir,
             coordinator,
             stdout,
@@ -208,6 +219,12 @@ impl Job {
     /// Injects a fault into one rank, or into several at the same time.
     fn harm(&mut self) {
         let Some(victim) = self.any_living() else { return };
+        if self.collectives {
+            // If two ranks are to be killed, half of the jobs kill them at the same time.
+            let mut victims = BTreeSet::from([victim]);
+            victims.extend((self.spare() > 1 && self.rng.below(2) == 0).then(|| self.any_living()).flatten());
+            return self.kill(&victims.into_iter().collect::<Vec<_>>());
+        }
         match self.rng.below(10) {
             0..=3 => self.kill(&[victim]),
             4 => {
@@ -386,8 +403,13 @@ impl Job {
                 Some(&killed_ns) => {
                     let (from, to) = (killed_ns, verdict.at_ns);
                     let stopped = |stop: &&(u32, u64, u64)| stop.0 == rank && stop.1 < to && from < stop.2;
+                    let delay_ns = to.saturating_sub(from);
                     if from > report.joined_ns && self.stops.iter().find(stopped).is_none() {
-                        self.outcome.delays_ns.push(to.saturating_sub(from));
+                        self.outcome.delays_ns.push(delay_ns);
+                        if self.collectives && delay_ns > LATE_NS {
+                            let ms = delay_ns / 1_000_000;
+                            self.outcome.wrong.push(format!("rank {rank} was told only after {ms} ms"));
+                        }
                     }
                 }
                 None => self.outcome.wrong.push(format!(
@@ -399,7 +421,9 @@ impl Job {
         let unaware =
             self.killed.keys().filter(|dead| report.verdicts.iter().all(|verdict| verdict.rank != **dead));
         let unaware: Vec<u32> = unaware.copied().collect();
-        if !unaware.is_empty() {
+        // A rank that makes collective calls stops at the first failure.
+        let knows = if self.collectives { !report.verdicts.is_empty() } else { unaware.is_empty() };
+        if !knows {
             self.outcome.wrong.push(format!("rank {rank} does not know that {unaware:?} died"));
         }
     }

@@ -6,6 +6,8 @@
 //! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and
 //! exchange messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
 //!
+//! With `--collectives`, jobs of 8 ranks make collective calls instead ([`collectives`]), and one or two ranks are killed.
+//!
 //! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
 //! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's
 //! scheduler decides the timing, so a seed repeats the plan but not the exact run.
@@ -14,6 +16,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 #![expect(clippy::disallowed_methods, reason = "it starts processes and watches them with the clock")]
 
+mod collectives;
 mod content;
 mod creations;
 mod derived;
@@ -56,6 +59,9 @@ enum Command {
         /// Killed ranks are restarted
         #[arg(long)]
         returns: bool,
+        /// It makes collective calls instead of other traffic
+        #[arg(long)]
+        collectives: bool,
     },
 }
 
@@ -66,7 +72,10 @@ static HEAP: samite::Heap = samite::Heap;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
-        Command::Rank { seed, dir, began_ns, returns } => {
+        Command::Rank { seed, dir, collectives: true, .. } => {
+            rank::run_collectives(seed, &dir).map(|()| true)
+        }
+        Command::Rank { seed, dir, began_ns, returns, .. } => {
             rank::run(seed, &dir, began_ns, returns).map(|()| true)
         }
     };

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::collectives;
 use crate::content::BYTES_MAX;
 use crate::derived::Derived;
 use crate::report::{END, End, FromRank, Report, now_ns};
@@ -70,6 +71,28 @@ pub(crate) fn run(seed: u64, dir: &Path, began_ns: u64, returns: bool) -> Result
         of_derived.creations.clear();
     }
     report.add(of_derived);
+    say(&FromRank::Done(report));
+    Ok(())
+}
+
+/// Runs one rank that makes collective calls.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_collectives(seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let rank = std::env::var("SAMITE_RANK")?.parse()?;
+    say(&FromRank::Started { rank, pid: std::process::id() as i32 });
+    let watchdog = Watchdog::start(rank);
+    drop(black_box(vec![0u8; BYTES_MAX]));
+    let before = descriptors()?;
+    watchdog.now(format_args!("joining"));
+    let world = samite::init()?;
+    let joined_ns = now_ns();
+    say(&FromRank::Joined);
+    let report = collectives::run(world.comm(), &watchdog, seed, &dir.join(END))?;
+    watchdog.now(format_args!("leaving"));
+    drop(world);
+    let report = Report { joined_ns, descriptors: (before, descriptors_at_end(before)?), ..report };
     say(&FromRank::Done(report));
     Ok(())
 }
