@@ -73,6 +73,18 @@ pub fn verify(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> 
     verify_steps(&plans, |at| plans[at.rank() as usize].steps(at))
 }
 
+/// Returns the cost of an operation, without a verification of its result. So the memory that this takes does not depend
+/// on the number of elements.
+///
+/// # Errors
+/// [`Violation::Length`], [`Violation::Stuck`].
+pub fn cost(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> {
+    let rank_of = |rank| Rank::without_values(plan(rank).steps(Place::new(rank, size)));
+    let mut run = Run { ranks: (0..size).map(rank_of).collect(), unmatched: HashMap::new() };
+    run.finish()?;
+    Ok(run.cost())
+}
+
 /// Verifies that the steps that `steps` returns for each rank carry out the plans.
 fn verify_steps(plans: &[Plan], steps: impl Fn(Place) -> Steps) -> Result<Cost, Violation> {
     let size = plans.len() as u32;
@@ -81,25 +93,13 @@ fn verify_steps(plans: &[Plan], steps: impl Fn(Place) -> Steps) -> Result<Cost, 
         Rank::new(plan, at, steps(at))
     };
     let mut run = Run { ranks: (0..size).zip(plans).map(rank_of).collect(), unmatched: HashMap::new() };
-    let mut ready: Vec<u32> = (0..size).collect();
-    while let Some(rank) = ready.pop() {
-        run.advance(rank, &mut ready)?;
-    }
-    for (number, rank) in (0..).zip(&run.ranks) {
-        if !rank.has_ended {
-            return Err(Violation::Stuck(number));
-        }
-        if !rank.under_way.is_empty() {
-            return Err(Violation::NotAwaited(number));
-        }
-    }
+    run.finish()?;
     let mut reductions = Reductions::new(plans);
     for (number, rank) in (0..).zip(&run.ranks) {
         verify_result(number, rank, plans, &reductions)?;
         reductions.add(number);
     }
-    let rounds = run.ranks.iter().map(|rank| rank.time).max().unwrap_or(0);
-    Ok(Cost { rounds, sent: run.ranks.iter().map(|rank| rank.sent).collect() })
+    Ok(run.cost())
 }
 
 /// Verifies that the partners of one rank send and receive the messages that the rank receives and sends, and returns
@@ -155,7 +155,8 @@ struct Rank {
     steps: Steps,
     /// The step that the rank cannot take yet.
     blocked: Option<Step>,
-    buffers: [Vec<Option<Value>>; 3],
+    /// The values of the elements; `None` if only the cost is computed.
+    buffers: Option<[Vec<Option<Value>>; 3]>,
     /// The messages that no step has waited for, in the order in which they began.
     under_way: VecDeque<Message>,
     /// The number of the first message in `under_way`.
@@ -189,10 +190,14 @@ impl Rank {
         for (index, element) in buffers[buffer as usize][start].iter_mut().enumerate() {
             *element = Some(Value::of(at.rank(), index));
         }
+        Self { buffers: Some(buffers), ..Self::without_values(steps) }
+    }
+
+    fn without_values(steps: Steps) -> Self {
         Self {
             steps,
             blocked: None,
-            buffers,
+            buffers: None,
             under_way: VecDeque::new(),
             first: 0,
             time: 0,
@@ -208,12 +213,16 @@ impl Rank {
         &mut self.under_way[(number - self.first) as usize]
     }
 
+    /// Returns the values of a span. Returns `None` if an element has no value yet.
     fn read(&self, span: Span) -> Option<Vec<Value>> {
-        self.buffers[span.buffer as usize][span.start..span.end()].iter().copied().collect()
+        let buffer = &self.buffers.as_ref()?[span.buffer as usize];
+        buffer[span.start..span.end()].iter().copied().collect()
     }
 
     fn write(&mut self, span: Span, values: Vec<Option<Value>>) {
-        self.buffers[span.buffer as usize][span.start..span.end()].copy_from_slice(&values);
+        if let Some(buffers) = &mut self.buffers {
+            buffers[span.buffer as usize][span.start..span.end()].copy_from_slice(&values);
+        }
     }
 
     /// Waits until at most `except` messages are under way. Returns false if the partner of a message that must end has
@@ -241,6 +250,7 @@ impl Rank {
 
     /// Checks the spans that a step reads and writes.
     fn check(&self, rank: u32, step: Step) -> Result<(), Violation> {
+        let Some(buffers) = &self.buffers else { return Ok(()) };
         let (reads, writes) = match step {
             Step::Send { from, .. } => (vec![from], None),
             Step::Receive { into, .. } => (vec![], Some(into)),
@@ -256,7 +266,7 @@ impl Rank {
         if writes.is_some_and(|span| span.buffer == Buffer::Input) {
             return Err(Violation::WritesInput(rank, step));
         }
-        if reads.iter().chain(&writes).any(|span| span.end() > self.buffers[span.buffer as usize].len()) {
+        if reads.iter().chain(&writes).any(|span| span.end() > buffers[span.buffer as usize].len()) {
             return Err(Violation::OutOfBounds(rank, step));
         }
         let races = |message: &Message| {
@@ -275,6 +285,28 @@ impl Rank {
 }
 
 impl Run {
+    /// Takes all steps of all ranks.
+    fn finish(&mut self) -> Result<(), Violation> {
+        let mut ready: Vec<u32> = (0..self.ranks.len() as u32).collect();
+        while let Some(rank) = ready.pop() {
+            self.advance(rank, &mut ready)?;
+        }
+        for (number, rank) in (0..).zip(&self.ranks) {
+            if !rank.has_ended {
+                return Err(Violation::Stuck(number));
+            }
+            if !rank.under_way.is_empty() {
+                return Err(Violation::NotAwaited(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        let rounds = self.ranks.iter().map(|rank| rank.time).max().unwrap_or(0);
+        Cost { rounds, sent: self.ranks.iter().map(|rank| rank.sent).collect() }
+    }
+
     /// Takes the steps of a rank until it must wait for other ranks. Adds the ranks that can continue to `ready`.
     fn advance(&mut self, number: u32, ready: &mut Vec<u32>) -> Result<(), Violation> {
         while !self.ranks[number as usize].has_ended {
@@ -291,6 +323,7 @@ impl Run {
                 Step::Receive { from, round, into } => {
                     self.begin(number, (from, number, round), step, into, ready)?;
                 }
+                Step::Copy { .. } | Step::Reduce { .. } if rank.buffers.is_none() => {}
                 Step::Copy { from, into } => {
                     let values = rank.read(from).expect("the values were checked");
                     rank.write(into, values.into_iter().map(Some).collect());
@@ -358,7 +391,7 @@ impl Run {
         let travels = Some(send.begun.max(receive.begun));
         let sender = &mut self.ranks[from as usize];
         sender.sent += send.span.len;
-        let values = sender.read(send.span)?;
+        let values = if sender.buffers.is_some() { sender.read(send.span)? } else { Vec::new() };
         sender.side(sent).travels = travels;
         let receiver = &mut self.ranks[to as usize];
         receiver.side(received).travels = travels;
@@ -439,7 +472,7 @@ fn with(before: Option<Value>, rank: u32, index: usize) -> Value {
 
 /// Checks the output of a rank.
 fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductions) -> Result<(), Violation> {
-    let output = &rank.buffers[Buffer::Output as usize];
+    let output = &rank.buffers.as_ref().expect("results are verified by values")[Buffer::Output as usize];
     let plan = &plans[number as usize];
     let same = match plan {
         _ if plan.commutes() => Same::Elements,

@@ -17,8 +17,13 @@
 //! table.allreduce.insert(0, Row { ranks: 8, bytes: usize::MAX, algorithm: Algorithm::Ring });
 //! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::Ring);
 //! ```
+//! A [`Selection`] of the user overrides all rows.
+
+mod selection;
 
 use std::fmt;
+
+pub use selection::Selection;
 
 use crate::algorithms::{allgather, allreduce, alltoall, bcast, gather, reduce_scatter, scatter};
 
@@ -54,16 +59,22 @@ pub struct Situation {
 pub struct Choice<A> {
     /// The chosen algorithm.
     pub algorithm: A,
-    /// The row of the table that decided.
-    pub row: Row<A>,
+    /// The row of the table that decided. `None` if the user has selected the algorithm.
+    pub row: Option<Row<A>>,
+    /// The algorithm that the user has selected, if it cannot carry out the operation.
+    pub unsuitable: Option<A>,
     /// The arguments.
     pub situation: Situation,
 }
 
 impl<A: fmt::Debug> fmt::Display for Choice<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { algorithm, row, situation } = self;
+        let Self { algorithm, row, unsuitable, situation } = self;
         write!(f, "{algorithm:?} for {} bytes and {} ranks", situation.bytes, situation.ranks)?;
+        let Some(row) = row else { return f.write_str(": it was selected") };
+        if let Some(selected) = unsuitable {
+            write!(f, ": the selected {selected:?} cannot carry out the operation")?;
+        }
         f.write_str(": the first suitable row of the table is for")?;
         match row.bytes {
             usize::MAX => f.write_str(" any number of bytes")?,
@@ -142,6 +153,8 @@ impl Suits for reduce_scatter::Algorithm {
 /// every situation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// The algorithms that the user has selected.
+    pub selection: Selection,
     /// Broadcasts. The pieces of a chain are in bytes here.
     pub bcast: Vec<Row<bcast::Algorithm>>,
     /// Gathers.
@@ -177,6 +190,7 @@ impl Default for Table {
 
         let tree = Bcast::KNomial { k: 2 };
         Self {
+            selection: Selection::default(),
             bcast: vec![
                 row(ANY, 12 * KIB, tree),
                 row(7, 128 * KIB, tree),
@@ -230,7 +244,7 @@ impl Table {
     /// Returns the algorithm for a broadcast. The result gives the pieces of a chain in elements.
     #[must_use]
     pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
-        let choice = choose(&self.bcast, situation, bcast::Algorithm::KNomial { k: 2 });
+        let choice = choose(self.selection.bcast, &self.bcast, situation, bcast::Algorithm::KNomial { k: 2 });
         let bcast::Algorithm::Chain { piece } = choice.algorithm else { return choice };
         let element = situation.bytes.div_ceil(situation.elements.max(1)).max(1);
         Choice { algorithm: bcast::Algorithm::Chain { piece: (piece / element).max(1) }, ..choice }
@@ -239,47 +253,56 @@ impl Table {
     /// Returns the algorithm for a gather.
     #[must_use]
     pub fn gather(&self, situation: &Situation) -> Choice<gather::Algorithm> {
-        choose(&self.gather, situation, gather::Algorithm::Linear)
+        choose(self.selection.gather, &self.gather, situation, gather::Algorithm::Linear)
     }
 
     /// Returns the algorithm for a scatter.
     #[must_use]
     pub fn scatter(&self, situation: &Situation) -> Choice<scatter::Algorithm> {
-        choose(&self.scatter, situation, scatter::Algorithm::Linear)
+        choose(self.selection.scatter, &self.scatter, situation, scatter::Algorithm::Linear)
     }
 
     /// Returns the algorithm for an allgather.
     #[must_use]
     pub fn allgather(&self, situation: &Situation) -> Choice<allgather::Algorithm> {
-        choose(&self.allgather, situation, allgather::Algorithm::Ring)
+        choose(self.selection.allgather, &self.allgather, situation, allgather::Algorithm::Ring)
     }
 
     /// Returns the algorithm for an alltoall.
     #[must_use]
     pub fn alltoall(&self, situation: &Situation) -> Choice<alltoall::Algorithm> {
-        choose(&self.alltoall, situation, alltoall::Algorithm::Pairwise)
+        choose(self.selection.alltoall, &self.alltoall, situation, alltoall::Algorithm::Pairwise)
     }
 
     /// Returns the algorithm for a reduction to all ranks.
     #[must_use]
     pub fn allreduce(&self, situation: &Situation) -> Choice<allreduce::Algorithm> {
-        choose(&self.allreduce, situation, allreduce::Algorithm::RecursiveDoubling)
+        choose(self.selection.allreduce, &self.allreduce, situation, allreduce::Algorithm::RecursiveDoubling)
     }
 
     /// Returns the algorithm for a scattered reduction.
     #[must_use]
     pub fn reduce_scatter(&self, situation: &Situation) -> Choice<reduce_scatter::Algorithm> {
-        choose(&self.reduce_scatter, situation, reduce_scatter::Algorithm::Pairwise)
+        choose(
+            self.selection.reduce_scatter,
+            &self.reduce_scatter,
+            situation,
+            reduce_scatter::Algorithm::Pairwise,
+        )
     }
 }
 
-/// Returns the algorithm of the first row that fits, or `general` if no row fits. `general` must suit every situation.
-fn choose<A: Suits>(rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
+/// Returns the selected algorithm if it suits. Otherwise returns the algorithm of the first row that fits, or `general`
+/// if no row fits. `general` must suit every situation.
+fn choose<A: Suits>(selected: Option<A>, rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
+    if let Some(algorithm) = selected.filter(|algorithm| algorithm.suits(situation)) {
+        return Choice { algorithm, row: None, unsuitable: None, situation: *situation };
+    }
     let fits = |row: &&Row<A>| {
         situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)
     };
     let row = rows.iter().find(fits).copied().unwrap_or(row(ANY, ANY_BYTES, general));
-    Choice { algorithm: row.algorithm, row, situation: *situation }
+    Choice { algorithm: row.algorithm, row: Some(row), unsuitable: selected, situation: *situation }
 }
 
 #[cfg(test)]
@@ -321,6 +344,18 @@ mod tests {
         // Two elements cannot be divided among 6 ranks.
         let few = Situation { elements: 2, commutes: true, ..long };
         assert_eq!(table.allreduce(&few).algorithm, allreduce::Algorithm::RecursiveDoubling);
+    }
+
+    #[test]
+    fn a_selected_algorithm_is_used_where_it_suits() {
+        let selection = Selection::parse("bcast=chain:4096,allgather=recursive-doubling").unwrap();
+        let table = Table { selection, ..Table::default() };
+        assert_eq!(table.bcast(&situation(4, 8)).algorithm, bcast::Algorithm::Chain { piece: 512 });
+        assert_eq!(
+            table.allgather(&situation(3, 8)).to_string(),
+            "Bruck for 8 bytes and 3 ranks: the selected RecursiveDoubling cannot carry out the operation: the first \
+             suitable row of the table is for at most 81920 bytes and any number of ranks"
+        );
     }
 
     #[test]

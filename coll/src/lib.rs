@@ -32,7 +32,7 @@ mod choose;
 mod collective;
 mod schedule;
 
-pub use choose::{Choice, Row, Situation, Table};
+pub use choose::{Choice, Row, Selection, Situation, Table};
 pub use collective::{
     BorrowedBuffers, Buffers, Call, Collective, Failed, OwnedBuffers, ReduceBytes, Reduction, Slices,
     discard_before,

@@ -178,6 +178,15 @@ pub enum Error {
         /// The elements that the call needs.
         expected: usize,
     },
+    /// Misuse: a selection names an algorithm or an operation that does not exist.
+    #[error(
+        "`{selection}` selects no algorithms of collective operations: the selection is {}",
+        samite_coll::Selection::NAMES
+    )]
+    NoSuchAlgorithm {
+        /// The selection.
+        selection: String,
+    },
     /// Misuse: a collective call cannot work in place at this rank, or without both buffers. Nothing was sent.
     #[error("`{call}` cannot use InPlace there: see its documentation")]
     NotInPlace {

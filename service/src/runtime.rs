@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use background::{Background, StartThread};
 use clock::Clock;
+use samite_coll::Table;
 use samite_control::{Checks, Place, Progress, Secret, Settings};
 use samite_fabric::layout::{Data, Room};
 use samite_fabric::mem::Loans;
@@ -81,6 +82,8 @@ pub(crate) struct Runtime<P> {
     pub(crate) buffer: Arc<SendBuffer>,
     /// The collective operations of the world's communicator.
     counter: Counter,
+    /// The table by which collective calls choose their algorithms.
+    pub(crate) table: Table,
     /// The rules of MPI that this rank checks although the checks take time.
     pub(crate) checks: Checks,
     /// The name and the attributes that the program attaches to the world's communicator.
@@ -196,6 +199,7 @@ impl<P: Port> Runtime<P> {
             buffer,
             counter: Counter::default(),
             checks: settings.checks,
+            table: Table { selection: settings.coll_algorithms.clone(), ..Table::default() },
             background: OnceLock::new(),
             loans,
             attached: Attached::default(),

@@ -88,6 +88,9 @@ setters! {
     set_check(checks: &[Check]) = "check", names(checks);
     /// Sets when a thread of the library makes progress while the program computes.
     set_progress(progress: Progress) = "progress", progress.name();
+    /// Selects algorithms of collective operations: see
+    /// [`Comm::with_coll_algorithms`](crate::Comm::with_coll_algorithms). All ranks of a job need the same selection.
+    set_coll_algorithms(selection: &str) = "coll_algorithms", selection;
     /// Reads a file with thresholds that `samite-bench tune` has measured on this machine. They replace the defaults,
     /// and no values that the environment or this program has set. A file with a mistake, or that cannot be read, is
     /// [`SettingError::Tuning`].

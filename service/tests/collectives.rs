@@ -356,6 +356,39 @@ fn lanes_have_collective_calls_of_their_own() {
     assert_eq!(results, vec![Ok(()); 3]);
 }
 
+/// Each algorithm carries out the calls, or leaves those that it cannot carry out to the table.
+#[test]
+fn every_algorithm_can_be_selected() {
+    let selections = [
+        "bcast=knomial:2,gather=binomial,scatter=binomial,allgather=bruck,alltoall=bruck",
+        "bcast=knomial:4,gather=linear,scatter=linear,allgather=ring,alltoall=pairwise,allreduce=ring",
+        "bcast=scatter-allgather,allgather=recursive-doubling,allreduce=rabenseifner,reduce_scatter=pairwise",
+        "bcast=chain:100,allreduce=recursive-doubling,reduce_scatter=recursive-halving",
+    ];
+    for (n, selection) in [1, 2, 3, 4, 7].into_iter().flat_map(|n| selections.map(|of| (n, of))) {
+        all(n, |comm| {
+            let comm = comm.with_coll_algorithms(selection)?;
+            [0, 3, 200].into_iter().try_for_each(|len| everything(&comm, len))?;
+            uneven(&comm, 10)?;
+            // A communicator that is created on the handle has the selection too.
+            everything(&comm.dup()?, 30)
+        });
+    }
+    all(1, |comm| {
+        let error = comm.with_coll_algorithms("bcast=fast").map(drop);
+        assert_eq!(error, Err(Error::NoSuchAlgorithm { selection: "bcast=fast".into() }));
+        Ok(())
+    });
+    let mut settings = Settings::default();
+    assert!(settings.set_coll_algorithms("barrier=ring").is_err());
+    settings.set_coll_algorithms("allreduce=ring").unwrap();
+    let results = settings.local(3, |world| {
+        let comm = world.comm().with_coll_algorithms("bcast=chain:8")?;
+        everything(&comm, 50)
+    });
+    assert_eq!(results, vec![Ok(()); 3]);
+}
+
 #[test]
 fn misuse_is_an_error_before_anything_is_sent() {
     all(3, |comm| {

@@ -509,3 +509,25 @@ fn orders_of_operands_are_told_apart() {
     let (left, right) = (ascending.before(of(2)), of(0).before(of(1).before(of(2))));
     assert!(left.is(right, Same::Order) && !left.is(right, Same::Tree));
 }
+
+/// The cost without values is the cost of the verified schedule.
+#[test]
+fn the_cost_needs_no_values() {
+    for size in [1, 2, 7, 16] {
+        let chain = bcast::Algorithm::Chain { piece: 3 };
+        let plans = [
+            Plan::Bcast { algorithm: chain, root: size / 2, len: 20 },
+            Plan::Allreduce {
+                algorithm: allreduce::Algorithm::Rabenseifner,
+                len: 32,
+                commutes: true,
+                in_place: false,
+            },
+        ];
+        for plan in plans {
+            assert_eq!(super::cost(size, |_| plan.clone()), verify(size, |_| plan.clone()));
+        }
+    }
+    let plan = Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len: 1 << 40 };
+    assert_eq!(super::cost(4, |_| plan.clone()).unwrap().most_sent(), 2 << 40);
+}

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
+use samite_coll::Selection;
 use samite_fabric::shm;
 use samite_p2p::{Config, Library, Tuning};
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub checks: Checks,
     /// When a thread of the library makes progress for the program.
     pub progress: Progress,
+    /// The algorithms of collective operations that were selected.
+    pub coll_algorithms: Selection,
     /// The tuning file, if any.
     tuning: Option<String>,
     remote_shell: String,
@@ -190,6 +193,7 @@ impl Default for Settings {
             lanes: 1,
             checks: Checks::default(),
             progress: Progress::default(),
+            coll_algorithms: Selection::default(),
             tuning: None,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
@@ -512,6 +516,21 @@ const OTHERS: &[Parameter] = &[
             range: "`needed`, `always` or `off`",
             get: |settings| settings.progress.text().to_owned(),
             set: |settings, text| Progress::parse(text).map(|progress| settings.progress = progress),
+        },
+    },
+    Parameter {
+        name: "coll_algorithms",
+        meaning: "The algorithms of collective operations, in place of those that the table chooses: a list like \
+                  `allreduce=ring,bcast=chain:65536`. For a call that the selected algorithm cannot carry out, the table \
+                  chooses. All ranks of a job need the same list. `samite info --collectives` prints the choices.",
+        unit: "",
+        reader: Reader::Rank,
+        kind: Kind::Other {
+            range: Selection::NAMES,
+            get: |settings| settings.coll_algorithms.to_string(),
+            set: |settings, text| {
+                Selection::parse(text).map(|selection| settings.coll_algorithms = selection)
+            },
         },
     },
     Parameter {

@@ -6,7 +6,6 @@ use samite_coll::algorithms::{alltoall, gather, scatter};
 use samite_coll::{Blocks, Plan};
 
 use super::Comm;
-use super::collectives::TABLE;
 use crate::element::Element;
 use crate::error::Error;
 use crate::reduction::ReduceOp;
@@ -275,7 +274,7 @@ impl Comm {
         let divided = self.places(call, blocks, whole)?;
         len.map_or(Ok(()), |len| self.check_own(call, "input", len, blocks))?;
         let situation = self.uneven::<T>(blocks.iter().map(Range::len).sum(), true);
-        let algorithm = TABLE.allgather(&situation).algorithm;
+        let algorithm = self.table().allgather(&situation).algorithm;
         Ok(Plan::Allgather { algorithm, blocks: divided, in_place: len.is_none() })
     }
 
@@ -400,7 +399,7 @@ impl Comm {
         commutes: bool,
     ) -> Result<Plan, Error> {
         let blocks = self.divided(call, "input", &consecutive(lens.iter().copied()), whole)?;
-        let algorithm = TABLE.reduce_scatter(&self.uneven::<T>(whole, commutes)).algorithm;
+        let algorithm = self.table().reduce_scatter(&self.uneven::<T>(whole, commutes)).algorithm;
         Ok(Plan::ReduceScatter { algorithm, blocks, commutes, in_place: false })
     }
 

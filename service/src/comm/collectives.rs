@@ -1,9 +1,9 @@
 //! Collective operations.
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 use samite_coll::algorithms::{barrier, reduce};
-use samite_coll::{Blocks, BorrowedBuffers, Place, Plan, Situation, Table};
+use samite_coll::{Blocks, BorrowedBuffers, Place, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Comm;
@@ -12,9 +12,6 @@ use crate::error::Error;
 use crate::reduction::ReduceOp;
 use crate::runtime::Operation;
 use crate::select::Rank;
-
-/// The table by which all calls choose their algorithms.
-pub(super) static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
 
 /// Collective operations (MPI 4.1, chapter 6).
 ///
@@ -84,7 +81,7 @@ impl Comm {
     }
 
     pub(super) fn bcast_plan<T: Element>(&self, len: usize, root: Rank) -> Result<Plan, Error> {
-        let algorithm = TABLE.bcast(&self.situation::<T>(len, true)).algorithm;
+        let algorithm = self.table().bcast(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
     }
 
@@ -140,7 +137,7 @@ impl Comm {
         len: usize,
         in_place: bool,
     ) -> Result<Plan, Error> {
-        let algorithm = TABLE.gather(&self.situation::<T>(len, true)).algorithm;
+        let algorithm = self.table().gather(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Gather { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
 
@@ -196,7 +193,7 @@ impl Comm {
         len: usize,
         in_place: bool,
     ) -> Result<Plan, Error> {
-        let algorithm = TABLE.scatter(&self.situation::<T>(len, true)).algorithm;
+        let algorithm = self.table().scatter(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Scatter { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
 
@@ -243,7 +240,7 @@ impl Comm {
 
     pub(super) fn allgather_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
         let all = len.saturating_mul(self.size() as usize);
-        let algorithm = TABLE.allgather(&self.situation::<T>(all, true)).algorithm;
+        let algorithm = self.table().allgather(&self.situation::<T>(all, true)).algorithm;
         Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place }
     }
 
@@ -289,7 +286,7 @@ impl Comm {
     }
 
     pub(super) fn alltoall_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
-        let algorithm = TABLE.alltoall(&self.situation::<T>(len, true)).algorithm;
+        let algorithm = self.table().alltoall(&self.situation::<T>(len, true)).algorithm;
         Plan::Alltoall { algorithm, from: Blocks::Equal(len), into: Blocks::Equal(len), in_place }
     }
 
@@ -430,7 +427,7 @@ impl Comm {
     }
 
     pub(super) fn allreduce_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
-        let algorithm = TABLE.allreduce(&self.situation::<T>(len, commutes)).algorithm;
+        let algorithm = self.table().allreduce(&self.situation::<T>(len, commutes)).algorithm;
         Plan::Allreduce { algorithm, len, commutes, in_place }
     }
 
@@ -497,7 +494,7 @@ impl Comm {
 
     pub(super) fn reduce_scatter_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
         let all = len.saturating_mul(self.size() as usize);
-        let algorithm = TABLE.reduce_scatter(&self.situation::<T>(all, commutes)).algorithm;
+        let algorithm = self.table().reduce_scatter(&self.situation::<T>(all, commutes)).algorithm;
         Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place }
     }
 
@@ -608,6 +605,45 @@ impl Comm {
     pub fn exscan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = buffer.len();
         self.reducing("exscan_in_place", || Ok(Plan::Exscan { len, in_place: true }), &[], buffer, &op)
+    }
+
+    /// Returns the same communicator with a selection of algorithms for its collective calls: a list like
+    /// `allreduce=ring,bcast=chain:65536`, which overrides the selection of
+    /// [`Settings::set_coll_algorithms`](crate::Settings::set_coll_algorithms). To select the algorithm of one call, make
+    /// that call on the returned handle. All ranks need the same selection. If a selected algorithm cannot carry out a
+    /// call, the table chooses, as for the other operations.
+    ///
+    /// `samite info --parameters` lists the names, and `samite info --collectives` the choices.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAlgorithm`].
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut sum = [1.5; 100];
+    /// comm.with_coll_algorithms("allreduce=ring")?.allreduce_in_place(&mut sum, Sum)?;
+    /// assert_eq!(sum, [4.5; 100]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    pub fn with_coll_algorithms(&self, selection: &str) -> Result<Self, Error> {
+        let Some(selected) = Selection::parse(selection) else {
+            let error = Error::NoSuchAlgorithm { selection: selection.to_owned() };
+            return Err(self.handle_error("with_coll_algorithms", error));
+        };
+        let table = self.table();
+        let selection = selected.or(&table.selection);
+        let table = Arc::new(Table { selection, ..table.clone() });
+        Ok(self.with_extras(|extras| extras.table = Some(table)))
+    }
+
+    /// Returns the table by which the calls choose their algorithms.
+    pub(super) fn table(&self) -> &Table {
+        let of_handle = self.extras.as_ref().and_then(|extras| extras.table.as_deref());
+        of_handle.unwrap_or(&self.runtime.table)
     }
 
     /// Returns the number of the root of a call, or an error if it is not a rank of the communicator.

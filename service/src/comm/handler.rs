@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use samite_coll::Table;
 use samite_p2p::SendBuffer;
 
 use super::Comm;
@@ -157,6 +158,8 @@ pub(crate) struct Extras {
     /// The buffer of buffered sends that [`Comm::with_buffer`] has made. `None`: the sends use the lane's buffer.
     pub(super) buffer: Option<Arc<SendBuffer>>,
     handler: ErrorHandler,
+    /// The table of collective calls, if the handle has a selection of algorithms.
+    pub(super) table: Option<Arc<Table>>,
 }
 
 /// The error of a call's result.

@@ -1,5 +1,7 @@
 //! `samite info`: the available transports, the default choice, and all settings.
 
+mod collectives;
+
 use std::fmt::Write;
 use std::process::Command;
 
@@ -27,6 +29,18 @@ pub(crate) struct Info {
     /// Print only which protocol carries a message of which size over each transport, and the origin of each threshold
     #[arg(long)]
     protocols: bool,
+    /// Print only the algorithms that collective calls would use, why, their rounds, and the bytes that a rank sends
+    #[arg(long)]
+    collectives: bool,
+    /// The number of ranks for --collectives and --schedule
+    #[arg(short, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
+    n: u32,
+    /// The bytes of a block for --collectives and --schedule
+    #[arg(long, value_name = "B", default_value_t = 1024)]
+    bytes: usize,
+    /// Print only the steps of each rank in a collective call, such as `allreduce`
+    #[arg(long, value_name = "CALL")]
+    schedule: Option<String>,
     /// Print only the cores and NUMA nodes of this host, and which of them this process may use; needs libhwloc
     #[arg(long)]
     topology: bool,
@@ -34,7 +48,7 @@ pub(crate) struct Info {
     #[arg(long)]
     parameters: bool,
     /// Print the parameters as a page of Markdown, without this environment's values
-    #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "topology", "json"])]
+    #[arg(long, conflicts_with_all = ["providers", "peers", "protocols", "collectives", "schedule", "topology", "json"])]
     markdown: bool,
     /// Print JSON
     #[arg(long)]
@@ -46,7 +60,13 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         return Ok(print(&markdown()));
     }
     let settings = Settings::from_environment().map_err(|error| error.to_string())?;
-    let all = !(what.providers || what.peers || what.protocols || what.topology || what.parameters);
+    let of_collectives = what.collectives || what.schedule.is_some();
+    let all = !(what.providers
+        || what.peers
+        || what.protocols
+        || what.topology
+        || what.parameters
+        || of_collectives);
     let transports = if all || what.providers || what.protocols { transports() } else { Vec::new() };
     let mut sections = Vec::new();
     if all || what.providers {
@@ -57,6 +77,12 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
     }
     if all || what.protocols {
         sections.extend(protocols(&transports, &settings));
+    }
+    if what.collectives {
+        sections.push(collectives::collectives(&settings, what.n, what.bytes)?);
+    }
+    if let Some(call) = &what.schedule {
+        sections.push(collectives::schedule(&settings, call, what.n, what.bytes)?);
     }
     if all || what.topology {
         sections.push(topology());
@@ -73,6 +99,10 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         sections.into_iter().map(|section| section.text).filter(|text| !text.is_empty()).collect();
     Ok(print(&texts.join("\n")))
 }
+
+/// The largest number of ranks for which costs and schedules are printed. An alltoall of so many ranks has a million
+/// messages.
+const RANKS_MAX: i64 = 1024;
 
 /// A part of the answer, as text and as JSON.
 struct Section {

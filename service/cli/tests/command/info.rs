@@ -47,6 +47,30 @@ fn the_environment_decides_how_messages_go() {
 }
 
 #[test]
+fn collective_calls_come_with_algorithm_and_cost() {
+    let mut info = samite("info --collectives -n 6 --bytes 4096 --schedule bcast --json");
+    let output = info.env("SAMITE_COLL_ALGORITHMS", "allreduce=ring,allgather=recursive-doubling").output();
+    let answer: Value = serde_json::from_str(stdout(&output.unwrap())).unwrap();
+    let of = |call: &str| {
+        let calls = answer["collectives"].as_array().unwrap();
+        calls.iter().find(|of| of["call"] == call).unwrap().clone()
+    };
+    assert_eq!(of("allreduce")["why"], "Ring for 4096 bytes and 6 ranks: it was selected");
+    assert_eq!(of("allreduce")["rounds"], 10, "2(n - 1)");
+    assert!(of("allgather")["why"].as_str().unwrap().contains("RecursiveDoubling cannot carry out"));
+    assert_eq!((&of("bcast")["rounds"], &of("bcast")["most_sent"]), (&3.into(), &(3 * 4096).into()));
+    assert_eq!(of("barrier")["most_sent"], 0);
+    let of_rank_5 = &answer["schedule"]["ranks"][5];
+    assert_eq!(of_rank_5[0], "receive output[0..4096] from rank 4, round 0");
+
+    let wrong = samite("info --schedule dance").output().unwrap();
+    let stderr = String::from_utf8_lossy(&wrong.stderr);
+    assert!(!wrong.status.success() && stderr.contains("the calls are barrier, reduce"), "{stderr}");
+    let wrong = samite("info --collectives").env("SAMITE_COLL_ALGORITHMS", "bcast=fast").output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`bcast=scatter-allgather`"));
+}
+
+#[test]
 fn thresholds_come_with_their_origin() {
     let file = std::env::temp_dir().join(format!("samite-tuning-{}", std::process::id()));
     let version = env!("CARGO_PKG_VERSION");

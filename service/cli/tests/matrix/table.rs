@@ -1082,6 +1082,9 @@ calls! {
     "Comm::alltoallv_init", Waits, exchanges_some_blocks, |c| held(c.alltoallv_init(InPlace, &[], long(), &halves(LONG)), |o| round(o, |o| o.wait()));
     "Comm::ireduce_scatterv", Waits, scatters_reduced_blocks, |c| held(c.ireduce_scatterv(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |r| Ok(r.wait().map(drop)?));
     "Comm::reduce_scatterv_init", Waits, scatters_reduced_blocks, |c| held(c.reduce_scatterv_init(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |o| round(o, |o| o.wait()));
+    "Comm::with_coll_algorithms", Local, nothing, |c| local(c, |c| {
+        assert!(c.with_coll_algorithms("allreduce=ring").is_ok());
+    });
     "PersistentCollective::start", Waits, allreduces, |c| held(started(summing(c)), |mut o| o.wait());
     "PersistentCollective::wait", Waits, allreduces, |c| held(summing(c), |o| round(o, |o| o.wait()));
     "PersistentCollective::test", Waits, allreduces, |c| held(summing(c), |o| round(o, |o| loop {
