@@ -50,6 +50,7 @@
 //! fi_cq_read, where our deadlines are not checked. The provider catches the signals that end a process, to unlink its
 //! files first.
 
+pub mod choice;
 mod endpoint;
 mod events;
 mod fence;
@@ -128,7 +129,7 @@ pub struct OfiConfig {
 impl Default for OfiConfig {
     fn default() -> Self {
         Self {
-            provider: "tcp;ofi_rxm".into(),
+            provider: choice::DEFAULT.into(),
             interface: None,
             stays_on_host: false,
             near: None,

@@ -50,7 +50,10 @@ pub(crate) fn local(port: Loopback) -> Transport {
 /// The name by which users select our own shared memory. All other names are libfabric's.
 const SHM: &str = "samite-shm";
 
-const DEFAULT_PROVIDER: &str = "tcp;ofi_rxm";
+#[cfg(feature = "ofi")]
+const DEFAULT_PROVIDER: &str = samite_fabric::ofi::choice::DEFAULT;
+#[cfg(not(feature = "ofi"))]
+const DEFAULT_PROVIDER: &str = "";
 
 fn open_shm(settings: &Settings, place: &Place, size: u32) -> Result<Shm, PortError> {
     let shm::Config { ring_bytes_min, ring_bytes, ring_bytes_max, .. } = settings.shm;

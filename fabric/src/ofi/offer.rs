@@ -192,12 +192,17 @@ impl Offer {
     ///
     /// `tests/killed.rs` ends origins and targets of writes, and `ci/put-kill.sh` does so 2,000 times on each provider.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {
-        matches!(self.provider.split(';').next(), Some("tcp" | "net"))
+        matches!(Self::core(&self.provider), "tcp" | "net")
     }
 
     /// Returns true if the provider sends each packet by a system call.
     fn uses_sockets(&self) -> bool {
-        matches!(self.provider.split(';').next(), Some("tcp" | "net" | "sockets" | "udp"))
+        matches!(Self::core(&self.provider), "tcp" | "net" | "sockets" | "udp")
+    }
+
+    /// Returns the first part of a provider's name, which names the provider below a utility provider such as ofi_rxm.
+    pub(super) fn core(provider: &str) -> &str {
+        provider.split(';').next().unwrap_or(provider)
     }
 }
 

@@ -168,7 +168,8 @@ fn providers(transports: &[Transport]) -> Section {
     }
     let json = transports.iter().map(|Transport { name, interface, caps }| match caps {
         Ok(caps) => json!({
-            "transport": name, "interface": interface, "usable": true, "packet_max": caps.packet_max,
+            "transport": name, "interface": interface, "usable": true, "default_between_hosts": default(name, caps),
+            "packet_max": caps.packet_max,
             "short_max": caps.short_max, "rma_max": caps.rma_max, "put": reach(caps.put),
             "get": reach(caps.get), "change": reach(caps.change), "passive": caps.passive,
             "put_bytes_max": caps.put_bytes_max, "get_bytes_max": caps.get_bytes_max, "iov_max": caps.iov_max,
@@ -182,8 +183,39 @@ fn providers(transports: &[Transport]) -> Section {
         "  in one step. Immediate: the bytes that can go with a put. Fence: whether a dead peer's operations can be ended\n",
         "  at once, so that their memory is free again.\n",
     );
-    let text = format!("Transports\n{}{LEGEND}{refused}", table(&rows));
+    let text = format!("Transports\n{}{LEGEND}{}{refused}", table(&rows), defaults(transports));
     Section { name: "transports", text, json }
+}
+
+/// Returns why a transport is, or is not, the default between hosts; null if it does not run over TCP.
+#[cfg(feature = "ofi")]
+fn default(name: &str, caps: &Caps) -> Value {
+    match samite_fabric::ofi::choice::default_over_tcp(name, caps.fence) {
+        Some(Ok(())) => json!("yes"),
+        Some(Err(why)) => json!(format!("no: {why}")),
+        None => Value::Null,
+    }
+}
+
+#[cfg(not(feature = "ofi"))]
+fn default(_: &str, _: &Caps) -> Value {
+    Value::Null
+}
+
+/// Returns a line for each provider over TCP: whether it is the default between hosts, and why.
+fn defaults(transports: &[Transport]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for Transport { name, caps, .. } in transports {
+        let Some(Value::String(why)) = caps.as_ref().ok().map(|caps| default(name, caps)) else { continue };
+        let line = format!("    {name}: {why}\n");
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("  The default between hosts, among the providers over TCP:\n{}", lines.concat())
 }
 
 /// Returns the transport to each rank of the job that this process belongs to. If this process was not started as a

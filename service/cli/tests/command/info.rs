@@ -71,6 +71,22 @@ fn collective_calls_come_with_algorithm_and_cost() {
 }
 
 #[test]
+fn the_default_between_hosts_is_explained() {
+    let output = samite("info --providers --json").output().unwrap();
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let rows = answer["transports"].as_array().unwrap();
+    let explained = |name: &str| {
+        let row = rows.iter().find(|row| row["transport"] == name);
+        row.unwrap_or_else(|| panic!("no {name} in {answer:#}"))["default_between_hosts"].clone()
+    };
+    assert_eq!(explained("tcp;ofi_rxm"), "yes");
+    assert!(explained("sockets").as_str().unwrap().starts_with("no: memory"));
+    assert!(explained("samite-shm").is_null());
+    let text = samite("info --providers").output().unwrap();
+    assert!(stdout(&text).contains("    tcp;ofi_rxm: yes\n"), "{}", stdout(&text));
+}
+
+#[test]
 fn thresholds_come_with_their_origin() {
     let file = std::env::temp_dir().join(format!("samite-tuning-{}", std::process::id()));
     let version = env!("CARGO_PKG_VERSION");

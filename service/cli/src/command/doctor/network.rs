@@ -61,7 +61,7 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
         addresses.extend(address.filter(|address| !addresses.contains(address)));
     }
     let list = providers.join(", ");
-    let wanted = asked.filter(|_| is_libfabric_needed(asked)).unwrap_or("tcp;ofi_rxm");
+    let wanted = asked.filter(|_| is_libfabric_needed(asked)).unwrap_or(samite_fabric::ofi::choice::DEFAULT);
     findings.push(if providers.iter().any(|provider| provider == wanted) {
         Finding::pass("providers", list)
     } else {
