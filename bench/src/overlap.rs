@@ -180,7 +180,11 @@ impl OverlapArgs {
     fn print(&self, transport: &str, name: &str, bytes: usize, orders: &[[Side; 2]; ORDERS.len()]) {
         for (first, [send, receive]) in ORDERS.iter().zip(orders) {
             if self.json {
-                for (side, Side { hidden, .. }) in [("sender", send), ("receiver", receive)] {
+                // There is no part if the message takes as long as one without bytes. JSON has no such number.
+                let sides = [("sender", send), ("receiver", receive)];
+                for (side, Side { hidden, .. }) in
+                    sides.into_iter().filter(|(_, side)| side.hidden.is_finite())
+                {
                     let bench = format!("overlap-{first}-first-{side}");
                     let percent = 100.0 * hidden;
                     let spread = Spread { median: percent, min: percent, max: percent };

@@ -197,6 +197,14 @@ impl Config {
         config
     }
 
+    /// Returns the greatest `eager_max` of any path. A message of at most this length may have to be sent eagerly, so it
+    /// is copied if it cannot be sent at once: the path to its receiver may be unknown then.
+    pub(crate) fn short_max(&self) -> usize {
+        let values = self.tunings.iter().flat_map(|tuning| &tuning.values);
+        let tuned = values.filter(|(name, _)| *name == "eager_max").map(|(_, value)| *value as usize);
+        tuned.fold(self.eager_max, usize::max)
+    }
+
     /// Returns the link's part of the configuration.
     pub(crate) fn link(&self) -> samite_fabric::link::Config {
         samite_fabric::link::Config {

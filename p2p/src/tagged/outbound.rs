@@ -224,7 +224,7 @@ impl Tagged {
     /// send must wait, so that it ends with an error that names the fix.
     pub(crate) fn may_keep(&self, peer: Peer, len: usize) -> bool {
         let has_no_room = self.queues.get(peer.index()).is_some_and(|queues| queues.has_no_room);
-        len <= self.config.eager_max && self.outbox.has_room(&self.config, len) && !has_no_room
+        len <= self.config.short_max() && self.outbox.has_room(&self.config, len) && !has_no_room
     }
 
     /// Notes that the receiver has matched the envelope of request `id`, or has confirmed that the envelope waits. The

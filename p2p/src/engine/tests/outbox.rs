@@ -51,6 +51,24 @@ fn a_short_send_to_an_unknown_peer_returns() {
 }
 
 #[test]
+fn a_message_that_is_short_on_one_transport_is_copied() {
+    let tuning = |eager_max| crate::Tuning {
+        transport: "loopback".to_owned(),
+        library: crate::Library::Samite,
+        version: String::new(),
+        values: vec![("eager_max", eager_max)],
+    };
+    for (tuned, longest) in [(200, 200), (50, 100)] {
+        let config = Config { eager_max: 100, tunings: vec![tuning(tuned)], ..Config::default() };
+        let (_, mut engine) = alone(&config);
+        let send =
+            |engine: &mut Engine<_>, len| engine.send(Time::ZERO, WorldRank(1), 1, 5, &bytes(len), NEVER);
+        assert_eq!(send(&mut engine, longest), Ok(Sent::Copied));
+        assert!(matches!(send(&mut engine, longest + 1), Ok(Sent::Pending(_))));
+    }
+}
+
+#[test]
 fn a_send_beyond_the_budget_waits() {
     let config = Config { outbox_max: 3 * (100 + 192), ..Config::default() };
     let (_, mut engine) = alone(&config);
