@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use samite::reduction::{BitXor, Max, Min, ReduceOp, Sum, in_rank_order};
+use samite::reduction::{BinnedSum, BitXor, Max, Min, ReduceOp, Sum, in_rank_order, reproducible};
 use samite::{CancelToken, Cause, Comm, Error, Rank, Settings, World};
 
 /// Runs ranks that must all succeed.
@@ -354,6 +354,31 @@ fn lanes_have_collective_calls_of_their_own() {
         })
     });
     assert_eq!(results, vec![Ok(()); 3]);
+}
+
+/// A usual sum differs between these algorithms, and a reproducible or a binned sum does not.
+#[test]
+fn a_selected_algorithm_does_not_change_a_reproducible_sum() {
+    for n in [1, 2, 3, 5, 6, 8] {
+        all(n, |comm| {
+            let mine: Vec<f64> =
+                (0..200).map(|i| (f64::from(comm.rank().0) - 1.3) / (f64::from(i) + 0.1)).collect();
+            let binned: Vec<BinnedSum> = mine.iter().map(|number| [*number].into_iter().collect()).collect();
+            let (mut expected, mut expected_binned) = (vec![0.0; 200], vec![BinnedSum::new(); 200]);
+            comm.allreduce(&mine, &mut expected, reproducible(Sum))?;
+            comm.allreduce(&binned, &mut expected_binned, Sum)?;
+            for algorithm in ["recursive-doubling", "rabenseifner", "ring"] {
+                let selected = comm.with_coll_algorithms(&format!("allreduce={algorithm}"))?;
+                let (mut sums, mut binned_sums) = (vec![0.0; 200], vec![BinnedSum::new(); 200]);
+                selected.allreduce(&mine, &mut sums, reproducible(Sum))?;
+                selected.allreduce(&binned, &mut binned_sums, Sum)?;
+                let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&sums), bits(&expected), "{algorithm}");
+                assert_eq!(binned_sums, expected_binned, "{algorithm}");
+            }
+            Ok(())
+        });
+    }
 }
 
 /// Each algorithm carries out the calls, or leaves those that it cannot carry out to the table.
