@@ -13,6 +13,7 @@
 //! | `FI_MR_LOCAL` | local bytes lie in an open registration that allows the access and whose descriptor is given |
 //! | `FI_MR_PROV_KEY` | the key asked for is ignored; keys are short, and follow one another |
 //! | `FI_MR_VIRT_ADDR` | remote places are virtual addresses, for the provider below too |
+//! | any | at most [`REGISTRATIONS_MAX`] registrations are open |
 //! | `FI_MR_ENDPOINT` | a registration has no key and does not work until it is bound and enabled |
 //! | no `FI_ORDER_SAW` | a write begins when completions are next read, so packets sent until then overtake it |
 //! | no `FI_ORDER_WAW` | writes begin in the reverse of their order |
@@ -23,6 +24,7 @@ mod registration;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use samite_fabric_sys as sys;
@@ -103,6 +105,7 @@ pub(super) unsafe fn impose(offer: &Offer, completions: usize, domain: &Domain, 
             offer: offer.clone(),
             completions,
             ep,
+            registrations: AtomicUsize::new(0),
             state: Mutex::default(),
         }));
         (*ep).msg = &raw mut (*rules).msg;
@@ -128,6 +131,8 @@ struct Rules {
     mode: Mode,
     completions: usize,
     ep: *mut sys::fid_ep,
+    /// The number of open registrations.
+    registrations: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -147,6 +152,9 @@ struct State {
     /// Writes that have not started.
     held: VecDeque<Write>,
 }
+
+/// The largest number of open registrations. Network cards permit more, but the tests must reach the limit.
+const REGISTRATIONS_MAX: usize = 64;
 
 impl Rules {
     fn state(&self) -> MutexGuard<'_, State> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use samite_fabric_sys as sys;
 
-use super::Rules;
+use super::{REGISTRATIONS_MAX, Rules};
 
 /// A registration for the port.
 #[repr(C)]
@@ -74,6 +74,9 @@ unsafe extern "C" fn register(
         let table = (*fid.cast::<sys::fid_domain>()).mr;
         &*table.byte_sub(offset_of!(Rules, mr)).cast::<Rules>()
     };
+    if rules.registrations.load(Ordering::Relaxed) == REGISTRATIONS_MAX {
+        return -sys::FI_ENOMEM;
+    }
     let key = if rules.mode.provider_keys {
         KEYS.fetch_add(KEY_STEP, Ordering::Relaxed) & rules.mode.key_mask
     } else if requested_key <= rules.mode.key_mask {
@@ -99,7 +102,10 @@ unsafe extern "C" fn register(
         (*new).fid.mem_desc = new.cast();
         let status = if rules.mode.bound { 0 } else { enable(new) };
         match status {
-            0 => *mr = new.cast(),
+            0 => {
+                rules.registrations.fetch_add(1, Ordering::Relaxed);
+                *mr = new.cast();
+            }
             _ => drop(Box::from_raw(new)),
         }
         status
@@ -164,6 +170,7 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
                 return status;
             }
         }
+        rules.registrations.fetch_sub(1, Ordering::Relaxed);
         drop(Box::from_raw(mr));
     }
     0
