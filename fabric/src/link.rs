@@ -51,6 +51,7 @@ mod engine;
 mod error;
 mod group;
 mod inbound;
+mod leases;
 mod lent;
 mod numbers;
 mod outbound;
@@ -79,11 +80,12 @@ pub use self::counters::{Counters, Rejected, Traffic};
 pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use self::group::{Comparison, Group, Indices, NoGroup};
+pub use self::leases::Lease;
 pub use self::lent::{Lent, Reading, Writing};
 pub use self::numbers::{Incarnation, Time, WorldRank, first_incarnation};
 pub use self::peer::{PathLimits, Peer, PeerState, Standing};
 pub use self::requests::{Completion, Outcome, RequestId, Slot, Slots};
-pub use self::slabs::{Slab, SlabUsage};
+pub use self::slabs::{Registered, Slab};
 
 /// The protocols over a link: one protocol, or a struct of several that passes each event to the protocol concerned.
 ///
@@ -380,9 +382,14 @@ pub struct Link {
     to_fence: Vec<PeerId>,
     /// Peers whose address has become known, to be connected to.
     contacts: Vec<(Peer, Contact)>,
-    /// Regions that no request needs any more, with the registrations that the next drive ends.
-    retired: Vec<(Region, Registration)>,
+    /// Regions that no request needs any more, with the leases that the next drive ends.
+    retired: Vec<(Region, Lease)>,
+    /// Slabs that no request needs any more, and whose registrations the next drive ends.
+    retired_slabs: Vec<(Region, Registration)>,
     slabs: Slabs,
+    leases: leases::Cache,
+    /// The number of uses of slabs and leases so far.
+    uses: u64,
     quarantine: Quarantine,
 
     /// True if messages may be gathered: see [`Out::gather`].
@@ -432,7 +439,10 @@ impl Link {
             to_fence: Vec::new(),
             contacts: Vec::new(),
             retired: Vec::new(),
+            retired_slabs: Vec::new(),
             slabs: Slabs::default(),
+            leases: leases::Cache::default(),
+            uses: 0,
             quarantine: Quarantine::default(),
             gathers: true,
             gathered: 0,
@@ -700,10 +710,10 @@ impl Link {
         self.timers.len()
     }
 
-    /// Takes memory that no request needs any more. The next drive deregisters it.
-    pub fn retire(&mut self, memory: impl IntoIterator<Item = (Region, Registration)>) {
-        self.retired.extend(memory);
-        self.has_work |= !self.retired.is_empty();
+    /// Takes memory that no request needs any more. The next drive ends its lease.
+    pub fn retire(&mut self, region: Region, lease: Lease) {
+        self.retired.push((region, lease));
+        self.has_work = true;
     }
 
     /// Returns the memory of a region that was deregistered. If the port still holds the region, returns `None`, and

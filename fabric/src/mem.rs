@@ -512,6 +512,17 @@ impl Region {
         Ok(())
     }
 
+    /// Returns the address of the memory, and how often its block was freed before, if it is a block of the [`Heap`].
+    /// As long as both numbers are the same, so is the memory.
+    #[inline]
+    pub(crate) fn heap_block(&self) -> Option<(usize, u64)> {
+        let Shared::Private { memory, .. } = &*self.0 else { return None };
+        // A region is contiguous, so its memory is that of a vector, which begins where its allocation begins, or of an
+        // `Arc`, which begins behind a header of at most a page.
+        let start = memory.origin.as_ptr();
+        Some((start.addr(), heap::frees_of(start)?))
+    }
+
     /// Returns true if the region has another holder: a port, or the owner of a clone.
     #[must_use]
     pub fn is_held(&self) -> bool {

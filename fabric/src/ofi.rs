@@ -519,6 +519,14 @@ impl Port for OfiPort {
         self.registrations.end(registration);
     }
 
+    fn suspend(&mut self, registration: Registration) -> bool {
+        self.registrations.suspend(registration)
+    }
+
+    fn resume(&mut self, _: PathId, registration: Registration, region: &Region) -> bool {
+        self.registrations.resume(registration, region)
+    }
+
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         // Receive buffers are posted again at the start of the next poll, and not at the end of this one, so that the

@@ -15,7 +15,10 @@ pub(crate) struct Registrations {
 #[derive(Debug)]
 struct Entry {
     key: u64,
-    region: Region,
+    /// `None` while the registration is suspended.
+    region: Option<Region>,
+    /// The address of the region.
+    start: usize,
     /// The registered bytes of the region.
     span: Range<usize>,
     access: Access,
@@ -60,7 +63,8 @@ impl Registrations {
         // The low half of the key is the slot of the entry. The high half is random and never 0; it distinguishes
         // successive uses of the slot.
         let key = (self.keys.next_u64() << 32).max(1 << 32) | u64::from(slot);
-        self.slots[slot as usize] = Some(Entry { key, region: region.clone(), span, access });
+        let start = region.span(0, 0)?.addr().get();
+        self.slots[slot as usize] = Some(Entry { key, region: Some(region.clone()), start, span, access });
         Ok(Registration { id: slot, key, base: 0 })
     }
 
@@ -68,12 +72,39 @@ impl Registrations {
     pub(crate) fn remove(&mut self, registration: Registration) -> Option<Region> {
         self.entry(registration.key)?;
         self.free.push(registration.key as u32);
-        self.slots[registration.key as u32 as usize].take().map(|entry| entry.region)
+        self.slots[registration.key as u32 as usize].take().and_then(|entry| entry.region)
+    }
+
+    /// See [`Port::suspend`](crate::Port::suspend).
+    pub(crate) fn suspend(&mut self, registration: Registration) -> bool {
+        match self.entry_mut(registration.key) {
+            Some(entry) if !entry.access.intersects(Access::REMOTE) => {
+                entry.region = None;
+                true
+            }
+            _ => {
+                self.remove(registration);
+                false
+            }
+        }
+    }
+
+    /// See [`Port::resume`](crate::Port::resume).
+    pub(crate) fn resume(&mut self, registration: Registration, region: &Region) -> bool {
+        let Some(entry) = self.entry_mut(registration.key) else { return false };
+        let is_same = entry.region.is_none()
+            && entry.span == (0..region.len())
+            && region.span(0, 0).is_ok_and(|first| first.addr().get() == entry.start)
+            && region.check_access(&entry.span, entry.access).is_ok();
+        if is_same {
+            entry.region = Some(region.clone());
+        }
+        is_same
     }
 
     /// Returns the registrations that have not ended, with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
-        self.slots.iter().flatten().map(|entry| (entry.key, &entry.region))
+        self.slots.iter().flatten().filter_map(|entry| Some((entry.key, entry.region.as_ref()?)))
     }
 
     /// Returns the region and offset of a local span, if the span is registered for this access.
@@ -83,7 +114,8 @@ impl Registrations {
         if !entry.access.contains(access) {
             return Err(PortError::Unsupported { what: "use memory in a way it was not registered for" });
         }
-        Ok((&entry.region, entry.place(span.offset, span.len).ok_or(outside)?))
+        let region = entry.region.as_ref().ok_or_else(|| outside.clone())?;
+        Ok((region, entry.place(span.offset, span.len).ok_or(outside)?))
     }
 
     /// Returns the region and offset of a peer's access, if the peer has the right.
@@ -95,13 +127,17 @@ impl Registrations {
     ) -> Result<(&Region, usize), Failure> {
         let entry = self.entry(place.key).filter(|entry| entry.access.contains(access));
         let offset = usize::try_from(place.address).map_err(|_| Failure::Refused)?;
-        let found = entry.and_then(|entry| Some((&entry.region, entry.place(offset, len)?)));
+        let found = entry.and_then(|entry| Some((entry.region.as_ref()?, entry.place(offset, len)?)));
         found.ok_or(Failure::Refused)
     }
 
     /// Returns the number of registrations that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    fn entry_mut(&mut self, key: u64) -> Option<&mut Entry> {
+        self.slots.get_mut(key as u32 as usize)?.as_mut().filter(|entry| entry.key == key)
     }
 
     fn entry(&self, key: u64) -> Option<&Entry> {

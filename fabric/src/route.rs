@@ -394,6 +394,18 @@ impl Port for Route {
         }
     }
 
+    fn suspend(&mut self, registration: Registration) -> bool {
+        let Some((path, registration)) = inner_registration(registration) else { return false };
+        on!(self, path, branch => branch.port.suspend(registration)).unwrap_or(false)
+    }
+
+    fn resume(&mut self, path: PathId, registration: Registration, region: &Region) -> bool {
+        let inner = inner_registration(registration).filter(|(registered, _)| *registered as u32 == path.0);
+        let Some((path, registration)) = inner else { return false };
+        on!(self, path, branch => branch.port.resume(PathId::default(), registration, region))
+            .unwrap_or(false)
+    }
+
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         let peer_ids = &self.peer_ids;

@@ -112,10 +112,10 @@ parameters! {
     put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time.
     put_depth: usize = 4, "", 1, 256;
-    /// Budget for registered memory through which the bytes of borrowed buffers are copied, in pieces of `put_chunk`.
-    /// The memory stays registered when its message has ended, for later messages. At the limit the pieces that were
-    /// not used for the longest time are freed. If messages use all of it, others travel in packets, which need no
-    /// registered memory.
+    /// Budget for memory that stays registered for later messages: pieces of `put_chunk`, through which the bytes of
+    /// borrowed buffers are copied, and blocks of `Heap` that were sent or received before. At the limit the memory
+    /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel in
+    /// packets, which need no registered memory.
     registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;

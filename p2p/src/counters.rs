@@ -37,7 +37,7 @@ pub struct Counters {
     pub registrations: u64,
 }
 
-/// The engine's present state. All fields are 0 except `peers`, `credit_granted`, `slabs` and `slab_bytes`, and
+/// The engine's present state. All fields are 0 except `peers`, `credit_granted`, `registrations` and `registered`, and
 /// `quarantined` after the failure of a peer, if every request has ended and was collected, no packet is queued, no message waits or is
 /// claimed, and no partitioned send or receive is initialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,13 +64,13 @@ pub struct Usage {
     /// Cost in bytes of the envelopes without data, and of the initializations of partitioned sends, that wait for a
     /// receive.
     pub envelopes: u64,
-    /// Pieces of registered memory that serve one message after the other: see
+    /// Registrations of memory that serves one message after the other: see
     /// [`Config::registered_max`](crate::Config::registered_max).
-    pub slabs: usize,
-    /// Bytes of these pieces.
-    pub slab_bytes: u64,
-    /// Bytes of the pieces that messages use now.
-    pub slab_bytes_used: u64,
+    pub registrations: usize,
+    /// Bytes of this memory.
+    pub registered: u64,
+    /// Bytes of the part of this memory that messages use now.
+    pub registered_used: u64,
     /// Partitioned sends and receives that were initialized and not dropped.
     pub partitioned: usize,
     /// Bytes of ended operations that a port still holds. If the peer is dead, the port may hold them for ever.

@@ -1111,7 +1111,7 @@ impl<P: Port> Engine<P> {
     /// of its message arrived while its buffer was not lent, copies them to the buffer in `lent`.
     #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
-        let (out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.parts();
         let Some(result) = tagged.requests.get_mut(id)?.take_result() else {
             return self.collect_deserted(id, lent);
         };
@@ -1131,10 +1131,7 @@ impl<P: Port> Engine<P> {
             Buffer::Registered { .. } if !is_over => None,
             buffer => match std::mem::replace(buffer, Buffer::Gone) {
                 Buffer::Owned(memory) => Some(memory),
-                Buffer::Registered { region, registration } => {
-                    out.port.deregister(registration);
-                    out.link.reclaim(region)
-                }
+                Buffer::Registered { region, lease } => out.end_lease(region, lease),
                 Buffer::Lent { .. } | Buffer::Gone => None,
             },
         };

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use samite_fabric::layout::{Readable, Room, Writable};
-use samite_fabric::link::{Error, Lent, Peer, RequestId, Slab, Slot, Slots, Status, Time, WorldRank};
-use samite_fabric::{Body, Exposure, Memory, Region, Registration, Remote};
+use samite_fabric::link::{Error, Lease, Lent, Peer, RequestId, Slab, Slot, Slots, Status, Time, WorldRank};
+use samite_fabric::{Body, Exposure, Memory, Region, Remote};
 use samite_matching::PostedId;
 
 use crate::outbox::Copied;
@@ -260,7 +260,7 @@ pub(crate) enum Buffer {
     Owned(Memory),
     /// The request owns the memory, and it is registered with the port: a send's memory, so that the receiver can get
     /// the bytes or the port can put them.
-    Registered { region: Region, registration: Registration },
+    Registered { region: Region, lease: Lease },
     /// The request has no memory: the memory was returned to the caller, is the [`Target`] of gets or puts, or is kept
     /// by a port that may still access it; or the operation is a round of a partitioned half.
     Gone,

@@ -447,10 +447,9 @@ impl Tagged {
                 self.release_copy(link, id, was_awaiting_match, result.is_ok());
             }
             let Some(request) = self.requests.get_mut(id) else { return };
-            if let Buffer::Registered { region, registration } =
-                std::mem::replace(&mut request.buffer, Buffer::Gone)
+            if let Buffer::Registered { region, lease } = std::mem::replace(&mut request.buffer, Buffer::Gone)
             {
-                link.retire([(region, registration)]);
+                link.retire(region, lease);
             }
             self.requests.remove(id);
         } else if request.result.is_none() {
@@ -744,7 +743,7 @@ impl Tagged {
             _ => 0,
         };
         let used: usize = self.requests.iter().map(|(_, request)| slabs(request)).sum();
-        assert_eq!(link.slabs().used, used, "the slabs that are in use are those of requests");
+        assert_eq!(link.registered().used, used, "the slabs that are in use are those of requests");
         self.contexts.check_invariants(link);
         let mut kept = vec![0; self.queues.len()];
         let mut outbox = 0;

@@ -145,7 +145,7 @@ setters! {
     set_put_chunk(bytes: usize) = "put_chunk", bytes.to_string();
     /// Sets the number of puts of one message that are outstanding at a time.
     set_put_depth(puts: usize) = "put_depth", puts.to_string();
-    /// Sets the budget for registered memory through which the bytes of borrowed buffers are copied.
+    /// Sets the budget for memory that stays registered with the network for later messages.
     set_registered_max(bytes: usize) = "registered_max", bytes.to_string();
     /// Sets the number of bytes of one message that the receiver requests at a time.
     set_push_window(bytes: usize) = "push_window", bytes.to_string();

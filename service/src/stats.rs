@@ -36,8 +36,8 @@ pub struct Stats {
     pub threads_refused: u64,
     /// Times that memory was registered for access by the network.
     pub registrations: u64,
-    /// Bytes of the registered memory through which the bytes of borrowed buffers are copied. It serves one message
-    /// after the other: see [`Settings::set_registered_max`](crate::Settings::set_registered_max).
+    /// Bytes of the memory that stays registered for later messages: see
+    /// [`Settings::set_registered_max`](crate::Settings::set_registered_max).
     pub registered_bytes: u64,
     /// Bytes of this memory that messages use now.
     pub registered_bytes_used: u64,
@@ -113,8 +113,8 @@ impl Stats {
             failed_peers: counters.failed_peers,
             threads_refused: 0,
             registrations: counters.registrations,
-            registered_bytes: usage.slab_bytes,
-            registered_bytes_used: usage.slab_bytes_used,
+            registered_bytes: usage.registered,
+            registered_bytes_used: usage.registered_used,
             requests: usage.requests,
             queued: usage.queued,
             outbox_bytes: usage.outbox + usage.gathered,
@@ -171,11 +171,11 @@ impl Stats {
                 self.threads_refused,
             ),
             ("registrations_total", "counter", "Times that memory was registered", self.registrations),
-            ("registered_bytes", "gauge", "Registered memory for borrowed buffers", self.registered_bytes),
+            ("registered_bytes", "gauge", "Memory that stays registered", self.registered_bytes),
             (
                 "registered_bytes_used",
                 "gauge",
-                "Registered memory for borrowed buffers that messages use",
+                "Memory that stays registered and that messages use",
                 self.registered_bytes_used,
             ),
             ("requests", "gauge", "Requests not finished or not collected", self.requests as u64),

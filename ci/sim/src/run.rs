@@ -818,7 +818,7 @@ impl Run {
             let most = self.config.outbox_max as u64;
             require(usage.gathered <= most, || format!("over the budget: {usage:?}"))?;
             let most = self.config.registered_max as u64;
-            require(usage.slab_bytes <= most, || format!("over the budget: {usage:?}"))?;
+            require(usage.registered <= most, || format!("over the budget: {usage:?}"))?;
         }
         Ok(())
     }
@@ -843,8 +843,8 @@ impl Run {
             let announced = ENVELOPE * self.ledger.sides.unpaired(rank.process, &self.losses) as u64;
             require(usage.unexpected == 0 && usage.envelopes <= announced, || place("unexpected messages"))?;
             let registered = rank.engine.port().registrations();
-            require(usage.slab_bytes_used == 0, || place("slabs in use"))?;
-            require(registered == usage.slabs, || place(&format!("{registered} registrations")))?;
+            require(usage.registered_used == 0, || place("slabs in use"))?;
+            require(registered == usage.registrations, || place(&format!("{registered} registrations")))?;
         }
         Ok(())
     }

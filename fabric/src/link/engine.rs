@@ -70,7 +70,10 @@ impl<P: Port, S: Stack> Engine<P, S> {
     pub fn due(&self) -> Time {
         let link = &self.link;
         let has_timer = link.timers.next() <= link.now;
-        let has_work = link.has_lists() || !link.retired.is_empty() || self.stack.backlog() > 0;
+        let has_work = link.has_lists()
+            || !link.retired.is_empty()
+            || !link.retired_slabs.is_empty()
+            || self.stack.backlog() > 0;
         if link.taken > 0 || has_timer || has_work || !link.wanted.is_empty() {
             return Time::ZERO;
         }
@@ -124,9 +127,12 @@ impl<P: Port, S: Stack> Engine<P, S> {
         // A peer may have failed in this call. Its path must be cut off before the memory of its operations is used for
         // anything else.
         self.fence_disconnected();
-        for (region, registration) in std::mem::take(&mut self.link.retired) {
+        for (region, registration) in std::mem::take(&mut self.link.retired_slabs) {
             self.port.deregister(registration);
             self.link.quarantine.reclaim(region);
+        }
+        for (region, lease) in std::mem::take(&mut self.link.retired) {
+            Out { port: &mut self.port, link: &mut self.link }.end_lease(region, lease);
         }
         self.link.quarantine.release();
         self.link.has_work = self.link.has_lists() || self.stack.backlog() > 0;

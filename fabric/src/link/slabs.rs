@@ -9,8 +9,9 @@
 //! it any more, of this side or of the peer. When the peer ends, its slabs are deregistered after its path is cut off.
 //! If the port holds one of them longer, it is in quarantine like other memory.
 //!
-//! All slabs together have at most [`Config::registered_max`](super::Config::registered_max) bytes. If a message needs
-//! more, the slabs that were not used for the longest time are freed.
+//! All slabs together, and the memory of kept registrations ([`leases`](super::leases)), have at most
+//! [`Config::registered_max`](super::Config::registered_max) bytes. If a message needs more, the slabs and registrations
+//! that were not used for the longest time are freed.
 
 use std::collections::VecDeque;
 
@@ -25,6 +26,8 @@ pub struct Slab {
     registration: Registration,
     access: Access,
     user: User,
+    /// The time of the last use, on the link's clock of uses.
+    used_at: u64,
 }
 
 /// The peers for whose operations a slab is registered.
@@ -66,7 +69,7 @@ pub(super) struct Slabs {
     /// The number of slabs that messages use.
     used: usize,
     /// The bytes of the slabs that messages use.
-    used_bytes: u64,
+    pub(super) used_bytes: u64,
 }
 
 impl Slabs {
@@ -89,7 +92,12 @@ impl Slabs {
         self.used_bytes -= slab.region.len() as u64;
     }
 
-    fn oldest(&mut self) -> Option<(Region, Registration)> {
+    /// Returns the time of the last use of the idle slab that was not used for the longest time.
+    fn oldest(&self) -> Option<u64> {
+        self.idle.front().map(|slab| slab.used_at)
+    }
+
+    fn remove_oldest(&mut self) -> Option<(Region, Registration)> {
         let Slab { region, registration, .. } = self.idle.pop_front()?;
         self.idle_bytes -= region.len() as u64;
         Some((region, registration))
@@ -108,7 +116,7 @@ impl Slabs {
 
 impl Link {
     /// Takes back a slab that no operation can access any more, of this side or of the peer.
-    pub fn give_slab(&mut self, slab: Slab) {
+    pub fn give_slab(&mut self, mut slab: Slab) {
         if let User::Peer(peer, path) = slab.user
             && self.peers[peer].path != Some(path)
         {
@@ -116,34 +124,52 @@ impl Link {
         }
         self.slabs.end_use(&slab);
         self.slabs.idle_bytes += slab.region.len() as u64;
+        slab.used_at = self.next_use();
         self.slabs.idle.push_back(slab);
     }
 
     /// Takes back a slab that operations of a peer that has ended may still access. The slab serves no other message.
     pub fn retire_slab(&mut self, slab: Slab) {
         self.slabs.end_use(&slab);
-        self.retire([(slab.region, slab.registration)]);
+        self.retired_slabs.push((slab.region, slab.registration));
+        self.has_work = true;
     }
 
-    /// Returns the numbers and sizes of the slabs.
+    /// Returns the next time on the clock of uses, which only orders the uses of registered memory.
+    pub(super) fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Returns the numbers and sizes of the slabs, and of the memory whose registrations are kept.
     #[must_use]
-    pub fn slabs(&self) -> SlabUsage {
-        let &Slabs { ref idle, idle_bytes, used, used_bytes } = &self.slabs;
-        SlabUsage { used, used_bytes, idle: idle.len(), idle_bytes }
+    pub fn registered(&self) -> Registered {
+        let idle = self.slabs.idle.len() + self.leases.len();
+        Registered {
+            used: self.slabs.used,
+            used_bytes: self.slabs.used_bytes,
+            idle,
+            bytes: self.registered_bytes(),
+        }
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        self.slabs.used_bytes + self.slabs.idle_bytes + self.leases.bytes
     }
 }
 
-/// The numbers and sizes of a link's slabs.
+/// The registered memory of a link that serves one message after the other: slabs, and memory of the program whose
+/// registration is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlabUsage {
+pub struct Registered {
     /// The number of slabs that messages use.
     pub used: usize,
     /// The bytes of these slabs.
     pub used_bytes: u64,
-    /// The number of slabs that are kept for later messages.
+    /// The number of registrations that are kept for later messages.
     pub idle: usize,
-    /// The bytes of these slabs.
-    pub idle_bytes: u64,
+    /// The bytes of the memory of all of these.
+    pub bytes: u64,
 }
 
 impl<P: Port> Out<'_, P> {
@@ -168,52 +194,55 @@ impl<P: Port> Out<'_, P> {
             let hint = format!("messages use all of the {max} bytes that `registered_max` permits");
             return Err(PortError::Exhausted { what: "registered memory", hint });
         }
-        while needed + self.link.slabs.idle_bytes > max && self.free_slab() {}
+        self.make_room(len);
         let region = Region::new(Memory::zeroed(len));
-        let registration = self.register(path, &region, access)?;
+        let registration = self.register_anew(path, &region, access)?;
         self.link.slabs.lend(len);
-        Ok(Slab { region, registration, access, user })
+        Ok(Slab { region, registration, access, user, used_at: 0 })
     }
 
-    /// Registers memory for operations with a peer. If the port has no room for another registration, frees idle slabs
-    /// until it has.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Port::register`].
+    /// Frees idle registered memory until there is room for `len` bytes more within the budget. Memory that messages use
+    /// does not become free.
+    pub(super) fn make_room(&mut self, len: usize) {
+        let max = self.link.config.registered_max;
+        while self.link.registered_bytes() + len as u64 > max && self.free_oldest() {}
+    }
+
+    /// Registers memory for operations with a peer. If the port has no room for another registration, frees idle
+    /// registered memory until it has.
     #[inline]
-    pub fn register(
+    pub(super) fn register_anew(
         &mut self,
         path: PeerId,
         region: &Region,
         access: Access,
     ) -> Result<Registration, PortError> {
-        self.link.counters.registrations += 1;
-        let registered = self.port.register(path, region, access);
-        if registered.is_ok() { registered } else { self.register_again(path, region, access, registered) }
-    }
-
-    #[cold]
-    fn register_again(
-        &mut self,
-        path: PeerId,
-        region: &Region,
-        access: Access,
-        mut registered: Result<Registration, PortError>,
-    ) -> Result<Registration, PortError> {
+        let mut registered = self.port.register(path, region, access);
         while matches!(registered, Err(PortError::Exhausted { .. } | PortError::Provider { .. }))
-            && self.free_slab()
+            && self.free_oldest()
         {
             registered = self.port.register(path, region, access);
         }
-        self.link.counters.registrations -= u64::from(registered.is_err());
+        self.link.counters.registrations += u64::from(registered.is_ok());
         registered
     }
 
-    /// Frees the idle slab that was not used for the longest time. Returns false if there is none.
-    fn free_slab(&mut self) -> bool {
-        let Some((region, registration)) = self.link.slabs.oldest() else { return false };
-        self.port.deregister(registration);
-        drop(self.link.reclaim(region));
+    /// Frees the idle slab or the kept registration that was not used for the longest time. Returns false if there is
+    /// none.
+    #[cold]
+    fn free_oldest(&mut self) -> bool {
+        match (self.link.slabs.oldest(), self.link.leases.oldest()) {
+            (None, None) => return false,
+            (slab, Some(lease)) if slab.is_none_or(|slab| lease < slab) => {
+                self.link.leases.remove_oldest().into_iter().for_each(|kept| self.port.deregister(kept));
+            }
+            _ => {
+                if let Some((region, registration)) = self.link.slabs.remove_oldest() {
+                    self.port.deregister(registration);
+                    drop(self.link.reclaim(region));
+                }
+            }
+        }
         true
     }
 }

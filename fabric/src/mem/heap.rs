@@ -16,6 +16,7 @@
 
 mod arena;
 mod blocks;
+mod frees;
 mod keys;
 mod peer;
 
@@ -103,6 +104,14 @@ unsafe impl GlobalAlloc for Heap {
 /// are no bytes, if they do not lie in the arena, if too many exposures exist already, or in a child of fork(2).
 pub(crate) fn expose(bytes: &[u8]) -> Option<Exposed> {
     ARENA.get()?.as_ref()?.expose(bytes)
+}
+
+/// Returns how often the block in which an allocation begins was freed before. Returns `None` if the allocation is not
+/// a block of the arena. `start` is the address of the allocation, or of data that begins in its first [`GRANULE`]. The
+/// caller owns the allocation.
+#[inline]
+pub(crate) fn frees_of(start: *const u8) -> Option<u64> {
+    ARENA.get()?.as_ref()?.frees_of(start)
 }
 
 #[inline]

@@ -70,7 +70,10 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Registered {
     mr: Option<Object<sys::fid_mr>>,
-    region: Region,
+    /// `None` while the registration is suspended.
+    region: Option<Region>,
+    /// The address of the registered bytes.
+    start: usize,
     /// The registered bytes of the region.
     span: Range<usize>,
     access: Access,
@@ -145,7 +148,9 @@ impl Registrations {
         access: Access,
     ) -> Result<(Registered, u64), PortError> {
         region.check_access(&span, access)?;
-        let registered = |mr| Registered { mr, region: region.clone(), span: span.clone(), access };
+        let address = region.span(span.start, 0)?.addr().get();
+        let registered =
+            |mr| Registered { mr, region: Some(region.clone()), start: address, span: span.clone(), access };
         if region.kind() != MemoryKind::Host {
             return Err(PortError::Unsupported { what: "reach memory that is not the host's" });
         }
@@ -160,8 +165,9 @@ impl Registrations {
             let requested =
                 if self.mode.provider_keys { 0 } else { self.keys.next_u64() & self.mode.key_mask };
             // SAFETY: the domain is live. The memory belongs to the region, and the clone of the region in `Registered`
-            // keeps the memory until the registration is closed. By the order of the port's fields, the registration
-            // does not outlive the domain.
+            // keeps the memory until the registration is closed or suspended. The provider accesses the memory of a
+            // suspended registration for no operation: it is for no peer's access, no operation uses it, and none can
+            // be posted. By the order of the port's fields, the registration does not outlive the domain.
             let opened = unsafe {
                 Object::open("fi_mr_reg", |mr| {
                     let (start, len) = (start.as_ptr().cast(), span.len());
@@ -245,6 +251,38 @@ impl Registrations {
         }
     }
 
+    /// See [`Port::suspend`](crate::Port::suspend).
+    pub(super) fn suspend(&mut self, registration: Registration) -> bool {
+        if let Some(Some(entry)) = self.slots.get_mut(registration.id as usize)
+            && entry.key == registration.key
+            && !(entry.ended || entry.tainted || entry.uses > 0)
+            && entry.registered.mr.is_some()
+            && !entry.registered.access.intersects(Access::REMOTE)
+        {
+            entry.registered.region = None;
+            return true;
+        }
+        self.end(registration);
+        false
+    }
+
+    /// See [`Port::resume`](crate::Port::resume).
+    pub(super) fn resume(&mut self, registration: Registration, region: &Region) -> bool {
+        let entry = self.slots.get_mut(registration.id as usize).and_then(Option::as_mut);
+        let Some(entry) = entry.filter(|entry| entry.key == registration.key && !entry.ended) else {
+            return false;
+        };
+        let Registered { region: place, start, span, access, .. } = &mut entry.registered;
+        let is_same = place.is_none()
+            && *span == (0..region.len())
+            && region.span(0, 0).is_ok_and(|first| first.addr().get() == *start)
+            && region.check_access(span, *access).is_ok();
+        if is_same {
+            *place = Some(region.clone());
+        }
+        is_same
+    }
+
     /// Notes that a disconnected peer may still access the memory for which it may have a key.
     pub(super) fn taint(&mut self, peer: PeerId) {
         for entry in self.slots.iter_mut().flatten() {
@@ -272,10 +310,10 @@ impl Registrations {
 impl Registered {
     pub(super) fn span(&self, offset: usize, len: usize) -> Result<Span, PortError> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.span.len());
-        if !inside {
+        let Some(region) = self.region.as_ref().filter(|_| inside) else {
             return Err(PortError::OutOfBounds { offset, len });
-        }
-        let start = self.region.span(self.span.start + offset, len)?;
+        };
+        let start = region.span(self.span.start + offset, len)?;
         // SAFETY: the registration is live.
         let descriptor = self.mr.as_ref().map_or(null_mut(), |mr| unsafe { sys::fi_mr_desc(mr.as_ptr()) });
         Ok(Span { start, len, descriptor })

@@ -57,6 +57,8 @@ pub struct Costs {
     pub gap_ns: u64,
     /// G: the time for every byte.
     pub gap_per_byte_ps: u64,
+    /// The processor time for a registration of memory, during which the rank sends nothing.
+    pub registration_ns: u64,
 }
 
 /// A port's reaction to a peer's death.
@@ -164,7 +166,13 @@ impl Default for Config {
                 peers_max: usize::MAX,
                 dear_packets: false,
             },
-            costs: Costs { latency_ns: 1_000, overhead_ns: 100, gap_ns: 50, gap_per_byte_ps: 100 },
+            costs: Costs {
+                latency_ns: 1_000,
+                overhead_ns: 100,
+                gap_ns: 50,
+                gap_per_byte_ps: 100,
+                registration_ns: 0,
+            },
             jitter_ns: 0,
             spikes_per_million: 0,
             spike_ns: 0,

@@ -231,7 +231,11 @@ impl Port for SimPort {
             let hint = "raise `registrations_max` of the simulated network".into();
             return Err(PortError::Exhausted { what: "registrations", hint });
         }
-        registrations.insert(region, span, access)
+        let registration = registrations.insert(region, span, access)?;
+        let (cost, now) = (world.config.costs.registration_ns, world.now);
+        let sending_until = &mut world.node(self.me.rank).sending_until;
+        *sending_until = now.max(*sending_until) + cost;
+        Ok(registration)
     }
 
     fn deregister(&mut self, registration: Registration) {
@@ -239,6 +243,16 @@ impl Port for SimPort {
         if world.is_present(self.me) {
             world.node(self.me.rank).registrations.remove(registration);
         }
+    }
+
+    fn suspend(&mut self, registration: Registration) -> bool {
+        let mut world = lock(&self.world);
+        world.is_present(self.me) && world.node(self.me.rank).registrations.suspend(registration)
+    }
+
+    fn resume(&mut self, _: PathId, registration: Registration, region: &Region) -> bool {
+        let mut world = lock(&self.world);
+        world.is_present(self.me) && world.node(self.me.rank).registrations.resume(registration, region)
     }
 
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {

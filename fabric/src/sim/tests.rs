@@ -71,7 +71,7 @@ const JITTER: u64 = 10_000;
 #[test]
 fn a_packet_costs_what_the_model_says() {
     let mut pair = Pair::new(1, Config::default());
-    let Costs { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = Config::default().costs;
+    let Costs { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps, .. } = Config::default().costs;
     let one = latency_ns + 2 * overhead_ns + 100 * gap_per_byte_ps / 1000;
     for _ in 0..2 {
         assert_eq!(pair.a.send(pair.to_b, &[0; 60], &[0; 40]), Ok(Post::Done));

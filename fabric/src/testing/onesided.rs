@@ -449,6 +449,39 @@ pub(crate) fn misuse_is_an_error_of_the_call<P: Port>(ends: &mut Ends<P>) {
     ends.a.deregister(ours.registration);
 }
 
+/// A suspended registration opens nothing. It can be resumed only for the same memory, and opens that memory then.
+pub(crate) fn suspended_registrations_open_nothing<P: Port>(ends: &mut Ends<P>) {
+    let Some(memory) = memories(ends.caps().put).pop() else { return };
+    let theirs = memory(vec![0; 64]);
+    let registration = ends.theirs(&theirs, 0..64, Access::REMOTE_WRITE);
+    let place = registration.remote(0);
+    let path = ends.a.path(ends.to_b).expect("a peer");
+    let ours = ends.ours(vec![5; 64]);
+    assert!(!ends.a.resume(path, ours.registration, &ours.region), "it is not suspended");
+    let is_kept = ends.a.suspend(ours.registration);
+    let refused = ends.perform(Call::Put, &ours, (0, 64), place);
+    assert!(matches!(refused, Err(PortError::OutOfBounds { .. })), "{refused:?}");
+    let memory = ours.region.reclaim().expect("the port does not hold it");
+    for other in [Memory::zeroed(64), Memory::zeroed(32)] {
+        assert!(!ends.a.resume(path, ours.registration, &Region::new(other)));
+    }
+    let ours = Ours { region: Region::new(memory), ..ours };
+    assert_eq!(ends.a.resume(path, ours.registration, &ours.region), is_kept);
+    if is_kept {
+        assert_eq!(ends.perform(Call::Put, &ours, (0, 64), place), Ok(Ok(())));
+        assert_eq!(bytes_of(&theirs), [5; 64]);
+        assert!(ends.a.suspend(ours.registration));
+    }
+    ends.a.deregister(ours.registration);
+    assert!(!ends.a.resume(path, ours.registration, &ours.region), "it has ended");
+    ends.b.as_mut().expect("it has not ended").deregister(registration);
+    // A peer has the key of this memory.
+    if let Ok(registration) = ends.a.register(ends.to_b, &theirs, Access::REMOTE_READ | Access::LOCAL_READ) {
+        assert!(!ends.a.suspend(registration));
+    }
+    assert!(!theirs.is_held());
+}
+
 /// A change returns the former value, and changes that word alone.
 pub(crate) fn words_are_changed_in_one_step<P: Port>(ends: &mut Ends<P>) {
     let reach = ends.caps().change;
@@ -672,6 +705,7 @@ pub(crate) fn all_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
 pub(crate) fn honest_cases<P: Port>(ends: impl Fn() -> Ends<P>) {
     bytes_arrive_exactly(&mut ends());
     misuse_is_an_error_of_the_call(&mut ends());
+    suspended_registrations_open_nothing(&mut ends());
     words_are_changed_in_one_step(&mut ends());
     claimed_orders_are_kept(&mut ends());
 }

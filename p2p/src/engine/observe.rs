@@ -56,7 +56,7 @@ impl<P: Port> Engine<P> {
         let queues = tagged.queues.iter().map(|queues| {
             queues.messages.len() + queues.agreements.len() + queues.pushes.len() + queues.partitioned()
         });
-        let slabs = link.slabs();
+        let registered = link.registered();
         Usage {
             peers: link.peers().count(),
             requests: tagged.requests.len(),
@@ -68,9 +68,9 @@ impl<P: Port> Engine<P> {
             unexpected_messages: tagged.matcher.unexpected_len(),
             unexpected: link.held(),
             envelopes: tagged.envelopes_cost,
-            slabs: slabs.used + slabs.idle,
-            slab_bytes: slabs.used_bytes + slabs.idle_bytes,
-            slab_bytes_used: slabs.used_bytes,
+            registrations: registered.used + registered.idle,
+            registered: registered.bytes,
+            registered_used: registered.used_bytes,
             partitioned: tagged.partitioned.len().0,
             quarantined: link.quarantined().1,
         }

@@ -431,7 +431,7 @@ impl Tagged {
             request.buffer.register(out, path, Access::REMOTE_READ);
         }
         match &request.buffer {
-            Buffer::Registered { registration, .. } => Some(registration.remote(0)),
+            Buffer::Registered { lease, .. } => Some(lease.remote(0)),
             Buffer::Owned(_) => None,
             Buffer::Lent { .. } | Buffer::Gone => {
                 unreachable!("{id:?} does not own the memory that its receiver is to get")

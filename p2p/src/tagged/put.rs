@@ -370,8 +370,8 @@ fn source<P: Port>(
     bytes: Range<usize>,
     slab_len: usize,
 ) -> Result<ControlFlow<Post, (usize, Local)>, PortError> {
-    if let Buffer::Registered { registration, .. } = buffer {
-        return Ok(ControlFlow::Continue((0, registration.local(bytes.start, bytes.len()))));
+    if let Buffer::Registered { lease, .. } = buffer {
+        return Ok(ControlFlow::Continue((0, lease.local(bytes.start, bytes.len()))));
     }
     let Some(message) = buffer.bytes(id, lent) else { return Ok(ControlFlow::Break(Post::Again)) };
     if put.free.is_empty()

@@ -1,7 +1,7 @@
 //! Registered memory of this side, for gets and puts.
 
-use samite_fabric::link::{Link, Out, Peer, Slab};
-use samite_fabric::{Access, Body, Local, Memory, PeerId, Port, PortError, Region, Registration, Remote};
+use samite_fabric::link::{Lease, Link, Out, Peer, Slab};
+use samite_fabric::{Access, Body, Local, Memory, PeerId, Port, PortError, Region, Remote};
 
 use crate::request::Buffer;
 use crate::trace::event;
@@ -11,7 +11,7 @@ use crate::trace::event;
 pub(crate) enum Target {
     /// The request's own memory, of which one get fetches at most `part` bytes, or `part` bytes are offered to the
     /// sender at a time.
-    Own { region: Region, registration: Registration, part: usize },
+    Own { region: Region, lease: Lease, part: usize },
     /// Slabs of `part` bytes. They take the parts of the message in turn, and each part is copied to the caller's
     /// buffer before its slab takes another one.
     Slabs { slabs: Vec<Slab>, part: usize },
@@ -43,8 +43,8 @@ impl Target {
         match std::mem::replace(buffer, Buffer::Gone) {
             Buffer::Owned(own) if !own.is_scattered() => {
                 let memory = register(out, path, own, access).map_err(|own| *buffer = Buffer::Owned(own));
-                let (region, registration) = memory.ok()?;
-                Some(Self::Own { region, registration, part: parts.own })
+                let (region, lease) = memory.ok()?;
+                Some(Self::Own { region, lease, part: parts.own })
             }
             other => {
                 *buffer = other;
@@ -112,7 +112,7 @@ impl Target {
     /// Returns the memory for the bytes of the message from `offset` on, which are all in one part.
     pub(super) fn local(&self, offset: usize, len: usize) -> Local {
         match self {
-            Self::Own { registration, .. } => registration.local(offset, len),
+            Self::Own { lease, .. } => lease.local(offset, len),
             Self::Slabs { slabs, part } => slabs[offset / part % slabs.len()].local(offset % part, len),
         }
     }
@@ -120,7 +120,7 @@ impl Target {
     /// Returns the memory for the part of the message that begins at `offset`, for the sender.
     pub(super) fn remote(&self, offset: usize) -> Remote {
         match self {
-            Self::Own { registration, .. } => registration.remote(offset),
+            Self::Own { lease, .. } => lease.remote(offset),
             Self::Slabs { slabs, part } => slabs[offset / part % slabs.len()].remote(offset % part),
         }
     }
@@ -130,9 +130,8 @@ impl Target {
     #[inline(always)]
     pub(super) fn close<P: Port>(self, out: &mut Out<'_, P>, buffer: &mut Buffer) {
         match self {
-            Self::Own { region, registration, .. } => {
-                out.port.deregister(registration);
-                *buffer = out.link.reclaim(region).map_or(Buffer::Gone, Buffer::Owned);
+            Self::Own { region, lease, .. } => {
+                *buffer = out.end_lease(region, lease).map_or(Buffer::Gone, Buffer::Owned);
             }
             Self::Slabs { slabs, .. } => slabs.into_iter().for_each(|slab| out.link.give_slab(slab)),
         }
@@ -141,7 +140,7 @@ impl Target {
     /// Gives up memory that operations with a peer that has ended may still access.
     pub(super) fn retire(self, link: &mut Link) {
         match self {
-            Self::Own { region, registration, .. } => link.retire([(region, registration)]),
+            Self::Own { region, lease, .. } => link.retire(region, lease),
             Self::Slabs { slabs, .. } => slabs.into_iter().for_each(|slab| link.retire_slab(slab)),
         }
     }
@@ -154,7 +153,7 @@ impl Buffer {
     pub(super) fn register<P: Port>(&mut self, out: &mut Out<'_, P>, path: PeerId, access: Access) {
         match std::mem::replace(self, Self::Gone) {
             Self::Owned(memory) if !memory.is_scattered() => match register(out, path, memory, access) {
-                Ok((region, registration)) => *self = Self::Registered { region, registration },
+                Ok((region, lease)) => *self = Self::Registered { region, lease },
                 Err(memory) => *self = Self::Owned(memory),
             },
             other => *self = other,
@@ -186,10 +185,10 @@ fn register<P: Port>(
     path: PeerId,
     memory: Memory,
     access: Access,
-) -> Result<(Region, Registration), Memory> {
+) -> Result<(Region, Lease), Memory> {
     let region = Region::new(memory);
     match out.register(path, &region, access) {
-        Ok(registration) => Ok((region, registration)),
+        Ok(lease) => Ok((region, lease)),
         Err(error) => Err(unregistered(region, &error)),
     }
 }

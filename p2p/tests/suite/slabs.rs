@@ -10,6 +10,8 @@ use crate::job::{Borrowed, Job, NEVER, Op, Owned, Whose, bytes, exact, killed};
 
 const LEN: usize = 100_000;
 const CHUNK: usize = 10_000;
+/// The time of a registration, which is longer than that of a message.
+const REGISTRATION_NS: u64 = 1_000_000;
 
 /// Three ranks with puts of at most [`CHUNK`] bytes, two of one message at a time, and at most `slabs` slabs each.
 fn trio(slabs: usize) -> (Job<Simulated>, Net) {
@@ -19,6 +21,7 @@ fn trio(slabs: usize) -> (Job<Simulated>, Net) {
 /// Three ranks like those of [`trio`], whose ports permit `registrations` registrations.
 fn limited(slabs: usize, registrations: usize) -> (Job<Simulated>, Net) {
     let mut sim = SimConfig { registrations_max: registrations, ..SimConfig::default() };
+    sim.costs.registration_ns = REGISTRATION_NS;
     (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
     let net = Net::new(9, sim);
     let mut config = Config::default();
@@ -37,7 +40,7 @@ fn begin(job: &mut Job<Simulated>, [from, to]: [usize; 2], whose: Whose) -> [Op;
 fn finish(job: &mut Job<Simulated>, from: usize, [recv, send]: [Op; 2]) {
     job.poll_until(|job| {
         let max = job.engine(1).config().registered_max as u64;
-        let within = |usage: &Usage| usage.slab_bytes_used <= usage.slab_bytes && usage.slab_bytes <= max;
+        let within = |usage: &Usage| usage.registered_used <= usage.registered && usage.registered <= max;
         assert!(job.usages().iter().all(within), "{:?}", job.usages());
         job.is_over(&recv) && job.is_over(&send)
     });
@@ -62,15 +65,20 @@ fn puts(net: &Net) -> usize {
 #[test]
 fn a_message_uses_the_slabs_of_earlier_messages() {
     let (mut job, _) = trio(100);
-    assert!(job.usages().iter().all(|usage| usage.slabs == 0), "there are none before the first message");
+    assert!(
+        job.usages().iter().all(|usage| usage.registrations == 0),
+        "there are none before the first message"
+    );
+    let began = job.now();
     for _ in 0..100 {
         exchange(&mut job, [0, 1], Borrowed);
     }
+    assert!(job.now().since(began) < 10 * REGISTRATION_NS, "less than a registration for each message");
     job.assert_at_rest();
     assert_eq!(registrations(&mut job), [2, 2, 0]);
     for rank in [0, 1] {
         let usage = &job.usages()[rank];
-        assert_eq!((usage.slabs, usage.slab_bytes, usage.slab_bytes_used), (2, 2 * CHUNK as u64, 0));
+        assert_eq!((usage.registrations, usage.registered, usage.registered_used), (2, 2 * CHUNK as u64, 0));
         assert_eq!(job.engine(rank).port().registrations(), 2);
     }
 }
@@ -96,7 +104,7 @@ fn the_slabs_that_were_not_used_for_the_longest_time_make_room_for_others() {
     assert_eq!(puts(&net), 50, "all messages were put");
     // The first message of rank 2 freed one of the two slabs of rank 0, and the last message one of rank 2.
     assert_eq!(registrations(&mut job), [2, 2 + 2 + 1, 2]);
-    assert_eq!(job.usages()[1].slabs, 3);
+    assert_eq!(job.usages()[1].registrations, 3);
 }
 
 #[test]
@@ -105,11 +113,11 @@ fn messages_beyond_the_budget_travel_in_packets() {
     // The receiver's buffers are not lent, so it keeps its slabs, and each sender stops after two puts.
     job.withhold(1, true);
     let first = begin(&mut job, [0, 1], Borrowed);
-    job.poll_until(|job| job.usages()[1].slab_bytes_used == 2 * CHUNK as u64);
+    job.poll_until(|job| job.usages()[1].registered_used == 2 * CHUNK as u64);
     net.record();
     let second = begin(&mut job, [2, 1], Borrowed);
     job.settle();
-    assert_eq!(job.usages()[1].slabs, 2);
+    assert_eq!(job.usages()[1].registrations, 2);
     job.withhold(1, false);
     finish(&mut job, 2, second);
     finish(&mut job, 0, first);
@@ -126,7 +134,7 @@ fn without_a_budget_only_owned_buffers_are_put() {
     assert_eq!(puts(&net), 0);
     exchange(&mut job, [0, 1], Owned);
     assert_eq!(puts(&net), 10);
-    assert!(job.usages().iter().all(|usage| usage.slabs == 0));
+    assert!(job.usages().iter().all(|usage| usage.registrations == 0));
     assert!((0..3).all(|rank| job.engine(rank).port().registrations() == 0));
 }
 
@@ -134,7 +142,7 @@ fn without_a_budget_only_owned_buffers_are_put() {
 fn idle_slabs_make_room_for_other_registrations() {
     let (mut job, net) = limited(100, 2);
     exchange(&mut job, [0, 1], Borrowed);
-    assert_eq!(job.usages()[1].slabs, 2);
+    assert_eq!(job.usages()[1].registrations, 2);
     net.record();
     exchange(&mut job, [0, 1], Owned);
     exchange(&mut job, [2, 1], Borrowed);
@@ -157,7 +165,7 @@ fn the_slabs_of_a_peer_that_ends_are_freed() {
         }
         job.settle();
         let usage = job.engine(1).usage();
-        assert_eq!((usage.slabs, usage.quarantined), (2, 0), "those for rank 2 are kept");
+        assert_eq!((usage.registrations, usage.quarantined), (2, 0), "those for rank 2 are kept");
         assert_eq!(job.engine(1).port().registrations(), 2);
         exchange(&mut job, [2, 1], Borrowed);
     }

@@ -106,6 +106,8 @@ impl Port for Either {
         fn register_span(path: PathId, region: &Region, span: Range<usize>, access: Access) -> Result<Registration, PortError>;
         fn register(peer: PeerId, region: &Region, access: Access) -> Result<Registration, PortError>;
         fn deregister(registration: Registration);
+        fn suspend(registration: Registration) -> bool;
+        fn resume(path: PathId, registration: Registration, region: &Region) -> bool;
         fn arm() -> Sleep;
         fn disarm();
         fn fence_peer(peer: PeerId);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Resource, getrlimit};
 
 use super::blocks::{Blocks, Class, GRANULE};
+use super::frees::Frees;
 use super::keys::{self, Keys};
 use crate::PortError;
 use samite_os::fork::ForkMark;
@@ -22,6 +23,7 @@ pub(super) struct Arena {
     pub(super) table: View<AtomicU64>,
     keys: Keys,
     blocks: Mutex<Blocks>,
+    frees: Frees,
     /// The size of a page of the operating system in bytes. The system takes back only whole pages.
     page: usize,
     /// Identifies the owner: in a child of fork(2) the arena allocates, frees and exposes nothing.
@@ -60,9 +62,10 @@ impl Arena {
         mapping.open(0..keys::BYTES)?;
         file.make_read_only()?;
         let table = mapping.view::<AtomicU64>(0, keys::BYTES / size_of::<AtomicU64>());
-        let blocks = Blocks::new(bytes / GRANULE, keys::BYTES / GRANULE).ok_or_else(|| {
-            PortError::Exhausted { what: "memory", hint: "for the bookkeeping of the heap".into() }
-        })?;
+        let no_memory =
+            || PortError::Exhausted { what: "memory", hint: "for the bookkeeping of the heap".into() };
+        let blocks = Blocks::new(bytes / GRANULE, keys::BYTES / GRANULE).ok_or_else(no_memory)?;
+        let frees = Frees::new(bytes / GRANULE).ok_or_else(no_memory)?;
         table[keys::AT_LEN].store(keys::BYTES as u64, Ordering::Relaxed);
         table[keys::AT_VERSION].store(keys::VERSION, Ordering::Relaxed);
         Ok(Self {
@@ -71,6 +74,7 @@ impl Arena {
             table,
             keys: Keys::new(samite_os::random()?),
             blocks: Mutex::new(blocks),
+            frees,
             page,
             owner: ForkMark::new().map_err(|error| PortError::Provider {
                 call: "madvise",
@@ -145,6 +149,7 @@ impl Arena {
             return;
         }
         let granule = offset / GRANULE;
+        self.frees.note(granule);
         let mut blocks = self.lock();
         if blocks.is_kept(class) {
             blocks.give(class, granule, false);
@@ -155,6 +160,11 @@ impl Arena {
         // SAFETY: the block is not used any more, as the caller guarantees, and it is in no list yet.
         let is_zero = unsafe { self.mapping.empty(offset..offset + class.bytes(), self.page) };
         self.lock().give(class, granule, is_zero);
+    }
+
+    /// See [`super::frees_of`].
+    pub(super) fn frees_of(&self, start: *const u8) -> Option<u64> {
+        Some(self.frees.of(self.offset_of(start)? / GRANULE))
     }
 
     /// Returns the offset of an address in the file, or `None` if the address does not lie in the arena.
