@@ -3,7 +3,7 @@
 
 use samite_fabric::Reach;
 use samite_fabric::sim::{Config as SimConfig, Net, What};
-use samite_p2p::{Config, Usage, WorldRank};
+use samite_p2p::{Config, Time, Usage, WorldRank};
 
 use crate::Simulated;
 use crate::job::{Borrowed, Job, NEVER, Op, Owned, Whose, bytes, exact, killed};
@@ -168,5 +168,35 @@ fn the_slabs_of_a_peer_that_ends_are_freed() {
         assert_eq!((usage.registrations, usage.quarantined), (2, 0), "those for rank 2 are kept");
         assert_eq!(job.engine(1).port().registrations(), 2);
         exchange(&mut job, [2, 1], Borrowed);
+    }
+}
+
+/// The time is that of the sender's link, which the chunks and the short message share.
+#[test]
+fn a_short_message_passes_between_the_chunks_of_a_long_one() {
+    const LONG: usize = 16 << 20;
+    let mut sim = SimConfig::default();
+    (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
+    let chunk_ns = Config::default().put_chunk as u64 * sim.costs.gap_per_byte_ps / 1000;
+    for whose in [Owned, Borrowed] {
+        let net = Net::new(10, sim.clone());
+        let mut job = Job::new(Simulated(net.clone()), 2, &Config::default());
+        let long = vec![7; LONG];
+        let recv = job.recv_as(1, exact(0, 5), LONG, whose, NEVER);
+        let send = job.send_as(0, 1, 0, 5, &long, whose, NEVER);
+        let mut longest = 0;
+        while !job.is_over(&recv) {
+            // Lets part of a chunk pass, so that the messages come at different points of a chunk.
+            let then = job.now().after(chunk_ns * 3 / 7);
+            job.poll_until(|job| job.now() >= then);
+            let began = job.now();
+            let short = [job.recv(1, exact(0, 6), 8), job.send(0, 1, 6, b"8 bytes!")];
+            job.poll_until(|job| job.is_over(&short[0]));
+            longest = longest.max(job.now().since(began));
+            short.into_iter().for_each(|op| assert!(job.wait(op).result.is_ok()));
+        }
+        assert!(job.wait(recv).message() == long && job.wait(send).result.is_ok());
+        assert!(longest <= 3 * chunk_ns, "{whose:?}: {longest} ns, and a chunk takes {chunk_ns} ns");
+        assert!(job.now() > Time::from_nanos(LONG as u64 / 20), "the link was busy all the time");
     }
 }
