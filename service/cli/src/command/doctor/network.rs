@@ -42,7 +42,7 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
         )
     }];
     if !library.calibrating.is_empty() {
-        findings.push(start(&library.calibrating));
+        findings.push(start(&library.calibrating, is_libfabric_needed(asked)));
     }
     let found = match survey::survey() {
         Ok(found) => found,
@@ -76,20 +76,18 @@ fn libfabric(asked: Option<&str>) -> (Vec<Finding>, Vec<String>) {
     (findings, providers)
 }
 
-/// Warns of the time that libfabric takes at the start of each process.
+/// Reports the time that libfabric takes at the start of each process, as a warning if all messages need libfabric.
 #[cfg(feature = "ofi")]
-fn start(calibrating: &[&str]) -> Finding {
-    Finding::warn(
-        "start of libfabric",
-        format!(
-            "each process that uses it waits {} ms, since {} calibrate{} a clock",
-            100 * calibrating.len(),
-            calibrating.join(" and "),
-            if calibrating.len() == 1 { "s" } else { "" },
-        ),
-        "if the hosts have no Omni-Path or TrueScale network, name a libfabric that was built without psm and psm2 in \
-         LD_LIBRARY_PATH",
-    )
+fn start(calibrating: &[&str], is_needed: bool) -> Finding {
+    const CHECK: &str = "start of libfabric";
+    let found = format!(
+        "each process that uses it waits {} ms, since {} calibrate{} a clock; not in one built without psm and psm2",
+        100 * calibrating.len(),
+        calibrating.join(" and "),
+        if calibrating.len() == 1 { "s" } else { "" },
+    );
+    let fix = "if the hosts have no Omni-Path or TrueScale network, name such a libfabric in LD_LIBRARY_PATH";
+    if is_needed { Finding::warn(CHECK, found, fix) } else { Finding::pass(CHECK, found) }
 }
 
 #[cfg(not(feature = "ofi"))]
