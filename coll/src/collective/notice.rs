@@ -78,7 +78,8 @@ impl Notice {
     }
 
     /// Returns the error with which this rank gives up because of a notice whose receive has ended. A notice that is
-    /// invalid still says that the partner has given up. Returns `None` if no notice has come.
+    /// invalid still says that the partner has given up. Returns the error of the receive if the partner has failed, and
+    /// `None` if no notice has come for another reason.
     pub(super) fn collect<P: Port>(
         engine: &mut Engine<P>,
         receive: RequestId,
@@ -89,6 +90,8 @@ impl Notice {
         let notice = match (received.result, &received.memory) {
             (Ok(status), Some(memory)) if status.bytes == LEN => Self::of_bytes(memory.as_bytes(), group),
             (Ok(_) | Err(Error::Truncated { .. }), _) => None,
+            // The partner has failed. That explains its end better than the end of its message.
+            (Err(error @ Error::PeerFailed { .. }), _) if !is_leave(&error) => return Some(error),
             (Err(_), _) => return None,
         };
         Some(match notice {
@@ -104,6 +107,10 @@ impl Notice {
 
 /// The number of bytes of a notice.
 const LEN: usize = 8;
+
+fn is_leave(error: &Error) -> bool {
+    matches!(error, Error::PeerFailed { cause: Cause::Left, .. })
+}
 
 fn abandoned(rank: WorldRank) -> Error {
     Error::Abandoned { rank, fate: Fate::Unknown }

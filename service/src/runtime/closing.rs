@@ -22,7 +22,8 @@ impl<P: Port> Runtime<P> {
     /// [`Error::Closed`] if the runtime was closed before; [`Error::Forked`] in a child of the rank's process;
     /// [`Error::Condemned`] if the other ranks have given up this rank.
     pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
-        let (mut core, was_alone) = self.shut().map_err(|refused| error_of(refused, Fate::NotDelivered))?;
+        let (mut core, was_alone) =
+            self.shut(Core::quit_collectives).map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start = self.clock.now();
         let lost = core.engine.lost().clone();
         core.ask = Time::ZERO;
@@ -53,7 +54,8 @@ impl<P: Port> Runtime<P> {
 
     /// Skips the goodbye because this rank is panicking.
     pub(crate) fn abandon(&self) {
-        let Ok((mut core, _)) = self.shut() else { return };
+        // The other ranks learn that this rank has failed, so they need no notice that it gives up its operations.
+        let Ok((mut core, _)) = self.shut(|_| {}) else { return };
         if core.condemned.is_none() {
             core.engine.send_gathered(self.clock.now());
         }
@@ -61,13 +63,14 @@ impl<P: Port> Runtime<P> {
         core.directory.panicked();
     }
 
-    /// Takes the engine out of the lock, and wakes the waiting threads. The returned flag is true if no thread slept on
-    /// the descriptors.
-    fn shut(&self) -> Result<(Core<P>, bool), Refused> {
+    /// Calls `first`, takes the engine out of the lock, and wakes the waiting threads. The returned flag is true if no
+    /// thread slept on the descriptors.
+    fn shut(&self, first: impl FnOnce(&mut Core<P>)) -> Result<(Core<P>, bool), Refused> {
         let last = |core: &mut Core<P>| {
             // Abandon the lent requests before the wake-up: a woken caller returns, and its borrowed buffer can then be
             // reused.
             core.now = self.clock.now();
+            first(core);
             core.forget_lent();
             let _ = self.last.set(core.stats(self.rank));
         };

@@ -319,13 +319,17 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Abandons all requests whose buffers are lent, and all nonblocking collective operations.
+    /// Gives up all nonblocking collective operations.
+    pub(super) fn quit_collectives(&mut self) {
+        if self.condemned.is_none() {
+            self.collectives.quit_all(&mut self.engine);
+        }
+    }
+
+    /// Abandons all requests whose buffers are lent.
     pub(super) fn forget_lent(&mut self) {
         match self.condemned {
-            None => {
-                self.collectives.quit_all(&mut self.engine);
-                self.engine.forget_lent();
-            }
+            None => self.engine.forget_lent(),
             Some(_) => self.engine.conceal(),
         }
     }

@@ -1,12 +1,15 @@
 //! Collective operations: results, roots, orders, in-place forms, and the effects of failures.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use samite::reduction::{
     BinnedSum, BitAnd, BitOr, BitXor, ComplexF64, LocatedF64, LocatedI32, LogicalAnd, LogicalOr, LogicalXor,
     Max, MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
 };
-use samite::{CancelToken, Error, InPlace, Mode, Rank, Source, Tag, consecutive, start_all};
+use samite::{
+    CancelToken, Error, Failed, InPlace, Mode, Owned, Rank, Request, Source, Tag, consecutive, start_all,
+};
 
 use crate::case::{Cases, Job, SHORT, bytes, expect_error};
 
@@ -21,6 +24,7 @@ pub(crate) fn add(cases: &mut Cases) {
     scans(cases);
     nonblocking(cases);
     persistent(cases);
+    mixtures(cases);
     correctness(cases);
     ends(cases);
 }
@@ -699,6 +703,101 @@ fn persistent(cases: &mut Cases) {
         assert_eq!(*sum.output()?, [2]);
         Ok(())
     });
+}
+
+fn mixtures(cases: &mut Cases) {
+    cases.section("6.14");
+    for first in 0..3 {
+        let rule = "operations of all kinds are under way together";
+        cases.add(format!("coll.mixture.{first}"), 5, rule, move |job| {
+            (0..10).try_for_each(|round| {
+                mixture(job, first * 1000 + round).into_iter().try_for_each(|ended| {
+                    assert!(ended?, "round {round}: the results are right");
+                    Ok(())
+                })
+            })
+        });
+    }
+    cases.section("6.2.1");
+    for victim in 0..4_u32 {
+        let rule = "each operation is finished or names the failed member, and the others go on";
+        cases.failure(format!("coll.mixture.failure.{victim}"), 5, rule, move |job| {
+            let mut round = 0;
+            loop {
+                if job.rank() == victim && round == 2 * u64::from(victim) {
+                    // A drop of the requests would give up the operations before the end of this rank.
+                    let _started = ManuallyDrop::new(start_mixture(job, round));
+                    job.die();
+                }
+                let mut has_failed = false;
+                for ended in mixture(job, round) {
+                    match ended {
+                        Ok(is_right) => assert!(is_right, "round {round}"),
+                        Err(Error::PeerFailed { rank, .. }) if rank == victim => has_failed = true,
+                        Err(error) => return Err(error),
+                    }
+                }
+                if has_failed {
+                    break;
+                }
+                round += 1;
+            }
+            let rest = job.comm.create_from_group(&job.comm.group().exclude([victim]), 1)?;
+            let mut sum = [0];
+            rest.allreduce(&[1], &mut sum, Sum)?;
+            assert_eq!(sum, [4]);
+            rest.barrier()
+        });
+    }
+}
+
+/// The rest of an operation that was started. It returns true if the result is right.
+type Rest = Box<dyn FnOnce() -> Result<bool, Error>>;
+
+/// Starts the operations of a round, and waits for them, in an order that depends on the rank. Returns their results.
+fn mixture(job: &Job, round: u64) -> Vec<Result<bool, Error>> {
+    let mut started = start_mixture(job, round);
+    let turns = (job.rank() as usize + round as usize) % started.len();
+    started.rotate_left(turns);
+    started.into_iter().map(|operation| operation.and_then(|rest| rest())).collect()
+}
+
+/// Starts the operations of a round.
+fn start_mixture(job: &Job, round: u64) -> Vec<Result<Rest, Error>> {
+    let (comm, n, rank) = (job.comm.clone(), job.size(), job.rank());
+    let len = [0, 1, 100, 3000][round as usize % 4];
+    let root = (round % u64::from(n)) as u32;
+    let (mine, total) = (numbers(rank, len), sums(0..n, len));
+    let data = bytes(round, len);
+    let all: Vec<u64> = (0..n).flat_map(|rank| numbers(rank, len)).collect();
+    let to_me: Vec<u64> = (0..n)
+        .flat_map(|from| numbers(from, len * n as usize)[len * rank as usize..][..len].to_vec())
+        .collect();
+    let bcast = comm.ibcast(if rank == root { data.clone() } else { vec![0; len] }, Rank(root));
+    let sum = comm.iallreduce(mine.clone(), vec![0; len], Sum);
+    let gather = comm.iallgather(mine.clone(), vec![0; all.len()]);
+    let blocking = comm.allreduce(&[round], &mut [0], Max);
+    let exchange = comm.ialltoall(InPlace, numbers(rank, len * n as usize));
+    let scan = comm.iscan(InPlace, mine, Sum);
+    let barrier = comm.ibarrier();
+    vec![
+        started(bcast, move |buffer| buffer == data),
+        started(sum, move |(_, output)| output == total),
+        started(gather, move |(_, output)| output == all),
+        Ok(Box::new(move || blocking.map(|()| true))),
+        started(exchange, move |(_, output)| output == to_me),
+        started(scan, move |(_, output)| output == sums(0..rank + 1, len)),
+        started(barrier, |()| true),
+    ]
+}
+
+/// Returns the rest of an operation, which compares its result.
+fn started<B: Owned>(
+    request: Result<Request<B>, Failed<B>>,
+    is_right: impl FnOnce(B) -> bool + 'static,
+) -> Result<Rest, Error> {
+    let request = request?;
+    Ok(Box::new(move || Ok(is_right(request.wait()?.buffer))))
 }
 
 fn correctness(cases: &mut Cases) {
