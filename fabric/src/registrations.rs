@@ -114,8 +114,10 @@ impl Registrations {
         if !entry.access.contains(access) {
             return Err(PortError::Unsupported { what: "use memory in a way it was not registered for" });
         }
-        let region = entry.region.as_ref().ok_or_else(|| outside.clone())?;
-        Ok((region, entry.place(span.offset, span.len).ok_or(outside)?))
+        match (&entry.region, entry.place(span.offset, span.len)) {
+            (Some(region), Some(offset)) => Ok((region, offset)),
+            _ => Err(outside),
+        }
     }
 
     /// Returns the region and offset of a peer's access, if the peer has the right.

@@ -127,9 +127,8 @@ impl<P: Port> Out<'_, P> {
     /// Ends the use of a message's memory. Returns the memory, unless the port still holds it.
     #[inline]
     pub fn end_lease(&mut self, region: Region, lease: Lease) -> Option<Memory> {
-        match region.heap_block().filter(|_| !lease.access.intersects(Access::REMOTE)) {
-            Some(block) => self.suspend(lease, block, region.len()),
-            None => self.port.deregister(lease.registration()),
+        if self.port.suspend(lease.registration()) {
+            self.keep(lease, &region);
         }
         self.link.reclaim(region)
     }
@@ -151,16 +150,15 @@ impl<P: Port> Out<'_, P> {
         None
     }
 
+    /// Keeps a suspended registration, if its memory is a block of the heap and within the budget, or else ends it.
     #[inline(never)]
-    fn suspend(&mut self, lease: Lease, (address, frees): (usize, u64), len: usize) {
-        let registration = lease.registration();
+    fn keep(&mut self, lease: Lease, region: &Region) {
+        let (registration, len) = (lease.registration(), region.len());
         let (max, used_bytes) = (self.link.config.registered_max, self.link.slabs.used_bytes);
-        if used_bytes + len as u64 > max {
+        let has_room = used_bytes + len as u64 <= max;
+        let Some((address, frees)) = region.heap_block().filter(|_| has_room) else {
             return self.port.deregister(registration);
-        }
-        if !self.port.suspend(registration) {
-            return;
-        }
+        };
         let key = Key { address, len, access: lease.access.bits() };
         if let Some((former, _)) = self.link.leases.remove(key, frees) {
             // Two messages have sent the same shared memory at the same time, or on different paths.
