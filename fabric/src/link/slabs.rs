@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use super::{Link, Out, Peer};
 use crate::{Access, Local, Memory, PathId, PeerId, Port, PortError, Region, Registration, Remote};
 
-/// A piece of registered memory that serves one message after the other. See the [module](self).
+/// A piece of registered memory that serves one message after the other: see `slabs.rs`.
 #[derive(Debug)]
 #[must_use = "`Link::give_slab` and `Link::retire_slab` take slabs back"]
 pub struct Slab {
