@@ -331,7 +331,7 @@ fn reductions(cases: &mut Cases) {
             let mut expected = [0.0];
             job.comm.allreduce(&[mine], &mut expected, reproducible(Sum))?;
             let expected = expected[0].to_bits();
-            for len in [ranks, 700, 20_000].map(|len| len.next_multiple_of(ranks)) {
+            for len in [ranks, 700, job.long / size_of::<f64>()].map(|len| len.next_multiple_of(ranks)) {
                 let (mine, mut sums) = (vec![mine; len], vec![0.0; len]);
                 job.comm.allreduce(&mine, &mut sums, reproducible(Sum))?;
                 assert!(sums.iter().all(|sum| sum.to_bits() == expected));
