@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite::{Comm, Element, Field, Layout, LayoutError, OwnedView, Rank, StorageOrder};
-use samite_launch::{self as launch, Options};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::measure::{End, EndError, measure};
+use crate::once::run_two_ranks;
 use crate::peers;
 use crate::record::Record;
 use crate::spread::Spread;
@@ -88,12 +88,7 @@ impl LayoutsArgs {
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match (Launch::detect(&|name| std::env::var_os(name))?, self.once) {
             (Launch::Alone, Some(_)) => {
-                launch::run(Options {
-                    transport: self.transport.first().cloned(),
-                    timeout: Some(TIMEOUT),
-                    args: std::env::args_os().skip(1).collect(),
-                    ..Options::new(2, std::env::current_exe()?)
-                })?;
+                return run_two_ranks(self.transport.first().cloned(), TIMEOUT);
             }
             (Launch::Alone, None) => self.measure()?,
             (_, kind) => self.take_part(kind.ok_or("a rank of this benchmark has --once")?)?,

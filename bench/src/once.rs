@@ -25,6 +25,23 @@ use crate::table;
 /// The time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Starts this program, with the arguments of this process, on two ranks, and waits for their end.
+///
+/// # Errors
+/// An error to print.
+pub(crate) fn run_two_ranks(
+    transport: Option<String>,
+    timeout: Duration,
+) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    let code = launch::run(Options {
+        transport,
+        timeout: Some(timeout),
+        args: std::env::args_os().skip(1).collect(),
+        ..Options::new(2, std::env::current_exe()?)
+    })?;
+    Ok(code.into())
+}
+
 /// An implementation that this program can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ours {

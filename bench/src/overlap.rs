@@ -15,10 +15,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
-use samite_launch::{self as launch, Options};
 
 use crate::failure::now_ns;
 use crate::implementation::WITH_PROGRESS;
+use crate::once::run_two_ranks;
 use crate::peers;
 use crate::record::Record;
 use crate::spread::Spread;
@@ -80,13 +80,7 @@ impl OverlapArgs {
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match (Launch::detect(&|name| std::env::var_os(name))?, self.once) {
             (Launch::Alone, Some(_)) => {
-                let code = launch::run(Options {
-                    transport: self.transport.first().cloned(),
-                    timeout: Some(TIMEOUT),
-                    args: std::env::args_os().skip(1).collect(),
-                    ..Options::new(2, std::env::current_exe()?)
-                })?;
-                return Ok(code.into());
+                return run_two_ranks(self.transport.first().cloned(), TIMEOUT);
             }
             (Launch::Alone, None) => self.compare()?,
             (_, owner) => {

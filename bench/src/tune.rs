@@ -14,12 +14,12 @@ use samite::bootstrap::Launch;
 use samite_control::tuning;
 use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Caps, Port};
-use samite_launch::{self as launch, Options};
 use samite_p2p::{Config, Library, Tuning, thresholds};
 
 use crate::benchmark::{Benchmark, Point};
 use crate::loops::{Loops, Messages};
 use crate::measure::{End, Pace, measure_at};
+use crate::once::run_two_ranks;
 use crate::ours::{Owned, Samite};
 
 /// The options of the measurement.
@@ -436,15 +436,7 @@ impl TuneArgs {
     /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match (Launch::detect(&|name| std::env::var_os(name))?, self.job) {
-            (Launch::Alone, Some(_)) => {
-                let code = launch::run(Options {
-                    transport: self.transport.first().cloned(),
-                    timeout: Some(TIMEOUT),
-                    args: std::env::args_os().skip(1).collect(),
-                    ..Options::new(2, std::env::current_exe()?)
-                })?;
-                Ok(code.into())
-            }
+            (Launch::Alone, Some(_)) => run_two_ranks(self.transport.first().cloned(), TIMEOUT),
             (Launch::Alone, None) => self.measure(),
             (_, job) => {
                 self.take_part(job.ok_or("a rank of this measurement has --job")?)?;

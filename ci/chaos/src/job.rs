@@ -92,9 +92,9 @@ impl Outcome {
 const MARK: &str = "SAMITE_CHAOS_MARK";
 /// The number of ranks of a job with collective calls.
 const COLLECTIVE_RANKS: u32 = 8;
-/// The longest time from a kill to the error of a collective call: a second, and a second more until the launcher detects
-/// the kill on a crowded machine.
-const LATE_NS: u64 = 2_000_000_000;
+/// The longest time from a kill to the error of a collective call, including the time in which the launcher detects the
+/// kill.
+const LATE_NS: u64 = 1_000_000_000;
 /// Interval between checks that all ranks have joined.
 const TICK: Duration = Duration::from_millis(5);
 /// Longest time between two faults in microseconds.

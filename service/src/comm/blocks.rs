@@ -106,19 +106,28 @@ impl Comm {
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Plan, Error> {
-        let (algorithm, number) = (gather::Algorithm::Linear, self.root(root)?);
-        let divided = if self.rank() == root {
-            self.places(call, blocks, whole)?
-        } else {
-            Blocks::Equal(len.unwrap_or(0))
-        };
-        let in_place = len.is_none();
-        let len = match len {
-            Some(len) if self.rank() == root => self.check_own(call, "input", len, blocks).map(|()| len)?,
-            Some(len) => len,
-            None => self.own(blocks).len(),
-        };
-        Ok(Plan::Gather { algorithm, root: number, blocks: divided, len, in_place })
+        let (algorithm, number, in_place) = (gather::Algorithm::Linear, self.root(root)?, len.is_none());
+        let divide = || self.places(call, blocks, whole);
+        let (blocks, len) = self.division(call, root, ("input", len), blocks, divide)?;
+        Ok(Plan::Gather { algorithm, root: number, blocks, len, in_place })
+    }
+
+    /// Returns the blocks of a gather or a scatter, and the number of this rank's elements. `divide` checks the blocks
+    /// of the root. `len` is the length of this rank's buffer, or `None` in place, and `buffer` is the buffer's name.
+    fn division(
+        &self,
+        call: &'static str,
+        root: Rank,
+        (buffer, len): (&'static str, Option<usize>),
+        blocks: &[Range<usize>],
+        divide: impl FnOnce() -> Result<Blocks, Error>,
+    ) -> Result<(Blocks, usize), Error> {
+        let is_root = self.rank() == root;
+        let divided = if is_root { divide()? } else { Blocks::Equal(len.unwrap_or(0)) };
+        if let (Some(len), true) = (len, is_root) {
+            self.check_own(call, buffer, len, blocks)?;
+        }
+        Ok((divided, len.unwrap_or_else(|| self.own(blocks).len())))
     }
 
     /// Distributes blocks of the elements of `root` to all ranks (`MPI_Scatterv`). At the root, `blocks` contains, for
@@ -192,19 +201,10 @@ impl Comm {
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Plan, Error> {
-        let (algorithm, number) = (scatter::Algorithm::Linear, self.root(root)?);
-        let divided = if self.rank() == root {
-            self.sources(call, blocks, whole)?
-        } else {
-            Blocks::Equal(len.unwrap_or(0))
-        };
-        let in_place = len.is_none();
-        let len = match len {
-            Some(len) if self.rank() == root => self.check_own(call, "output", len, blocks).map(|()| len)?,
-            Some(len) => len,
-            None => self.own(blocks).len(),
-        };
-        Ok(Plan::Scatter { algorithm, root: number, blocks: divided, len, in_place })
+        let (algorithm, number, in_place) = (scatter::Algorithm::Linear, self.root(root)?, len.is_none());
+        let divide = || self.sources(call, blocks, whole);
+        let (blocks, len) = self.division(call, root, ("output", len), blocks, divide)?;
+        Ok(Plan::Scatter { algorithm, root: number, blocks, len, in_place })
     }
 
     /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place
