@@ -78,7 +78,8 @@ enum Command {
     Overhead(OverheadArgs),
     /// The cost of the thread for progress in examples: their time, their memory, and the time of the thread
     Examples(ExamplesArgs),
-    /// Measure where one protocol becomes faster than another on this machine, and write the thresholds to a tuning file
+    /// Measure where one protocol becomes faster than another on this machine, and write the thresholds to a tuning
+    /// file
     Tune(TuneArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),

@@ -41,8 +41,8 @@ pub(crate) trait Messages {
     fn recv(&mut self, from: u32, tag: u64, into: &mut Vec<u8>) -> Result<(), EndError>;
 
     /// Sends or receives a message, as `side` says, by a nonblocking operation. If `is_first` is true, the operation
-    /// starts first, and then a message without bytes is sent with the tag [`STARTED`]. If not, that message is received,
-    /// and then the operation starts.
+    /// starts first, and then a message without bytes is sent with the tag [`STARTED`]. If not, that message is
+    /// received, and then the operation starts.
     fn transfer(
         &mut self,
         side: Side,

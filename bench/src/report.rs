@@ -84,8 +84,8 @@ fn render(lines: &[Line]) -> Result<String, Box<dyn Error + Send + Sync>> {
 }
 
 /// Returns a plot with a line for each implementation. The horizontal axis is the first of depth, length and number of
-/// ranks that varies; if none varies, the result is empty. The axes are logarithmic, except the vertical axis of figures
-/// that are not all positive.
+/// ranks that varies; if none varies, the result is empty. The axes are logarithmic, except the vertical axis of
+/// figures that are not all positive.
 fn plot(records: &[&Record]) -> Result<String, Box<dyn Error + Send + Sync>> {
     type Axis = (&'static str, fn(&Record) -> f64);
     let axes: [Axis; 3] = [

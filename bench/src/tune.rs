@@ -1,8 +1,8 @@
 //! Measures where one protocol becomes faster than another on this machine, and writes the thresholds to a tuning file.
 //!
 //! Each *way* is a choice of parameters with which all messages travel by one protocol. A job of two ranks measures a
-//! way: the time of a message one way, for each of 20 lengths, with borrowed and with owned buffers. The jobs of all ways
-//! take turns. [`best`] then finds the thresholds with which no message takes much longer than by its fastest way.
+//! way: the time of a message one way, for each of 20 lengths, with borrowed and with owned buffers. The jobs of all
+//! ways take turns. [`best`] then finds the thresholds with which no message takes much longer than by its fastest way.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -28,8 +28,8 @@ pub(crate) struct TuneArgs {
     /// The tuning file to write or to check
     #[arg(required_unless_present = "job")]
     file: Option<PathBuf>,
-    /// Write no file, but measure messages of 20 lengths with the file, and fail if one takes more than 1.10 of the time
-    /// of its best protocol
+    /// Write no file, but measure messages of 20 lengths with the file, and fail if one takes more than 1.10 of the
+    /// time of its best protocol
     #[arg(long)]
     check: bool,
     /// The transport; may be repeated
@@ -170,9 +170,9 @@ fn cost(thresholds: Thresholds, times: &[(usize, Times)]) -> (f64, f64) {
     (worst, sum / (2 * times.len()) as f64)
 }
 
-/// Returns the thresholds with the least mean cost among those whose greatest ratio is least, up to noise. `eager_limit`
-/// is the longest message that the transport sends in one packet. Thresholds lie between two measured lengths. The
-/// defaults remain if they are as good.
+/// Returns the thresholds with the least mean cost among those whose greatest ratio is least, up to noise.
+/// `eager_limit` is the longest message that the transport sends in one packet. Thresholds lie between two measured
+/// lengths. The defaults remain if they are as good.
 fn best(default: Thresholds, eager_limit: usize, times: &[(usize, Times)]) -> Thresholds {
     let cuts = || std::iter::once(0).chain(times.iter().map(|(len, _)| *len));
     let last = times.last().map_or(0, |(len, _)| *len);

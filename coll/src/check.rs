@@ -73,8 +73,8 @@ pub fn verify(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> 
     verify_steps(&plans, |at| plans[at.rank() as usize].steps(at))
 }
 
-/// Returns the cost of an operation, without a verification of its result. So the memory that this takes does not depend
-/// on the number of elements.
+/// Returns the cost of an operation, without a verification of its result. So the memory that this takes does not
+/// depend on the number of elements.
 ///
 /// # Errors
 /// [`Violation::Length`], [`Violation::Stuck`].

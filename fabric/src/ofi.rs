@@ -647,8 +647,8 @@ const FORMAT_LEN: usize = 8;
 ///   connections. rxm clears them when it opens an endpoint, in groups of 1,024. By default there are 4,096, which make
 ///   67 MB resident in each process, and take a fifth of its CPU time at the start. While all of them hold packets that
 ///   rxm has not handled, the senders wait. Other providers take 128 for each connection by default.
-/// * `FI_TCP_MAX_RX_SIZE`, over tcp only: the room for a tagged message in each entry of tcp's table of operations, from
-///   libfabric 1.18 on. Samite sends no tagged messages over libfabric, and by default the table takes 17 MB.
+/// * `FI_TCP_MAX_RX_SIZE`, over tcp only: the room for a tagged message in each entry of tcp's table of operations,
+///   from libfabric 1.18 on. Samite sends no tagged messages over libfabric, and by default the table takes 17 MB.
 pub fn environment(provider: Option<&str>) -> impl Iterator<Item = (&'static str, &'static str)> {
     let everywhere =
         [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")];

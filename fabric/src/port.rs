@@ -231,8 +231,8 @@ pub trait Port {
     /// Until then [`Region::reclaim`] fails, which prevents reuse of the memory.
     fn deregister(&mut self, registration: Registration);
 
-    /// Ends the use of a registration, as [`Port::deregister`] does, but keeps what the provider has registered, so that
-    /// [`Port::resume`] can use the registration for the same memory again. Until then no operation can use it.
+    /// Ends the use of a registration, as [`Port::deregister`] does, but keeps what the provider has registered, so
+    /// that [`Port::resume`] can use the registration for the same memory again. Until then no operation can use it.
     ///
     /// Returns false if the port has ended the registration instead. A port keeps only registrations for access by this
     /// side alone, that no operation uses, and whose repetition would cost more than this call.
@@ -241,9 +241,10 @@ pub trait Port {
         false
     }
 
-    /// Uses a suspended registration for a region. Returns false, and changes nothing, if the registration is for another
-    /// path, or if the region's memory has another address or length than the registered memory. The caller knows that the memory was not freed since the
-    /// registration was suspended: otherwise the provider may access other pages than those of the region.
+    /// Uses a suspended registration for a region. Returns false, and changes nothing, if the registration is for
+    /// another path, or if the region's memory has another address or length than the registered memory. The caller
+    /// knows that the memory was not freed since the registration was suspended: otherwise the provider may access
+    /// other pages than those of the region.
     fn resume(&mut self, path: PathId, registration: Registration, region: &Region) -> bool {
         let _ = (path, registration, region);
         false

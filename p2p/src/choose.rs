@@ -94,8 +94,8 @@ pub(crate) enum Choice {
     Push,
 }
 
-/// The ways in which messages of a range of lengths travel on a path, as long as the receiver grants credit and does not
-/// read them in exposed memory. A way is `eager`, `stream`, `pull`, `put` or `push`. Blocking and nonblocking sends
+/// The ways in which messages of a range of lengths travel on a path, as long as the receiver grants credit and does
+/// not read them in exposed memory. A way is `eager`, `stream`, `pull`, `put` or `push`. Blocking and nonblocking sends
 /// travel alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {

@@ -115,8 +115,8 @@ parameters! {
     put_depth: usize = 3, "", 1, 256;
     /// Budget for memory that stays registered for later messages: pieces of `put_chunk`, through which the bytes of
     /// borrowed buffers are copied, and blocks of `Heap` that were sent or received before. At the limit the memory
-    /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel in
-    /// packets, which need no registered memory.
+    /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel
+    /// in packets, which need no registered memory.
     registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
@@ -198,8 +198,8 @@ impl Config {
         config
     }
 
-    /// Returns the greatest `eager_max` of any path. A message of at most this length may have to be sent eagerly, so it
-    /// is copied if it cannot be sent at once: the path to its receiver may be unknown then.
+    /// Returns the greatest `eager_max` of any path. A message of at most this length may have to be sent eagerly, so
+    /// it is copied if it cannot be sent at once: the path to its receiver may be unknown then.
     pub(crate) fn short_max(&self) -> usize {
         let values = self.tunings.iter().flat_map(|tuning| &tuning.values);
         let tuned = values.filter(|(name, _)| *name == "eager_max").map(|(_, value)| *value as usize);

@@ -38,8 +38,8 @@ pub struct Counters {
 }
 
 /// The engine's present state. All fields are 0 except `peers`, `credit_granted`, `registrations` and `registered`, and
-/// `quarantined` after the failure of a peer, if every request has ended and was collected, no packet is queued, no message waits or is
-/// claimed, and no partitioned send or receive is initialized.
+/// `quarantined` after the failure of a peer, if every request has ended and was collected, no packet is queued, no
+/// message waits or is claimed, and no partitioned send or receive is initialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {

@@ -607,8 +607,8 @@ impl<P: Port> Engine<P> {
         self.inner.stack_mut().requests.insert(request)
     }
 
-    /// Returns the request of an operation that consists of other operations of this engine, and that the caller carries
-    /// out (a generalized request; MPI 4.1, section 13.2). The request ends with
+    /// Returns the request of an operation that consists of other operations of this engine, and that the caller
+    /// carries out (a generalized request; MPI 4.1, section 13.2). The request ends with
     /// [`end_composite`](Self::end_composite). Until then it counts as an operation that needs progress:
     /// [`needs_progress`](Self::needs_progress).
     pub fn begin_composite(&mut self, now: Time, context: u32) -> RequestId {
@@ -621,8 +621,8 @@ impl<P: Port> Engine<P> {
         tagged.requests.insert(request)
     }
 
-    /// Ends a request that [`begin_composite`](Self::begin_composite) has returned. On success the length of the message
-    /// in its status is that of `memory`. If the request was [forgotten](Self::forget), the memory is freed.
+    /// Ends a request that [`begin_composite`](Self::begin_composite) has returned. On success the length of the
+    /// message in its status is that of `memory`. If the request was [forgotten](Self::forget), the memory is freed.
     pub fn end_composite(&mut self, id: RequestId, result: Result<(), Error>, memory: Memory) {
         let (out, tagged) = self.inner.parts();
         let Some(request) = tagged.requests.get_mut(id) else { return };

@@ -1,5 +1,5 @@
-//! Messages from blocks of the [`Heap`] over a simulated port: the registrations of blocks are kept, and no registration
-//! is used for a block that was freed in between.
+//! Messages from blocks of the [`Heap`] over a simulated port: the registrations of blocks are kept, and no
+//! registration is used for a block that was freed in between.
 
 use samite_fabric::link::Outcome;
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};

@@ -91,7 +91,8 @@ impl Grid {
         })
     }
 
-    /// Computes a step of `block`, whose frame gets the edges of the neighbours. The plate's own border does not change.
+    /// Computes a step of `block`, whose frame gets the edges of the neighbours. The plate's own border does not
+    /// change.
     fn step(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
         let neighbours = [
             (self.north, NORTH, SOUTH),

@@ -19,8 +19,8 @@ use crate::runtime::{self, AtEnd, Completion, EndValues};
 use crate::signature::signature_of;
 use crate::{AnyBuffer, Comm, Element, Error, Status};
 
-/// The place of a buffer that a collective operation does not need, because it works in place (`MPI_IN_PLACE`): the data
-/// is in the other buffer. See [`Comm::iallreduce`].
+/// The place of a buffer that a collective operation does not need, because it works in place (`MPI_IN_PLACE`): the
+/// data is in the other buffer. See [`Comm::iallreduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace;
 
@@ -34,9 +34,9 @@ pub trait CollectiveInput<T>: Held {
     fn elements(&self) -> Option<usize>;
 }
 
-/// The output of a nonblocking or persistent collective operation on elements of type `T`: `Vec<T>`, of which it uses the
-/// elements and not the spare capacity, `Box<[T]>`, or [`InPlace`] at the root of a scatter. The operation owns it until
-/// its end.
+/// The output of a nonblocking or persistent collective operation on elements of type `T`: `Vec<T>`, of which it uses
+/// the elements and not the spare capacity, `Box<[T]>`, or [`InPlace`] at the root of a scatter. The operation owns it
+/// until its end.
 ///
 /// The trait is sealed: other types cannot implement it.
 pub trait CollectiveOutput<T>: Held {
@@ -213,7 +213,8 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
     /// started again. Such requests can be in a [`RequestSet`](crate::RequestSet) beside other requests, and can be
     /// awaited.
     ///
-    /// If no round was started, the request ends at once with [`Error::Inactive`]. A dropped request drops the operation.
+    /// If no round was started, the request ends at once with [`Error::Inactive`]. A dropped request drops the
+    /// operation.
     pub fn into_request(self) -> Request<Self> {
         Request::of_round(self.comm.clone(), self.round.request(), Kept::new(self))
     }

@@ -202,8 +202,9 @@ pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive, or while short messages are gathered
     /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least the number of bytes of
     /// the parameter `overlap_min`. Long messages of persistent operations and of the operations of a scope count too.
-    /// Nonblocking collective operations of any length count. Partitioned operations do not. The thread starts when a call first returns and leaves such an operation,
-    /// and then stays: it sleeps while it is not needed. This is the default.
+    /// Nonblocking collective operations of any length count. Partitioned operations do not. The thread starts when a
+    /// call first returns and leaves such an operation, and then stays: it sleeps while it is not needed. This is the
+    /// default.
     #[default]
     Needed,
     /// Whenever no thread of the program waits in a call, from the first call on.

@@ -6,7 +6,8 @@
 //! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and
 //! exchange messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
 //!
-//! With `--collectives`, jobs of 8 ranks make collective calls instead ([`collectives`]), and one or two ranks are killed.
+//! With `--collectives`, jobs of 8 ranks make collective calls instead ([`collectives`]), and one or two ranks are
+//! killed.
 //!
 //! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
 //! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's

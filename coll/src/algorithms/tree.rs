@@ -34,8 +34,8 @@ pub(super) fn wrapped(first: u32, ranks: u32, size: u32) -> [Range<u32>; 2] {
     [first..first + before_end, 0..ranks - before_end]
 }
 
-/// Returns the number of blocks that a rank keeps in its scratch memory during a gather to the root or a scatter from it
-/// along a binomial tree: those of its subtree. The root and a rank without children keep none.
+/// Returns the number of blocks that a rank keeps in its scratch memory during a gather to the root or a scatter from
+/// it along a binomial tree: those of its subtree. The root and a rank without children keep none.
 pub(super) fn blocks_on_the_way(at: Place, root: u32) -> usize {
     match Tree::new(at.relative_to(root), 2).ranks() {
         ranks if ranks == 1 || at.rank() == root => 0,

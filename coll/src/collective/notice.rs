@@ -78,8 +78,8 @@ impl Notice {
     }
 
     /// Returns the error with which this rank gives up because of a notice whose receive has ended. A notice that is
-    /// invalid still says that the partner has given up. Returns the error of the receive if the partner has failed, and
-    /// `None` if no notice has come for another reason.
+    /// invalid still says that the partner has given up. Returns the error of the receive if the partner has failed,
+    /// and `None` if no notice has come for another reason.
     pub(super) fn collect<P: Port>(
         engine: &mut Engine<P>,
         receive: RequestId,

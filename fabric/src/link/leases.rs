@@ -1,17 +1,17 @@
 //! Registrations of the memory of messages, and a cache of those for blocks of the [`Heap`](crate::Heap).
 //!
-//! With a network card a registration takes longer than a message of some 10 KiB, and programs often send the same buffer
-//! again. So when a message ends, the port suspends the registration of its memory ([`Port::suspend`]), and the next
-//! message from the same memory resumes it. Only registrations for access by this side are kept: a peer never has a key
-//! to memory that the program has back.
+//! With a network card a registration takes longer than a message of some 10 KiB, and programs often send the same
+//! buffer again. So when a message ends, the port suspends the registration of its memory ([`Port::suspend`]), and the
+//! next message from the same memory resumes it. Only registrations for access by this side are kept: a peer never has
+//! a key to memory that the program has back.
 //!
-//! The memory must not have been freed in between, because then the registration may be for other pages. The heap counts
-//! how often each block was freed, and an entry of the cache is used only if the count is the same. Of other memory
-//! nobody reports when it is freed, so its registrations end with their messages. (Libraries that replace malloc learn
-//! that, but they conflict with programs that replace malloc too.)
+//! The memory must not have been freed in between, because then the registration may be for other pages. The heap
+//! counts how often each block was freed, and an entry of the cache is used only if the count is the same. Of other
+//! memory nobody reports when it is freed, so its registrations end with their messages. (Libraries that replace malloc
+//! learn that, but they conflict with programs that replace malloc too.)
 //!
-//! Slabs and the memory of the entries have at most [`Config::registered_max`](super::Config::registered_max) bytes. The
-//! entry or the idle slab that was not used for the longest time is freed first.
+//! Slabs and the memory of the entries have at most [`Config::registered_max`](super::Config::registered_max) bytes.
+//! The entry or the idle slab that was not used for the longest time is freed first.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,17 +1,17 @@
 //! Registered memory that serves one message after the other.
 //!
-//! Ports access registered memory only, and borrowed buffers are never registered. So the bytes of a borrowed buffer are
-//! copied through *slabs*. To allocate a slab, to touch its pages for the first time and to register it takes longer
-//! than the copy. So a slab stays registered when its message has ended, and later messages use it again.
+//! Ports access registered memory only, and borrowed buffers are never registered. So the bytes of a borrowed buffer
+//! are copied through *slabs*. To allocate a slab, to touch its pages for the first time and to register it takes
+//! longer than the copy. So a slab stays registered when its message has ended, and later messages use it again.
 //!
 //! A slab that a peer may access belongs to this peer as long as it is registered: no other peer gets its key. A slab
-//! that only this side accesses serves all peers of one path. A message gives its slab back when no operation can access
-//! it any more, of this side or of the peer. When the peer ends, its slabs are deregistered after its path is cut off.
-//! If the port holds one of them longer, it is in quarantine like other memory.
+//! that only this side accesses serves all peers of one path. A message gives its slab back when no operation can
+//! access it any more, of this side or of the peer. When the peer ends, its slabs are deregistered after its path is
+//! cut off. If the port holds one of them longer, it is in quarantine like other memory.
 //!
 //! All slabs together, and the memory of kept registrations ([`leases`](super::leases)), have at most
-//! [`Config::registered_max`](super::Config::registered_max) bytes. If a message needs more, the slabs and registrations
-//! that were not used for the longest time are freed.
+//! [`Config::registered_max`](super::Config::registered_max) bytes. If a message needs more, the slabs and
+//! registrations that were not used for the longest time are freed.
 
 use std::collections::VecDeque;
 
@@ -201,8 +201,8 @@ impl<P: Port> Out<'_, P> {
         Ok(Slab { region, registration, access, user, used_at: 0 })
     }
 
-    /// Frees idle registered memory until there is room for `len` bytes more within the budget. Memory that messages use
-    /// does not become free.
+    /// Frees idle registered memory until there is room for `len` bytes more within the budget. Memory that messages
+    /// use does not become free.
     pub(super) fn make_room(&mut self, len: usize) {
         let max = self.link.config.registered_max;
         while self.link.registered_bytes() + len as u64 > max && self.free_oldest() {}

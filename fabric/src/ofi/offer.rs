@@ -187,8 +187,8 @@ impl Offer {
     ///   xnet_progress_tx and, at v2.5.1, xnet_complete_tx remove it from one before they add it to the next. Its
     ///   context is the buffer that rxm_ep_rma_common has allocated, in the state `RXM_RMA`, for which
     ///   rxm_handle_comp_error has a branch (prov/rxm at both tags).
-    /// * The write with an immediate that this port uses has no data, so tcpx_op_write and its successors complete it in
-    ///   the call that reads its header, before any other code can flush the queues.
+    /// * The write with an immediate that this port uses has no data, so tcpx_op_write and its successors complete it
+    ///   in the call that reads its header, before any other code can flush the queues.
     ///
     /// `tests/killed.rs` ends origins and targets of writes, and `ci/put-kill.sh` does so 2,000 times on each provider.
     pub(super) fn closing_in_transfer_crashes(&self) -> bool {

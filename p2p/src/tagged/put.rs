@@ -3,8 +3,8 @@
 //!
 //! The receiver registers memory for the bytes and sends the sender its place (PLACE). If the receive owns its buffer,
 //! that is the memory, and one PLACE covers the whole message. Otherwise the memory consists of at most
-//! [`Config::put_depth`](crate::Config::put_depth) slabs ([`Slab`]), each with a PLACE of its own. Before a slab is used
-//! again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
+//! [`Config::put_depth`](crate::Config::put_depth) slabs ([`Slab`]), each with a PLACE of its own. Before a slab is
+//! used again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
 //!
 //! The sender posts the puts, at most `put_depth` at a time, and reports how many bytes the receiver's memory has
 //! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent

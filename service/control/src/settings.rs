@@ -98,8 +98,8 @@ type Field = fn(&mut Checks) -> &mut bool;
 /// When a thread of the library makes progress between the calls of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// While long messages of nonblocking operations are under way, or may arrive, while nonblocking collective operations
-    /// are under way, and when gathered short messages have waited for some time.
+    /// While long messages of nonblocking operations are under way, or may arrive, while nonblocking collective
+    /// operations are under way, and when gathered short messages have waited for some time.
     #[default]
     Needed,
     /// Always.

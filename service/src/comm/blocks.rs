@@ -96,8 +96,8 @@ impl Comm {
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
     }
 
-    /// Returns the plan of a gather of blocks. `len` is the number of this rank's elements, or `None` in place. `blocks`
-    /// are blocks of `whole` elements, at the root.
+    /// Returns the plan of a gather of blocks. `len` is the number of this rank's elements, or `None` in place.
+    /// `blocks` are blocks of `whole` elements, at the root.
     pub(super) fn gatherv_plan(
         &self,
         call: &'static str,
@@ -338,8 +338,8 @@ impl Comm {
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
     }
 
-    /// Returns the plan of an exchange of blocks. `sent` are the blocks of the input and its length, or `None` in place.
-    /// `received` are blocks of an output of `whole` elements.
+    /// Returns the plan of an exchange of blocks. `sent` are the blocks of the input and its length, or `None` in
+    /// place. `received` are blocks of an output of `whole` elements.
     pub(super) fn alltoallv_plan(
         &self,
         call: &'static str,

@@ -609,9 +609,9 @@ impl Comm {
 
     /// Returns the same communicator with a selection of algorithms for its collective calls: a list like
     /// `allreduce=ring,bcast=chain:65536`, which overrides the selection of
-    /// [`Settings::set_coll_algorithms`](crate::Settings::set_coll_algorithms). To select the algorithm of one call, make
-    /// that call on the returned handle. All ranks need the same selection. If a selected algorithm cannot carry out a
-    /// call, the table chooses, as for the other operations.
+    /// [`Settings::set_coll_algorithms`](crate::Settings::set_coll_algorithms). To select the algorithm of one call,
+    /// make that call on the returned handle. All ranks need the same selection. If a selected algorithm cannot carry
+    /// out a call, the table chooses, as for the other operations.
     ///
     /// `samite info --parameters` lists the names, and `samite info --collectives` the choices.
     ///

@@ -20,8 +20,8 @@ use crate::request::{Failed, Request};
 use crate::runtime::no_reduction;
 use crate::select::Rank;
 
-/// Defines the nonblocking and the persistent form of blocking calls that have an input and an output. `$prepare` checks
-/// the arguments.
+/// Defines the nonblocking and the persistent form of blocking calls that have an input and an output. `$prepare`
+/// checks the arguments.
 macro_rules! calls {
     ($(
         $blocking:ident: $call:ident ($nonblocking:literal), $init:ident ($persistent:literal)
@@ -29,8 +29,8 @@ macro_rules! calls {
         $(#[$doc:meta])*
     )*) => {
         /// Nonblocking collective operations (MPI 4.1, section 6.12). A call starts an operation, and returns a
-        /// [`Request`] at once. The request owns the buffers until it ends, and then returns them as a pair of the input
-        /// and the output. See [`iallreduce`](Self::iallreduce).
+        /// [`Request`] at once. The request owns the buffers until it ends, and then returns them as a pair of the
+        /// input and the output. See [`iallreduce`](Self::iallreduce).
         impl Comm {
             $(
                 #[doc = concat!("Starts the operation of [`", stringify!($blocking), "`](Self::", stringify!($blocking), ") (`", $nonblocking, "`).")]
@@ -118,8 +118,8 @@ calls! {
     /// ```
     ///
     /// # Progress
-    /// Each call that waits or tests makes progress with all operations of the process, or of its lane. While the program
-    /// makes no such call, a thread of the library makes it, unless
+    /// Each call that waits or tests makes progress with all operations of the process, or of its lane. While the
+    /// program makes no such call, a thread of the library makes it, unless
     /// [`Settings::set_progress`](crate::Settings::set_progress) forbids that.
     ///
     /// # Ends
@@ -211,8 +211,8 @@ impl Comm {
         Ok(PersistentCollective::new(self.clone(), prepared, (), ()))
     }
 
-    /// Prepares the operation of [`ibcast`](Self::ibcast) (`MPI_Bcast_init`). The buffer is the output of the operation,
-    /// at the root too.
+    /// Prepares the operation of [`ibcast`](Self::ibcast) (`MPI_Bcast_init`). The buffer is the output of the
+    /// operation, at the root too.
     ///
     /// # Errors
     /// The errors of misuse of the blocking call, [`Error::NotInPlace`].

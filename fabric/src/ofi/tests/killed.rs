@@ -24,8 +24,8 @@ const MOMENTS_BY_DEFAULT: u64 = (ENDS.len() * ROLES.len()) as u64;
 /// no multiple of the number of ends, so that it is closed beside victims of each end.
 const MOMENTS_PER_PORT: u64 = 7;
 
-/// The number of puts to the next incarnation of a victim, of which one must succeed. Without a fence, the first one may
-/// go to the connection of the old incarnation.
+/// The number of puts to the next incarnation of a victim, of which one must succeed. Without a fence, the first one
+/// may go to the connection of the old incarnation.
 const GREETINGS_MAX: usize = 2;
 
 /// The number of victims that are started before they are needed.
