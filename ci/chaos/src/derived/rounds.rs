@@ -164,8 +164,14 @@ impl Rounds {
                     let bytes = bytes.unwrap_or_default().to_vec();
                     self.check(status.peer, &bytes, ends, report);
                 }
-                // The round goes on after a report that a rank has failed.
-                Err(error) => ends.handled.returned(&error, report),
+                Err(error) => {
+                    ends.handled.returned(&error, report);
+                    // After a report that a rank has failed the round goes on. Other errors end it, and the network may
+                    // keep its buffer.
+                    if !receive.is_active() {
+                        self.receive = None;
+                    }
+                }
             }
         }
     }
