@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use self::value::{Same, Value};
+use crate::algorithms::exchange::Transfer;
 use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
 
 /// The cost of an operation.
@@ -408,6 +409,7 @@ fn contribution(plan: &Plan, at: Place) -> (Buffer, Range<usize>) {
             (Buffer::Output, blocks.get(at.rank()))
         }
         Plan::Allgather { blocks, in_place: true, .. } => (Buffer::Output, blocks.get(at.rank())),
+        Plan::Exchange { .. } => (Buffer::Input, 0..plan.input(at)),
         _ if plan.input(at) == 0 && !matches!(plan, Plan::Scatter { .. } | Plan::Gather { .. }) => {
             (Buffer::Output, 0..plan.output(at))
         }
@@ -518,7 +520,25 @@ fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductio
         Plan::Exscan { len, .. } => {
             expect(0..*len, &|index| reductions.before[index].expect("there is a rank before"))
         }
+        Plan::Exchange { receives, .. } => (0..receives.len()).try_for_each(|which| {
+            let received = &receives[which];
+            let start = sent_start(&plans[received.partner as usize], number, receives, which);
+            expect(received.elements.clone(), &|index| Value::of(received.partner, start + index))
+        }),
     }
+}
+
+/// Returns the index of the first element that the sender of an exchange sends in the message that rank `to` receives
+/// by `receives[which]`.
+fn sent_start(sender: &Plan, to: u32, receives: &[Transfer], which: usize) -> usize {
+    let Plan::Exchange { sends, .. } = sender else { panic!("all ranks take part in one exchange") };
+    let Transfer { partner, round, .. } = receives[which];
+    let is_same = |transfer: &&Transfer| transfer.partner == partner && transfer.round == round;
+    let before = receives[..which].iter().filter(is_same).filter(|transfer| !transfer.elements.is_empty());
+    let sent = |transfer: &&Transfer| transfer.partner == to && transfer.round == round;
+    let mut sent = sends.iter().filter(sent).filter(|transfer| !transfer.elements.is_empty());
+    // A receive of no elements has no message.
+    sent.nth(before.count()).map_or(0, |transfer| transfer.elements.start)
 }
 
 #[cfg(test)]

@@ -27,9 +27,9 @@ use samite_p2p::{
     Source, Status, Time, WorldRank,
 };
 
-pub use self::buffers::{BorrowedBuffers, Buffers, OwnedBuffers, ReduceBytes, Reduction, Slices};
+pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
 use self::notice::Notice;
-use crate::schedule::{Place, Plan, Span, Step, Steps};
+use crate::schedule::{Buffer, Place, Plan, Span, Step, Steps};
 
 /// The arguments with which a rank begins a collective operation.
 #[derive(Clone, Debug)]
@@ -124,8 +124,10 @@ impl<B: Buffers> Collective<B> {
         let at = Place::new(rank, call.group.len());
         let bytes = |elements: usize| elements * call.element;
         let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
-        assert_eq!(input, bytes(call.plan.input(at)), "the length of the input");
-        assert_eq!(output, bytes(call.plan.output(at)), "the length of the output");
+        if buffers.layouts().is_none() {
+            assert_eq!(input, bytes(call.plan.input(at)), "the length of the input");
+            assert_eq!(output, bytes(call.plan.output(at)), "the length of the output");
+        }
         assert_eq!(scratch, bytes(call.plan.scratch(at)), "the length of the scratch buffer");
         let mut collective = Self {
             steps: call.plan.steps(at),
@@ -303,8 +305,11 @@ impl<B: Buffers> Collective<B> {
     ) -> Result<(), Error> {
         let (partner, tag, place) = (self.world_rank(to), self.tag(round), self.next_place());
         let (context, deadline, now) = (self.call.context, self.call.deadline, engine.now());
-        let data = self.read_span(from);
-        let request = match engine.send(now, partner, context, tag, data, deadline)? {
+        let sent = match self.buffers.layouts() {
+            None => engine.send(now, partner, context, tag, self.read_slice(from), deadline)?,
+            Some(_) => engine.send_from(now, partner, context, tag, &self.read_span(from), deadline)?,
+        };
+        let request = match sent {
             Sent::Now | Sent::Copied => None,
             Sent::Pending(request) => {
                 engine.set_place(request, place);
@@ -325,9 +330,14 @@ impl<B: Buffers> Collective<B> {
         let (partner, tag, place) = (self.world_rank(from), self.tag(round), self.next_place());
         let pattern = Pattern { context: self.call.context, source: Source::rank(partner.0), tag, mask: !0 };
         let (deadline, now) = (self.call.deadline, engine.now());
-        let buffer = self.write_span(into);
-        let room = buffer.len();
-        let received = engine.recv(now, pattern, buffer, place, deadline, &mut ());
+        let room = into.len * self.call.element;
+        let received = match self.buffers.layouts() {
+            None => {
+                let buffer = self.buffers.slices_mut().0.get_mut(into, self.call.element);
+                engine.recv(now, pattern, buffer, place, deadline, &mut ())
+            }
+            Some(_) => engine.recv_into(now, pattern, &mut self.write_span(into), place, deadline, &mut ()),
+        };
         let request = match received.map_err(length_error)? {
             Received::Now(status) => {
                 check_length(partner, status.bytes, room)?;
@@ -432,12 +442,24 @@ impl<B: Buffers> Collective<B> {
         (message.request == Some(request)).then_some(message)
     }
 
-    fn read_span(&self, span: Span) -> &[u8] {
+    fn read_slice(&self, span: Span) -> &[u8] {
         buffers::span_of(self.buffers.slices(), span, self.call.element)
     }
 
-    fn write_span(&mut self, span: Span) -> &mut [u8] {
-        self.buffers.slices_mut().0.get_mut(span, self.call.element)
+    fn read_span(&self, span: Span) -> Readable<'_> {
+        match self.buffers.layouts() {
+            None => self.read_slice(span).into(),
+            Some(layouts) => layouts.read(self.buffers.slices()[Buffer::Input as usize], span),
+        }
+    }
+
+    fn write_span(&mut self, span: Span) -> Writable<'_> {
+        let element = self.call.element;
+        let (slices, _) = self.buffers.slices_mut();
+        match slices.layouts {
+            None => slices.get_mut(span, element).into(),
+            Some(layouts) => layouts.write(slices.output, span),
+        }
     }
 }
 
@@ -447,12 +469,12 @@ impl<B: Buffers> Lent for Collective<B> {
         if message.request != Some(request) {
             return None;
         }
-        Some(self.read_span(message.span).into())
+        Some(self.read_span(message.span))
     }
 
     fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
         let span = self.message(request, place)?.span;
-        Some(self.write_span(span).into())
+        Some(self.write_span(span))
     }
 
     fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {

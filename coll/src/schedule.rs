@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::algorithms::exchange::{self, Transfer};
 use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, exscan, gather, reduce, reduce_scatter, scan, scatter,
 };
@@ -352,6 +353,14 @@ pub enum Plan {
         /// True if the elements are in the output.
         in_place: bool,
     },
+    /// Each rank sends and receives the messages that it lists: the exchanges of neighbours (section 8.6), and those
+    /// between the groups of an intercommunicator.
+    Exchange {
+        /// The sent messages, which are in the input and may overlap.
+        sends: Arc<[Transfer]>,
+        /// The received messages, which are in the output and do not overlap.
+        receives: Arc<[Transfer]>,
+    },
 }
 
 impl Plan {
@@ -387,6 +396,7 @@ impl Plan {
             }
             Self::Scan { len, in_place } => scan::steps(at, len, in_place),
             Self::Exscan { len, in_place } => exscan::steps(at, len, in_place),
+            Self::Exchange { sends, receives } => exchange::steps(sends, receives),
         };
         Box::new(steps.filter(|step| !step.is_empty()))
     }
@@ -413,6 +423,7 @@ impl Plan {
             Self::Alltoall { from, .. } => from.end(at.size()),
             Self::ReduceScatter { blocks, .. } => blocks.end(at.size()),
             Self::Allreduce { len, .. } | Self::Scan { len, .. } | Self::Exscan { len, .. } => *len,
+            Self::Exchange { sends, .. } => exchange::end(sends),
         }
     }
 
@@ -434,6 +445,7 @@ impl Plan {
             | Self::Allreduce { len, .. }
             | Self::Scan { len, .. }
             | Self::Exscan { len, .. } => *len,
+            Self::Exchange { receives, .. } => exchange::end(receives),
         }
     }
 
@@ -441,7 +453,7 @@ impl Plan {
     #[must_use]
     pub fn scratch(&self, at: Place) -> usize {
         match self {
-            Self::Barrier(_) | Self::Bcast { .. } => 0,
+            Self::Barrier(_) | Self::Bcast { .. } | Self::Exchange { .. } => 0,
             Self::Gather { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
             Self::Scatter { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
             Self::Allgather { algorithm, blocks, .. } => algorithm.scratch(at, blocks),

@@ -5,10 +5,11 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::Poll;
 
-use samite_coll::{OwnedBuffers, Plan, Reduction};
+use samite_coll::{Layouts, OwnedBuffers, Plan, Reduction};
 use samite_fabric::Memory;
 use samite_fabric::layout::Signature;
 use samite_p2p::RequestId;
+use zerocopy::FromZeros;
 
 use crate::buffer::Held;
 use crate::comm::Derived;
@@ -95,6 +96,8 @@ pub(crate) struct Prepared {
     pub(crate) used: [usize; 2],
     pub(crate) scratch: Memory,
     pub(crate) reduce: Reduction,
+    /// The layouts of the messages, if the call has layouts.
+    pub(crate) layouts: Option<Arc<Layouts>>,
 }
 
 /// A collective operation that is prepared once and started any number of times (MPI 4.1, section 6.13). Made by
@@ -130,6 +133,7 @@ pub struct PersistentCollective<I: Held, O: Held> {
     /// See [`Prepared::used`].
     used: [usize; 2],
     reduce: Reduction,
+    layouts: Option<Arc<Layouts>>,
     round: Round<I, O>,
 }
 
@@ -147,8 +151,8 @@ enum Round<I, O> {
 
 impl<I: Held, O: Held> PersistentCollective<I, O> {
     pub(crate) fn new(comm: Comm, prepared: Prepared, input: I, output: O) -> Self {
-        let Prepared { plan, element, used, scratch, reduce } = prepared;
-        Self { comm, plan, element, used, reduce, round: Round::Inactive(input, output, scratch) }
+        let Prepared { plan, element, used, scratch, reduce, layouts } = prepared;
+        Self { comm, plan, element, used, reduce, layouts, round: Round::Inactive(input, output, scratch) }
     }
 
     /// Starts a round. The time-out applies from this call on.
@@ -318,24 +322,46 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
     /// Checks that the buffers, which the program may have changed, contain the bytes that the operation uses.
     fn check_lengths(&self, [input, output]: [usize; 2]) -> Result<(), Error> {
         let call = "PersistentCollective::start";
-        let elements = |bytes| bytes / self.element.max(1);
-        for (what, len, used) in [("input", input, self.used[0]), ("output", output, self.used[1])] {
+        let sizes = [I::element_bytes(), O::element_bytes()].map(|size| size.unwrap_or(1).max(1));
+        let buffers = [("input", input, self.used[0]), ("output", output, self.used[1])];
+        for ((what, len, used), size) in buffers.into_iter().zip(sizes) {
             if len < used {
-                let (len, expected) = (elements(len), elements(used));
+                let (len, expected) = (len / size, used / size);
                 return Err(Error::WrongLength { call, what, len, expected });
             }
         }
         Ok(())
     }
 
+    /// Returns the input of a round that begins with these buffers, and the numbers of bytes of the input and the output
+    /// that it uses. If the operation works in place and has layouts, the input is a copy of the sent messages.
+    fn input_of_round(&self, input: Memory, output: &Memory) -> (Memory, Result<[usize; 2], Error>) {
+        if let Err(error) = self.check_lengths([input.len(), output.len()]) {
+            return (input, Err(error));
+        }
+        match self.layouts.as_deref().filter(|layouts| layouts.is_in_place()) {
+            None => (input, Ok(self.used)),
+            Some(layouts) => match packed(layouts, output.as_bytes()) {
+                Ok(packed) => (Memory::new(packed), Ok([layouts.received_bytes(), self.used[1]])),
+                Err(error) => (input, Err(error)),
+            },
+        }
+    }
+
     /// Begins a round with these buffers.
     fn begin(&mut self, input: Memory, output: Memory, scratch: Memory) -> Result<(), Error> {
-        let lens = self.check_lengths([input.len(), output.len()]);
-        let buffers =
-            OwnedBuffers { input, output, scratch, lens: self.used, reduce: Arc::clone(&self.reduce) };
+        let (input, lens) = self.input_of_round(input, &output);
+        let buffers = OwnedBuffers {
+            input,
+            output,
+            scratch,
+            lens: *lens.as_ref().unwrap_or(&self.used),
+            reduce: Arc::clone(&self.reduce),
+            layouts: self.layouts.clone(),
+        };
         let at_end = Arc::new(AtEnd::default());
         let started = match lens {
-            Ok(()) => {
+            Ok(_) => {
                 self.comm.begin_owned(self.plan.clone(), self.element, buffers, Some(Arc::clone(&at_end)))
             }
             Err(error) => Err(Box::new((error, buffers))),
@@ -354,6 +380,19 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
             }
         }
     }
+}
+
+/// Returns the messages that are in an output with layouts.
+///
+/// # Errors
+/// [`Error::Exhausted`].
+pub(crate) fn packed(layouts: &Layouts, output: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut packed = u8::new_vec_zeroed(layouts.received_bytes()).map_err(|_| Error::Exhausted {
+        what: "memory for a copy of the blocks of a collective call in place",
+        hint: "pass an input and an output".into(),
+    })?;
+    layouts.pack(output, &mut packed);
+    Ok(packed)
 }
 
 impl<I, O> Round<I, O> {

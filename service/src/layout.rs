@@ -414,6 +414,16 @@ impl<T: Element> Layout<T> {
         }
     }
 
+    /// Returns the places of the selected bytes, after a check that they lie within `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`LayoutError::BeyondSlice`].
+    pub(crate) fn form_within(&self, call: &'static str, bytes: usize) -> Result<&Form, LayoutError> {
+        let [first, end] = self.form.true_bounds();
+        let is_within = first >= 0 && usize::try_from(end).is_ok_and(|end| end <= bytes);
+        if is_within { Ok(&self.form) } else { Err(self.beyond(call, bytes)) }
+    }
+
     #[cold]
     fn beyond(&self, call: &'static str, len: usize) -> LayoutError {
         let [first, end] = self.form.true_bounds();
@@ -695,7 +705,7 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
-    fn of(call: &'static str, error: FormError) -> Self {
+    pub(crate) fn of(call: &'static str, error: FormError) -> Self {
         match error {
             FormError::Overflow => Self::Overflow { call },
             FormError::TooDeep => Self::TooDeep { call },

@@ -164,7 +164,9 @@ pub use scope::{Pending, PendingSet, Scope};
 pub use select::{Destination, Rank, Source, Tag};
 pub use settings::{Check, Progress, SettingError, Settings};
 pub use stats::{PeerStats, Stats};
-pub use topology::{Cartesian, Dimension, Edge, Graph, Neighbour, Shift, SubGrids, TopologyError, balanced};
+pub use topology::{
+    Cartesian, Dimension, Edge, Graph, Neighbour, Neighbourhood, Shift, SubGrids, TopologyError, balanced,
+};
 #[cfg(feature = "serde")]
 pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use world::World;

@@ -3,12 +3,14 @@
 mod balance;
 mod cartesian;
 mod graph;
+mod neighbourhood;
 mod placement;
 mod sub_grids;
 
 pub use balance::balanced;
 pub use cartesian::{Cartesian, Dimension, Shift};
 pub use graph::{Edge, Graph, Neighbour};
+pub use neighbourhood::Neighbourhood;
 pub use sub_grids::SubGrids;
 
 use crate::select::Rank;

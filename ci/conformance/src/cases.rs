@@ -13,6 +13,7 @@ mod lanes;
 mod layouts;
 mod matching;
 mod modes;
+mod neighbours;
 mod order;
 mod partners;
 mod probes;
@@ -40,6 +41,7 @@ pub(crate) fn add(cases: &mut Cases) {
     communicators::add(cases);
     intercommunicators::add(cases);
     collectives::add(cases);
+    neighbours::add(cases);
     hints::add(cases);
     topologies::add(cases);
     errors::add(cases);

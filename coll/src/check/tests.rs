@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithms::{
-    allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
+    allgather, allreduce, alltoall, barrier, bcast, exchange, gather, reduce, reduce_scatter, scatter,
 };
 
 /// Returns the cost of an operation with one plan for all ranks.
@@ -508,6 +508,70 @@ fn orders_of_operands_are_told_apart() {
     assert!(!ascending.before(of(2)).is(ascending, Same::Elements));
     let (left, right) = (ascending.before(of(2)), of(0).before(of(1).before(of(2))));
     assert!(left.is(right, Same::Order) && !left.is(right, Same::Tree));
+}
+
+/// A message of an exchange: the sender, the receiver, the round and the length.
+type Listed = (u32, u32, u32, usize);
+
+/// Returns the plans of an exchange with these messages. The spans of received messages lie in reverse order.
+fn exchange(size: u32, messages: &[Listed]) -> Vec<Plan> {
+    let lists = |rank: u32| {
+        let (mut sends, mut receives, mut end) = (Vec::new(), Vec::new(), [0, 0]);
+        for &(from, to, round, len) in messages {
+            for (is_mine, partner, side) in [(from == rank, to, 0), (to == rank, from, 1)] {
+                if is_mine {
+                    let elements = end[side]..end[side] + len;
+                    end[side] += len;
+                    let list = if side == 0 { &mut sends } else { &mut receives };
+                    list.push(Transfer { partner, round, elements });
+                }
+            }
+        }
+        for transfer in &mut receives {
+            let elements = transfer.elements.clone();
+            transfer.elements = end[1] - elements.end..end[1] - elements.start;
+        }
+        Plan::Exchange { sends: sends.into(), receives: receives.into() }
+    };
+    (0..size).map(lists).collect()
+}
+
+#[test]
+fn exchanges_of_listed_messages() {
+    let mut word = 1_u32;
+    let mut next = |below: u32| {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (word >> 16) % below
+    };
+    for size in sizes() {
+        for number in 0..20 {
+            let messages: Vec<_> =
+                (0..number * 3).map(|_| (next(size), next(size), next(2), next(4) as usize)).collect();
+            let plans = exchange(size, &messages);
+            let Cost { rounds, sent } = verify(size, |rank| plans[rank as usize].clone()).unwrap();
+            let sum = messages.iter().map(|message| message.3).sum::<usize>();
+            assert_eq!(sent.iter().sum::<usize>(), sum);
+            let of = |end: fn(&Listed) -> u32| {
+                let most =
+                    |rank| messages.iter().filter(|message| message.3 > 0 && end(message) == rank).count();
+                (0..size).map(most).max().unwrap() as u32
+            };
+            let busiest = of(|message| message.0).max(of(|message| message.1));
+            assert!(rounds >= busiest && rounds as usize <= messages.len());
+        }
+    }
+}
+
+#[test]
+fn exchanges_of_all_pairs_have_a_message_in_each_round() {
+    for size in sizes().chain(LARGER) {
+        let plan = |rank| {
+            let sent = |to: u32| to as usize * 2..to as usize * 2 + 2;
+            let [sends, receives] = exchange::all_pairs(Place::new(rank, size), sent, sent);
+            Plan::Exchange { sends, receives }
+        };
+        assert_eq!(verify(size, plan).unwrap().rounds, size);
+    }
 }
 
 /// The cost without values is the cost of the verified schedule.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use samite_fabric::Memory;
+use samite_fabric::layout::{Form, Readable, Writable};
+use samite_fabric::{Body, Memory};
 
 use crate::schedule::{Buffer, Span};
 
@@ -14,6 +15,96 @@ pub trait Buffers {
     /// Returns the buffers for one step, and the function that carries out [`Step::Reduce`](crate::Step::Reduce) on the
     /// bytes of two spans.
     fn slices_mut(&mut self) -> (Slices<'_>, ReduceBytes<'_>);
+
+    /// Returns the layouts of the messages, if the buffers have layouts.
+    fn layouts(&self) -> Option<&Layouts>;
+}
+
+/// The layouts of the messages of an [exchange](crate::Plan::Exchange), whose elements are bytes. The elements of the
+/// plan are the bytes of all messages, one message behind the other. Each layout gives the places of these
+/// bytes in the buffer.
+#[derive(Clone, Debug)]
+pub struct Layouts {
+    /// `None` if the input has no layouts: it contains the bytes of all messages one behind the other.
+    sent: Option<Side>,
+    received: Side,
+}
+
+/// The layouts in one buffer.
+#[derive(Clone, Debug)]
+struct Side {
+    /// The number of bytes before each message.
+    starts: Vec<usize>,
+    forms: Vec<Form>,
+}
+
+impl Layouts {
+    /// Returns the layouts of the messages in the input, or `None` if it has none, and of the messages in the output.
+    #[must_use]
+    pub fn new(sent: Option<Vec<Form>>, received: Vec<Form>) -> Self {
+        Self { sent: sent.map(Side::new), received: Side::new(received) }
+    }
+
+    /// Returns true if the input has no layouts, because the sent bytes are in the output at the start and are copied to
+    /// the input.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.sent.is_none()
+    }
+
+    /// Returns the number of bytes of all received messages.
+    #[must_use]
+    pub fn received_bytes(&self) -> usize {
+        self.received.forms.iter().map(Form::size).sum()
+    }
+
+    /// Copies the bytes of the output in the layouts of the received messages, one message behind the other.
+    ///
+    /// # Panics
+    /// If a layout does not lie within the output, or `into` has another length than the messages.
+    pub fn pack(&self, output: &[u8], mut into: &mut [u8]) {
+        for form in &self.received.forms {
+            let (message, rest) = into.split_at_mut(form.size());
+            form.read(output).expect("a layout lies within its buffer").copy_to(message);
+            into = rest;
+        }
+        assert!(into.is_empty(), "the messages have the length of the input");
+    }
+
+    /// Returns the bytes of a span of the input.
+    pub(super) fn read<'a>(&'a self, input: &'a [u8], span: Span) -> Readable<'a> {
+        assert_eq!(span.buffer, Buffer::Input, "an exchange sends its input");
+        match &self.sent {
+            Some(sent) => sent.form(span).read(input).expect("a layout lies within its buffer"),
+            None => input[span.start..span.end()].into(),
+        }
+    }
+
+    /// Returns the places of a span of the output.
+    pub(super) fn write<'a>(&'a self, output: &'a mut [u8], span: Span) -> Writable<'a> {
+        assert_eq!(span.buffer, Buffer::Output, "an exchange receives into its output");
+        self.received.form(span).write(output).expect("a layout lies within its buffer")
+    }
+}
+
+impl Side {
+    fn new(forms: Vec<Form>) -> Self {
+        let mut end = 0;
+        let starts = forms.iter().map(|form| {
+            let start = end;
+            end += form.size();
+            start
+        });
+        Self { starts: starts.collect(), forms }
+    }
+
+    /// Returns the layout of a message that is not empty.
+    fn form(&self, span: Span) -> &Form {
+        // The layouts of empty messages have the same start as the next layout.
+        let form = &self.forms[self.starts.partition_point(|start| *start <= span.start) - 1];
+        assert_eq!(form.size(), span.len, "a span is a message");
+        form
+    }
 }
 
 /// A borrowed function that carries out [`Step::Reduce`](crate::Step::Reduce) on the bytes of two spans.
@@ -27,6 +118,8 @@ pub struct Slices<'a> {
     pub output: &'a mut [u8],
     /// [`Buffer::Scratch`].
     pub scratch: &'a mut [u8],
+    /// The layouts of the messages, if the buffers have layouts.
+    pub layouts: Option<&'a Layouts>,
 }
 
 /// The buffers of an operation during which the caller waits.
@@ -39,6 +132,8 @@ pub struct BorrowedBuffers<'a> {
     pub scratch: &'a mut [u8],
     /// Carries out [`Step::Reduce`](crate::Step::Reduce) on the bytes of two spans.
     pub reduce: ReduceBytes<'a>,
+    /// The layouts of the messages, if the buffers have layouts.
+    pub layouts: Option<&'a Layouts>,
 }
 
 impl Buffers for BorrowedBuffers<'_> {
@@ -47,8 +142,12 @@ impl Buffers for BorrowedBuffers<'_> {
     }
 
     fn slices_mut(&mut self) -> (Slices<'_>, ReduceBytes<'_>) {
-        let Self { input, output, scratch, reduce } = self;
-        (Slices { input, output, scratch }, reduce)
+        let Self { input, output, scratch, reduce, layouts } = self;
+        (Slices { input, output, scratch, layouts: *layouts }, reduce)
+    }
+
+    fn layouts(&self) -> Option<&Layouts> {
+        self.layouts
     }
 }
 
@@ -68,6 +167,8 @@ pub struct OwnedBuffers {
     pub lens: [usize; 2],
     /// The reduction.
     pub reduce: Reduction,
+    /// The layouts of the messages, if the buffers have layouts.
+    pub layouts: Option<Arc<Layouts>>,
 }
 
 impl Buffers for OwnedBuffers {
@@ -82,8 +183,13 @@ impl Buffers for OwnedBuffers {
             input: &self.input.as_bytes()[..input],
             output: &mut self.output.as_bytes_mut()[..output],
             scratch: self.scratch.as_bytes_mut(),
+            layouts: self.layouts.as_deref(),
         };
         (slices, &*self.reduce)
+    }
+
+    fn layouts(&self) -> Option<&Layouts> {
+        self.layouts.as_deref()
     }
 }
 
@@ -99,7 +205,7 @@ impl<'a> Slices<'a> {
 
     /// Returns the bytes of two spans that do not overlap: `from` to read, and `into` to write.
     pub(super) fn pair(self, from: Span, into: Span, element: usize) -> (&'a [u8], &'a mut [u8]) {
-        let Self { input, output, scratch } = self;
+        let Self { input, output, scratch, layouts: _ } = self;
         let (read, written) = match (from.buffer, into.buffer) {
             (_, Buffer::Input) => panic!("no step writes to the input"),
             (Buffer::Input, Buffer::Output) => (input, output),

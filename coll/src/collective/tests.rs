@@ -96,6 +96,7 @@ impl Memory {
             output: output.as_mut_bytes(),
             scratch: scratch.as_mut_bytes(),
             reduce,
+            layouts: None,
         }
     }
 }
@@ -421,7 +422,8 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     let reduce = reduce_by(sum);
     let died = || Cause::Died("killed".into());
     let mut call = calls(&plan, 4, 0);
-    let buffers = || BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+    let buffers =
+        || BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce, layouts: None };
     let mut operations: Vec<_> = (0..3)
         .map(|rank| {
             Collective::begin(
@@ -461,7 +463,8 @@ fn the_deadline_of_one_rank_ends_the_operation_where_the_rank_is_needed() {
     let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
     let reduce = reduce_by(sum);
     let begin = |engine: &mut Engine<Loopback>, rank| {
-        let buffers = BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce };
+        let buffers =
+            BorrowedBuffers { input: &[], output: &mut [], scratch: &mut [], reduce: &reduce, layouts: None };
         let deadline = if rank == 0 { SOON } else { Time::NEVER };
         Collective::begin(
             engine,

@@ -427,14 +427,9 @@ impl Comm {
 
     /// Returns the blocks of an output of `whole` elements.
     fn places(&self, call: &'static str, blocks: &[Range<usize>], whole: usize) -> Result<Blocks, Error> {
-        let what = "output";
-        let divided = self.divided(call, what, blocks, whole)?;
-        let mut sorted: Vec<&Range<usize>> = blocks.iter().filter(|block| !block.is_empty()).collect();
-        sorted.sort_unstable_by_key(|block| block.start);
-        match sorted.windows(2).any(|pair| pair[1].start < pair[0].end) {
-            true => Err(Error::WrongBlocks { call, what, why: "two of them overlap" }),
-            false => Ok(divided),
-        }
+        let divided = self.divided(call, "output", blocks, whole)?;
+        check_apart(call, blocks)?;
+        Ok(divided)
     }
 
     fn divided(
@@ -444,19 +439,40 @@ impl Comm {
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Blocks, Error> {
-        let wrong = |why| Err(Error::WrongBlocks { call, what, why });
         if blocks.len() != self.size() as usize {
-            return wrong("there must be one for each rank");
+            return Err(Error::WrongBlocks { call, what, why: "there must be one for each rank" });
         }
-        if blocks.iter().any(|block| block.start > block.end || block.end > whole) {
-            return wrong("one of them ends before its start, or behind the slice");
-        }
+        check_within(call, what, blocks, whole)?;
         Ok(Blocks::Listed(blocks.into()))
     }
 
     /// Returns the arguments on which the choice of an algorithm depends, for blocks of different lengths.
     fn uneven<T: Element>(&self, elements: usize, commutes: bool) -> samite_coll::Situation {
         samite_coll::Situation { has_equal_blocks: false, ..self.situation::<T>(elements, commutes) }
+    }
+}
+
+/// Checks that the blocks are ranges of a slice of `whole` elements.
+pub(super) fn check_within(
+    call: &'static str,
+    what: &'static str,
+    blocks: &[Range<usize>],
+    whole: usize,
+) -> Result<(), Error> {
+    let why = "one of them ends before its start, or behind the slice";
+    match blocks.iter().any(|block| block.start > block.end || block.end > whole) {
+        true => Err(Error::WrongBlocks { call, what, why }),
+        false => Ok(()),
+    }
+}
+
+/// Checks that the blocks of an output do not overlap.
+pub(super) fn check_apart(call: &'static str, blocks: &[Range<usize>]) -> Result<(), Error> {
+    let mut sorted: Vec<&Range<usize>> = blocks.iter().filter(|block| !block.is_empty()).collect();
+    sorted.sort_unstable_by_key(|block| block.start);
+    match sorted.windows(2).any(|pair| pair[1].start < pair[0].end) {
+        true => Err(Error::WrongBlocks { call, what: "output", why: "two of them overlap" }),
+        false => Ok(()),
     }
 }
 

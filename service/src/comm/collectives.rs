@@ -698,6 +698,7 @@ impl Comm {
             output: output.as_mut_bytes(),
             scratch: scratch.as_mut_bytes(),
             reduce,
+            layouts: None,
         };
         let (group, context, element) = (self.members(), self.control(), size_of::<T>());
         let operation = Operation { plan, group, context, element, buffers };

@@ -10,6 +10,7 @@ use samite_fabric::Memory;
 use super::Comm;
 use super::blocks::end_of;
 use super::collectives::reduce_bytes;
+use super::neighbours::used;
 use crate::buffer::Held;
 use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective, Prepared, Started};
 use crate::element::Element;
@@ -19,6 +20,7 @@ use crate::reduction::ReduceOp;
 use crate::request::{Failed, Request};
 use crate::runtime::no_reduction;
 use crate::select::Rank;
+use crate::topology::Neighbourhood;
 
 /// Defines the nonblocking and the persistent form of blocking calls that have an input and an output. `$prepare`
 /// checks the arguments.
@@ -154,6 +156,26 @@ calls! {
 
     reduce_scatterv: ireduce_scatterv ("MPI_Ireduce_scatter"), reduce_scatterv_init ("MPI_Reduce_scatter_init")
         (input: I, output: O, lens: &[usize], op: impl ReduceOp<T>), by prepare_reduce_scatterv[input, output](lens, op);
+
+    neighbour_allgather: ineighbour_allgather ("MPI_Ineighbor_allgather"),
+        neighbour_allgather_init ("MPI_Neighbor_allgather_init")
+        (neighbourhood: &Neighbourhood, input: I, output: O),
+        by prepare_neighbour_allgather[input, output](neighbourhood);
+
+    neighbour_allgatherv: ineighbour_allgatherv ("MPI_Ineighbor_allgatherv"),
+        neighbour_allgatherv_init ("MPI_Neighbor_allgatherv_init")
+        (neighbourhood: &Neighbourhood, input: I, output: O, blocks: &[Range<usize>]),
+        by prepare_neighbour_allgatherv[input, output](neighbourhood, blocks);
+
+    neighbour_alltoall: ineighbour_alltoall ("MPI_Ineighbor_alltoall"),
+        neighbour_alltoall_init ("MPI_Neighbor_alltoall_init")
+        (neighbourhood: &Neighbourhood, input: I, output: O),
+        by prepare_neighbour_alltoall[input, output](neighbourhood);
+
+    neighbour_alltoallv: ineighbour_alltoallv ("MPI_Ineighbor_alltoallv"),
+        neighbour_alltoallv_init ("MPI_Neighbor_alltoallv_init")
+        (neighbourhood: &Neighbourhood, input: I, sent: &[Range<usize>], output: O, received: &[Range<usize>]),
+        by prepare_neighbour_alltoallv[input, output](neighbourhood, sent, received);
 }
 
 /// Nonblocking and persistent operations without an input.
@@ -452,6 +474,62 @@ impl Comm {
         self.prepare::<T>(call, plan, [input, output], reduction(op))
     }
 
+    fn prepare_neighbour_allgather<T: Element>(
+        &self,
+        call: &'static str,
+        lens: Lens,
+        neighbourhood: &Neighbourhood,
+    ) -> Result<Prepared, Error> {
+        self.prepare_exchange::<T>(call, lens, |lens| {
+            self.neighbour_allgather_plan(call, neighbourhood, lens)
+        })
+    }
+
+    fn prepare_neighbour_allgatherv<T: Element>(
+        &self,
+        call: &'static str,
+        lens: Lens,
+        neighbourhood: &Neighbourhood,
+        blocks: &[Range<usize>],
+    ) -> Result<Prepared, Error> {
+        self.prepare_exchange::<T>(call, lens, |lens| {
+            self.neighbour_allgatherv_plan(call, neighbourhood, lens, blocks)
+        })
+    }
+
+    fn prepare_neighbour_alltoall<T: Element>(
+        &self,
+        call: &'static str,
+        lens: Lens,
+        neighbourhood: &Neighbourhood,
+    ) -> Result<Prepared, Error> {
+        self.prepare_exchange::<T>(call, lens, |lens| self.neighbour_alltoall_plan(call, neighbourhood, lens))
+    }
+
+    fn prepare_neighbour_alltoallv<T: Element>(
+        &self,
+        call: &'static str,
+        lens: Lens,
+        neighbourhood: &Neighbourhood,
+        sent: &[Range<usize>],
+        received: &[Range<usize>],
+    ) -> Result<Prepared, Error> {
+        self.prepare_exchange::<T>(call, lens, |lens| {
+            self.neighbour_alltoallv_plan(call, neighbourhood, lens, [sent, received])
+        })
+    }
+
+    fn prepare_exchange<T: Element>(
+        &self,
+        call: &'static str,
+        [input, output]: Lens,
+        plan: impl FnOnce([usize; 2]) -> Result<Plan, Error>,
+    ) -> Result<Prepared, Error> {
+        let plan = plan([present(call, input)?, present(call, output)?])?;
+        let used = used(&plan);
+        self.prepare::<T>(call, || Ok(plan), used, no_reduction())
+    }
+
     /// Checks a plan against the numbers of elements of the input and the output that it uses, and allocates the memory
     /// for intermediate data.
     fn prepare<T: Element>(
@@ -463,11 +541,11 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let (plan, scratch) = self.checked_plan::<T>(call, plan, used)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
-        Ok(Prepared { plan, element, used, scratch: Memory::new(scratch), reduce })
+        Ok(Prepared { plan, element, used, scratch: Memory::new(scratch), reduce, layouts: None })
     }
 
     /// Starts an operation that is not repeated.
-    fn start_once<I: Held, O: Held>(
+    pub(super) fn start_once<I: Held, O: Held>(
         &self,
         call: &'static str,
         prepared: Result<Prepared, Error>,
@@ -496,14 +574,14 @@ impl Comm {
         prepared: Result<Prepared, Error>,
         buffer: B,
     ) -> Result<Request<B>, Failed<B>> {
-        let Prepared { plan, element, used: lens, scratch, reduce } = match prepared {
+        let Prepared { plan, element, used: lens, scratch, reduce, layouts } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 return Err(Failed { error: self.handle_error(call, error), buffer: Some(buffer) });
             }
         };
         let (input, output) = (Memory::zeroed(0), buffer.into_memory());
-        let buffers = OwnedBuffers { input, output, scratch, lens, reduce };
+        let buffers = OwnedBuffers { input, output, scratch, lens, reduce, layouts };
         match self.begin_owned(plan, element, buffers, None) {
             Ok(id) => Ok(Request::started(self.clone(), id)),
             Err(refused) => {
@@ -515,7 +593,7 @@ impl Comm {
 }
 
 /// Returns the length of a buffer that is not [`InPlace`](crate::InPlace).
-fn present(call: &'static str, len: Option<usize>) -> Result<usize, Error> {
+pub(super) fn present(call: &'static str, len: Option<usize>) -> Result<usize, Error> {
     len.ok_or(Error::NotInPlace { call })
 }
 

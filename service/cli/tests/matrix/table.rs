@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use samite::reduction::Max;
 use samite::{
-    Attribute, CancelToken, Cause, Comm, Error, ErrorHandler, Hints, InPlace, Layout, Locality, Mode, Owned,
-    PartitionedRecv, PartitionedSend, PendingSet, Persistent, PersistentCollective, PersistentRecv,
-    PersistentSend, Rank, Request, RequestSet, Scope, Source, Status, ValueRequest, start_all,
+    Attribute, CancelToken, Cartesian, Cause, Comm, Dimension, Error, ErrorHandler, Hints, InPlace, Layout,
+    Locality, Mode, Neighbourhood, Owned, PartitionedRecv, PartitionedSend, PendingSet, Persistent,
+    PersistentCollective, PersistentRecv, PersistentSend, Rank, Request, RequestSet, Scope, Source, Status,
+    ValueRequest, start_all,
 };
 
 /// The rank that all calls address.
@@ -260,6 +261,34 @@ fn allgathers_blocks(comm: &Comm) -> Result<(), Error> {
 
 fn exchanges_some_blocks(comm: &Comm) -> Result<(), Error> {
     comm.alltoallv_in_place(&mut long(), &halves(LONG))
+}
+
+/// Returns the neighbourhood of two ranks in a line.
+fn line(comm: &Comm) -> Neighbourhood {
+    let line = Cartesian::new(&[Dimension::open(2)]).unwrap();
+    line.neighbourhood(comm.rank()).unwrap()
+}
+
+/// Returns the two halves of a slice of `LONG` elements, in the order of neighbours in a [`line`], of which one exists.
+fn side(comm: &Comm) -> [std::ops::Range<usize>; 2] {
+    if comm.rank() == 0 { [0..0, 0..LONG] } else { [0..LONG, 0..0] }
+}
+
+fn layouts(blocks: [std::ops::Range<usize>; 2]) -> [Layout<u8>; 2] {
+    blocks.map(|block| Layout::indexed([(block.start as isize, block.len())]).unwrap())
+}
+
+fn gathers_from_neighbours(comm: &Comm) -> Result<(), Error> {
+    comm.neighbour_allgather(&line(comm), &long(), &mut [long(), long()].concat())
+}
+
+fn exchanges_with_neighbours(comm: &Comm) -> Result<(), Error> {
+    let two = || [long(), long()].concat();
+    comm.neighbour_alltoall(&line(comm), &two(), &mut two())
+}
+
+fn exchanges_layouts(comm: &Comm) -> Result<(), Error> {
+    comm.alltoallw_in_place(&mut long(), &layouts(halves(LONG)))
 }
 
 fn scatters_reduced_blocks(comm: &Comm) -> Result<(), Error> {
@@ -1082,6 +1111,36 @@ calls! {
     "Comm::alltoallv_init", Waits, exchanges_some_blocks, |c| held(c.alltoallv_init(InPlace, &[], long(), &halves(LONG)), |o| round(o, |o| o.wait()));
     "Comm::ireduce_scatterv", Waits, scatters_reduced_blocks, |c| held(c.ireduce_scatterv(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |r| Ok(r.wait().map(drop)?));
     "Comm::reduce_scatterv_init", Waits, scatters_reduced_blocks, |c| held(c.reduce_scatterv_init(long(), long()[LONG / 2..].to_vec(), &[LONG / 2; 2], Max), |o| round(o, |o| o.wait()));
+    "Comm::alltoallw", Waits, exchanges_layouts, |c| {
+        whole(c, |c| c.alltoallw(&long(), &layouts(halves(LONG)), &mut long(), &layouts(halves(LONG))))
+    };
+    "Comm::alltoallw_in_place", Waits, exchanges_layouts, |c| whole(c, exchanges_layouts);
+    "Comm::ialltoallw", Waits, exchanges_layouts, |c| held(c.ialltoallw(InPlace, &layouts(halves(0)), long(), &layouts(halves(LONG))), |r| Ok(r.wait().map(drop)?));
+    "Comm::alltoallw_init", Waits, exchanges_layouts, |c| held(c.alltoallw_init(InPlace, &layouts(halves(0)), long(), &layouts(halves(LONG))), |o| round(o, |o| o.wait()));
+    "Comm::neighbour_allgather", Waits, gathers_from_neighbours, |c| whole(c, gathers_from_neighbours);
+    "Comm::ineighbour_allgather", Waits, gathers_from_neighbours, |c| held(c.ineighbour_allgather(&line(c), long(), [long(), long()].concat()), |r| Ok(r.wait().map(drop)?));
+    "Comm::neighbour_allgather_init", Waits, gathers_from_neighbours, |c| held(c.neighbour_allgather_init(&line(c), long(), [long(), long()].concat()), |o| round(o, |o| o.wait()));
+    "Comm::neighbour_allgatherv", Waits, gathers_from_neighbours, |c| {
+        whole(c, |c| c.neighbour_allgatherv(&line(c), &long(), &mut long(), &side(c)))
+    };
+    "Comm::ineighbour_allgatherv", Waits, gathers_from_neighbours, |c| held(c.ineighbour_allgatherv(&line(c), long(), long(), &side(c)), |r| Ok(r.wait().map(drop)?));
+    "Comm::neighbour_allgatherv_init", Waits, gathers_from_neighbours, |c| held(c.neighbour_allgatherv_init(&line(c), long(), long(), &side(c)), |o| round(o, |o| o.wait()));
+    "Comm::neighbour_alltoall", Waits, exchanges_with_neighbours, |c| whole(c, exchanges_with_neighbours);
+    "Comm::ineighbour_alltoall", Waits, exchanges_with_neighbours, |c| held(c.ineighbour_alltoall(&line(c), [long(), long()].concat(), [long(), long()].concat()), |r| Ok(r.wait().map(drop)?));
+    "Comm::neighbour_alltoall_init", Waits, exchanges_with_neighbours, |c| held(c.neighbour_alltoall_init(&line(c), [long(), long()].concat(), [long(), long()].concat()), |o| round(o, |o| o.wait()));
+    "Comm::neighbour_alltoallv", Waits, exchanges_with_neighbours, |c| {
+        whole(c, |c| c.neighbour_alltoallv(&line(c), &long(), &side(c), &mut long(), &side(c)))
+    };
+    "Comm::ineighbour_alltoallv", Waits, exchanges_with_neighbours, |c| held(c.ineighbour_alltoallv(&line(c), long(), &side(c), long(), &side(c)), |r| Ok(r.wait().map(drop)?));
+    "Comm::neighbour_alltoallv_init", Waits, exchanges_with_neighbours, |c| held(c.neighbour_alltoallv_init(&line(c), long(), &side(c), long(), &side(c)), |o| round(o, |o| o.wait()));
+    "Comm::neighbour_alltoallw", Waits, exchanges_with_neighbours, |c| {
+        whole(c, |c| {
+            let blocks = layouts(side(c));
+            c.neighbour_alltoallw(&line(c), &long(), &blocks, &mut long(), &blocks)
+        })
+    };
+    "Comm::ineighbour_alltoallw", Waits, exchanges_with_neighbours, |c| held(c.ineighbour_alltoallw(&line(c), long(), &layouts(side(c)), long(), &layouts(side(c))), |r| Ok(r.wait().map(drop)?));
+    "Comm::neighbour_alltoallw_init", Waits, exchanges_with_neighbours, |c| held(c.neighbour_alltoallw_init(&line(c), long(), &layouts(side(c)), long(), &layouts(side(c))), |o| round(o, |o| o.wait()));
     "Comm::with_coll_algorithms", Local, nothing, |c| local(c, |c| {
         assert!(c.with_coll_algorithms("allreduce=ring").is_ok());
     });
