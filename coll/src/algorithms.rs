@@ -15,6 +15,7 @@ pub mod allreduce;
 pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
+pub mod between;
 pub mod exchange;
 pub mod exscan;
 mod fold;

@@ -37,4 +37,4 @@ pub use collective::{
     BorrowedBuffers, Buffers, Call, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
     Slices, discard_before,
 };
-pub use schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
+pub use schedule::{Blocks, Buffer, Place, Plan, Span, Stage, Step, Steps};

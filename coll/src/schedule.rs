@@ -361,6 +361,61 @@ pub enum Plan {
         /// The received messages, which are in the output and do not overlap.
         receives: Arc<[Transfer]>,
     },
+    /// Operations one after the other, each among some of the ranks: those between the groups of an intercommunicator.
+    /// Each rank lists the operations in which it takes part.
+    Stages(Arc<[Stage]>),
+}
+
+/// An operation that is a part of another operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The operation among `ranks`.
+    pub plan: Plan,
+    /// The consecutive ranks of the whole operation that take part. This rank is one of them.
+    pub ranks: Range<u32>,
+    /// The place of each buffer of `plan`, in the order of [`Buffer`]: a buffer of the whole operation, and the index of
+    /// the first element.
+    pub buffers: [(Buffer, usize); 3],
+}
+
+impl Stage {
+    fn place(&self, at: Place) -> Place {
+        Place::new(at.rank() - self.ranks.start, self.ranks.len() as u32)
+    }
+
+    /// Returns the steps in terms of the ranks and the buffers of the whole operation.
+    ///
+    /// The messages of two stages may have the same round: a rank begins a stage after it has received all messages of
+    /// the stages before.
+    fn steps(&self, at: Place) -> Steps {
+        let (first, buffers) = (self.ranks.start, self.buffers);
+        let whole = move |span: Span| {
+            let (buffer, start) = buffers[span.buffer as usize];
+            Span { buffer, start: start + span.start, len: span.len }
+        };
+        Box::new(self.plan.steps(self.place(at)).map(move |step| match step {
+            Step::Send { to, round, from } => Step::Send { to: first + to, round, from: whole(from) },
+            Step::Receive { from, round, into } => {
+                Step::Receive { from: first + from, round, into: whole(into) }
+            }
+            Step::Reduce { from, into } => Step::Reduce { from: whole(from), into: whole(into) },
+            Step::Copy { from, into } => Step::Copy { from: whole(from), into: whole(into) },
+            wait @ Step::Wait { .. } => wait,
+        }))
+    }
+
+    /// Returns the number of elements of a buffer of the whole operation that the stage needs.
+    fn end(&self, at: Place, whole: Buffer) -> usize {
+        let at = self.place(at);
+        let lens = [self.plan.input(at), self.plan.output(at), self.plan.scratch(at)];
+        let ends = self.buffers.iter().zip(lens).filter(|((buffer, _), _)| *buffer == whole);
+        ends.map(|((_, start), len)| if len == 0 { 0 } else { start + len }).max().unwrap_or(0)
+    }
+}
+
+/// Returns the number of elements of a buffer that the stages need.
+fn end_of(stages: &[Stage], at: Place, buffer: Buffer) -> usize {
+    stages.iter().map(|stage| stage.end(at, buffer)).max().unwrap_or(0)
 }
 
 impl Plan {
@@ -397,6 +452,9 @@ impl Plan {
             Self::Scan { len, in_place } => scan::steps(at, len, in_place),
             Self::Exscan { len, in_place } => exscan::steps(at, len, in_place),
             Self::Exchange { sends, receives } => exchange::steps(sends, receives),
+            Self::Stages(stages) => {
+                return Box::new((0..stages.len()).flat_map(move |index| stages[index].steps(at)));
+            }
         };
         Box::new(steps.filter(|step| !step.is_empty()))
     }
@@ -424,6 +482,7 @@ impl Plan {
             Self::ReduceScatter { blocks, .. } => blocks.end(at.size()),
             Self::Allreduce { len, .. } | Self::Scan { len, .. } | Self::Exscan { len, .. } => *len,
             Self::Exchange { sends, .. } => exchange::end(sends),
+            Self::Stages(stages) => end_of(stages, at, Buffer::Input),
         }
     }
 
@@ -446,6 +505,7 @@ impl Plan {
             | Self::Scan { len, .. }
             | Self::Exscan { len, .. } => *len,
             Self::Exchange { receives, .. } => exchange::end(receives),
+            Self::Stages(stages) => end_of(stages, at, Buffer::Output),
         }
     }
 
@@ -465,6 +525,7 @@ impl Plan {
             }
             Self::Scan { len, .. } => *len,
             Self::Exscan { len, .. } => 2 * *len,
+            Self::Stages(stages) => end_of(stages, at, Buffer::Scratch),
         }
     }
 
@@ -477,6 +538,7 @@ impl Plan {
             | Self::Allreduce { commutes, .. }
             | Self::ReduceScatter { commutes, .. } => *commutes,
             Self::Scan { .. } | Self::Exscan { .. } => false,
+            Self::Stages(stages) => stages.iter().all(|stage| stage.plan.commutes()),
             _ => true,
         }
     }

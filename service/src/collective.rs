@@ -422,7 +422,7 @@ impl Comm {
         buffers: OwnedBuffers,
         at_end: Option<Arc<AtEnd>>,
     ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
-        let (group, context) = (self.members(), self.control());
+        let (group, context) = (self.participants(), self.control());
         let operation = runtime::Operation { plan, group, context, element, buffers };
         self.runtime.begin_collective(self.derived.as_deref(), operation, at_end, &self.bounds)
     }

@@ -1,6 +1,7 @@
 //! Communicators: the calls that send and receive.
 
 mod attributes;
+mod between;
 mod blocks;
 mod collectives;
 mod creation;

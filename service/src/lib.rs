@@ -161,7 +161,7 @@ pub use request::{Done, Exchange, ExchangeFailed, Exchanged, Failed, Request, Re
 /// ```
 pub use samite_fabric::Heap;
 pub use scope::{Pending, PendingSet, Scope};
-pub use select::{Destination, Rank, Source, Tag};
+pub use select::{Destination, Rank, Root, Source, Tag};
 pub use settings::{Check, Progress, SettingError, Settings};
 pub use stats::{PeerStats, Stats};
 pub use topology::{

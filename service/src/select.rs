@@ -179,3 +179,40 @@ impl From<u64> for Tag {
         Self { tag, mask: !0 }
     }
 }
+
+/// The root of a collective call.
+///
+/// In a communicator of one group it is a rank, and calls accept a [`Rank`]. In an intercommunicator the root is in one
+/// group and exchanges data with all ranks of the other group (MPI 4.1, section 6.2.3):
+///
+/// ```
+/// # samite::local(3, |world| {
+/// # let comm = world.comm();
+/// use samite::{Rank, Root};
+///
+/// // Rank 0 is one group, and the other ranks are the other group.
+/// let is_first = comm.rank() == 0;
+/// let mine = comm.split(Some(u32::from(is_first)), 0)?.expect("it has a colour");
+/// let both = mine.create_intercomm(Rank(0), &comm, Rank(u32::from(is_first)), 7)?;
+/// let mut number = [if is_first { 5 } else { 0 }];
+/// both.bcast(&mut number, if is_first { Root::This } else { Root::Rank(Rank(0)) })?;
+/// assert_eq!(number, [5]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Root {
+    /// A rank of the communicator; in an intercommunicator, a rank of the other group.
+    Rank(Rank),
+    /// This rank, in an intercommunicator (`MPI_ROOT`).
+    This,
+    /// Another rank of this rank's group, in an intercommunicator (`MPI_PROC_NULL`). This rank takes no part, and its
+    /// slices are not used.
+    Beside,
+}
+
+impl From<Rank> for Root {
+    fn from(rank: Rank) -> Self {
+        Self::Rank(rank)
+    }
+}

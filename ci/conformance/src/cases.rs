@@ -1,5 +1,6 @@
 //! The cases, by area.
 
+mod between;
 mod cancels;
 mod collectives;
 mod communicators;
@@ -41,6 +42,7 @@ pub(crate) fn add(cases: &mut Cases) {
     communicators::add(cases);
     intercommunicators::add(cases);
     collectives::add(cases);
+    between::add(cases);
     neighbours::add(cases);
     hints::add(cases);
     topologies::add(cases);

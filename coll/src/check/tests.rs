@@ -1,5 +1,7 @@
 //! Every algorithm for many sizes: the result, the rules of [`Violation`], and the costs that the sources give.
 
+mod between;
+
 use super::*;
 use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, exchange, gather, reduce, reduce_scatter, scatter,

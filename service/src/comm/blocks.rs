@@ -6,10 +6,11 @@ use samite_coll::algorithms::{alltoall, gather, scatter};
 use samite_coll::{Blocks, Plan};
 
 use super::Comm;
+use super::between::{Part, used, used_mut};
 use crate::element::Element;
 use crate::error::Error;
 use crate::reduction::ReduceOp;
-use crate::select::Rank;
+use crate::select::Root;
 
 /// Returns the blocks with these lengths that lie one behind the other: the arguments of [`Comm::gatherv`] and similar
 /// calls.
@@ -57,11 +58,12 @@ impl Comm {
         input: &[T],
         output: &mut [T],
         blocks: &[Range<usize>],
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<(), Error> {
-        let call = "gatherv";
-        let is_root = self.rank() == root;
-        let (output, blocks) = if is_root { (output, blocks) } else { (&mut [][..], &[][..]) };
+        let (call, root) = ("gatherv", root.into());
+        let Part { contributes, is_root } = self.part(root);
+        let (input, output, blocks) =
+            (used(input, contributes), used_mut(output, is_root), used(blocks, is_root));
         let (len, whole) = (input.len(), output.len());
         let plan = || self.gatherv_plan(call, root, Some(len), blocks, whole);
         self.collective(call, plan, input, &mut output[..end_of(blocks, whole)])
@@ -92,7 +94,7 @@ impl Comm {
         blocks: &[Range<usize>],
     ) -> Result<(), Error> {
         let (call, whole) = ("gatherv_in_place", buffer.len());
-        let plan = || self.gatherv_plan(call, self.rank(), None, blocks, whole);
+        let plan = || self.gatherv_plan(call, self.rank().into(), None, blocks, whole);
         self.collective(call, plan, &[], &mut buffer[..end_of(blocks, whole)])
     }
 
@@ -101,11 +103,18 @@ impl Comm {
     pub(super) fn gatherv_plan(
         &self,
         call: &'static str,
-        root: Rank,
+        root: Root,
         len: Option<usize>,
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(len.is_none())? {
+            let len = len.unwrap_or(0);
+            let received =
+                if root == Root::This { self.listed(self.places(call, blocks, whole)?) } else { vec![] };
+            let member = |root| groups.exchange(&[(root, 0..len)], &[]);
+            return self.rooted(root, member, || groups.exchange(&[], &received));
+        }
         let (algorithm, number, in_place) = (gather::Algorithm::Linear, self.root(root)?, len.is_none());
         let divide = || self.places(call, blocks, whole);
         let (blocks, len) = self.division(call, root, ("input", len), blocks, divide)?;
@@ -117,12 +126,12 @@ impl Comm {
     fn division(
         &self,
         call: &'static str,
-        root: Rank,
+        root: Root,
         (buffer, len): (&'static str, Option<usize>),
         blocks: &[Range<usize>],
         divide: impl FnOnce() -> Result<Blocks, Error>,
     ) -> Result<(Blocks, usize), Error> {
-        let is_root = self.rank() == root;
+        let is_root = Root::Rank(self.rank()) == root;
         let divided = if is_root { divide()? } else { Blocks::Equal(len.unwrap_or(0)) };
         if let (Some(len), true) = (len, is_root) {
             self.check_own(call, buffer, len, blocks)?;
@@ -157,11 +166,11 @@ impl Comm {
         input: &[T],
         blocks: &[Range<usize>],
         output: &mut [T],
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<(), Error> {
-        let call = "scatterv";
-        let is_root = self.rank() == root;
-        let (input, blocks) = if is_root { (input, blocks) } else { (&[][..], &[][..]) };
+        let (call, root) = ("scatterv", root.into());
+        let Part { contributes: gets, is_root } = self.part(root);
+        let (input, output, blocks) = (used(input, is_root), used_mut(output, gets), used(blocks, is_root));
         let (len, whole) = (output.len(), input.len());
         let plan = || self.scatterv_plan(call, root, Some(len), blocks, whole);
         self.collective(call, plan, &input[..end_of(blocks, whole)], output)
@@ -187,7 +196,7 @@ impl Comm {
     /// ```
     pub fn scatterv_in_place<T: Element>(&self, input: &[T], blocks: &[Range<usize>]) -> Result<(), Error> {
         let (call, whole) = ("scatterv_in_place", input.len());
-        let plan = || self.scatterv_plan(call, self.rank(), None, blocks, whole);
+        let plan = || self.scatterv_plan(call, self.rank().into(), None, blocks, whole);
         self.collective(call, plan, &input[..end_of(blocks, whole)], &mut [])
     }
 
@@ -196,11 +205,18 @@ impl Comm {
     pub(super) fn scatterv_plan(
         &self,
         call: &'static str,
-        root: Rank,
+        root: Root,
         len: Option<usize>,
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(len.is_none())? {
+            let len = len.unwrap_or(0);
+            let sent =
+                if root == Root::This { self.listed(self.sources(call, blocks, whole)?) } else { vec![] };
+            let member = |root| groups.exchange(&[], &[(root, 0..len)]);
+            return self.rooted(root, member, || groups.exchange(&sent, &[]));
+        }
         let (algorithm, number, in_place) = (scatter::Algorithm::Linear, self.root(root)?, len.is_none());
         let divide = || self.sources(call, blocks, whole);
         let (blocks, len) = self.division(call, root, ("output", len), blocks, divide)?;
@@ -272,6 +288,10 @@ impl Comm {
         whole: usize,
     ) -> Result<Plan, Error> {
         let divided = self.places(call, blocks, whole)?;
+        if let Some(groups) = self.groups_unless(len.is_none())? {
+            let len = len.unwrap_or(0);
+            return Ok(groups.all_pairs(|_| 0..len, |from| divided.get(from)));
+        }
         len.map_or(Ok(()), |len| self.check_own(call, "input", len, blocks))?;
         let situation = self.uneven::<T>(blocks.iter().map(Range::len).sum(), true);
         let algorithm = self.table().allgather(&situation).algorithm;
@@ -348,12 +368,16 @@ impl Comm {
         whole: usize,
     ) -> Result<Plan, Error> {
         let algorithm = alltoall::Algorithm::Pairwise;
+        let groups = self.groups_unless(sent.is_none())?;
         let Some((sent, of_input)) = sent else {
             let from = self.places(call, received, whole)?;
             return Ok(Plan::Alltoall { algorithm, into: from.clone(), from, in_place: true });
         };
         let from = self.sources(call, sent, of_input)?;
         let into = self.places(call, received, whole)?;
+        if let Some(groups) = groups {
+            return Ok(groups.all_pairs(|to| from.get(to), |sender| into.get(sender)));
+        }
         self.check_own(call, "input", self.own(sent).len(), received)?;
         Ok(Plan::Alltoall { algorithm, from, into, in_place: false })
     }
@@ -398,7 +422,15 @@ impl Comm {
         lens: &[usize],
         commutes: bool,
     ) -> Result<Plan, Error> {
-        let blocks = self.divided(call, "input", &consecutive(lens.iter().copied()), whole)?;
+        if lens.len() != self.size() as usize {
+            return Err(Error::WrongBlocks { call, what: "input", why: "there must be one for each rank" });
+        }
+        let blocks = consecutive(lens.iter().copied());
+        check_within(call, "input", &blocks, whole)?;
+        let blocks = Blocks::Listed(blocks.into());
+        if let Some(groups) = self.groups() {
+            return Ok(self.reduce_scatter_between::<T>(&groups, blocks, commutes));
+        }
         let algorithm = self.table().reduce_scatter(&self.uneven::<T>(whole, commutes)).algorithm;
         Ok(Plan::ReduceScatter { algorithm, blocks, commutes, in_place: false })
     }
@@ -439,15 +471,20 @@ impl Comm {
         blocks: &[Range<usize>],
         whole: usize,
     ) -> Result<Blocks, Error> {
-        if blocks.len() != self.size() as usize {
+        if blocks.len() != self.others() {
             return Err(Error::WrongBlocks { call, what, why: "there must be one for each rank" });
         }
         check_within(call, what, blocks, whole)?;
         Ok(Blocks::Listed(blocks.into()))
     }
 
+    /// Returns the blocks with the ranks of the other group to which they belong.
+    fn listed(&self, blocks: Blocks) -> Vec<(u32, Range<usize>)> {
+        (0..self.others() as u32).map(|rank| (rank, blocks.get(rank))).collect()
+    }
+
     /// Returns the arguments on which the choice of an algorithm depends, for blocks of different lengths.
-    fn uneven<T: Element>(&self, elements: usize, commutes: bool) -> samite_coll::Situation {
+    pub(super) fn uneven<T: Element>(&self, elements: usize, commutes: bool) -> samite_coll::Situation {
         samite_coll::Situation { has_equal_blocks: false, ..self.situation::<T>(elements, commutes) }
     }
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use samite_coll::algorithms::{barrier, reduce};
-use samite_coll::{Blocks, BorrowedBuffers, Place, Plan, Selection, Situation, Table};
+use samite_coll::{Blocks, BorrowedBuffers, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Comm;
+use super::between::{Part, used, used_mut};
+use super::nonblocking::{Lens, present};
 use crate::element::Element;
 use crate::error::Error;
 use crate::reduction::ReduceOp;
 use crate::runtime::Operation;
-use crate::select::Rank;
+use crate::select::Root;
 
 /// Collective operations (MPI 4.1, chapter 6).
 ///
@@ -19,6 +21,10 @@ use crate::select::Rank;
 /// call returns when this rank has done its part and its slices may be used again. The other ranks may make the call
 /// later. But if each rank needs data of all ranks, and in [`barrier`](Self::barrier), a call returns only after all
 /// ranks have called. Messages of collective operations match no receive of the program.
+///
+/// On an intercommunicator the two groups exchange data: each rank gets the data of the other group, or a rank of one
+/// group is the [`Root`] and exchanges data with the ranks of the other group (MPI 4.1, section 6.2.3). The blocks
+/// belong to the ranks of the other group. Calls in place, scans and neighbourhood calls need a communicator of one group.
 ///
 /// A slice of a wrong length and an invalid root are errors at the rank that passes them. This rank then sends nothing.
 /// If the ranks do not agree, some of them may wait for ever, or until their time-out. The time-out and the cancel of
@@ -40,8 +46,8 @@ impl Comm {
     /// * [`Error::Abandoned`]: the named rank has given up the call, by a time-out, a cancel, an error or a panic, and
     ///   this rank needed the part of that rank.
     /// * [`Error::LengthsDiffer`]: another rank has passed another length.
-    /// * [`Error::WrongLength`], [`Error::InvalidRank`], [`Error::NeedsOneGroup`]: misuse at this rank. There are no
-    ///   collective calls on intercommunicators.
+    /// * [`Error::WrongLength`], [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::NeedsTwoGroups`]: misuse at
+    ///   this rank.
     /// * [`Error::Exhausted`]: there is no memory for intermediate data.
     /// * [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`], [`Error::Transport`].
     ///
@@ -56,6 +62,7 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn barrier(&self) -> Result<(), Error> {
+        // In an intercommunicator all ranks of both groups wait for each other.
         let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
         self.collective::<u8>("barrier", plan, &[], &mut [])
     }
@@ -75,12 +82,17 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn bcast<T: Element>(&self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+    pub fn bcast<T: Element>(&self, buffer: &mut [T], root: impl Into<Root>) -> Result<(), Error> {
+        let root = root.into();
+        let buffer = if root == Root::Beside { &mut [] } else { buffer };
         let len = buffer.len();
         self.collective("bcast", || self.bcast_plan::<T>(len, root), &[], buffer)
     }
 
-    pub(super) fn bcast_plan<T: Element>(&self, len: usize, root: Rank) -> Result<Plan, Error> {
+    pub(super) fn bcast_plan<T: Element>(&self, len: usize, root: Root) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups() {
+            return self.bcast_between::<T>(&groups, len, root);
+        }
         let algorithm = self.table().bcast(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
     }
@@ -101,9 +113,16 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
-        let output = if self.rank() == root { output } else { &mut [] };
-        let len = input.len();
+    pub fn gather<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        root: impl Into<Root>,
+    ) -> Result<(), Error> {
+        let root = root.into();
+        let Part { contributes, is_root } = self.part(root);
+        let (input, output) = (used(input, contributes), used_mut(output, is_root));
+        let len = if contributes { input.len() } else { output.len() / self.others() };
         self.collective("gather", || self.gather_plan::<T>(root, len, false), input, output)
     }
 
@@ -128,15 +147,23 @@ impl Comm {
     /// ```
     pub fn gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
         let len = buffer.len() / self.size() as usize;
-        self.collective("gather_in_place", || self.gather_plan::<T>(self.rank(), len, true), &[], buffer)
+        self.collective(
+            "gather_in_place",
+            || self.gather_plan::<T>(self.rank().into(), len, true),
+            &[],
+            buffer,
+        )
     }
 
     pub(super) fn gather_plan<T: Element>(
         &self,
-        root: Rank,
+        root: Root,
         len: usize,
         in_place: bool,
     ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(in_place)? {
+            return self.gather_between::<T>(&groups, len, root);
+        }
         let algorithm = self.table().gather(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Gather { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
@@ -158,9 +185,16 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
-    pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
-        let input = if self.rank() == root { input } else { &[] };
-        let len = output.len();
+    pub fn scatter<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        root: impl Into<Root>,
+    ) -> Result<(), Error> {
+        let root = root.into();
+        let Part { contributes: gets, is_root } = self.part(root);
+        let (input, output) = (used(input, is_root), used_mut(output, gets));
+        let len = if gets { output.len() } else { input.len() / self.others() };
         self.collective("scatter", || self.scatter_plan::<T>(root, len, false), input, output)
     }
 
@@ -184,15 +218,23 @@ impl Comm {
     /// ```
     pub fn scatter_in_place<T: Element>(&self, input: &[T]) -> Result<(), Error> {
         let len = input.len() / self.size() as usize;
-        self.collective("scatter_in_place", || self.scatter_plan::<T>(self.rank(), len, true), input, &mut [])
+        self.collective(
+            "scatter_in_place",
+            || self.scatter_plan::<T>(self.rank().into(), len, true),
+            input,
+            &mut [],
+        )
     }
 
     pub(super) fn scatter_plan<T: Element>(
         &self,
-        root: Rank,
+        root: Root,
         len: usize,
         in_place: bool,
     ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(in_place)? {
+            return self.scatter_between::<T>(&groups, len, root);
+        }
         let algorithm = self.table().scatter(&self.situation::<T>(len, true)).algorithm;
         Ok(Plan::Scatter { algorithm, root: self.root(root)?, blocks: Blocks::Equal(len), len, in_place })
     }
@@ -213,8 +255,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        let len = input.len();
-        self.collective("allgather", || Ok(self.allgather_plan::<T>(len, false)), input, output)
+        let lens = [Some(input.len()), Some(output.len())];
+        self.collective("allgather", || self.allgather_plan::<T>("allgather", lens), input, output)
     }
 
     /// Collects elements as [`allgather`](Self::allgather) does. This rank's elements are already in their place in
@@ -234,14 +276,24 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn allgather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
-        let len = buffer.len() / self.size() as usize;
-        self.collective("allgather_in_place", || Ok(self.allgather_plan::<T>(len, true)), &[], buffer)
+        let (call, lens) = ("allgather_in_place", [None, Some(buffer.len())]);
+        self.collective(call, || self.allgather_plan::<T>(call, lens), &[], buffer)
     }
 
-    pub(super) fn allgather_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+    /// Returns the plan of an allgather with these lengths of the input and the output.
+    pub(super) fn allgather_plan<T: Element>(
+        &self,
+        call: &'static str,
+        [input, output]: Lens,
+    ) -> Result<Plan, Error> {
+        let output = present(call, output)?;
+        if let Some(groups) = self.groups_unless(input.is_none())? {
+            return Ok(self.allgather_between::<T>(&groups, input.unwrap_or(0), output));
+        }
+        let len = input.unwrap_or(output / self.size() as usize);
         let all = len.saturating_mul(self.size() as usize);
         let algorithm = self.table().allgather(&self.situation::<T>(all, true)).algorithm;
-        Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place }
+        Ok(Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place: input.is_none() })
     }
 
     /// Sends a block of `input` to each rank, and receives a block from each rank into `output`, both in the order of
@@ -261,8 +313,8 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        let len = input.len() / self.size() as usize;
-        self.collective("alltoall", || Ok(self.alltoall_plan::<T>(len, false)), input, output)
+        let lens = [Some(input.len()), Some(output.len())];
+        self.collective("alltoall", || self.alltoall_plan::<T>("alltoall", lens), input, output)
     }
 
     /// Exchanges blocks as [`alltoall`](Self::alltoall) does. The received blocks replace the sent ones
@@ -281,13 +333,26 @@ impl Comm {
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
     pub fn alltoall_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
-        let len = buffer.len() / self.size() as usize;
-        self.collective("alltoall_in_place", || Ok(self.alltoall_plan::<T>(len, true)), &[], buffer)
+        let (call, lens) = ("alltoall_in_place", [None, Some(buffer.len())]);
+        self.collective(call, || self.alltoall_plan::<T>(call, lens), &[], buffer)
     }
 
-    pub(super) fn alltoall_plan<T: Element>(&self, len: usize, in_place: bool) -> Plan {
+    /// Returns the plan of an exchange with these lengths of the input and the output.
+    pub(super) fn alltoall_plan<T: Element>(
+        &self,
+        call: &'static str,
+        [input, output]: Lens,
+    ) -> Result<Plan, Error> {
+        let output = present(call, output)?;
+        if let Some(groups) = self.groups_unless(input.is_none())? {
+            let [sent, received] = [input.unwrap_or(0), output].map(|len| len / self.others());
+            let block = |len| move |rank: u32| rank as usize * len..(rank as usize + 1) * len;
+            return Ok(groups.all_pairs(block(sent), block(received)));
+        }
+        let len = input.unwrap_or(output) / self.size() as usize;
         let algorithm = self.table().alltoall(&self.situation::<T>(len, true)).algorithm;
-        Plan::Alltoall { algorithm, from: Blocks::Equal(len), into: Blocks::Equal(len), in_place }
+        let (from, into) = (Blocks::Equal(len), Blocks::Equal(len));
+        Ok(Plan::Alltoall { algorithm, from, into, in_place: input.is_none() })
     }
 
     /// Combines by `op` the elements of all ranks that have the same index, and returns the results at `root`
@@ -316,10 +381,13 @@ impl Comm {
         input: &[T],
         output: &mut [T],
         op: impl ReduceOp<T>,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<(), Error> {
-        let output = if self.rank() == root { output } else { &mut [] };
-        let (len, commutes) = (input.len(), op.commutes());
+        let root = root.into();
+        let Part { contributes, is_root } = self.part(root);
+        let (input, output) = (used(input, contributes), used_mut(output, is_root));
+        let len = if contributes { input.len() } else { output.len() };
+        let commutes = op.commutes();
         let plan = || self.reduce_plan(root, len, commutes, false);
         self.reducing("reduce", plan, input, output, &op)
     }
@@ -350,17 +418,20 @@ impl Comm {
     /// ```
     pub fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let (len, commutes) = (buffer.len(), op.commutes());
-        let plan = || self.reduce_plan(self.rank(), len, commutes, true);
+        let plan = || self.reduce_plan(self.rank().into(), len, commutes, true);
         self.reducing("reduce_in_place", plan, &[], buffer, &op)
     }
 
     pub(super) fn reduce_plan(
         &self,
-        root: Rank,
+        root: Root,
         len: usize,
         commutes: bool,
         in_place: bool,
     ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(in_place)? {
+            return self.reduce_between(&groups, root, len, commutes);
+        }
         let algorithm = reduce::Algorithm::Binomial;
         Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
     }
@@ -392,7 +463,7 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let (len, commutes) = (input.len(), op.commutes());
-        let plan = || Ok(self.allreduce_plan::<T>(len, commutes, false));
+        let plan = || self.allreduce_plan::<T>(len, commutes, false);
         self.reducing("allreduce", plan, input, output, &op)
     }
 
@@ -422,13 +493,22 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let (len, commutes) = (buffer.len(), op.commutes());
-        let plan = || Ok(self.allreduce_plan::<T>(len, commutes, true));
+        let plan = || self.allreduce_plan::<T>(len, commutes, true);
         self.reducing("allreduce_in_place", plan, &[], buffer, &op)
     }
 
-    pub(super) fn allreduce_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+    pub(super) fn allreduce_plan<T: Element>(
+        &self,
+        len: usize,
+        commutes: bool,
+        in_place: bool,
+    ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(in_place)? {
+            let bcast = self.table().bcast(&self.situation::<T>(len, true)).algorithm;
+            return Ok(groups.allreduce(len, commutes, bcast));
+        }
         let algorithm = self.table().allreduce(&self.situation::<T>(len, commutes)).algorithm;
-        Plan::Allreduce { algorithm, len, commutes, in_place }
+        Ok(Plan::Allreduce { algorithm, len, commutes, in_place })
     }
 
     /// Combines by `op` the elements of all ranks that have the same index, and distributes the results to all ranks in
@@ -458,7 +538,7 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let (len, commutes) = (output.len(), op.commutes());
-        let plan = || Ok(self.reduce_scatter_plan::<T>(len, commutes, false));
+        let plan = || self.reduce_scatter_plan::<T>(len, commutes, false);
         self.reducing("reduce_scatter", plan, input, output, &op)
     }
 
@@ -488,14 +568,22 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let (len, commutes) = (buffer.len() / self.size() as usize, op.commutes());
-        let plan = || Ok(self.reduce_scatter_plan::<T>(len, commutes, true));
+        let plan = || self.reduce_scatter_plan::<T>(len, commutes, true);
         self.reducing("reduce_scatter_in_place", plan, &[], buffer, &op)
     }
 
-    pub(super) fn reduce_scatter_plan<T: Element>(&self, len: usize, commutes: bool, in_place: bool) -> Plan {
+    pub(super) fn reduce_scatter_plan<T: Element>(
+        &self,
+        len: usize,
+        commutes: bool,
+        in_place: bool,
+    ) -> Result<Plan, Error> {
+        if let Some(groups) = self.groups_unless(in_place)? {
+            return Ok(self.reduce_scatter_between::<T>(&groups, Blocks::Equal(len), commutes));
+        }
         let all = len.saturating_mul(self.size() as usize);
         let algorithm = self.table().reduce_scatter(&self.situation::<T>(all, commutes)).algorithm;
-        Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place }
+        Ok(Plan::ReduceScatter { algorithm, blocks: Blocks::Equal(len), commutes, in_place })
     }
 
     /// Combines by `op` the elements with the same index of the ranks from 0 up to and including this rank
@@ -520,7 +608,7 @@ impl Comm {
     /// ```
     pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = input.len();
-        self.reducing("scan", || Ok(Plan::Scan { len, in_place: false }), input, output, &op)
+        self.reducing("scan", || self.prefix_plan(SCAN, len, false), input, output, &op)
     }
 
     /// Combines elements as [`scan`](Self::scan) does. The results replace the elements (`MPI_IN_PLACE`).
@@ -550,7 +638,7 @@ impl Comm {
     /// ```
     pub fn scan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = buffer.len();
-        self.reducing("scan_in_place", || Ok(Plan::Scan { len, in_place: true }), &[], buffer, &op)
+        self.reducing("scan_in_place", || self.prefix_plan(SCAN, len, true), &[], buffer, &op)
     }
 
     /// Combines by `op` the elements with the same index of the ranks before this rank (`MPI_Exscan`). At rank 0
@@ -581,7 +669,7 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let len = input.len();
-        self.reducing("exscan", || Ok(Plan::Exscan { len, in_place: false }), input, output, &op)
+        self.reducing("exscan", || self.prefix_plan(EXSCAN, len, false), input, output, &op)
     }
 
     /// Combines elements as [`exscan`](Self::exscan) does. The results replace the elements (`MPI_IN_PLACE`), except at
@@ -604,7 +692,13 @@ impl Comm {
     /// ```
     pub fn exscan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = buffer.len();
-        self.reducing("exscan_in_place", || Ok(Plan::Exscan { len, in_place: true }), &[], buffer, &op)
+        self.reducing("exscan_in_place", || self.prefix_plan(EXSCAN, len, true), &[], buffer, &op)
+    }
+
+    /// Returns the plan of a scan or an exscan.
+    pub(super) fn prefix_plan(&self, prefix: Prefix, len: usize, in_place: bool) -> Result<Plan, Error> {
+        self.check_one_group()?;
+        Ok(prefix(len, in_place))
     }
 
     /// Returns the same communicator with a selection of algorithms for its collective calls: a list like
@@ -646,8 +740,10 @@ impl Comm {
         of_handle.unwrap_or(&self.runtime.table)
     }
 
-    /// Returns the number of the root of a call, or an error if it is not a rank of the communicator.
-    pub(super) fn root(&self, root: Rank) -> Result<u32, Error> {
+    /// Returns the number of the root of a call on a communicator of one group, or an error if it is not a rank of the
+    /// communicator.
+    pub(super) fn root(&self, root: Root) -> Result<u32, Error> {
+        let Root::Rank(root) = root else { return Err(Error::NeedsTwoGroups) };
         self.check_rank(root).map(|()| root.0)
     }
 
@@ -700,7 +796,7 @@ impl Comm {
             reduce,
             layouts: None,
         };
-        let (group, context, element) = (self.members(), self.control(), size_of::<T>());
+        let (group, context, element) = (self.participants(), self.control(), size_of::<T>());
         let operation = Operation { plan, group, context, element, buffers };
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
@@ -713,8 +809,7 @@ impl Comm {
         plan: impl FnOnce() -> Result<Plan, Error>,
         [input, output]: [usize; 2],
     ) -> Result<(Plan, Vec<T>), Error> {
-        self.check_one_group()?;
-        let (plan, at) = (plan()?, Place::new(self.rank().0, self.size()));
+        let (plan, at) = (plan()?, self.place());
         for (what, len, expected) in [("input", input, plan.input(at)), ("output", output, plan.output(at))] {
             if len != expected {
                 return Err(Error::WrongLength { call, what, len, expected });
@@ -727,6 +822,11 @@ impl Comm {
         Ok((plan, scratch))
     }
 }
+
+/// [`Plan::Scan`] or [`Plan::Exscan`] of a number of elements, which may be in place.
+pub(super) type Prefix = fn(usize, bool) -> Plan;
+pub(super) const SCAN: Prefix = |len, in_place| Plan::Scan { len, in_place };
+pub(super) const EXSCAN: Prefix = |len, in_place| Plan::Exscan { len, in_place };
 
 /// Reduces the elements of two spans of bytes.
 pub(super) fn reduce_bytes<T: Element>(op: &impl ReduceOp<T>, from: &[u8], into: &mut [u8]) {

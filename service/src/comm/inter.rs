@@ -200,6 +200,11 @@ impl Comm {
         (all, Choice::Groups { own, remote })
     }
 
+    /// Returns the ranks that take part in a collective call: those of both groups of an intercommunicator.
+    pub(crate) fn participants(&self) -> samite_p2p::Group {
+        if self.remote_size().is_some() { self.all_ranks().0 } else { self.members() }
+    }
+
     pub(super) fn check_one_group(&self) -> Result<(), Error> {
         if self.remote_size().is_some() { Err(Error::NeedsOneGroup) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use samite_coll::algorithms::exchange::all_pairs;
-use samite_coll::{BorrowedBuffers, Layouts, Place, Plan};
+use samite_coll::{BorrowedBuffers, Layouts, Plan};
 use samite_fabric::Memory;
 use samite_fabric::layout::Form;
 use zerocopy::IntoBytes;
@@ -275,21 +275,25 @@ impl Comm {
     }
 
     fn alltoallw_plan(&self, call: &'static str, forms: &Forms) -> Result<Plan, Error> {
-        self.check_one_group()?;
+        let groups = self.groups_unless(forms.sent.is_none())?;
         let [sent, received] = forms.blocks();
         for (what, blocks) in [("input", &sent), ("output", &received)] {
-            if blocks.len() != self.size() as usize {
+            if blocks.len() != self.others() {
                 return Err(Error::WrongBlocks { call, what, why: "there must be one for each rank" });
             }
         }
-        let at = Place::new(self.rank().0, self.size());
-        if sent[at.rank() as usize].len() != received[at.rank() as usize].len() {
+        let (sent, received) =
+            (|to: u32| sent[to as usize].clone(), |from: u32| received[from as usize].clone());
+        if let Some(groups) = groups {
+            return Ok(groups.all_pairs(sent, received));
+        }
+        let at = self.place();
+        if sent(at.rank()).len() != received(at.rank()).len() {
             let why =
                 "the block that this rank sends to itself differs in length from the one that it receives";
             return Err(Error::WrongBlocks { call, what: "input", why });
         }
-        let [sends, receives] =
-            all_pairs(at, |to| sent[to as usize].clone(), |from| received[from as usize].clone());
+        let [sends, receives] = all_pairs(at, sent, received);
         Ok(Plan::Exchange { sends, receives })
     }
 
@@ -313,7 +317,7 @@ impl Comm {
         let layouts = Some(&layouts);
         let buffers = BorrowedBuffers { input, output, scratch: &mut [], reduce: &reduce, layouts };
         let operation =
-            Operation { plan, group: self.members(), context: self.control(), element: 1, buffers };
+            Operation { plan, group: self.participants(), context: self.control(), element: 1, buffers };
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }

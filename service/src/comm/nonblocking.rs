@@ -8,8 +8,9 @@ use samite_coll::{OwnedBuffers, Plan, Reduction};
 use samite_fabric::Memory;
 
 use super::Comm;
+use super::between::{Part, used as slice_if};
 use super::blocks::end_of;
-use super::collectives::reduce_bytes;
+use super::collectives::{EXSCAN, Prefix, SCAN, reduce_bytes};
 use super::neighbours::used;
 use crate::buffer::Held;
 use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective, Prepared, Started};
@@ -19,7 +20,7 @@ use crate::persistent::Sealed;
 use crate::reduction::ReduceOp;
 use crate::request::{Failed, Request};
 use crate::runtime::no_reduction;
-use crate::select::Rank;
+use crate::select::Root;
 use crate::topology::Neighbourhood;
 
 /// Defines the nonblocking and the persistent form of blocking calls that have an input and an output. `$prepare`
@@ -27,7 +28,7 @@ use crate::topology::Neighbourhood;
 macro_rules! calls {
     ($(
         $blocking:ident: $call:ident ($nonblocking:literal), $init:ident ($persistent:literal)
-        ($($name:ident: $type:ty),*), by $prepare:ident[$input:ident, $output:ident]($($argument:ident),*);
+        ($($name:ident: $type:ty),*), by $prepare:ident[$input:ident, $output:ident]($($argument:expr),*);
         $(#[$doc:meta])*
     )*) => {
         /// Nonblocking collective operations (MPI 4.1, section 6.12). A call starts an operation, and returns a
@@ -81,11 +82,11 @@ macro_rules! calls {
 
 calls! {
     gather: igather ("MPI_Igather"), gather_init ("MPI_Gather_init")
-        (input: I, output: O, root: Rank), by prepare_gather[input, output](root);
+        (input: I, output: O, root: impl Into<Root>), by prepare_gather[input, output](root);
     /// In place, the root passes [`InPlace`](crate::InPlace) as its input.
 
     scatter: iscatter ("MPI_Iscatter"), scatter_init ("MPI_Scatter_init")
-        (input: I, output: O, root: Rank), by prepare_scatter[input, output](root);
+        (input: I, output: O, root: impl Into<Root>), by prepare_scatter[input, output](root);
     /// In place, the root passes [`InPlace`](crate::InPlace) as its output.
 
     allgather: iallgather ("MPI_Iallgather"), allgather_init ("MPI_Allgather_init")
@@ -95,7 +96,7 @@ calls! {
         (input: I, output: O), by prepare_alltoall[input, output]();
 
     reduce: ireduce ("MPI_Ireduce"), reduce_init ("MPI_Reduce_init")
-        (input: I, output: O, op: impl ReduceOp<T>, root: Rank), by prepare_reduce[input, output](op, root);
+        (input: I, output: O, op: impl ReduceOp<T>, root: impl Into<Root>), by prepare_reduce[input, output](op, root);
     /// In place, the root passes [`InPlace`](crate::InPlace) as its input.
 
     allreduce: iallreduce ("MPI_Iallreduce"), allreduce_init ("MPI_Allreduce_init")
@@ -133,17 +134,17 @@ calls! {
         (input: I, output: O, op: impl ReduceOp<T>), by prepare_reduce_scatter[input, output](op);
 
     scan: iscan ("MPI_Iscan"), scan_init ("MPI_Scan_init")
-        (input: I, output: O, op: impl ReduceOp<T>), by prepare_scan[input, output](op);
+        (input: I, output: O, op: impl ReduceOp<T>), by prepare_prefix[input, output](SCAN, op);
 
     exscan: iexscan ("MPI_Iexscan"), exscan_init ("MPI_Exscan_init")
-        (input: I, output: O, op: impl ReduceOp<T>), by prepare_exscan[input, output](op);
+        (input: I, output: O, op: impl ReduceOp<T>), by prepare_prefix[input, output](EXSCAN, op);
 
     gatherv: igatherv ("MPI_Igatherv"), gatherv_init ("MPI_Gatherv_init")
-        (input: I, output: O, blocks: &[Range<usize>], root: Rank), by prepare_gatherv[input, output](blocks, root);
+        (input: I, output: O, blocks: &[Range<usize>], root: impl Into<Root>), by prepare_gatherv[input, output](blocks, root);
     /// In place, the root passes [`InPlace`](crate::InPlace) as its input.
 
     scatterv: iscatterv ("MPI_Iscatterv"), scatterv_init ("MPI_Scatterv_init")
-        (input: I, blocks: &[Range<usize>], output: O, root: Rank), by prepare_scatterv[input, output](blocks, root);
+        (input: I, blocks: &[Range<usize>], output: O, root: impl Into<Root>), by prepare_scatterv[input, output](blocks, root);
     /// In place, the root passes [`InPlace`](crate::InPlace) as its output.
 
     allgatherv: iallgatherv ("MPI_Iallgatherv"), allgatherv_init ("MPI_Allgatherv_init")
@@ -218,7 +219,7 @@ impl Comm {
     pub fn ibcast<T: Element, B: CollectiveOutput<T>>(
         &self,
         buffer: B,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Request<B>, Failed<B>> {
         let prepared = self.prepare_bcast::<T>("ibcast", buffer.elements(), root);
         self.start_alone("ibcast", prepared, buffer)
@@ -257,7 +258,7 @@ impl Comm {
     pub fn bcast_init<T: Element, B: CollectiveOutput<T>>(
         &self,
         buffer: B,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<PersistentCollective<(), B>, Error> {
         let prepared = self.prepare_bcast::<T>("bcast_init", buffer.elements(), root);
         let prepared = self.handle_result("bcast_init", prepared)?;
@@ -266,7 +267,7 @@ impl Comm {
 }
 
 /// The lengths of the input and the output in elements. `None` stands for [`InPlace`](crate::InPlace).
-type Lens = [Option<usize>; 2];
+pub(super) type Lens = [Option<usize>; 2];
 
 /// The checks of the arguments.
 impl Comm {
@@ -279,9 +280,10 @@ impl Comm {
         &self,
         call: &'static str,
         len: Option<usize>,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let len = present(call, len)?;
+        let root = root.into();
+        let len = if root == Root::Beside { 0 } else { present(call, len)? };
         self.prepare::<T>(call, || self.bcast_plan::<T>(len, root), [0, len], no_reduction())
     }
 
@@ -289,15 +291,14 @@ impl Comm {
         &self,
         call: &'static str,
         [input, output]: Lens,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let is_root = self.rank() == root;
+        let root = root.into();
+        let Part { contributes, is_root } = self.part(root);
         let output = if is_root { present(call, output)? } else { 0 };
-        let len = match input {
-            None if is_root => output / self.size() as usize,
-            input => present(call, input)?,
-        };
-        let plan = || self.gather_plan::<T>(root, len, input.is_none());
+        let (input, in_place) = passed(call, input, contributes, is_root)?;
+        let len = input.unwrap_or(output / self.others());
+        let plan = || self.gather_plan::<T>(root, len, in_place);
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], no_reduction())
     }
 
@@ -305,15 +306,14 @@ impl Comm {
         &self,
         call: &'static str,
         [input, output]: Lens,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let is_root = self.rank() == root;
+        let root = root.into();
+        let Part { contributes: gets, is_root } = self.part(root);
         let input = if is_root { present(call, input)? } else { 0 };
-        let len = match output {
-            None if is_root => input / self.size() as usize,
-            output => present(call, output)?,
-        };
-        let plan = || self.scatter_plan::<T>(root, len, output.is_none());
+        let (output, in_place) = passed(call, output, gets, is_root)?;
+        let len = output.unwrap_or(input / self.others());
+        let plan = || self.scatter_plan::<T>(root, len, in_place);
         self.prepare::<T>(call, plan, [input, output.unwrap_or(0)], no_reduction())
     }
 
@@ -322,10 +322,8 @@ impl Comm {
         call: &'static str,
         [input, output]: Lens,
     ) -> Result<Prepared, Error> {
-        let output = present(call, output)?;
-        let len = input.unwrap_or(output / self.size() as usize);
-        let plan = || Ok(self.allgather_plan::<T>(len, input.is_none()));
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], no_reduction())
+        let used = [input, output].map(|len| len.unwrap_or(0));
+        self.prepare::<T>(call, || self.allgather_plan::<T>(call, [input, output]), used, no_reduction())
     }
 
     fn prepare_alltoall<T: Element>(
@@ -333,10 +331,8 @@ impl Comm {
         call: &'static str,
         [input, output]: Lens,
     ) -> Result<Prepared, Error> {
-        let output = present(call, output)?;
-        let len = input.unwrap_or(output) / self.size() as usize;
-        let plan = || Ok(self.alltoall_plan::<T>(len, input.is_none()));
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], no_reduction())
+        let used = [input, output].map(|len| len.unwrap_or(0));
+        self.prepare::<T>(call, || self.alltoall_plan::<T>(call, [input, output]), used, no_reduction())
     }
 
     fn prepare_reduce<T: Element>(
@@ -344,16 +340,14 @@ impl Comm {
         call: &'static str,
         [input, output]: Lens,
         op: impl ReduceOp<T>,
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let is_root = self.rank() == root;
+        let root = root.into();
+        let Part { contributes, is_root } = self.part(root);
         let output = if is_root { present(call, output)? } else { 0 };
-        let len = match input {
-            None if is_root => output,
-            input => present(call, input)?,
-        };
-        let commutes = op.commutes();
-        let plan = || self.reduce_plan(root, len, commutes, input.is_none());
+        let (input, in_place) = passed(call, input, contributes, is_root)?;
+        let (len, commutes) = (input.unwrap_or(output), op.commutes());
+        let plan = || self.reduce_plan(root, len, commutes, in_place);
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
     }
 
@@ -364,7 +358,7 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<Prepared, Error> {
         let (output, commutes) = (present(call, output)?, op.commutes());
-        let plan = || Ok(self.allreduce_plan::<T>(input.unwrap_or(output), commutes, input.is_none()));
+        let plan = || self.allreduce_plan::<T>(input.unwrap_or(output), commutes, input.is_none());
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
     }
 
@@ -376,29 +370,19 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let (output, commutes) = (present(call, output)?, op.commutes());
         let len = if input.is_none() { output / self.size() as usize } else { output };
-        let plan = || Ok(self.reduce_scatter_plan::<T>(len, commutes, input.is_none()));
+        let plan = || self.reduce_scatter_plan::<T>(len, commutes, input.is_none());
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
     }
 
-    fn prepare_scan<T: Element>(
+    fn prepare_prefix<T: Element>(
         &self,
         call: &'static str,
         [input, output]: Lens,
+        prefix: Prefix,
         op: impl ReduceOp<T>,
     ) -> Result<Prepared, Error> {
         let output = present(call, output)?;
-        let plan = || Ok(Plan::Scan { len: input.unwrap_or(output), in_place: input.is_none() });
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
-    }
-
-    fn prepare_exscan<T: Element>(
-        &self,
-        call: &'static str,
-        [input, output]: Lens,
-        op: impl ReduceOp<T>,
-    ) -> Result<Prepared, Error> {
-        let output = present(call, output)?;
-        let plan = || Ok(Plan::Exscan { len: input.unwrap_or(output), in_place: input.is_none() });
+        let plan = || self.prefix_plan(prefix, input.unwrap_or(output), input.is_none());
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
     }
 
@@ -407,14 +391,14 @@ impl Comm {
         call: &'static str,
         [input, output]: Lens,
         blocks: &[Range<usize>],
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let is_root = self.rank() == root;
+        let root = root.into();
+        let Part { contributes, is_root } = self.part(root);
         let whole = if is_root { present(call, output)? } else { 0 };
-        if input.is_none() && !is_root {
-            return Err(Error::NotInPlace { call });
-        }
-        let plan = || self.gatherv_plan(call, root, input, blocks, whole);
+        let (input, in_place) = passed(call, input, contributes, is_root)?;
+        let (len, blocks) = (input.or((!in_place).then_some(0)), slice_if(blocks, is_root));
+        let plan = || self.gatherv_plan(call, root, len, blocks, whole);
         let used = [input.unwrap_or(0), end_of(blocks, whole)];
         self.prepare::<T>(call, plan, used, no_reduction())
     }
@@ -424,14 +408,14 @@ impl Comm {
         call: &'static str,
         [input, output]: Lens,
         blocks: &[Range<usize>],
-        root: Rank,
+        root: impl Into<Root>,
     ) -> Result<Prepared, Error> {
-        let is_root = self.rank() == root;
+        let root = root.into();
+        let Part { contributes: gets, is_root } = self.part(root);
         let whole = if is_root { present(call, input)? } else { 0 };
-        if output.is_none() && !is_root {
-            return Err(Error::NotInPlace { call });
-        }
-        let plan = || self.scatterv_plan(call, root, output, blocks, whole);
+        let (output, in_place) = passed(call, output, gets, is_root)?;
+        let (len, blocks) = (output.or((!in_place).then_some(0)), slice_if(blocks, is_root));
+        let plan = || self.scatterv_plan(call, root, len, blocks, whole);
         let used = [end_of(blocks, whole), output.unwrap_or(0)];
         self.prepare::<T>(call, plan, used, no_reduction())
     }
@@ -595,6 +579,21 @@ impl Comm {
 /// Returns the length of a buffer that is not [`InPlace`](crate::InPlace).
 pub(super) fn present(call: &'static str, len: Option<usize>) -> Result<usize, Error> {
     len.ok_or(Error::NotInPlace { call })
+}
+
+/// Returns the length of the buffer that a rank contributes to an operation with a root, or in which it gets its block;
+/// `None` if it has none. Returns also if the operation is in place at this rank.
+fn passed(
+    call: &'static str,
+    len: Option<usize>,
+    contributes: bool,
+    is_root: bool,
+) -> Result<(Option<usize>, bool), Error> {
+    match len {
+        _ if !contributes => Ok((None, false)),
+        None if is_root => Ok((None, true)),
+        len => Ok((Some(present(call, len)?), false)),
+    }
 }
 
 /// Returns a reduction of bytes.

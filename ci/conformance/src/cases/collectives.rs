@@ -8,7 +8,8 @@ use samite::reduction::{
     Max, MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
 };
 use samite::{
-    CancelToken, Error, Failed, InPlace, Mode, Owned, Rank, Request, Source, Tag, consecutive, start_all,
+    CancelToken, Error, Failed, InPlace, Mode, Owned, Rank, Request, Root, Source, Tag, consecutive,
+    start_all,
 };
 
 use crate::case::{Cases, Job, SHORT, bytes, expect_error};
@@ -845,8 +846,7 @@ fn correctness(cases: &mut Cases) {
         expect_error!(job.comm.bcast(&mut [0u8], Rank(2)), Error::InvalidRank { rank: Rank(2), size: 2 });
         let wrong = job.comm.allgather(&[0u8; 2], &mut [0; 3]);
         expect_error!(wrong, Error::WrongLength { call: "allgather", what: "output", len: 3, expected: 4 });
-        let inter = job.comm.self_comm()?.create_intercomm(Rank(0), &job.comm, job.other(), 0)?;
-        expect_error!(inter.barrier(), Error::NeedsOneGroup);
+        expect_error!(job.comm.bcast(&mut [0u8], Root::This), Error::NeedsTwoGroups);
         job.comm.barrier()
     });
 }
