@@ -77,6 +77,7 @@ use crate::{Body, Caps, Failure, Local, OpId, PeerId, Port, PortError, Post, Reg
 pub use self::bundle::Gathered;
 pub use self::config::Config;
 pub use self::counters::{Counters, Rejected, Traffic};
+pub use self::ending::Finality;
 pub use self::engine::Engine;
 pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
 pub use self::group::{Comparison, Group, Indices, NoGroup};

@@ -64,6 +64,7 @@ use self::choices::{Choices, NO_COLOUR, Pair};
 use self::exchange::{Exchange, Message, Stamp};
 use crate::Engine;
 use crate::contexts::{FIRST, Incarnations};
+use crate::survivors::Decision;
 
 /// The arguments with which a rank begins an agreement.
 #[derive(Clone, Debug)]
@@ -155,6 +156,8 @@ pub enum Progress {
     /// The agreement has ended with a context, with `None` if this rank has no colour, or with an error. The result is
     /// returned once.
     Ended(Result<Option<Agreed>, Error>),
+    /// An agreement that [`Engine::begin_agree`] has begun has ended. The result is returned once.
+    Decided(Decision),
 }
 
 /// An agreement under way, or its result.
@@ -354,8 +357,7 @@ impl<P: Port> Engine<P> {
         let mine = self.inner.link().identity().rank;
         let agreements = &mut self.agreements;
         let number = proposal.tag.map_or_else(|| agreements.number(proposal.control), |_| 0);
-        let id = AgreementId(agreements.next);
-        agreements.next += 1;
+        let id = agreements.next_id();
         let mut agreement = Box::new(Agreement::new(id, proposal, mine, number, now, deadline));
         agreement.propose(self.propose_name(now, agreement.opens(), 0), self.later_incarnation());
         self.agreements.all.insert(id, agreement);
@@ -367,6 +369,9 @@ impl<P: Port> Engine<P> {
 
     /// Returns the state of an agreement; `None` if its result was taken.
     pub fn agreement(&mut self, id: AgreementId) -> Option<Progress> {
+        if let Some(progress) = self.survivors.progress(id) {
+            return Some(progress);
+        }
         let agreement = self.agreements.all.get_mut(&id)?;
         if let Some(result) = agreement.result.take() {
             self.agreements.all.remove(&id);
@@ -390,6 +395,8 @@ impl<P: Port> Engine<P> {
             agreement.gave_up.get_or_insert(error);
             self.agreements.is_due = true;
             self.advance_agreements(now, 0);
+        } else {
+            self.survivors.quit(id, error);
         }
     }
 
@@ -399,6 +406,8 @@ impl<P: Port> Engine<P> {
         if let Some(agreement) = self.agreements.all.get_mut(&id) {
             agreement.is_dropped = true;
             self.quit_agreement(now, id, Error::Cancelled { fate: Fate::NotDelivered });
+        } else {
+            self.drop_agreement_of_survivors(now, id);
         }
     }
 
@@ -416,7 +425,7 @@ impl<P: Port> Engine<P> {
         let ended = self.advance_all(now, events);
         // A send that `advance_all` has begun may have failed already. Then its agreement is due again.
         self.forget_sent();
-        self.agreements.is_active = !self.agreements.all.is_empty() || !self.agreements.sends.is_empty();
+        self.note_activity();
         ended
     }
 
@@ -429,8 +438,8 @@ impl<P: Port> Engine<P> {
         }
         agreements.ends = ends;
         agreements.due = Time::NEVER;
-        let mut ended = 0;
-        let ids: Vec<_> = agreements.all.keys().copied().collect();
+        let mut ended = self.advance_survivors(now, events);
+        let ids: Vec<_> = self.agreements.all.keys().copied().collect();
         for id in ids {
             let Some(mut agreement) = self.agreements.all.remove(&id) else { continue };
             if agreement.result.is_none() {
@@ -455,6 +464,13 @@ impl<P: Port> Engine<P> {
         ended
     }
 
+    /// Notes if polls have anything to do for agreements.
+    pub(crate) fn note_activity(&mut self) {
+        let agreements = &mut self.agreements;
+        agreements.is_active =
+            !agreements.all.is_empty() || !agreements.sends.is_empty() || self.survivors.are_active();
+    }
+
     /// Returns a rank to which a message of an agreement is still being sent, or `None` if there is none. Call
     /// [`close`](Self::close) only when it is `None`: a message whose bytes did not travel with its envelope is lost if
     /// the goodbye overtakes the bytes.
@@ -465,7 +481,7 @@ impl<P: Port> Engine<P> {
 
     /// Leaves the contexts that an agreement has created, because this rank will not use the communicator. The other
     /// members may have the communicator, so they are informed.
-    fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
+    pub(crate) fn leave_agreed(&mut self, now: Time, result: Result<Option<Agreed>, Error>) {
         if let Ok(Some(Agreed { context, .. })) = result {
             self.leave_contexts(now, context);
             self.others().for_each(|others| others.leave(context));
@@ -477,12 +493,12 @@ impl<P: Port> Engine<P> {
         self.agreements.others = Some(others);
     }
 
-    fn others(&self) -> impl Iterator<Item = &dyn Others> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = &dyn Others> {
         self.agreements.others.as_deref().into_iter()
     }
 
     /// Opens the contexts of a communicator in all engines of this rank. Returns false if one of them cannot.
-    fn open_agreed(
+    pub(crate) fn open_agreed(
         &mut self,
         now: Time,
         name: u64,
@@ -511,6 +527,7 @@ impl<P: Port> Engine<P> {
             if !is_under_way
                 && let Some(Err(error)) = self.collect(*request, &mut ()).map(|ended| ended.result)
             {
+                self.survivors.note_unsent(*agreement, &error);
                 self.agreements.note_unsent(*agreement, error);
             }
             is_under_way
@@ -538,6 +555,34 @@ impl<P: Port> Engine<P> {
 }
 
 impl Agreements {
+    /// Returns the name of a new agreement.
+    pub(crate) fn next_id(&mut self) -> AgreementId {
+        let id = AgreementId(self.next);
+        self.next += 1;
+        id
+    }
+
+    /// Notes that the next poll must advance the agreements even if no message arrives.
+    pub(crate) fn wake(&mut self) {
+        (self.is_due, self.is_active) = (true, true);
+    }
+
+    /// Notes that a packet has arrived outside of a poll. The next poll then advances the agreements under way.
+    #[inline(always)]
+    pub(crate) fn note_packet(&mut self) {
+        self.is_due |= self.is_active;
+    }
+
+    /// Notes that the agreements must be advanced at this time at the latest.
+    pub(crate) fn wake_at(&mut self, due: Time) {
+        self.due = self.due.min(due);
+    }
+
+    /// Notes a message that is being sent.
+    pub(crate) fn note_send(&mut self, request: RequestId, to: WorldRank, agreement: AgreementId) {
+        self.sends.push(Sending { request, to, agreement });
+    }
+
     /// Gives up an agreement because one of its messages could not be sent. Does nothing if the receiver has ended or
     /// no longer takes part: the agreement learns of that in another way.
     #[cold]
@@ -1110,6 +1155,9 @@ impl Agreement {
             // In steps 3 and 4 no rank is needed: a rank that has ended may have left in good order after it got the
             // communicator.
             let needed = if self.round == Round::Choosing { &self.ranks } else { &Group::EMPTY };
+            if engine.is_revoked(self.control) {
+                return Err(Error::Revoked);
+            }
             let ended = engine.ended_among(self.control, needed);
             let ended =
                 ended.or_else(|| self.is_replaced(engine, from).then(|| left(from, Cause::Restarted)));

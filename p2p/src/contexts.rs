@@ -16,7 +16,7 @@
 //! A pair has a *name* of 64 bits, which is never used again. The numbers of its contexts are the low bits of the name,
 //! so after many names the same numbers come again. A pair is not opened while its numbers are in use: see [`Closed`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use samite_fabric::link::{Cause, Group, Incarnation, Link, Peer, PeerState, WorldRank};
@@ -24,6 +24,7 @@ use samite_fabric::wire::WireError;
 
 use crate::names::Closed;
 use crate::pages::Pages;
+use crate::survivors::is_of_survivors;
 
 /// The first context that can be opened.
 pub(crate) const FIRST: u32 = 2;
@@ -50,9 +51,18 @@ pub(crate) struct Contexts {
     pub(crate) deserted: usize,
     /// Members that left contexts before this rank opened them: the name of the contexts, and the rank.
     early: Vec<(u64, WorldRank)>,
-    /// A count of events: the number of times that a rank ended or left contexts. If the count has changed, another
-    /// rank has ended or left.
+    /// A count of events: the number of times that a rank ended or left contexts, or contexts were revoked. If the
+    /// count has changed, operations may have to end.
     pub(crate) ends: u64,
+    /// The pairs that a member has revoked, by their even number. The contexts of the job are the pair 0.
+    revoked: BTreeSet<u32>,
+    /// For each pair, by its even number, the members that take part in no agreement of survivors any more.
+    retired: BTreeMap<u32, BTreeSet<WorldRank>>,
+    /// Names of contexts that a member revoked before this rank opened them.
+    revoked_early: BTreeSet<u64>,
+    /// The contexts below this one belong to all ranks and are not revoked: [`FIRST`], or 0 if the contexts of the job
+    /// are revoked.
+    job_end: u32,
 }
 
 /// The ranks of which an incarnation has ended, each with the first name that this rank had not used at that time. The
@@ -67,6 +77,10 @@ const ALIVE: usize = 256;
 /// threads create communicators at the same time. Beyond this number the oldest entries of the rank are dropped, to
 /// limit the memory.
 const EARLY_MAX: usize = 64;
+
+/// The maximum number of entries in [`Contexts::revoked_early`]. A member revokes contexts that this rank has not opened
+/// only if it does so immediately after their creation.
+const REVOKED_EARLY_MAX: usize = 256;
 
 /// The contexts of one communicator.
 #[derive(Debug)]
@@ -99,6 +113,10 @@ impl Contexts {
             deserted: 0,
             early,
             ends: 0,
+            revoked: BTreeSet::new(),
+            retired: BTreeMap::new(),
+            revoked_early: BTreeSet::new(),
+            job_end: FIRST,
         }
     }
 
@@ -179,11 +197,92 @@ impl Contexts {
     fn remove(&mut self, context: u32, link: &mut Link) -> Option<Pair> {
         let pair = self.all.remove(context / 2)?;
         self.deserted -= usize::from(pair.is_deserted(&self.ended));
+        self.revoked.remove(&(context & !1));
+        self.retired.remove(&(context & !1));
+        self.forget_known(context, link);
+        Some(pair)
+    }
+
+    /// Clears the caches of living members of these contexts.
+    fn forget_known(&mut self, context: u32, link: &mut Link) {
         self.alive = [0; ALIVE];
         link.peers_mut()
             .filter(|peer| peer.known_in() / 2 == context / 2)
             .for_each(|peer| peer.set_known_in(0));
-        Some(pair)
+    }
+
+    /// Notes that a member has revoked contexts. Returns false if they are not open, or if this was noted before.
+    #[cold]
+    pub(crate) fn revoke(&mut self, context: u32, link: &mut Link) -> bool {
+        let pair = context & !1;
+        if !(context < FIRST || self.get(context).is_some()) || !self.revoked.insert(pair) {
+            return false;
+        }
+        if context < FIRST {
+            self.job_end = 0;
+        }
+        self.forget_known(context, link);
+        self.ends += 1;
+        true
+    }
+
+    /// Returns true if a member has revoked a context.
+    pub(crate) fn is_revoked(&self, context: u32) -> bool {
+        !self.revoked.is_empty() && self.revoked.contains(&(context & !1))
+    }
+
+    /// Returns the even numbers of the revoked contexts.
+    pub(crate) fn revoked(&self) -> Vec<u32> {
+        self.revoked.iter().copied().collect()
+    }
+
+    /// Returns the state of the contexts with a name that a peer has used in a packet about all of them.
+    ///
+    /// # Errors
+    /// [`WireError::Value`] if the peer is not a member of such contexts: it violates the protocol.
+    #[cold]
+    pub(crate) fn of_member(&self, name: u64, rank: WorldRank) -> Result<Opened, WireError> {
+        if name == 0 {
+            return Ok(Opened::Now(0));
+        }
+        let invalid = Err(WireError::Value { field: "context" });
+        if name < FIRST.into() || !name.is_multiple_of(2) {
+            return invalid;
+        }
+        let number = self.closed.number(name);
+        match self.get(number).filter(|pair| pair.name == name) {
+            Some(pair) if pair.members.contains(rank) => Ok(Opened::Now(number)),
+            Some(_) => invalid,
+            None if name < self.next => Ok(Opened::Before),
+            None => Ok(Opened::Never),
+        }
+    }
+
+    /// Notes that a member has revoked contexts that this rank has not opened yet.
+    #[cold]
+    pub(crate) fn revoke_early(&mut self, name: u64) {
+        self.revoked_early.insert(name);
+        if self.revoked_early.len() > REVOKED_EARLY_MAX {
+            self.revoked_early.pop_first();
+        }
+    }
+
+    /// Notes that a member takes part in no agreement of survivors of these contexts any more.
+    #[cold]
+    pub(crate) fn retire(&mut self, context: u32, rank: WorldRank) {
+        self.ends += 1;
+        self.retired.entry(context & !1).or_default().insert(rank);
+    }
+
+    /// Returns the members that take part in no agreement of survivors of these contexts any more.
+    pub(crate) fn retired(&self, context: u32) -> impl Iterator<Item = WorldRank> + '_ {
+        self.retired.get(&(context & !1)).into_iter().flatten().copied()
+    }
+
+    /// Returns true if a member has revoked the contexts with this name before this rank opened them.
+    pub(crate) fn take_early_revocation(&mut self, name: u64) -> bool {
+        let later = self.revoked_early.split_off(&(name + 1));
+        std::mem::replace(&mut self.revoked_early, later).contains(&name)
     }
 
     /// Skips the first `skipped` names that this rank has not used, free or not, and returns the first later name whose
@@ -234,8 +333,15 @@ impl Contexts {
     /// # Errors
     /// [`WireError::Value`] if the context is unknown or the peer is not a member: the peer violates the protocol.
     #[cold]
-    pub(crate) fn admit(&mut self, link: &mut Link, context: u32, source: Peer) -> Result<bool, WireError> {
+    pub(crate) fn admit(
+        &mut self,
+        link: &mut Link,
+        context: u32,
+        tag: u64,
+        source: Peer,
+    ) -> Result<bool, WireError> {
         match self.member(link, context, source) {
+            Some(_) if self.is_revoked(context) && !is_of_survivors(tag) => Ok(false),
             Some(None) => Ok(true),
             // This rank has closed the context.
             None if self.get(context).is_none()
@@ -259,10 +365,14 @@ impl Contexts {
             if let Some(cause) = self.get(context)?.partner(&self.ended, context, rank)? {
                 return Some(Some(cause));
             }
-            let (at, key) = alive_at(context, rank);
-            self.alive[at] = key;
+            if !self.is_revoked(context) {
+                let (at, key) = alive_at(context, rank);
+                self.alive[at] = key;
+            }
         }
-        link.peer_mut(peer).set_known_in(context);
+        if !self.is_revoked(context) {
+            link.peer_mut(peer).set_known_in(context);
+        }
         Some(None)
     }
 
@@ -369,6 +479,10 @@ impl Contexts {
             assert_eq!(self.closed.number(pair.name), 2 * half, "a number is that of its name");
         }
         assert_eq!(self.deserted, deserted);
+        assert_eq!(self.job_end == 0, self.revoked.contains(&0));
+        let is_open = |pair: &u32| *pair < FIRST || self.get(*pair).is_some();
+        let noted = self.revoked.iter().chain(self.retired.keys());
+        assert!(noted.into_iter().all(is_open), "nothing is noted about contexts that are closed");
         let cached = self.alive.into_iter().map(|known| ((known >> 32) as u32, WorldRank(known as u32)));
         let of_peers = link.peers().map(|(_, peer)| (peer.known_in(), peer.rank()));
         for (context, rank) in cached.chain(of_peers).filter(|(context, _)| *context != 0) {
@@ -384,14 +498,25 @@ impl Contexts {
     fn get(&self, context: u32) -> Option<&Pair> {
         self.all.get(context / 2)
     }
+
+    /// Returns true if a peer is known to be a living member of a context that is not revoked: of a context of the job,
+    /// which has all ranks as members, or of the one other context that the peer's state remembers. If this returns
+    /// false, [`is_revoked`](Self::is_revoked) and [`member`](Self::member) give the answer.
+    #[inline(always)]
+    pub(crate) fn is_known(&self, peer: &PeerState, context: u32) -> bool {
+        context < self.job_end || peer.known_in() == context
+    }
 }
 
-/// Returns true if a peer is known to be a living member of a context: of a context of the job, which has all ranks as
-/// members, or of the one other context that the peer's state remembers. If this returns false,
-/// [`Contexts::member`] gives the answer.
-#[inline(always)]
-pub(crate) fn is_known(peer: &PeerState, context: u32) -> bool {
-    context < FIRST || peer.known_in() == context
+/// The state of the contexts with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// They are open, and this is their even number.
+    Now(u32),
+    /// This rank has closed them, or will never be a member.
+    Before,
+    /// This rank has not opened them, and still may.
+    Never,
 }
 
 /// Returns the numbers, divided by 2, of all even names from `from` on and before `until`. They are one range, or two

@@ -22,6 +22,7 @@ use crate::failures::Failure;
 use crate::outbox::{Copied, SendBuffer};
 use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::signatures::Typed;
+use crate::survivors::{Survivors, is_of_survivors};
 use crate::tagged::{
     Claimed, PartitionedId, Tagged, Way, gather_or_send, send_at_once, send_memory_at_once, status_of,
 };
@@ -37,6 +38,7 @@ pub use shared::COLLECTIVE_TAG;
 pub struct Engine<P> {
     pub(crate) inner: link::Engine<P, Tagged>,
     pub(crate) agreements: Agreements,
+    pub(crate) survivors: Survivors,
 }
 
 /// The result of starting a send of borrowed data.
@@ -113,7 +115,7 @@ impl<P: Port> Engine<P> {
     /// Makes an engine over `port`.
     pub fn new(port: P, identity: Identity, config: Config) -> Self {
         let inner = link::Engine::new(port, identity, config.link(), Tagged::new(config));
-        Self { inner, agreements: Agreements::default() }
+        Self { inner, agreements: Agreements::default(), survivors: Survivors::default() }
     }
 
     /// Returns a name for new contexts. The search skips the first `skipped` names that this rank has not used, free or
@@ -231,8 +233,16 @@ impl<P: Port> Engine<P> {
     /// unexpected messages. Messages that arrive later are dropped too. A send that waits for the match of a dropped
     /// message ends with [`Error::Abandoned`], or with [`Error::NotPosted`] if it is a ready send. Other senders of
     /// dropped messages see them as received. This rank's sends under way continue.
+    ///
+    /// If the other members may still need this rank for an agreement of survivors that has ended here, the contexts are
+    /// closed later.
     #[cold]
     pub fn close_contexts(&mut self, now: Time, context: u32) {
+        self.part(now, context);
+    }
+
+    #[cold]
+    pub(crate) fn close_contexts_now(&mut self, now: Time, context: u32) {
         self.end_contexts(now, context, |tagged, link| tagged.close_contexts(link, context));
     }
 
@@ -256,6 +266,7 @@ impl<P: Port> Engine<P> {
         out.link.set_now(now);
         end(tagged, out.link);
         self.agreements.forget_context(context | 1);
+        self.survivors.forget_context(context | 1);
         self.inner.drive(&mut ());
     }
 
@@ -327,6 +338,16 @@ impl<P: Port> Engine<P> {
         out.link.set_now(now);
         let peer = out.link.live_peer(to)?;
         tagged.check_member(out.link, context, peer)?;
+        Ok(peer)
+    }
+
+    /// Returns the peer for `to` as [`receiver`](Self::receiver) does, also in a context that is revoked.
+    #[cold]
+    fn surviving_receiver(&mut self, now: Time, to: WorldRank, context: u32) -> Result<Peer, Error> {
+        let (out, tagged) = self.inner.parts();
+        out.link.set_now(now);
+        let peer = out.link.live_peer(to)?;
+        tagged.check_despite_revocation(out.link, context, peer)?;
         Ok(peer)
     }
 
@@ -494,7 +515,10 @@ impl<P: Port> Engine<P> {
         tag: u64,
         memory: Memory,
     ) -> Result<RequestId, Error> {
-        let peer = self.receiver(now, to, context)?;
+        let peer = match is_of_survivors(tag) {
+            true => self.surviving_receiver(now, to, context)?,
+            false => self.receiver(now, to, context)?,
+        };
         let (mut out, tagged) = self.inner.parts();
         if send_memory_at_once(&mut out, peer, context, tag, &memory)
             || gather_or_send(&mut out, peer, (context, tag), &memory.readable())
@@ -1330,10 +1354,13 @@ impl<P: Port> Engine<P> {
         lent: &mut L,
     ) -> Option<Status> {
         let mut unposted = Unposted { pattern, buffer, got: None, lent };
-        while unposted.got.is_none()
-            && self.inner.stack().may_take(self.inner.link())
+        while self.inner.stack().may_take(self.inner.link())
             && self.inner.next_packet(&mut unposted)
-        {}
+            && unposted.got.is_none()
+        {
+            // The packet may contain a message of an agreement, and the next poll may find no further packet.
+            self.agreements.note_packet();
+        }
         let got = unposted.got;
         if self.inner.link().has_work() {
             self.inner.drive(lent);
@@ -1557,6 +1584,7 @@ impl<P: Port> Engine<P> {
     /// Begins to say goodbye to all peers: see [`link::Engine::close`].
     pub fn close(&mut self, now: Time) {
         self.agreements.close();
+        self.survivors.close();
         let (out, tagged) = self.inner.parts();
         tagged.receive_nothing(out.link);
         self.inner.close(now);

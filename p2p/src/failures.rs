@@ -112,6 +112,13 @@ impl Failures {
         Some(Error::FailurePending { rank, cause })
     }
 
+    /// Notes that no failure that is known now needs a report in a context. Returns the number of these failures.
+    pub(crate) fn acknowledge(&mut self, context: u32) -> u32 {
+        let known = self.known.len() as u32;
+        self.told.insert(context, known);
+        known
+    }
+
     /// Forgets which failures a context has reported, because the context is closed.
     pub(crate) fn forget_context(&mut self, context: u32) {
         self.told.remove(&context);

@@ -27,6 +27,7 @@
 mod agreement;
 mod choose;
 mod config;
+mod consensus;
 mod contexts;
 mod counters;
 mod engine;
@@ -39,6 +40,7 @@ mod pages;
 mod request;
 mod signatures;
 mod store;
+mod survivors;
 mod tagged;
 mod trace;
 mod wire;
@@ -59,4 +61,5 @@ pub use samite_fabric::link::{
 pub use samite_matching::SearchStats;
 pub use samite_matching::{Pattern, Source};
 pub use signatures::Typed;
+pub use survivors::Decision;
 pub use tagged::{Claimed, PartitionedId};

@@ -6,6 +6,7 @@ mod inbound;
 mod outbound;
 mod partitioned;
 mod put;
+mod revocation;
 mod target;
 mod transfer;
 
@@ -32,7 +33,7 @@ pub(crate) use self::target::Target;
 use crate::Config;
 use crate::choose::{Limits, cost};
 use crate::config::OVERHEAD;
-use crate::contexts::{Contexts, FIRST, Incarnations, is_known};
+use crate::contexts::{Contexts, FIRST, Incarnations};
 use crate::failures::Failures;
 #[cfg(metered)]
 use crate::metered::MessageQueues;
@@ -283,10 +284,12 @@ impl Tagged {
     /// the context, or it no longer takes part in the job or in the context.
     #[inline(always)]
     pub(crate) fn source_failure(&mut self, link: &mut Link, pattern: &Pattern) -> Option<Error> {
-        let rank = WorldRank(pattern.source.as_rank()?);
+        let Some(rank) = pattern.source.as_rank().map(WorldRank) else {
+            return self.contexts.is_revoked(pattern.context).then_some(Error::Revoked);
+        };
         if let Some(peer) = link.find(rank) {
             let peer = link.peer(peer);
-            if peer.is_alive() && is_known(peer, pattern.context) {
+            if peer.is_alive() && self.contexts.is_known(peer, pattern.context) {
                 return None;
             }
         }
@@ -298,6 +301,9 @@ impl Tagged {
     fn failure_of(&mut self, link: &mut Link, context: u32, rank: WorldRank) -> Option<Error> {
         if rank.0 >= link.identity().size || !self.contexts.is_member(context, rank) {
             return Some(link.invalid_rank(rank));
+        }
+        if self.contexts.is_revoked(context) {
+            return Some(Error::Revoked);
         }
         let peer = link.find(rank)?;
         let state = link.peer(peer);
@@ -312,7 +318,7 @@ impl Tagged {
     /// in use, or if no more contexts may be open.
     pub(crate) fn open_contexts(
         &mut self,
-        link: &Link,
+        link: &mut Link,
         name: u64,
         group: Group,
         remote: Option<&Group>,
@@ -322,6 +328,9 @@ impl Tagged {
         let context = self.contexts.closed.number(name);
         for (rank, cause) in ended {
             (context..=context + 1).for_each(|context| self.failures.add_in(context, rank, cause.clone()));
+        }
+        if self.contexts.take_early_revocation(name) {
+            self.revoke_contexts(link, context);
         }
         true
     }
@@ -395,7 +404,7 @@ impl Tagged {
     /// Returns an error if no message can be sent to a peer in a context.
     #[inline(always)]
     pub(crate) fn check_member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Result<(), Error> {
-        match is_known(link.peer(peer), context) {
+        match self.contexts.is_known(link.peer(peer), context) {
             true => Ok(()),
             false => self.check_opened_member(link, context, peer),
         }
@@ -403,6 +412,20 @@ impl Tagged {
 
     #[cold]
     fn check_opened_member(&mut self, link: &mut Link, context: u32, peer: Peer) -> Result<(), Error> {
+        match self.contexts.is_revoked(context) {
+            true => Err(Error::Revoked),
+            false => self.check_despite_revocation(link, context, peer),
+        }
+    }
+
+    /// Returns an error if no message of an agreement of survivors can be sent to a peer in a context.
+    #[cold]
+    pub(crate) fn check_despite_revocation(
+        &mut self,
+        link: &mut Link,
+        context: u32,
+        peer: Peer,
+    ) -> Result<(), Error> {
         let rank = link.peer(peer).rank();
         match self.contexts.member(link, context, peer) {
             Some(None) => Ok(()),

@@ -43,6 +43,11 @@
 //!
 //!  LEAVE name ────────────────────────────▶ the sender has given up creating the contexts, and does not use them
 //!
+//!  VOID name ─────────────────────────────▶ a member has revoked the contexts. The receiver passes this on: see
+//!                                           `tagged/revocation.rs`
+//!
+//!  RETIRE name ───────────────────────────▶ the sender takes part in no agreement of survivors there any more
+//!
 //!  INQUIRE from, until ───────────────────▶ see `names.rs`
 //!             ◀─ CONFIRM from, until, used
 //! ```
@@ -82,6 +87,8 @@ pub(crate) mod kind {
     pub(crate) const SYNC: u8 = 16;
     pub(crate) const PLACE: u8 = 17;
     pub(crate) const LANDED: u8 = 18;
+    pub(crate) const VOID: u8 = 19;
+    pub(crate) const RETIRE: u8 = 20;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -397,6 +404,21 @@ pub(crate) struct Leave {
     pub(crate) name: U64,
 }
 
+/// A member has revoked the communicator whose contexts have this name. The name 0 stands for the contexts of the job.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Void {
+    pub(crate) name: U64,
+}
+
+/// The sender takes part in no agreement of survivors of the contexts with this name any more. Its messages there are not
+/// affected.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Retire {
+    pub(crate) name: U64,
+}
+
 /// Asks if the rank that receives this packet may still send messages to the rank that asks. The question is about the
 /// contexts with the names from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -533,6 +555,9 @@ mod tests {
         let (key, address, signature) = (from(24), from(32), [42, 43, 44, 45, 46, 47]);
         let (tag, len, send) = (from(0), from(8), from(16));
         assert_eq!(Leave { name: from(0) }.as_bytes(), up_to(7));
+        assert_eq!((kind::VOID, kind::RETIRE), (19, 20));
+        assert_eq!(Retire { name: from(0) }.as_bytes(), up_to(7));
+        assert_eq!(Void { name: from(0) }.as_bytes(), up_to(7));
         assert_eq!(Inquire { from: from(0), until: from(8) }.as_bytes(), up_to(15));
         assert_eq!(Confirm { from: from(0), until: from(8), used: from(16) }.as_bytes(), up_to(23));
         let rts = Rts { tag, len, send, key, address, mode: 40, unmatched: 41, signature };

@@ -341,6 +341,19 @@ pub enum Error {
         /// The receivers, by their ranks in the job, and the number of such messages to each.
         messages: Vec<(Rank, u64)>,
     },
+    /// A member has revoked the communicator: see [`Comm::revoke`](crate::Comm::revoke). The fate of the message is
+    /// unknown.
+    #[error(
+        "the communicator was revoked by one of its members: go on with Comm::shrink, or with another communicator"
+    )]
+    Revoked,
+    /// The survivors of a communicator cannot agree, because the launcher does not report the failures of all ranks:
+    /// see the table in the module [`bootstrap`](crate::bootstrap).
+    #[error(
+        "this launcher does not report the failures of all ranks, so survivors cannot agree: start the job with \
+         `samite run`, or with `samite rendezvous`"
+    )]
+    NoFailureReports,
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A
     /// part of the message may be in the receiver's buffer. Also the error of a send that waited for its receive when
     /// the receiver dropped the communicator.
@@ -546,6 +559,9 @@ pub enum Operation {
     Search,
     /// The creation of a communicator, which waits for a message of one of its ranks.
     Creation,
+    /// An agreement of the surviving members of a communicator: see [`Comm::agree`](crate::Comm::agree) and
+    /// [`Comm::shrink`](crate::Comm::shrink).
+    Agreement,
 }
 
 /// The event that an operation waits for.
@@ -621,12 +637,13 @@ impl fmt::Display for Report {
             Operation::Receive => write!(f, "receive of {} bytes from ", self.bytes)?,
             Operation::Search => write!(f, "search for a message from ")?,
             Operation::Creation => write!(f, "creation of a communicator, with the next step from ")?,
+            Operation::Agreement => write!(f, "agreement of survivors, with the next step from ")?,
         }
         match self.peer {
             Some(rank) => f.write_str(&named(rank, self.world_peer.unwrap_or(rank)))?,
             None => write!(f, "any rank")?,
         }
-        if self.operation == Operation::Creation {
+        if let Operation::Creation | Operation::Agreement = self.operation {
             write!(f, ", after {} ms still waiting", self.age.as_millis())?;
             return self.write_stop(f);
         }
@@ -783,6 +800,7 @@ impl Public for samite_p2p::Error {
                 Error::FailurePending { rank: Rank(rank.0), world_rank: Rank(rank.0), cause: cause.public() }
             }
             E::Deserted => Error::Deserted,
+            E::Revoked => Error::Revoked,
             E::Condemned { why } => Error::Condemned { why },
             E::Closed { fate } => Error::Closed { fate: fate.public() },
             E::Forked => Error::Forked,
@@ -832,6 +850,7 @@ impl Public for samite_p2p::Report {
                 samite_p2p::Operation::Receive => Operation::Receive,
                 samite_p2p::Operation::Search => Operation::Search,
                 samite_p2p::Operation::Creation => Operation::Creation,
+                samite_p2p::Operation::Agreement => Operation::Agreement,
             },
             peer: self.peer.map(|rank| Rank(rank.0)),
             world_peer: self.peer.map(|rank| Rank(rank.0)),
@@ -911,7 +930,9 @@ mod tests {
         }
         let others = Some(engine::OtherTags { messages: 2, first: 9 });
         reports.push(engine::Report { peer: None, mask: 0, other_tags: others, ..report });
-        for operation in [engine::Operation::Search, engine::Operation::Creation] {
+        for operation in
+            [engine::Operation::Search, engine::Operation::Creation, engine::Operation::Agreement]
+        {
             reports.push(engine::Report { operation, bytes: 0, ..report });
         }
         let causes = [

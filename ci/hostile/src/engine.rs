@@ -226,6 +226,7 @@ impl Run {
                     self.poll(1);
                 }
                 Progress::Ended(end) => return self.close(end),
+                Progress::Decided(_) => unreachable!("no agreement on flags was begun"),
             }
         }
         self.agreements.push(id);

@@ -27,6 +27,7 @@ const PART_START: u8 = 11;
 const PART_DATA: u8 = 12;
 const PART_END: u8 = 13;
 const INQUIRE: u8 = 14;
+const VOID: u8 = 19;
 const CONFIRM: u8 = 15;
 const SYNC: u8 = 16;
 const PLACE: u8 = 17;
@@ -117,7 +118,10 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
                 let [from, until, used] = [(); 3].map(|()| u64::from(context(input)));
                 (Protocol::P2p, CONFIRM, words(&[from, until, used]))
             }
-            _ => (Protocol::P2p, LEAVE, words(&[context(input).into()])),
+            _ => {
+                let kind = if input.byte().is_multiple_of(2) { LEAVE } else { VOID };
+                (Protocol::P2p, kind, words(&[context(input).into()]))
+            }
         },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
         14 => match input.byte() {

@@ -180,6 +180,9 @@ impl Rank {
                     self.comms.created.inter += usize::from(remote.is_some());
                     self.comms.all.push(Comm { name, context, members, remote, begun: 0 });
                 }
+                Some(Progress::Decided(decision)) => {
+                    return Err(format!("a creation has ended with {decision:?}"));
+                }
                 Some(Progress::Ended(Err(error))) => {
                     ended += 1;
                     match error {

@@ -5,6 +5,18 @@ use super::peer::{PeerState, Standing};
 use super::{Cause, Ending, Engine, Error, GivenUp, Link, Peer, Stack, Time, WorldRank};
 use crate::Port;
 
+/// The knowledge about the end of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finality {
+    /// The process has ended, or has left the job. All other ranks learn that too.
+    Final,
+    /// The connection was lost. Until this time the launcher may report that the process has ended.
+    Awaited(Time),
+    /// This rank or the peer has given up the other one. The peer may be alive, and other ranks may exchange messages
+    /// with both.
+    Disputed,
+}
+
 impl<P: Port, S: Stack> Engine<P, S> {
     /// Announces that the launcher reports how each rank ends: the caller will pass each report to
     /// [`Engine::peer_failed`] or [`Engine::peer_left`]. Then a goodbye is not final: if the process fails after its
@@ -392,6 +404,24 @@ impl Link {
         self.peers.iter().all(|(_, state)| {
             if state.rank == self.identity.rank { state.has_taken_its_own() } else { self.is_gone(state) }
         })
+    }
+
+    /// Returns what is known about the end of a peer. Returns `None` if the peer takes part.
+    #[must_use]
+    pub fn finality(&self, peer: Peer) -> Option<Finality> {
+        let state = &self.peers[peer];
+        match &state.standing {
+            Standing::Alive => None,
+            _ if state.has_report => Some(Finality::Final),
+            Standing::Failed(Cause::Lost) => {
+                let disputed_at = state.ended_at.after(LOST_FOR_GOOD_NS);
+                let is_awaited = self.now < disputed_at;
+                Some(if is_awaited { Finality::Awaited(disputed_at) } else { Finality::Disputed })
+            }
+            Standing::Failed(cause) if cause.is_own_verdict() => Some(Finality::Disputed),
+            Standing::Failed(Cause::GaveUp(_)) => Some(Finality::Disputed),
+            Standing::Left | Standing::Failed(_) => Some(Finality::Final),
+        }
     }
 
     /// Returns true if a peer that has ended is gone for good: no report of the launcher is awaited that could still

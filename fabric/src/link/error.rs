@@ -112,6 +112,9 @@ pub enum Error {
         /// The rank.
         rank: WorldRank,
     },
+    /// A member has revoked the communicator: no operation on it can succeed any more, except those by which the
+    /// surviving members agree.
+    Revoked,
     /// The other side ended its operation early, for example by a cancel or a deadline: the sender after the match, or
     /// the receiver before all bytes had arrived.
     Abandoned {
@@ -309,6 +312,8 @@ pub enum Operation {
     Search,
     /// The creation of a communicator.
     Creation,
+    /// An agreement of the surviving members of a communicator.
+    Agreement,
 }
 
 /// The event that an operation waits for.

@@ -11,6 +11,7 @@ mod outbox;
 mod questions;
 mod strangers;
 mod streams;
+mod survivors;
 mod unmet;
 
 use samite_fabric::link::{Awaited, Hello, Operation, OtherTags, PeerState, Rejected, Report, control};

@@ -175,8 +175,17 @@ impl Tagged {
         for id in receives {
             self.withdraw_unmatched(link, id);
         }
-        let all = Pattern { context, source: Source::ANY, tag: 0, mask: 0 };
-        while let Some((unexpected, ..)) = self.matcher.probe(&all) {
+        self.drop_matching(link, &Pattern { context, source: Source::ANY, tag: 0, mask: 0 });
+        self.close_halves(link, context);
+    }
+
+    /// Drops the unexpected messages that a pattern matches. Their senders are informed if they wait for the match.
+    #[cold]
+    pub(super) fn drop_matching(&mut self, link: &mut Link, pattern: &Pattern) {
+        while let Some((unexpected, envelope, _)) = self.matcher.probe(pattern) {
+            if let Some(sender) = link.find(WorldRank(envelope.source)) {
+                self.tell_revoked(link, sender, envelope.context);
+            }
             match self.matcher.unexpected(unexpected) {
                 Some((_, message)) if message.awaits_match() => {
                     self.drop_unmatched(link, unexpected, Verdict::Abandoned);
@@ -184,7 +193,6 @@ impl Tagged {
                 _ => self.discard_unexpected(link, unexpected),
             }
         }
-        self.close_halves(link, context);
     }
 
     /// Returns an error if this incarnation of a message's sender has ended. Then the bytes that it has not sent cannot

@@ -257,6 +257,7 @@ impl Tagged {
                 self.fail_requests(link, rank, |_| true, &Cause::Left);
                 self.fail_halves(link, peer, |_| true, &Cause::Left);
                 self.end_streams(link, peer);
+                self.pass_revocations(link, rank, None);
             }
             Ending::Failed(cause) => {
                 let names = self.contexts.rank_ended(link, peer);
@@ -270,13 +271,18 @@ impl Tagged {
                 self.end_streams(link, peer);
                 self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
+                self.pass_revocations(link, rank, None);
             }
             Ending::FailedAfterGoodbye(cause) => {
                 let names = self.contexts.names_ended(rank);
                 self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
             }
-            Ending::Explained(cause) => self.failures.amend(rank, cause),
+            Ending::Explained(cause) => {
+                // An agreement of survivors may wait for this report.
+                self.contexts.ends += 1;
+                self.failures.amend(rank, cause);
+            }
             Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
             Ending::Unmet => {
                 // Nothing was sent to the peer yet. The messages that wait for it in contexts of the job go to the
@@ -286,6 +292,7 @@ impl Tagged {
                 self.fail_halves(link, peer, |context| context >= FIRST, &Cause::Restarted);
                 self.failures.add_unmet(rank, names);
                 self.note_failure();
+                self.pass_revocations(link, rank, None);
             }
         }
     }
@@ -425,6 +432,19 @@ impl Tagged {
         Some(failure)
     }
 
+    /// Notes that receives from any source in a context need not report the failures that are known now.
+    #[cold]
+    pub(crate) fn acknowledge(&mut self, context: u32) {
+        let known = self.failures.acknowledge(context);
+        let waits =
+            |request: &Request| request.context == context && matches!(request.partner, Partner::Any { .. });
+        for id in self.requests.select(waits) {
+            if let Some(Request { partner: Partner::Any { told }, .. }) = self.requests.get_mut(id) {
+                *told = known;
+            }
+        }
+    }
+
     /// Returns true if a receive from any source has reported all failures, and no message can come for it.
     pub(crate) fn is_in_vain(&self, link: &Link, request: &Request) -> bool {
         matches!(request.state, State::AwaitingMessage(_))
@@ -459,6 +479,7 @@ impl Tagged {
             self.failures.add_in(context, rank, Cause::LeftContext);
         }
         self.note_failure();
+        self.pass_revocations(link, rank, Some(first));
         Ok(())
     }
 

@@ -13,7 +13,6 @@ use super::put::part_of;
 use super::{Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::cost;
 use crate::config::OVERHEAD;
-use crate::contexts::is_known;
 use crate::request::{Buffer, Push, Staged, State, no_buffer};
 use crate::trace::event;
 use crate::wire::{
@@ -47,7 +46,9 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: eager.tag.get() };
-        if !is_known(sender, envelope.context) && !self.contexts.admit(link, envelope.context, peer)? {
+        if !self.contexts.is_known(sender, envelope.context)
+            && !self.contexts.admit(link, envelope.context, envelope.tag, peer)?
+        {
             return Ok(());
         }
         // Not in metered builds: there every message must be searched for in the matcher, so that it is counted.
@@ -98,8 +99,9 @@ impl Tagged {
         traffic.eager_received += 1;
         traffic.bytes_received = traffic.bytes_received.wrapping_add(data.len() as u64);
         let envelope = Envelope { context: header.context.get(), source: source.0, tag: sync.tag.get() };
-        if !self.contexts.admit(link, envelope.context, peer)? {
+        if !self.contexts.admit(link, envelope.context, envelope.tag, peer)? {
             if let Some(send) = send {
+                self.tell_revoked(link, peer, envelope.context);
                 self.answer(link, peer, kind::FIN, &Fin::new(send, unmatched.when_closed()));
             }
             return Ok(());
@@ -194,6 +196,8 @@ impl Tagged {
             kind::REVOKE => self.revoke(link, peer, exact(body)?),
             kind::ABORT => self.abort(link, peer, exact(body)?)?,
             kind::LEAVE => self.leave(link, peer, exact(body)?)?,
+            kind::RETIRE => self.retire(link, peer, exact(body)?)?,
+            kind::VOID => self.void(link, peer, exact(body)?)?,
             kind::INQUIRE => self.inquire(link, peer, exact(body)?)?,
             kind::CONFIRM => self.confirm(link, peer, exact(body)?),
             kind::PART_INIT => self.part_init(link, peer, header.context.get(), exact(body)?)?,
@@ -249,9 +253,10 @@ impl Tagged {
         }
         let traffic = link.peer_mut(peer).traffic_mut();
         traffic.bytes_received = traffic.bytes_received.wrapping_add(rendezvous.bytes as u64);
-        let is_wanted = self.contexts.admit(link, envelope.context, peer)?;
+        let is_wanted = self.contexts.admit(link, envelope.context, envelope.tag, peer)?;
         if !is_wanted && !is_stream {
             let verdict = rendezvous.unmatched.when_closed();
+            self.tell_revoked(link, peer, envelope.context);
             self.answer(link, peer, kind::FIN, &Fin::new(rendezvous.send, verdict));
             return Ok(());
         }

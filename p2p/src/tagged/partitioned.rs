@@ -540,7 +540,8 @@ impl Tagged {
         if self.partitioned.senders.contains_key(&(peer, send)) {
             return Err(invalid("send"));
         }
-        if !self.contexts.admit(link, context, peer)? {
+        if !self.contexts.admit(link, context, tag, peer)? {
+            self.tell_revoked(link, peer, context);
             self.answer(link, peer, kind::PART_END, &PartEnd::of_receiver(send, false));
             return Ok(());
         }
@@ -807,6 +808,29 @@ impl Tagged {
         let of_peer = inits.filter(|(place, init)| init.sender == peer && is_in(place.0));
         let places: Vec<_> = of_peer.map(|(place, _)| *place).collect();
         places.into_iter().for_each(|place| self.drop_init(link, place));
+    }
+
+    /// Returns the halves in some contexts that have not ended.
+    pub(super) fn halves_in(&self, is_in: impl Fn(u32) -> bool) -> Vec<PartitionedId> {
+        self.halves_of(|half| is_in(half.context))
+    }
+
+    /// Drops the initializations that wait for their receives in some contexts, and informs their senders.
+    pub(super) fn drop_inits_in(&mut self, link: &mut Link, is_in: impl Fn(u32) -> bool) {
+        let inits = self.partitioned.inits.iter().filter(|(place, _)| is_in(place.0));
+        let waiting: Vec<_> = inits.map(|(place, init)| (*place, init.sender, init.send)).collect();
+        for (place, sender, send) in waiting {
+            self.drop_init(link, place);
+            self.tell_revoked(link, sender, place.0);
+            self.answer(link, sender, kind::PART_END, &PartEnd::of_receiver(send, false));
+        }
+    }
+
+    /// Informs the peer of a half that its context is revoked, if it is.
+    pub(super) fn tell_peer_of_half(&self, link: &mut Link, id: PartitionedId) {
+        if let Some(half) = self.partitioned.halves.get(&id) {
+            self.tell_revoked(link, half.peer, half.context);
+        }
     }
 
     /// Ends all halves with a peer with `error`, and informs the peer.

@@ -12,7 +12,7 @@ const YES: u64 = 0;
 const AGAIN: u64 = 1 << 32;
 
 /// Begins a creation at rank 0. Its messages are in context 0, and its number is 0.
-fn begin(engine: &mut Engine<Loopback>, choice: Choice, deadline: Time) -> AgreementId {
+fn begin(engine: &mut Engine<impl Port>, choice: Choice, deadline: Time) -> AgreementId {
     let ranks = Group::range(WorldRank(0), 2);
     engine.begin_agreement(Time::ZERO, Proposal { ranks, control: 0, tag: None, choice }, deadline)
 }
@@ -56,6 +56,29 @@ fn a_member_that_always_wants_another_context_delays_no_deadline() {
     };
     let Error::TimedOut { report, .. } = &end else { panic!("{end:?}") };
     assert_eq!((report.operation, report.peer), (Operation::Creation, Some(WorldRank(1))));
+}
+
+/// A receive takes the packets that have arrived before it is posted. One of them may belong to an agreement.
+#[test]
+fn an_agreement_notices_a_message_that_arrives_in_a_receive() {
+    let ports = [(); 2].map(|()| Shm::open(&Default::default()).unwrap());
+    let mut engines = pair_over(2, ports, &Config::default());
+    // The ranks meet, so that later messages leave at once.
+    let met = engines[0].irecv(Time::ZERO, Pattern::exact(1, 1, 4), Memory::zeroed(1), NEVER).unwrap();
+    engines[1].send(Time::ZERO, WorldRank(0), 1, 4, &[0], NEVER).unwrap();
+    settle(&mut engines);
+    engines[0].collect(met, &mut ()).unwrap();
+    let choice = Choice::Group(Group::range(WorldRank(0), 2));
+    let ids = [0, 1].map(|rank| begin(&mut engines[rank], choice.clone(), NEVER));
+    // Rank 1 has sent its answer, and the port of rank 0 has it.
+    let received = engines[0].recv(Time::ZERO, Pattern::exact(1, 1, 5), &mut [0], 0, NEVER, &mut ()).unwrap();
+    let Received::Pending(receive) = received else { panic!("nothing was sent to it") };
+    assert_eq!(engines[0].due(), Time::ZERO);
+    settle(&mut engines);
+    for (engine, id) in engines.iter_mut().zip(ids) {
+        assert!(matches!(engine.agreement(id), Some(Progress::Ended(Ok(Some(_))))));
+    }
+    engines[0].cancel(receive);
 }
 
 #[test]
