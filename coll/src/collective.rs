@@ -63,7 +63,7 @@ pub struct Collective<B> {
     buffers: B,
     /// The notice that this rank awaits from a partner that has given up a message.
     awaited: Option<AwaitedNotice>,
-    /// The value of [`Engine::ends`] at the latest check for failed members.
+    /// The value of [`Engine::ends`] at the latest check for failed members and revocations.
     ends: u64,
     result: Option<Result<(), Failed>>,
 }
@@ -141,7 +141,7 @@ impl<B: Buffers> Collective<B> {
             result: None,
             call,
         };
-        match collective.failed_member(engine) {
+        match collective.prevented(engine) {
             Some(error) => collective.fail(engine, error.into()),
             None => collective.advance(engine),
         }
@@ -260,9 +260,12 @@ impl<B: Buffers> Collective<B> {
         self.fail(engine, notice.unwrap_or(error).into());
     }
 
-    /// Returns an error if a member has failed. A member that has left in good order does not count, because it may
-    /// have finished before.
-    fn failed_member<P: Port>(&self, engine: &Engine<P>) -> Option<Error> {
+    /// Returns an error if the communicator is revoked, or if a member has failed. A member that has left in good order
+    /// does not count, because it may have finished before.
+    fn prevented<P: Port>(&self, engine: &Engine<P>) -> Option<Error> {
+        if engine.is_revoked(self.call.context) {
+            return Some(Error::Revoked);
+        }
         let has_failed = |cause: &Cause| *cause != Cause::Left;
         engine.missing_member(self.call.context, &self.call.group, has_failed)
     }
@@ -376,7 +379,7 @@ impl<B: Buffers> Collective<B> {
             return true;
         }
         if std::mem::replace(&mut self.ends, engine.ends()) != self.ends
-            && let Some(error) = self.failed_member(engine)
+            && let Some(error) = self.prevented(engine)
         {
             self.fail(engine, error.into());
             return true;

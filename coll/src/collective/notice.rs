@@ -92,6 +92,7 @@ impl Notice {
             (Ok(_) | Err(Error::Truncated { .. }), _) => None,
             // The partner has failed. That explains its end better than the end of its message.
             (Err(error @ Error::PeerFailed { .. }), _) if !is_leave(&error) => return Some(error),
+            (Err(Error::Revoked), _) => return Some(Error::Revoked),
             (Err(_), _) => return None,
         };
         Some(match notice {
