@@ -14,6 +14,7 @@ mod mode;
 mod neighbours;
 mod nonblocking;
 mod place;
+mod survivors;
 mod views;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use hints::Hints;
 pub(crate) use mode::Sends;
 pub use mode::{BUFFERED_OVERHEAD, Mode};
 pub use place::Locality;
+pub use survivors::Agreement;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::cancel::CancelToken;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use samite_fabric::Address;
-use samite_p2p::{Config, Incarnations};
+use samite_p2p::{Config, Engine, Incarnations, Time};
 
 use crate::Error;
 use crate::error::Fate;
@@ -112,6 +112,37 @@ impl Runtime<Transport> {
             .iter()
             .flat_map(|lanes| &lanes.runtimes)
             .for_each(|runtime| runtime.close_contexts_here(context));
+    }
+
+    /// Revokes the contexts of a communicator in all lanes.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn revoke(&self, context: u32) -> Result<(), Error> {
+        self.in_all_lanes(|engine, now| engine.revoke(now, context))
+    }
+
+    /// Acknowledges the known failures of members in all lanes: see [`Engine::acknowledge`]. Returns these members.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn acknowledge(
+        &self,
+        contexts: [u32; 2],
+        members: &samite_p2p::Group,
+    ) -> Result<samite_p2p::Group, Error> {
+        let mut failed = None;
+        self.in_all_lanes(|engine, _| {
+            let of_lane = engine.acknowledge(contexts, members);
+            failed.get_or_insert(of_lane);
+        })?;
+        Ok(failed.expect("a rank has a lane"))
+    }
+
+    /// Calls a function for the engines of all lanes, from the first on.
+    fn in_all_lanes(&self, mut act: impl FnMut(&mut Engine<Transport>, Time)) -> Result<(), Error> {
+        let lanes = self.lanes().ok_or(Error::Closed { fate: Fate::NotDelivered })?;
+        lanes.runtimes.iter().try_for_each(|runtime| runtime.try_act(&mut act))
     }
 
     fn lanes(&self) -> Option<Arc<Lanes>> {

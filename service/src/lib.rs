@@ -33,6 +33,7 @@
 //! | messages | [`Comm`], [`Rank`], [`Destination`], [`Source`], [`Tag`], [`Status`], [`Message`] |
 //! | modes of sends | [`Comm::with_mode`], [`Mode`], [`Comm::with_buffer`], [`Comm::flush_buffer`] |
 //! | communicators and groups | [`Comm::dup`], [`Comm::split`], [`Comm::create_from_group`], [`Comm::split_by`], [`Comm::dup_with`], [`Hints`], [`Creation`], [`Group`], [`Attribute`] |
+//! | going on after a failure | [`Comm::revoke`], [`Comm::shrink`], [`Comm::agree`], [`Comm::failed`], [`Comm::acknowledge`] |
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`]; nonblocking and persistent: [`Comm::iallreduce`], [`Comm::allreduce_init`] and others, [`InPlace`], [`PersistentCollective`], [`CollectiveInput`], [`CollectiveOutput`] |
@@ -122,8 +123,8 @@ pub use cancel::CancelToken;
 pub use checked::{CheckedElement, CheckedVec};
 pub use collective::{CollectiveInput, CollectiveOutput, InPlace, PersistentCollective};
 pub use comm::{
-    Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Locality, Message, Mode,
-    Raised, consecutive,
+    Agreement, Attribute, BUFFERED_OVERHEAD, Comm, Creation, ErrorHandler, Hints, Inherited, Locality,
+    Message, Mode, Raised, consecutive,
 };
 pub use driver::Driver;
 pub use element::Element;

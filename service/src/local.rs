@@ -187,6 +187,10 @@ impl Directory for Member {
         }
     }
 
+    fn tells_deaths(&self) -> bool {
+        true
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.board.0[self.rank as usize].alarm.as_ref().map(AsFd::as_fd)
     }

@@ -86,6 +86,8 @@ pub(crate) struct Runtime<P> {
     pub(crate) table: Table,
     /// The rules of MPI that this rank checks although the checks take time.
     pub(crate) checks: Checks,
+    /// True if the launcher reports the failures of all ranks to this one.
+    pub(crate) tells_deaths: bool,
     /// The name and the attributes that the program attaches to the world's communicator.
     pub(crate) attached: Attached,
     /// All runtimes of the rank, until its part in the job ends.
@@ -154,7 +156,7 @@ impl<P: Port> Runtime<P> {
         if identity.incarnation != first {
             engine.expect_numbers();
         }
-        let loans = Arc::default();
+        let (loans, tells_deaths) = (Arc::default(), directory.tells_deaths());
         let core = Core {
             engine,
             directory,
@@ -202,6 +204,7 @@ impl<P: Port> Runtime<P> {
             table: Table { selection: settings.coll_algorithms.clone(), ..Table::default() },
             background: OnceLock::new(),
             loans,
+            tells_deaths,
             attached: Attached::default(),
             lanes: OnceLock::new(),
             last: OnceLock::new(),
@@ -430,6 +433,24 @@ impl<P: Port> Runtime<P> {
             act(&mut core.engine, now);
             self.hand_over(&mut core);
         }
+    }
+
+    /// Calls `act` with the engine and the time, and wakes the threads whose operations may have ended.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`].
+    #[cold]
+    pub(crate) fn try_act<R>(&self, act: impl FnOnce(&mut Engine<P>, Time) -> R) -> Result<R, Error> {
+        let mut core = self.lock()?;
+        if let Some(why) = &core.condemned {
+            return Err(Error::Condemned { why: why.clone() });
+        }
+        core.now = self.clock.now();
+        let now = core.now;
+        let result = act(&mut core.engine, now);
+        self.rouse(&mut core);
+        self.hand_over(&mut core);
+        Ok(result)
     }
 
     /// Waits for a request to end. Returns `None` if the engine has given the result to the lender of the buffer and

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use samite_p2p::{Agreed, AgreementId, Awaited, Choice, Engine, Fate, Pattern, Progress, Proposal, Source};
+use samite_p2p::{
+    Agreed, AgreementId, Awaited, Choice, Decision, Engine, Fate, Pattern, Progress, Proposal, Source,
+};
 
 use super::{Comm, Derived, Hints};
 use crate::error::{Error, Public};
@@ -217,7 +219,7 @@ impl Comm {
             .enter_now(&self.bounds)
             .ok_or_else(|| self.runtime.refused())?
             .start(|engine, now, deadline| engine.begin_agreement(now, proposal, deadline));
-        Ok(Creation { parent: self.clone(), runtime, id: Some(id), hints: Hints::NONE, result })
+        Ok(Creation::of_comm(self, runtime, id, Hints::NONE, result))
     }
 
     pub(super) fn derive(&self, derived: Option<Derived>) -> Option<Self> {
@@ -229,7 +231,8 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
     parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
-/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`].
+/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`]; or
+/// an agreement under way: see [`Comm::iagree`].
 /// Every call that waits or tests makes progress with all creations of the process, so ranks may wait for several
 /// creations in different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this
 /// progress.
@@ -260,14 +263,48 @@ pub struct Creation<C> {
     id: Option<AgreementId>,
     /// The hints of the new communicator.
     hints: Hints,
-    result: fn(&Comm, Option<Derived>) -> Result<C, Error>,
+    result: MakeResult<C>,
+}
+
+/// Makes the result of a creation from that of the agreement.
+enum MakeResult<C> {
+    Comm(fn(&Comm, Option<Derived>) -> Result<C, Error>),
+    Decision(fn(Decision) -> C),
+}
+
+/// The end of an agreement that succeeded.
+enum Made {
+    Comm(Option<Agreed>),
+    Decision(Decision),
 }
 
 impl<C> Creation<C> {
+    /// Returns the creation of a communicator by the ranks of `parent`.
+    pub(super) fn of_comm(
+        parent: &Comm,
+        runtime: Arc<Runtime<Transport>>,
+        id: AgreementId,
+        hints: Hints,
+        result: fn(&Comm, Option<Derived>) -> Result<C, Error>,
+    ) -> Self {
+        Self { parent: parent.clone(), runtime, id: Some(id), hints, result: MakeResult::Comm(result) }
+    }
+
+    /// Returns the creation of a value on which the ranks of `parent` agree.
+    pub(super) fn of_decision(
+        parent: &Comm,
+        runtime: Arc<Runtime<Transport>>,
+        id: AgreementId,
+        result: fn(Decision) -> C,
+    ) -> Self {
+        let (parent, hints, result) = (parent.clone(), Hints::NONE, MakeResult::Decision(result));
+        Self { parent, runtime, id: Some(id), hints, result }
+    }
+
     /// Waits until the creation has ended, within the bounds of the communicator on which it was started.
     ///
     /// # Errors
-    /// Returns the errors of [`Comm::dup`].
+    /// Returns the errors of the blocking call, for example [`Comm::dup`].
     pub fn wait(self) -> Result<C, Error> {
         let parent = self.parent.clone();
         parent.handle_result("Creation::wait", self.finish())
@@ -292,7 +329,8 @@ impl<C> Creation<C> {
             };
             match runtime.until(&cancel, &pattern, Awaited::Message, look) {
                 Ok(Some(Progress::Awaits { rank, tag })) => seen = Some((rank, tag)),
-                Ok(Some(Progress::Ended(end))) => break end,
+                Ok(Some(Progress::Ended(end))) => break end.map(Made::Comm),
+                Ok(Some(Progress::Decided(decision))) => break Ok(Made::Decision(decision)),
                 Ok(None) => return Err(Error::NoSuchRequest),
                 Err(Error::Cancelled { .. }) => self.cancel(),
                 Err(error) => return Err(self.parent.local_error(error)),
@@ -306,7 +344,7 @@ impl<C> Creation<C> {
     /// returned once; later calls return [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// Returns the errors of [`Comm::dup`]. After an error of the runtime itself, for example [`Error::Closed`], the
+    /// Returns the errors of the blocking call, for example [`Comm::dup`]. After an error of the runtime itself, for example [`Error::Closed`], the
     /// creation is still under way.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<C, Error>> {
@@ -323,7 +361,11 @@ impl<C> Creation<C> {
             Ok(Some(Progress::Awaits { .. })) => None,
             Ok(Some(Progress::Ended(end))) => {
                 self.id = None;
-                Some(self.end(end, false))
+                Some(self.end(end.map(Made::Comm), false))
+            }
+            Ok(Some(Progress::Decided(decision))) => {
+                self.id = None;
+                Some(self.end(Ok(Made::Decision(decision)), false))
             }
             Ok(None) => Some(Err(Error::NoSuchRequest)),
             Err(error) => Some(Err(self.parent.local_error(error))),
@@ -340,14 +382,16 @@ impl<C> Creation<C> {
 
     /// Returns the result of the creation. If `explains` is true, this call may wait for the launcher's report of why a
     /// peer failed.
-    fn end(&self, end: Result<Option<Agreed>, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
+    fn end(&self, end: Result<Made, samite_p2p::Error>, explains: bool) -> Result<C, Error> {
         let parent = &self.parent;
-        match end {
-            Ok(agreed) => {
+        match (end, &self.result) {
+            (Ok(Made::Comm(agreed)), MakeResult::Comm(result)) => {
                 let derived = |agreed: Agreed| Derived::new(Arc::clone(&parent.runtime), agreed, self.hints);
-                (self.result)(parent, agreed.and_then(derived))
+                result(parent, agreed.and_then(derived))
             }
-            Err(error) => {
+            (Ok(Made::Decision(decision)), MakeResult::Decision(result)) => Ok(result(decision)),
+            (Ok(_), _) => unreachable!("the kind of the agreement determines the kind of its result"),
+            (Err(error), _) => {
                 let error = error.public();
                 let error = if explains { self.runtime.explain(error, &parent.bounds) } else { error };
                 Err(parent.local_error(error))

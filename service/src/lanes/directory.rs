@@ -22,7 +22,7 @@ pub(crate) fn share(directory: Box<dyn Directory>, lanes: usize) -> io::Result<V
         return Ok(vec![directory]);
     }
     let shares = (0..lanes).map(|_| Share::new()).collect::<io::Result<Vec<_>>>()?;
-    let tells_ends = directory.tells_ends();
+    let (tells_ends, tells_deaths) = (directory.tells_ends(), directory.tells_deaths());
     let mut watches = Vec::new();
     for share in &shares {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -35,7 +35,8 @@ pub(crate) fn share(directory: Box<dyn Directory>, lanes: usize) -> io::Result<V
     let shared = Shared { directory, shares, known: HashMap::new(), present: lanes };
     let shared = Arc::new(Mutex::new(shared));
     let of_lane = |(lane, watch)| {
-        Box::new(OfLane { lane, watch, tells_ends, shared: Arc::clone(&shared) }) as Box<dyn Directory>
+        Box::new(OfLane { lane, watch, tells_ends, tells_deaths, shared: Arc::clone(&shared) })
+            as Box<dyn Directory>
     };
     Ok(watches.into_iter().enumerate().map(of_lane).collect())
 }
@@ -46,6 +47,7 @@ struct OfLane {
     /// Readable when the launcher has a notice, or another lane has put a notice into this lane's queue.
     watch: OwnedFd,
     tells_ends: bool,
+    tells_deaths: bool,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -283,6 +285,10 @@ impl Directory for OfLane {
 
     fn tells_ends(&self) -> bool {
         self.tells_ends
+    }
+
+    fn tells_deaths(&self) -> bool {
+        self.tells_deaths
     }
 
     fn leave(&mut self) {

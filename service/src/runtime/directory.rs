@@ -32,6 +32,12 @@ pub(crate) trait Directory: Send {
         false
     }
 
+    /// Returns true if this directory reports the failure of every rank. The default is for launchers that speak PMI or
+    /// PMIx.
+    fn tells_deaths(&self) -> bool {
+        self.tells_ends()
+    }
+
     /// Reports that this rank has finished, so that a later failure of its process is not reported to the other ranks.
     fn leave(&mut self);
 

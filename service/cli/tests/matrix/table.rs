@@ -74,6 +74,8 @@ pub(crate) enum Kind {
     Returns,
     /// Asks the runtime about the peer.
     Asks,
+    /// Waits for the peer, and succeeds without it if it has failed or left.
+    Survives,
     /// Waits with a token that is cancelled.
     Cancelled,
     /// Waits with a time limit that has passed.
@@ -123,6 +125,7 @@ impl Kind {
 
             (Self::Looks | Self::Asks, S::Stopped, end) => end.is_ok(),
             (Self::Asks, _, end) => end.is_ok(),
+            (Self::Survives, S::Dead | S::Left, end) => end.is_ok(),
             // Such a call returns at once if its peer is present, and otherwise waits until its deadline.
             (Self::Returns, _, Ok(()) | Err(Error::TimedOut { .. })) => true,
             (_, S::Stopped, end) => matches!(end, Err(Error::TimedOut { .. })),
@@ -313,6 +316,14 @@ fn allreduces_in_vain(comm: &Comm) -> Result<(), Error> {
 
 fn scatters_reduced(comm: &Comm) -> Result<(), Error> {
     comm.reduce_scatter_in_place(&mut long(), Max)
+}
+
+fn agrees(comm: &Comm) -> Result<(), Error> {
+    comm.agree(1).map(|agreement| assert_eq!(agreement.flags, 1))
+}
+
+fn shrinks(comm: &Comm) -> Result<(), Error> {
+    comm.shrink().map(drop)
 }
 
 fn duplicates(comm: &Comm) -> Result<(), Error> {
@@ -1190,6 +1201,14 @@ calls! {
     });
     "Comm::merge", Waits, merges, |c| whole(c, merges);
     "Comm::imerge", Waits, merges, |c| whole(c, |c| both(c)?.imerge(false)?.wait().map(drop));
+    "Comm::agree", Survives, agrees, |c| whole(c, agrees);
+    "Comm::iagree", Survives, agrees, |c| held(c.iagree(1), |creation| creation.wait().map(drop));
+    "Comm::shrink", Survives, shrinks, |c| whole(c, shrinks);
+    "Comm::ishrink", Survives, shrinks, |c| held(c.ishrink(), |creation| creation.wait().map(drop));
+    "Comm::revoke", Asks, nothing, |c| whole(c, |c| c.self_comm()?.revoke());
+    "Comm::is_revoked", Local, nothing, |c| local(c, |c| assert!(!c.is_revoked()));
+    "Comm::failed", Asks, nothing, |c| whole(c, |c| c.failed().map(drop));
+    "Comm::acknowledge", Asks, nothing, |c| whole(c, |c| c.self_comm()?.acknowledge().map(drop));
     "Comm::remote_group", Local, nothing, |c| local(c, |c| assert_eq!(c.remote_group(), None));
     "Comm::remote_size", Local, nothing, |c| local(c, |c| assert_eq!(c.remote_size(), None));
     "Creation::wait", Waits, duplicates, |c| whole(c, |c| c.idup()?.wait().map(drop));

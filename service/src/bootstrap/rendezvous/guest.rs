@@ -56,6 +56,10 @@ impl Directory for Guest {
         }
     }
 
+    fn tells_deaths(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self) -> Option<Notice> {
         if let Some(notice) = self.news.pop_front() {
             return Some(notice);
