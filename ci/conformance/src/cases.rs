@@ -19,6 +19,7 @@ mod order;
 mod partners;
 mod probes;
 mod repeated;
+mod survivors;
 mod topologies;
 mod transfers;
 mod types;
@@ -48,4 +49,5 @@ pub(crate) fn add(cases: &mut Cases) {
     topologies::add(cases);
     errors::add(cases);
     failures::add(cases);
+    survivors::add(cases);
 }
