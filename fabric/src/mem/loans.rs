@@ -4,6 +4,9 @@
 //! read and write the buffers. When the scope of the lender ends, by a return or by a panic, the lender removes its
 //! buffers from the table. For that it waits until no thread has the table open. So no buffer is used after the end of
 //! its borrow.
+//!
+//! A child made by fork(2) never opens a table of its parent: a thread that had the table open at the fork does not
+//! exist in the child, and would never close it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,16 +15,25 @@ use std::mem::transmute;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use samite_os::fork::ForkMark;
+
 use crate::layout::{Readable, Writable};
 
 /// A table of lent buffers, by key.
-#[derive(Default)]
 pub struct Loans {
     /// The lifetime `'static` replaces the lifetime of each buffer's borrow, which is shorter. Users of the table get a
     /// buffer only with the lifetime of the guard of this lock.
     table: Mutex<HashMap<u64, Loan>>,
     /// The number of buffers in the table.
     len: AtomicUsize,
+    /// `None` if the kernel does not support such marks. The runtime does not start then.
+    mark: Option<ForkMark>,
+}
+
+impl Default for Loans {
+    fn default() -> Self {
+        Self { table: Mutex::default(), len: AtomicUsize::new(0), mark: ForkMark::new().ok() }
+    }
 }
 
 enum Loan {
@@ -73,14 +85,22 @@ impl Loans {
     }
 
     /// Opens the table. Waits while another thread has it open.
+    ///
+    /// # Panics
+    /// In a child made by fork(2) after the table was made.
     #[must_use]
     pub fn open(&self) -> OpenLoans<'_> {
         OpenLoans(self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Loan>> {
+        assert!(!self.is_in_child(), "a child does not use the loans of its parent");
         // A panic between two changes of the table leaves it valid.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_in_child(&self) -> bool {
+        self.mark.as_ref().is_some_and(ForkMark::is_in_child)
     }
 
     fn insert(&self, key: u64, loan: Loan) {
@@ -126,7 +146,8 @@ impl<'env> Lender<'_, 'env> {
         self.note(key);
         // SAFETY: only the lifetime changes. The value is in the table at most until this lender is dropped, which
         // happens before `Loans::scope` returns or panics, and `'env` is longer than that call. Out of the table it is
-        // copied only with the lifetime of a guard of the table's lock, and the drop needs that lock.
+        // copied only with the lifetime of a guard of the table's lock, and the drop needs that lock. In a child of
+        // fork(2) the value stays in the table, but `lock` panics there, so it is never copied out of the table.
         let data = unsafe { transmute::<Readable<'env>, Readable<'static>>(data) };
         self.loans.insert(key, Loan::Read(data));
     }
@@ -144,7 +165,8 @@ impl<'env> Lender<'_, 'env> {
 impl Drop for Lender<'_, '_> {
     fn drop(&mut self) {
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if keys.is_empty() {
+        // In a child the buffers stay in the table, because no call can open the table there.
+        if keys.is_empty() || self.loans.is_in_child() {
             return;
         }
         let mut table = self.loans.lock();

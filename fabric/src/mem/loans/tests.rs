@@ -2,6 +2,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 
+#[cfg(not(miri))]
+use samite_os::fork::in_a_child;
+
 use super::*;
 use crate::Body;
 
@@ -101,6 +104,32 @@ fn scopes_share_a_table_and_take_back_their_own_buffers() {
         assert!(!fill(&loans, 1, 9) && !fill(&loans, 2, 9));
     });
     assert_eq!(buffers, [[1; 4], [2; 4], [3; 4]]);
+}
+
+/// A scope ends in a child although a thread of the parent had the table open at the fork.
+#[cfg(not(miri))]
+#[test]
+fn a_scope_ends_in_a_child() {
+    let loans = Loans::default();
+    let data = [1_u8];
+    let (opened, forked) = (Barrier::new(2), Barrier::new(2));
+    let mut lender = Some(Lender { loans: &loans, keys: Mutex::default(), env: PhantomData });
+    lender.as_ref().unwrap().lend(1, Readable::from(&data[..]));
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let _open = loans.open();
+            opened.wait();
+            forked.wait();
+        });
+        opened.wait();
+        let child = || {
+            drop(lender.take());
+            catch_unwind(AssertUnwindSafe(|| drop(loans.open()))).is_err()
+        };
+        let ended = in_a_child(child);
+        forked.wait();
+        assert!(ended.unwrap(), "the scope has ended, and the table cannot be opened");
+    });
 }
 
 /// Many scopes lend buffers and end, while another thread uses the buffers that it finds in the table.
