@@ -632,8 +632,12 @@ const AUTOMATIC: &str = "auto";
 /// The greatest length of a tuning file: many times the length of one that `samite-bench tune` writes.
 const TUNING_BYTES_MAX: u64 = 64 << 10;
 
-/// Returns the text of a tuning file.
+/// Returns the text of a tuning file. Refuses files that are not regular, because the call could wait for ever: for a
+/// process that writes to a pipe, or for input of a terminal.
 fn read(file: &str) -> io::Result<String> {
+    if !std::fs::metadata(file)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut text = String::new();
     File::open(file)?.take(TUNING_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > TUNING_BYTES_MAX {
@@ -721,6 +725,8 @@ pub fn is_known_variable(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     use super::*;
 
     fn from(variable: &str, value: &str) -> Result<Settings, SettingError> {
@@ -800,10 +806,14 @@ mod tests {
         assert!(matches!(&error, SettingError::Tuning { line: Some(2), .. }), "{error}");
         assert!(error.to_string().contains(", line 2: a section is"), "{error}");
         std::fs::remove_file(&file).unwrap();
-        for unreadable in [name.as_str(), "/", "/dev/zero"] {
+        // Nothing is ever written to the pipe.
+        let pipe = format!("{name}-pipe");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for unreadable in [name.as_str(), "/", "/dev/zero", &pipe] {
             let error = settings.set("tuning", unreadable).unwrap_err();
             assert!(matches!(&error, SettingError::Tuning { line: None, .. }), "{error}");
         }
+        std::fs::remove_file(&pipe).unwrap();
     }
 
     #[test]
