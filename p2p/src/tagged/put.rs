@@ -204,7 +204,9 @@ impl Tagged {
                 let total = request.buffer.len();
                 request.state = State::Putting(Box::new(Put::new(peer, recv, total, part)));
             }
-            State::Putting(put) if put.recv == recv && put.offered == start => {
+            State::Putting(put)
+                if put.recv == recv && put.offered == start && put.parts.len() < PARTS_MAX =>
+            {
                 put.offered = end;
                 put.parts.push_back(part);
             }
@@ -350,6 +352,11 @@ impl Tagged {
     }
 }
 
+/// The number of places that may wait for puts of one send. A receiver gives no more: it offers a slab again after the
+/// puts to the slab have ended, and it has at most as many slabs as [`Config::put_depth`](crate::Config::put_depth)
+/// permits. With this limit, places of a few bytes each do not fill the sender's memory.
+const PARTS_MAX: usize = 256;
+
 /// Returns the first byte of a part of a message of `total` bytes, and the end of the part.
 pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usize), WireError> {
     let start = usize::try_from(offset.get()).map_err(|_| WireError::Value { field: "offset" })?;
@@ -395,5 +402,17 @@ fn copy_in(slab: &Slab, bytes: &impl Body) -> Result<(), PortError> {
             bytes.copy_to(&mut contiguous);
             slab.region().copy_in(0, &contiguous)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_may_offer_all_its_slabs() {
+        let mut parameters = crate::Config::PARAMETERS.iter();
+        let put_depth = parameters.find(|parameter| parameter.name == "put_depth");
+        assert_eq!(put_depth.map(|parameter| parameter.max), Some(PARTS_MAX as u64));
     }
 }

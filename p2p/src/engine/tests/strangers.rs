@@ -5,7 +5,7 @@ use samite_fabric::Remote;
 use samite_fabric::wire::Item;
 
 use crate::wire::{
-    AGREEMENTS_MAX, Abort, Data, Fin, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
+    AGREEMENTS_MAX, Abort, Data, Fin, Place, Rts, Synchronous, TransferMode, Unmatched, Verdict, kind,
 };
 
 pub(super) fn arrive(receiver: &mut Engine<Loopback>, packet: &[u8]) {
@@ -128,6 +128,30 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
     assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+}
+
+/// The bytes of the send are not lent, so its puts cannot begin.
+#[test]
+fn more_places_than_a_receiver_may_offer_end_the_receiver_alone() {
+    let mut engines = pair(&Config::default());
+    settle(&mut engines);
+    let [_, sender] = &mut engines;
+    let expected = peer_state(sender, WorldRank(0)).expected();
+    let data = bytes(100_000);
+    let Sent::Pending(id) = sender.send(Time::ZERO, WorldRank(0), 0, 5, &data, NEVER).unwrap() else {
+        panic!("a long message is not sent at once")
+    };
+    let most = 256_u32;
+    for number in 0..=most {
+        assert_eq!(peer_state(sender, WorldRank(0)).failure(), None, "{number}");
+        let numbers = [id.to_wire(), 1, u64::from(number), 1, 0, 0];
+        let [send, recv, offset, len, key, address] = numbers.map(Into::into);
+        let place = Place { send, recv, offset, len, key, address };
+        arrive(sender, &packet(Protocol::P2p, kind::PLACE, expected + number, place.as_bytes()));
+    }
+    assert!(matches!(peer_state(sender, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+    let ended = sender.collect(id, &mut ()).unwrap();
+    assert!(matches!(ended.result, Err(Error::PeerFailed { .. })), "{:?}", ended.result);
 }
 
 #[test]
