@@ -25,7 +25,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 pub use self::heap::Heap;
 pub use self::loans::{Lender, Loans, OpenLoans};
@@ -139,6 +139,12 @@ impl Memory {
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         Self::new(vec![0u8; len])
+    }
+
+    /// Returns `len` bytes of zero, or `None` if there is no memory for them.
+    #[must_use]
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        u8::new_vec_zeroed(len).ok().map(Self::new)
     }
 
     /// Returns the number of bytes.

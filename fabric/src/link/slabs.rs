@@ -177,7 +177,7 @@ impl<P: Port> Out<'_, P> {
     ///
     /// # Errors
     /// [`PortError::PeerGone`] if there is no path to the peer; [`PortError::Exhausted`] if messages use all memory for
-    /// slabs; the errors of [`register`](Self::register).
+    /// slabs, or if the process cannot get more memory; the errors of [`register`](Self::register).
     pub fn take_slab(&mut self, peer: Peer, len: usize, access: Access) -> Result<Slab, PortError> {
         let Some(path) = self.link.peers[peer].path else {
             return Err(PortError::PeerGone(PeerId(u32::MAX)));
@@ -195,7 +195,11 @@ impl<P: Port> Out<'_, P> {
             return Err(PortError::Exhausted { what: "registered memory", hint });
         }
         self.make_room(len);
-        let region = Region::new(Memory::zeroed(len));
+        let memory = Memory::try_zeroed(len).ok_or_else(|| PortError::Exhausted {
+            what: "memory",
+            hint: format!("a slab has {len} bytes: lower `put_chunk`"),
+        })?;
+        let region = Region::new(memory);
         let registration = self.register_anew(path, &region, access)?;
         self.link.slabs.lend(len);
         Ok(Slab { region, registration, access, user, used_at: 0 })

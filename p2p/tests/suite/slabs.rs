@@ -30,6 +30,16 @@ fn limited(slabs: usize, registrations: usize) -> (Job<Simulated>, Net) {
     (Job::new(Simulated(net.clone()), 3, &config), net)
 }
 
+/// Three ranks with slabs of this length.
+fn trio_with(slab: usize) -> (Job<Simulated>, Net) {
+    let mut sim = SimConfig::default();
+    (sim.caps.get, sim.caps.change, sim.caps.rma_max) = (Reach::None, Reach::None, slab);
+    let net = Net::new(9, sim);
+    let mut config = Config::default();
+    (config.put_min, config.put_chunk, config.registered_max) = (20_000, slab, usize::MAX);
+    (Job::new(Simulated(net.clone()), 3, &config), net)
+}
+
 /// Begins to move a message. Returns its receive and its send.
 fn begin(job: &mut Job<Simulated>, [from, to]: [usize; 2], whose: Whose) -> [Op; 2] {
     let recv = job.recv_as(to, exact(from as u32, 5), LEN, whose, NEVER);
@@ -80,6 +90,19 @@ fn a_message_uses_the_slabs_of_earlier_messages() {
         let usage = &job.usages()[rank];
         assert_eq!((usage.registrations, usage.registered, usage.registered_used), (2, 2 * CHUNK as u64, 0));
         assert_eq!(job.engine(rank).port().registrations(), 2);
+    }
+}
+
+#[test]
+fn without_memory_for_slabs_the_bytes_travel_in_packets() {
+    for whose in [Borrowed, Owned] {
+        let (mut job, net) = trio_with(1 << 60);
+        net.record();
+        exchange(&mut job, [0, 1], whose);
+        job.assert_at_rest();
+        let is_put = puts(&net) > 0;
+        assert_eq!(is_put, whose == Owned, "a slab is longer than all memory");
+        assert!(job.usages().iter().all(|usage| usage.registered == 0));
     }
 }
 
