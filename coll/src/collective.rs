@@ -14,6 +14,7 @@
 //! error of that message.
 
 mod buffers;
+mod check;
 mod notice;
 
 use std::any::Any;
@@ -28,6 +29,7 @@ use samite_p2p::{
 };
 
 pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
+pub use self::check::Check;
 use self::notice::Notice;
 use crate::schedule::{Buffer, Place, Plan, Span, Step, Steps};
 
@@ -46,6 +48,8 @@ pub struct Call {
     pub element: usize,
     /// The time at which the operation fails if it has not ended.
     pub deadline: Time,
+    /// A check that precedes the operation.
+    pub check: Option<Check>,
 }
 
 /// A collective operation under way at this rank, with its buffers. Dropping it leaves its requests in the engine: call
@@ -53,6 +57,8 @@ pub struct Call {
 pub struct Collective<B> {
     call: Call,
     at: Place,
+    /// The check while it is under way. No step is taken before it has ended.
+    checking: Option<Box<Collective<OwnedBuffers>>>,
     steps: Steps,
     /// The step that this rank cannot take yet.
     blocked: Option<Step>,
@@ -129,9 +135,15 @@ impl<B: Buffers> Collective<B> {
             assert_eq!(output, bytes(call.plan.output(at)), "the length of the output");
         }
         assert_eq!(scratch, bytes(call.plan.scratch(at)), "the length of the scratch buffer");
+        let checking = call.check.as_ref().map(|check| {
+            let plan = Check::plan(at.size());
+            let comparison = Call { plan, element: check.record.len(), check: None, ..call.clone() };
+            Box::new(Collective::begin(engine, now, comparison, mine, check.buffers(at)))
+        });
         let mut collective = Self {
             steps: call.plan.steps(at),
             at,
+            checking,
             blocked: None,
             messages: VecDeque::new(),
             first: 0,
@@ -150,6 +162,9 @@ impl<B: Buffers> Collective<B> {
 
     /// Returns true if this operation lends the buffer of a request under the number `place`.
     pub fn lends(&self, request: RequestId, place: u32) -> bool {
+        if let Some(checking) = &self.checking {
+            return checking.lends(request, place);
+        }
         let message = self.messages.get(place.wrapping_sub(self.first) as usize);
         message.is_some_and(|message| message.request == Some(request))
     }
@@ -182,6 +197,9 @@ impl<B: Buffers> Collective<B> {
     /// Returns a request that must end before the operation ends. Returns [`RequestId::NONE`] if there is no such
     /// request: the operation has ended, or [`advance`](Self::advance) can take the next step.
     pub fn awaited(&self) -> RequestId {
+        if let Some(checking) = &self.checking {
+            return checking.awaited();
+        }
         if let Some(notice) = &self.awaited {
             return notice.request;
         }
@@ -191,6 +209,12 @@ impl<B: Buffers> Collective<B> {
 
     /// Takes all steps that this rank can take now. Call it after each poll.
     pub fn advance<P: Port>(&mut self, engine: &mut Engine<P>) {
+        if let Some(checking) = &mut self.checking {
+            checking.advance(engine);
+            if !self.end_check(engine) {
+                return;
+            }
+        }
         if self.awaited.is_some() {
             return self.end_awaited(engine);
         }
@@ -208,6 +232,32 @@ impl<B: Buffers> Collective<B> {
                     return;
                 }
                 Err(failed) => return self.end_by(engine, failed),
+            }
+        }
+    }
+
+    /// Ends the check if it is complete. Returns false if the operation cannot begin: the check is under way, or has
+    /// failed.
+    #[cold]
+    fn end_check<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
+        let Some(mut checking) = self.checking.take_if(|checking| checking.has_ended()) else { return false };
+        let checked = checking.take_result().expect("the check has ended");
+        let check = self.call.check.as_ref().expect("a check was under way");
+        let merged = checking.into_buffers().output;
+        let difference = checked.and_then(|()| match (check.difference)(merged.as_bytes()) {
+            None => Ok(()),
+            Some(difference) => Err(Error::CallsDiffer { difference }.into()),
+        });
+        match difference {
+            Ok(()) => true,
+            Err(failed @ Failed::Error(Error::CallsDiffer { .. })) => {
+                // All members get the same result, so none of them needs a notice.
+                self.result = Some(Err(failed));
+                false
+            }
+            Err(failed) => {
+                self.fail(engine, failed);
+                false
             }
         }
     }
@@ -378,6 +428,12 @@ impl<B: Buffers> Collective<B> {
         if self.result.is_some() {
             return true;
         }
+        if let Some(checking) = &mut self.checking {
+            if checking.attend(engine) {
+                self.advance(engine);
+            }
+            return self.result.is_some();
+        }
         if std::mem::replace(&mut self.ends, engine.ends()) != self.ends
             && let Some(error) = self.prevented(engine)
         {
@@ -394,6 +450,9 @@ impl<B: Buffers> Collective<B> {
 
     /// Gives up the operation with this error, unless it has ended.
     pub fn quit<P: Port>(&mut self, engine: &mut Engine<P>, error: Error) {
+        if let Some(mut checking) = self.checking.take() {
+            checking.quit(engine, error.clone());
+        }
         if self.result.is_none() {
             self.fail(engine, error.into());
         }
@@ -403,6 +462,8 @@ impl<B: Buffers> Collective<B> {
     /// and to the partners of the steps that this rank does not take.
     #[cold]
     fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
+        // A check that is left has failed for the same reason, when it began.
+        self.checking = None;
         let messages = std::mem::take(&mut self.messages);
         if let Some(notice) = self.awaited.take() {
             engine.forget(notice.request);
@@ -468,6 +529,9 @@ impl<B: Buffers> Collective<B> {
 
 impl<B: Buffers> Lent for Collective<B> {
     fn read(&self, request: RequestId, place: u32) -> Option<Readable<'_>> {
+        if let Some(checking) = &self.checking {
+            return checking.read(request, place);
+        }
         let message = self.messages.get(place.wrapping_sub(self.first) as usize)?;
         if message.request != Some(request) {
             return None;
@@ -476,11 +540,17 @@ impl<B: Buffers> Lent for Collective<B> {
     }
 
     fn write(&mut self, request: RequestId, place: u32) -> Option<Writable<'_>> {
+        if self.checking.is_some() {
+            return self.checking.as_mut()?.write(request, place);
+        }
         let span = self.message(request, place)?.span;
         Some(self.write_span(span))
     }
 
     fn received(&mut self, request: RequestId, place: u32, status: Status) -> bool {
+        if let Some(checking) = &mut self.checking {
+            return checking.received(request, place, status);
+        }
         let Some(message) = self.message(request, place) else { return false };
         message.request = None;
         message.arrived = Some(status.bytes);

@@ -34,7 +34,7 @@ mod schedule;
 
 pub use choose::{Choice, Row, Selection, Situation, Table};
 pub use collective::{
-    BorrowedBuffers, Buffers, Call, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
+    BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
     Slices, discard_before,
 };
 pub use schedule::{Blocks, Buffer, Place, Plan, Span, Stage, Step, Steps};

@@ -379,6 +379,10 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// The buffers of a stage that uses the buffers of the whole operation.
+    pub(crate) const WHOLE: [(Buffer, usize); 3] =
+        [(Buffer::Input, 0), (Buffer::Output, 0), (Buffer::Scratch, 0)];
+
     fn place(&self, at: Place) -> Place {
         Place::new(at.rank() - self.ranks.start, self.ranks.len() as u32)
     }

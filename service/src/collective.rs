@@ -1,7 +1,7 @@
 //! Nonblocking and persistent collective operations: the buffers that they own, and their rounds.
 
 use std::fmt;
-use std::panic::resume_unwind;
+use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -12,7 +12,7 @@ use samite_p2p::RequestId;
 use zerocopy::FromZeros;
 
 use crate::buffer::Held;
-use crate::comm::Derived;
+use crate::comm::{Called, Derived, Types};
 use crate::owned::{AnyOperation, Kept, Operation, Returned, returned};
 use crate::persistent::{Persistent, Sealed};
 use crate::request::{Done, Failed, Request, result_of};
@@ -89,6 +89,9 @@ empty!((), ());
 
 /// The arguments of a collective operation, checked.
 pub(crate) struct Prepared {
+    /// The name of the method, and the types that it compares among the ranks.
+    pub(crate) call: &'static str,
+    pub(crate) types: Types,
     pub(crate) plan: Plan,
     /// The size of an element in bytes.
     pub(crate) element: usize,
@@ -128,6 +131,7 @@ pub(crate) struct Prepared {
 /// Dropping an active operation gives up its round, like dropping a [`Request`].
 pub struct PersistentCollective<I: Held, O: Held> {
     comm: Comm,
+    called: Called,
     plan: Plan,
     element: usize,
     /// See [`Prepared::used`].
@@ -150,9 +154,20 @@ enum Round<I, O> {
 }
 
 impl<I: Held, O: Held> PersistentCollective<I, O> {
+    #[track_caller]
     pub(crate) fn new(comm: Comm, prepared: Prepared, input: I, output: O) -> Self {
-        let Prepared { plan, element, used, scratch, reduce, layouts } = prepared;
-        Self { comm, plan, element, used, reduce, layouts, round: Round::Inactive(input, output, scratch) }
+        let Prepared { call, types, plan, element, used, scratch, reduce, layouts } = prepared;
+        let called = Called { call, types, site: Location::caller() };
+        Self {
+            comm,
+            called,
+            plan,
+            element,
+            used,
+            reduce,
+            layouts,
+            round: Round::Inactive(input, output, scratch),
+        }
     }
 
     /// Starts a round. The time-out applies from this call on.
@@ -361,9 +376,13 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
         };
         let at_end = Arc::new(AtEnd::default());
         let started = match lens {
-            Ok(_) => {
-                self.comm.begin_owned(self.plan.clone(), self.element, buffers, Some(Arc::clone(&at_end)))
-            }
+            Ok(_) => self.comm.begin_owned(
+                self.called,
+                self.plan.clone(),
+                self.element,
+                buffers,
+                Some(Arc::clone(&at_end)),
+            ),
             Err(error) => Err(Box::new((error, buffers))),
         };
         match started {
@@ -417,13 +436,15 @@ impl Comm {
     /// Begins a collective operation that owns its buffers, and returns its request.
     pub(crate) fn begin_owned(
         &self,
+        called: Called,
         plan: Plan,
         element: usize,
         buffers: OwnedBuffers,
         at_end: Option<Arc<AtEnd>>,
     ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
         let (group, context) = (self.participants(), self.control());
-        let operation = runtime::Operation { plan, group, context, element, buffers };
+        let check = self.check_of(called, &plan);
+        let operation = runtime::Operation { plan, group, context, element, buffers, check };
         self.runtime.begin_collective(self.derived.as_deref(), operation, at_end, &self.bounds)
     }
 }

@@ -3,6 +3,7 @@
 mod attributes;
 mod between;
 mod blocks;
+mod checking;
 mod collectives;
 mod creation;
 mod derived;
@@ -28,6 +29,7 @@ use zerocopy::IntoBytes;
 pub(crate) use attributes::Attached;
 pub use attributes::{Attribute, Inherited};
 pub use blocks::consecutive;
+pub(crate) use checking::{Called, Types};
 pub use creation::Creation;
 pub(crate) use derived::Derived;
 pub use handler::{ErrorHandler, Raised};

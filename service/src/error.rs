@@ -164,6 +164,15 @@ pub enum Error {
         /// Bytes on the other side.
         theirs: usize,
     },
+    /// Misuse, found by the check [`Collectives`](crate::Check::Collectives): the ranks of a communicator have made
+    /// collective calls that do not match. Every rank of the communicator gets this error, and no data was sent.
+    #[error(
+        "the ranks of the communicator made collective calls that do not match: {difference}: all ranks make the same calls in the same order, with the same arguments"
+    )]
+    CallsDiffer {
+        /// Two of the calls with their ranks and places in the program, and what differs between them.
+        difference: Box<str>,
+    },
     /// Misuse: a slice does not have the length that a collective call needs. Nothing was sent.
     #[error(
         "`{call}` needs {expected} elements of {what}, and the slice has {len}: pass a slice of that length at each rank where the call uses it"
@@ -784,6 +793,7 @@ impl Public for samite_p2p::Error {
             E::LengthsDiffer { rank, ours, theirs } => {
                 Error::LengthsDiffer { rank: Rank(rank.0), ours, theirs }
             }
+            E::CallsDiffer { difference } => Error::CallsDiffer { difference },
             E::NoSuchRequest => Error::NoSuchRequest,
             E::Cancelled { fate } => Error::Cancelled { fate: fate.public() },
             E::TimedOut { fate, report } => {
@@ -962,6 +972,7 @@ mod tests {
                 expected: Signature::of_type("u32", 4),
             },
             engine::Error::LengthsDiffer { rank: engine::WorldRank(3), ours: 8, theirs: 10 },
+            engine::Error::CallsDiffer { difference: "rank 0 ..., and rank 2 ...".into() },
             engine::Error::NoSuchRequest,
             engine::Error::Cancelled { fate: engine::Fate::NotDelivered },
             engine::Error::Deserted,

@@ -22,9 +22,6 @@ pub struct Between {
     pub at: Place,
 }
 
-/// The buffers of a stage that uses the buffers of the whole operation.
-const WHOLE: [(Buffer, usize); 3] = [(Buffer::Input, 0), (Buffer::Output, 0), (Buffer::Scratch, 0)];
-
 /// The buffers of an exchange that sends from the scratch buffer.
 const FROM_SCRATCH: [(Buffer, usize); 3] = [(Buffer::Scratch, 0), (Buffer::Output, 0), (Buffer::Scratch, 0)];
 
@@ -93,9 +90,9 @@ impl Between {
     pub fn bcast(&self, root: u32, len: usize, algorithm: bcast::Algorithm) -> Plan {
         let receive = self.is_leader().then(|| {
             let from = self.remote.start + root;
-            self.across(vec![], vec![(from, 0..len)], WHOLE)
+            self.across(vec![], vec![(from, 0..len)], Stage::WHOLE)
         });
-        let bcast = self.within(Plan::Bcast { algorithm, root: 0, len }, WHOLE);
+        let bcast = self.within(Plan::Bcast { algorithm, root: 0, len }, Stage::WHOLE);
         stages(receive.into_iter().chain([bcast]))
     }
 
@@ -125,7 +122,7 @@ impl Between {
     #[must_use]
     pub fn gather_to(&self, len: usize) -> Plan {
         let all = len * self.remote.len();
-        stages([self.across(vec![], vec![(self.remote.start, 0..all)], WHOLE)])
+        stages([self.across(vec![], vec![(self.remote.start, 0..all)], Stage::WHOLE)])
     }
 
     /// Returns the scatter of blocks of the same length from rank `root` of the other group. The leader gets the blocks
@@ -152,7 +149,7 @@ impl Between {
     #[must_use]
     pub fn scatter_from(&self, len: usize) -> Plan {
         let all = len * self.remote.len();
-        stages([self.across(vec![(self.remote.start, 0..all)], vec![], WHOLE)])
+        stages([self.across(vec![(self.remote.start, 0..all)], vec![], Stage::WHOLE)])
     }
 
     /// Returns an exchange in which this rank sends these elements to ranks of the other group, and receives these
@@ -164,7 +161,7 @@ impl Between {
                 |(rank, elements): &(u32, Range<usize>)| (self.remote.start + rank, elements.clone());
             messages.iter().map(partner).collect()
         };
-        self.across(partners(sent), partners(received), WHOLE).plan
+        self.across(partners(sent), partners(received), Stage::WHOLE).plan
     }
 
     /// Returns the exchange of all ranks with all ranks of the other group. The elements are given by the rank in the
@@ -196,7 +193,7 @@ impl Between {
     ) -> Plan {
         let (ours, theirs) = (sent * self.own.len(), received * self.remote.len());
         let swap = self.leaders(ours, theirs, FROM_SCRATCH);
-        let bcast = self.within(Plan::Bcast { algorithm: bcast, root: 0, len: theirs }, WHOLE);
+        let bcast = self.within(Plan::Bcast { algorithm: bcast, root: 0, len: theirs }, Stage::WHOLE);
         stages([self.gather_here(sent, gather)].into_iter().chain(swap).chain([bcast]))
     }
 
@@ -221,7 +218,7 @@ impl Between {
     /// Returns the reduction of the elements of the other group, at the root.
     #[must_use]
     pub fn reduce_to(&self, len: usize) -> Plan {
-        stages([self.across(vec![], vec![(self.remote.start, 0..len)], WHOLE)])
+        stages([self.across(vec![], vec![(self.remote.start, 0..len)], Stage::WHOLE)])
     }
 
     /// Returns the reduction of the elements of each group to all ranks of the other group. Cost: the rounds of a
@@ -229,7 +226,7 @@ impl Between {
     #[must_use]
     pub fn allreduce(&self, len: usize, commutes: bool, bcast: bcast::Algorithm) -> Plan {
         let swap = self.leaders(len, len, FROM_SCRATCH);
-        let bcast = self.within(Plan::Bcast { algorithm: bcast, root: 0, len }, WHOLE);
+        let bcast = self.within(Plan::Bcast { algorithm: bcast, root: 0, len }, Stage::WHOLE);
         stages([self.reduce_here(len, commutes)].into_iter().chain(swap).chain([bcast]))
     }
 

@@ -117,7 +117,8 @@ fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
 /// Returns the arguments with which each rank begins one operation.
 fn calls(plan: &Plan, n: u32, number: u32) -> Call {
     let group = Group::range(WorldRank(0), n);
-    Call { plan: plan.clone(), group, context: CONTROL, number, element: ELEMENT, deadline: Time::NEVER }
+    let deadline = Time::NEVER;
+    Call { plan: plan.clone(), group, context: CONTROL, number, element: ELEMENT, deadline, check: None }
 }
 
 /// Drives all operations until each has ended.
@@ -564,4 +565,73 @@ fn several_operations_are_under_way_at_the_same_time() {
         (0..4).map(|index| (0..n).map(|rank| of(rank, index)).reduce(sum).unwrap()).collect();
     assert!(memories.iter().flatten().all(|memory| memory.output == expected));
     at_rest(&mut engines);
+}
+
+/// Merges records of one byte: the result is 255 if they differ.
+fn merge(from: &[u8], into: &mut [u8]) {
+    if from != into {
+        into[0] = 255;
+    }
+}
+
+fn difference(record: &[u8]) -> Option<Box<str>> {
+    (record == [255]).then(|| "they differ".into())
+}
+
+/// Begins a barrier with a check at each rank. `record` returns the record of a rank.
+fn checked<'a>(
+    engines: &mut [Engine<Loopback>],
+    record: impl Fn(u32) -> u8,
+    number: u32,
+    memories: &'a mut [[u8; 0]],
+) -> Vec<Collective<BorrowedBuffers<'a>>> {
+    let n = engines.len() as u32;
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    let begin = |(rank, (engine, memory)): (u32, (&mut Engine<Loopback>, &'a mut [u8; 0]))| {
+        let check = Some(Check { record: vec![record(rank)], merge, difference });
+        let call = Call { check, ..calls(&plan, n, number) };
+        let reduce: ReduceBytes<'static> = &|_, _| unreachable!("a barrier has no reduction");
+        let buffers = BorrowedBuffers { input: &[], output: memory, scratch: &mut [], reduce, layouts: None };
+        Collective::begin(engine, Time::ZERO, call, WorldRank(rank), buffers)
+    };
+    (0..).zip(engines.iter_mut().zip(memories)).map(begin).collect()
+}
+
+#[test]
+fn a_check_ends_the_operation_at_every_member_if_their_calls_differ() {
+    for n in 1..=9 {
+        let mut engines = engines(n);
+        let mut memories = vec![[]; n as usize];
+        for (number, odd) in (0..).zip((0..n).map(Some).chain([None, None])) {
+            let record = |rank| u8::from(Some(rank) == odd);
+            let mut operations = checked(&mut engines, record, number, &mut memories);
+            drive(&mut engines, &mut operations);
+            for operation in &mut operations {
+                match operation.take_result().expect("it has ended") {
+                    Ok(()) => assert!(n == 1 || odd.is_none()),
+                    Err(Failed::Error(Error::CallsDiffer { difference })) => {
+                        assert!(n > 1 && odd.is_some() && &*difference == "they differ");
+                    }
+                    Err(failed) => panic!("{failed:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_member_that_gives_up_during_the_check_ends_it_at_the_others() {
+    let mut engines = engines(5);
+    let mut memories = vec![[]; 5];
+    let mut operations = checked(&mut engines, |_| 0, 0, &mut memories);
+    operations[3].quit(&mut engines[3], Error::Cancelled { fate: Fate::Unknown });
+    drive(&mut engines, &mut operations);
+    for (rank, operation) in operations.iter_mut().enumerate() {
+        let failed = operation.take_result().expect("it has ended").expect_err("rank 3 takes no part");
+        match failed {
+            Failed::Error(Error::Cancelled { .. }) => assert_eq!(rank, 3),
+            Failed::Error(Error::Abandoned { rank: WorldRank(3), .. }) => {}
+            failed => panic!("rank {rank}: {failed:?}"),
+        }
+    }
 }

@@ -53,6 +53,11 @@ pub enum Error {
         /// Bytes on the other side.
         theirs: usize,
     },
+    /// The members of a communicator have made collective calls that do not match.
+    CallsDiffer {
+        /// The calls, and what differs between them.
+        difference: Box<str>,
+    },
     /// Misuse: the request was collected before, or belongs to another engine.
     NoSuchRequest,
     /// Cancelled by the caller.

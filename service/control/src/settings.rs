@@ -58,14 +58,17 @@ pub struct Checks {
     pub hints: bool,
     /// True if messages are checked to have the types that their receives have.
     pub types: bool,
+    /// True if the collective calls of the ranks are checked to match.
+    pub collectives: bool,
 }
 
 impl Checks {
     /// The checks by name.
-    const NAMES: [(&str, Field); 3] = [
+    const NAMES: [(&str, Field); 4] = [
         ("modes", |checks| &mut checks.modes),
         ("hints", |checks| &mut checks.hints),
         ("types", |checks| &mut checks.types),
+        ("collectives", |checks| &mut checks.collectives),
     ];
 
     /// Parses names, separated by commas.
@@ -495,11 +498,12 @@ const OTHERS: &[Parameter] = &[
                   the receiver's answer, and ends with `Error::NotPosted` if no receive was posted for its message. \
                   `hints`: a receive ends with `Error::NotExact` if its communicator has the hint `exact_length` and \
                   the message is shorter than the buffer. `types`: a receive ends with `Error::TypesDiffer` if the \
-                  message was sent as elements of other types.",
+                  message was sent as elements of other types. `collectives`: collective calls that do not match end \
+                  with `Error::CallsDiffer` at each rank; a call then waits for all ranks of its communicator.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
-            range: "`none`, `all`, or names separated by commas: `modes`, `hints`, `types`",
+            range: "`none`, `all`, or names separated by commas: `modes`, `hints`, `types`, `collectives`",
             get: |settings| settings.checks.text(),
             set: |settings, text| Checks::parse(text).map(|checks| settings.checks = checks),
         },
@@ -753,8 +757,9 @@ mod tests {
         }
         assert_eq!(checks("hints"), Ok(Checks { hints: true, ..Checks::default() }));
         assert_eq!(checks("types"), Ok(Checks { types: true, ..Checks::default() }));
-        for text in ["all", "modes,hints,types", "types, hints, modes"] {
-            assert_eq!(checks(text), Ok(Checks { modes: true, hints: true, types: true }), "{text}");
+        for text in ["all", "modes,hints,types,collectives", "types, collectives, hints, modes"] {
+            let all = Checks { modes: true, hints: true, types: true, collectives: true };
+            assert_eq!(checks(text), Ok(all), "{text}");
         }
         assert!(["", "modes,", "None", "none,modes"].into_iter().all(|text| checks(text).is_err()));
     }

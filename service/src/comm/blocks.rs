@@ -53,6 +53,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn gatherv<T: Element>(
         &self,
         input: &[T],
@@ -88,6 +89,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn gatherv_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -161,6 +163,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scatterv<T: Element>(
         &self,
         input: &[T],
@@ -194,6 +197,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scatterv_in_place<T: Element>(&self, input: &[T], blocks: &[Range<usize>]) -> Result<(), Error> {
         let (call, whole) = ("scatterv_in_place", input.len());
         let plan = || self.scatterv_plan(call, self.rank().into(), None, blocks, whole);
@@ -242,6 +246,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allgatherv<T: Element>(
         &self,
         input: &[T],
@@ -268,6 +273,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allgatherv_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -318,6 +324,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoallv<T: Element>(
         &self,
         input: &[T],
@@ -348,6 +355,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoallv_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -403,6 +411,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn reduce_scatterv<T: Element>(
         &self,
         input: &[T],

@@ -1,14 +1,15 @@
 //! Collective operations.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use samite_coll::algorithms::{barrier, reduce};
 use samite_coll::{Blocks, BorrowedBuffers, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Comm;
 use super::between::{Part, used, used_mut};
 use super::nonblocking::{Lens, present};
+use super::{Called, Comm, Types};
 use crate::element::Element;
 use crate::error::Error;
 use crate::reduction::ReduceOp;
@@ -61,6 +62,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn barrier(&self) -> Result<(), Error> {
         // In an intercommunicator all ranks of both groups wait for each other.
         let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
@@ -82,6 +84,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn bcast<T: Element>(&self, buffer: &mut [T], root: impl Into<Root>) -> Result<(), Error> {
         let root = root.into();
         let buffer = if root == Root::Beside { &mut [] } else { buffer };
@@ -113,6 +116,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn gather<T: Element>(
         &self,
         input: &[T],
@@ -145,6 +149,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
         let len = buffer.len() / self.size() as usize;
         self.collective(
@@ -185,6 +190,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scatter<T: Element>(
         &self,
         input: &[T],
@@ -216,6 +222,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scatter_in_place<T: Element>(&self, input: &[T]) -> Result<(), Error> {
         let len = input.len() / self.size() as usize;
         self.collective(
@@ -254,6 +261,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         let lens = [Some(input.len()), Some(output.len())];
         self.collective("allgather", || self.allgather_plan::<T>("allgather", lens), input, output)
@@ -275,6 +283,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allgather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
         let (call, lens) = ("allgather_in_place", [None, Some(buffer.len())]);
         self.collective(call, || self.allgather_plan::<T>(call, lens), &[], buffer)
@@ -312,6 +321,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         let lens = [Some(input.len()), Some(output.len())];
         self.collective("alltoall", || self.alltoall_plan::<T>("alltoall", lens), input, output)
@@ -332,6 +342,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoall_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<(), Error> {
         let (call, lens) = ("alltoall_in_place", [None, Some(buffer.len())]);
         self.collective(call, || self.alltoall_plan::<T>(call, lens), &[], buffer)
@@ -376,6 +387,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn reduce<T: Element>(
         &self,
         input: &[T],
@@ -416,6 +428,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let (len, commutes) = (buffer.len(), op.commutes());
         let plan = || self.reduce_plan(self.rank().into(), len, commutes, true);
@@ -456,6 +469,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allreduce<T: Element>(
         &self,
         input: &[T],
@@ -487,6 +501,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn allreduce_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -531,6 +546,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &self,
         input: &[T],
@@ -562,6 +578,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn reduce_scatter_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -606,6 +623,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = input.len();
         self.reducing("scan", || self.prefix_plan(SCAN, len, false), input, output, &op)
@@ -636,6 +654,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn scan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = buffer.len();
         self.reducing("scan_in_place", || self.prefix_plan(SCAN, len, true), &[], buffer, &op)
@@ -662,6 +681,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn exscan<T: Element>(
         &self,
         input: &[T],
@@ -690,6 +710,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn exscan_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let len = buffer.len();
         self.reducing("exscan_in_place", || self.prefix_plan(EXSCAN, len, true), &[], buffer, &op)
@@ -754,6 +775,7 @@ impl Comm {
     }
 
     /// Carries out a collective operation with a reduction.
+    #[track_caller]
     pub(super) fn reducing<T: Element>(
         &self,
         call: &'static str,
@@ -763,11 +785,13 @@ impl Comm {
         op: &impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let reduce = |from: &[u8], into: &mut [u8]| reduce_bytes(op, from, into);
-        let result = self.try_collective(call, plan, input, output, &reduce);
+        let called = Called { call, types: Types::reducing::<T, _>(op), site: Location::caller() };
+        let result = self.try_collective(called, plan, input, output, &reduce);
         self.handle_result(call, result)
     }
 
     /// Carries out a collective operation without a reduction.
+    #[track_caller]
     pub(super) fn collective<T: Element>(
         &self,
         call: &'static str,
@@ -776,19 +800,20 @@ impl Comm {
         output: &mut [T],
     ) -> Result<(), Error> {
         let reduce = |_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction");
-        let result = self.try_collective(call, plan, input, output, &reduce);
+        let called = Called { call, types: Types::of::<T>(), site: Location::caller() };
+        let result = self.try_collective(called, plan, input, output, &reduce);
         self.handle_result(call, result)
     }
 
     fn try_collective<T: Element>(
         &self,
-        call: &'static str,
+        called: Called,
         plan: impl FnOnce() -> Result<Plan, Error>,
         input: &[T],
         output: &mut [T],
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
-        let (plan, mut scratch) = self.checked_plan::<T>(call, plan, [input.len(), output.len()])?;
+        let (plan, mut scratch) = self.checked_plan::<T>(called.call, plan, [input.len(), output.len()])?;
         let buffers = BorrowedBuffers {
             input: input.as_bytes(),
             output: output.as_mut_bytes(),
@@ -797,7 +822,8 @@ impl Comm {
             layouts: None,
         };
         let (group, context, element) = (self.participants(), self.control(), size_of::<T>());
-        let operation = Operation { plan, group, context, element, buffers };
+        let check = self.check_of(called, &plan);
+        let operation = Operation { plan, group, context, element, buffers, check };
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }

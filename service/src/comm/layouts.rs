@@ -1,6 +1,7 @@
 //! Collective operations whose blocks have layouts.
 
 use std::ops::Range;
+use std::panic::Location;
 use std::sync::Arc;
 
 use samite_coll::algorithms::exchange::all_pairs;
@@ -9,8 +10,8 @@ use samite_fabric::Memory;
 use samite_fabric::layout::Form;
 use zerocopy::IntoBytes;
 
-use super::Comm;
 use super::nonblocking::present;
+use super::{Called, Comm, Types};
 use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective, Prepared, Started, packed};
 use crate::element::Element;
 use crate::error::Error;
@@ -50,6 +51,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoallw<T: Element, U: Element>(
         &self,
         input: &[T],
@@ -59,9 +61,10 @@ impl Comm {
     ) -> Result<(), Error> {
         let call = "alltoallw";
         let forms = forms(call, Some((sent, size_of_val(input))), received, size_of_val(output));
+        let called = Called { call, types: Types::NONE, site: Location::caller() };
         let exchanged = forms.and_then(|forms| {
             let plan = self.alltoallw_plan(call, &forms)?;
-            self.exchange_forms(plan, forms, input.as_bytes(), output.as_mut_bytes())
+            self.exchange_forms(called, plan, forms, (input.as_bytes(), output.as_mut_bytes()))
         });
         self.handle_result(call, exchanged)
     }
@@ -86,6 +89,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn alltoallw_in_place<T: Element>(
         &self,
         buffer: &mut [T],
@@ -93,9 +97,10 @@ impl Comm {
     ) -> Result<(), Error> {
         let call = "alltoallw_in_place";
         let forms = forms::<T, T>(call, None, blocks, size_of_val(buffer));
+        let called = Called { call, types: Types::NONE, site: Location::caller() };
         let exchanged = forms.and_then(|forms| {
             let plan = self.alltoallw_plan(call, &forms)?;
-            self.exchange_forms(plan, forms, &[], buffer.as_mut_bytes())
+            self.exchange_forms(called, plan, forms, (&[], buffer.as_mut_bytes()))
         });
         self.handle_result(call, exchanged)
     }
@@ -124,6 +129,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn ialltoallw<T, U, I, O>(
         &self,
         input: I,
@@ -145,6 +151,7 @@ impl Comm {
     ///
     /// # Errors
     /// The errors of misuse of the blocking call, [`Error::NotInPlace`].
+    #[track_caller]
     pub fn alltoallw_init<T, U, I, O>(
         &self,
         input: I,
@@ -185,6 +192,7 @@ impl Comm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn neighbour_alltoallw<T: Element, U: Element>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -195,9 +203,10 @@ impl Comm {
     ) -> Result<(), Error> {
         let call = "neighbour_alltoallw";
         let forms = forms(call, Some((sent, size_of_val(input))), received, size_of_val(output));
+        let called = Called { call, types: Types::NONE, site: Location::caller() };
         let exchanged = forms.and_then(|forms| {
             let plan = self.neighbour_alltoallw_plan(call, neighbourhood, &forms)?;
-            self.exchange_forms(plan, forms, input.as_bytes(), output.as_mut_bytes())
+            self.exchange_forms(called, plan, forms, (input.as_bytes(), output.as_mut_bytes()))
         });
         self.handle_result(call, exchanged)
     }
@@ -206,6 +215,7 @@ impl Comm {
     ///
     /// # Errors
     /// As [`ialltoallw`](Self::ialltoallw).
+    #[track_caller]
     pub fn ineighbour_alltoallw<T, U, I, O>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -229,6 +239,7 @@ impl Comm {
     ///
     /// # Errors
     /// As [`alltoallw_init`](Self::alltoallw_init).
+    #[track_caller]
     pub fn neighbour_alltoallw_init<T, U, I, O>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -258,7 +269,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let from = input.map(|len| (sent, len * size_of::<T>()));
         let forms = forms(call, from, received, present(call, output)? * size_of::<U>())?;
-        Ok(prepared(self.alltoallw_plan(call, &forms)?, forms))
+        Ok(prepared(call, self.alltoallw_plan(call, &forms)?, forms))
     }
 
     fn prepare_neighbour_alltoallw<T: Element, U: Element>(
@@ -271,7 +282,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let from = Some((sent, present(call, input)? * size_of::<T>()));
         let forms = forms(call, from, received, present(call, output)? * size_of::<U>())?;
-        Ok(prepared(self.neighbour_alltoallw_plan(call, neighbourhood, &forms)?, forms))
+        Ok(prepared(call, self.neighbour_alltoallw_plan(call, neighbourhood, &forms)?, forms))
     }
 
     fn alltoallw_plan(&self, call: &'static str, forms: &Forms) -> Result<Plan, Error> {
@@ -309,15 +320,28 @@ impl Comm {
     }
 
     /// Carries out an exchange of blocks with layouts.
-    fn exchange_forms(&self, plan: Plan, forms: Forms, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+    fn exchange_forms(
+        &self,
+        called: Called,
+        plan: Plan,
+        forms: Forms,
+        (input, output): (&[u8], &mut [u8]),
+    ) -> Result<(), Error> {
         let layouts = Layouts::new(forms.sent, forms.received);
         let copy = if layouts.is_in_place() { packed(&layouts, output)? } else { Vec::new() };
         let input = if layouts.is_in_place() { &copy } else { input };
         let reduce = |_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction");
         let layouts = Some(&layouts);
+        let check = self.check_of(called, &plan);
         let buffers = BorrowedBuffers { input, output, scratch: &mut [], reduce: &reduce, layouts };
-        let operation =
-            Operation { plan, group: self.participants(), context: self.control(), element: 1, buffers };
+        let operation = Operation {
+            plan,
+            group: self.participants(),
+            context: self.control(),
+            element: 1,
+            buffers,
+            check,
+        };
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }
@@ -364,10 +388,11 @@ fn within<T: Element>(
 }
 
 /// Returns the arguments of an operation with layouts.
-fn prepared(plan: Plan, forms: Forms) -> Prepared {
+fn prepared(call: &'static str, plan: Plan, forms: Forms) -> Prepared {
     let end = |forms: &[Form]| forms.iter().map(|form| form.true_bounds()[1]).max().unwrap_or(0);
     let used = [forms.sent.as_deref().map_or(0, end), end(&forms.received)];
     let used = used.map(|end| usize::try_from(end).expect("a layout lies within its buffer"));
     let layouts = Some(Arc::new(Layouts::new(forms.sent, forms.received)));
-    Prepared { plan, element: 1, used, scratch: Memory::zeroed(0), reduce: no_reduction(), layouts }
+    let scratch = Memory::zeroed(0);
+    Prepared { call, types: Types::NONE, plan, element: 1, used, scratch, reduce: no_reduction(), layouts }
 }

@@ -39,6 +39,7 @@ impl Comm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn neighbour_allgather<T: Element>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -73,6 +74,7 @@ impl Comm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn neighbour_allgatherv<T: Element>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -112,6 +114,7 @@ impl Comm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn neighbour_alltoall<T: Element>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -147,6 +150,7 @@ impl Comm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn neighbour_alltoallv<T: Element>(
         &self,
         neighbourhood: &Neighbourhood,
@@ -161,6 +165,7 @@ impl Comm {
     }
 
     /// Carries out an exchange, which uses the first elements of the slices.
+    #[track_caller]
     pub(super) fn exchange_blocks<T: Element>(
         &self,
         call: &'static str,

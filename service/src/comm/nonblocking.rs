@@ -1,17 +1,18 @@
 //! Nonblocking and persistent collective operations.
 
 use std::ops::Range;
+use std::panic::Location;
 use std::sync::Arc;
 
 use samite_coll::algorithms::barrier;
 use samite_coll::{OwnedBuffers, Plan, Reduction};
 use samite_fabric::Memory;
 
-use super::Comm;
 use super::between::{Part, used as slice_if};
 use super::blocks::end_of;
 use super::collectives::{EXSCAN, Prefix, SCAN, reduce_bytes};
 use super::neighbours::used;
+use super::{Called, Comm, Types};
 use crate::buffer::Held;
 use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective, Prepared, Started};
 use crate::element::Element;
@@ -43,6 +44,7 @@ macro_rules! calls {
                 /// The errors of misuse of the blocking call, [`Error::NotInPlace`], [`Error::Exhausted`],
                 /// [`Error::Closed`] and [`Error::Forked`], with the buffers. The request returns the other errors of
                 /// the blocking call.
+                #[track_caller]
                 pub fn $call<T, I, O>(&self, $($name: $type),*) -> Result<Request<(I, O)>, Failed<(I, O)>>
                 where
                     T: Element,
@@ -64,6 +66,7 @@ macro_rules! calls {
                 ///
                 /// # Errors
                 /// The errors of misuse of the blocking call, [`Error::NotInPlace`], [`Error::Exhausted`].
+                #[track_caller]
                 pub fn $init<T, I, O>(&self, $($name: $type),*) -> Result<PersistentCollective<I, O>, Error>
                 where
                     T: Element,
@@ -197,6 +200,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn ibarrier(&self) -> Result<Request<()>, Failed<()>> {
         self.start_alone("ibarrier", self.prepare_barrier("ibarrier"), ())
     }
@@ -216,6 +220,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn ibcast<T: Element, B: CollectiveOutput<T>>(
         &self,
         buffer: B,
@@ -229,6 +234,7 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::NeedsOneGroup`].
+    #[track_caller]
     pub fn barrier_init(&self) -> Result<PersistentCollective<(), ()>, Error> {
         let prepared = self.handle_result("barrier_init", self.prepare_barrier("barrier_init"))?;
         Ok(PersistentCollective::new(self.clone(), prepared, (), ()))
@@ -255,6 +261,7 @@ impl Comm {
     /// # Ok::<(), samite::Error>(())
     /// # }).into_iter().for_each(Result::unwrap);
     /// ```
+    #[track_caller]
     pub fn bcast_init<T: Element, B: CollectiveOutput<T>>(
         &self,
         buffer: B,
@@ -273,7 +280,7 @@ pub(super) type Lens = [Option<usize>; 2];
 impl Comm {
     fn prepare_barrier(&self, call: &'static str) -> Result<Prepared, Error> {
         let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
-        self.prepare::<u8>(call, plan, [0, 0], no_reduction())
+        self.prepare::<u8>(call, plan, [0, 0], (Types::NONE, no_reduction()))
     }
 
     fn prepare_bcast<T: Element>(
@@ -284,7 +291,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let root = root.into();
         let len = if root == Root::Beside { 0 } else { present(call, len)? };
-        self.prepare::<T>(call, || self.bcast_plan::<T>(len, root), [0, len], no_reduction())
+        self.prepare::<T>(call, || self.bcast_plan::<T>(len, root), [0, len], plain::<T>())
     }
 
     fn prepare_gather<T: Element>(
@@ -299,7 +306,7 @@ impl Comm {
         let (input, in_place) = passed(call, input, contributes, is_root)?;
         let len = input.unwrap_or(output / self.others());
         let plan = || self.gather_plan::<T>(root, len, in_place);
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], no_reduction())
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], plain::<T>())
     }
 
     fn prepare_scatter<T: Element>(
@@ -314,7 +321,7 @@ impl Comm {
         let (output, in_place) = passed(call, output, gets, is_root)?;
         let len = output.unwrap_or(input / self.others());
         let plan = || self.scatter_plan::<T>(root, len, in_place);
-        self.prepare::<T>(call, plan, [input, output.unwrap_or(0)], no_reduction())
+        self.prepare::<T>(call, plan, [input, output.unwrap_or(0)], plain::<T>())
     }
 
     fn prepare_allgather<T: Element>(
@@ -323,7 +330,7 @@ impl Comm {
         [input, output]: Lens,
     ) -> Result<Prepared, Error> {
         let used = [input, output].map(|len| len.unwrap_or(0));
-        self.prepare::<T>(call, || self.allgather_plan::<T>(call, [input, output]), used, no_reduction())
+        self.prepare::<T>(call, || self.allgather_plan::<T>(call, [input, output]), used, plain::<T>())
     }
 
     fn prepare_alltoall<T: Element>(
@@ -332,7 +339,7 @@ impl Comm {
         [input, output]: Lens,
     ) -> Result<Prepared, Error> {
         let used = [input, output].map(|len| len.unwrap_or(0));
-        self.prepare::<T>(call, || self.alltoall_plan::<T>(call, [input, output]), used, no_reduction())
+        self.prepare::<T>(call, || self.alltoall_plan::<T>(call, [input, output]), used, plain::<T>())
     }
 
     fn prepare_reduce<T: Element>(
@@ -348,7 +355,7 @@ impl Comm {
         let (input, in_place) = passed(call, input, contributes, is_root)?;
         let (len, commutes) = (input.unwrap_or(output), op.commutes());
         let plan = || self.reduce_plan(root, len, commutes, in_place);
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 
     fn prepare_allreduce<T: Element>(
@@ -359,7 +366,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let (output, commutes) = (present(call, output)?, op.commutes());
         let plan = || self.allreduce_plan::<T>(input.unwrap_or(output), commutes, input.is_none());
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 
     fn prepare_reduce_scatter<T: Element>(
@@ -371,7 +378,7 @@ impl Comm {
         let (output, commutes) = (present(call, output)?, op.commutes());
         let len = if input.is_none() { output / self.size() as usize } else { output };
         let plan = || self.reduce_scatter_plan::<T>(len, commutes, input.is_none());
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 
     fn prepare_prefix<T: Element>(
@@ -383,7 +390,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let output = present(call, output)?;
         let plan = || self.prefix_plan(prefix, input.unwrap_or(output), input.is_none());
-        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction(op))
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 
     fn prepare_gatherv<T: Element>(
@@ -400,7 +407,7 @@ impl Comm {
         let (len, blocks) = (input.or((!in_place).then_some(0)), slice_if(blocks, is_root));
         let plan = || self.gatherv_plan(call, root, len, blocks, whole);
         let used = [input.unwrap_or(0), end_of(blocks, whole)];
-        self.prepare::<T>(call, plan, used, no_reduction())
+        self.prepare::<T>(call, plan, used, plain::<T>())
     }
 
     fn prepare_scatterv<T: Element>(
@@ -417,7 +424,7 @@ impl Comm {
         let (len, blocks) = (output.or((!in_place).then_some(0)), slice_if(blocks, is_root));
         let plan = || self.scatterv_plan(call, root, len, blocks, whole);
         let used = [end_of(blocks, whole), output.unwrap_or(0)];
-        self.prepare::<T>(call, plan, used, no_reduction())
+        self.prepare::<T>(call, plan, used, plain::<T>())
     }
 
     fn prepare_allgatherv<T: Element>(
@@ -429,7 +436,7 @@ impl Comm {
         let whole = present(call, output)?;
         let plan = || self.allgatherv_plan::<T>(call, input, blocks, whole);
         let used = [input.unwrap_or(0), end_of(blocks, whole)];
-        self.prepare::<T>(call, plan, used, no_reduction())
+        self.prepare::<T>(call, plan, used, plain::<T>())
     }
 
     fn prepare_alltoallv<T: Element>(
@@ -443,7 +450,7 @@ impl Comm {
         let from = input.map(|of_input| (sent, of_input));
         let plan = || self.alltoallv_plan(call, from, received, whole);
         let used = [input.map_or(0, |of_input| end_of(sent, of_input)), end_of(received, whole)];
-        self.prepare::<T>(call, plan, used, no_reduction())
+        self.prepare::<T>(call, plan, used, plain::<T>())
     }
 
     fn prepare_reduce_scatterv<T: Element>(
@@ -455,7 +462,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let (input, output, commutes) = (present(call, input)?, present(call, output)?, op.commutes());
         let plan = || self.reduce_scatterv_plan::<T>(call, input, lens, commutes);
-        self.prepare::<T>(call, plan, [input, output], reduction(op))
+        self.prepare::<T>(call, plan, [input, output], reduction::<T>(op))
     }
 
     fn prepare_neighbour_allgather<T: Element>(
@@ -511,7 +518,7 @@ impl Comm {
     ) -> Result<Prepared, Error> {
         let plan = plan([present(call, input)?, present(call, output)?])?;
         let used = used(&plan);
-        self.prepare::<T>(call, || Ok(plan), used, no_reduction())
+        self.prepare::<T>(call, || Ok(plan), used, plain::<T>())
     }
 
     /// Checks a plan against the numbers of elements of the input and the output that it uses, and allocates the memory
@@ -521,14 +528,16 @@ impl Comm {
         call: &'static str,
         plan: impl FnOnce() -> Result<Plan, Error>,
         used: [usize; 2],
-        reduce: Reduction,
+        (types, reduce): (Types, Reduction),
     ) -> Result<Prepared, Error> {
         let (plan, scratch) = self.checked_plan::<T>(call, plan, used)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
-        Ok(Prepared { plan, element, used, scratch: Memory::new(scratch), reduce, layouts: None })
+        let scratch = Memory::new(scratch);
+        Ok(Prepared { call, types, plan, element, used, scratch, reduce, layouts: None })
     }
 
     /// Starts an operation that is not repeated.
+    #[track_caller]
     pub(super) fn start_once<I: Held, O: Held>(
         &self,
         call: &'static str,
@@ -552,21 +561,23 @@ impl Comm {
     }
 
     /// Starts an operation that has no input and is not repeated.
+    #[track_caller]
     fn start_alone<B: Held>(
         &self,
         call: &'static str,
         prepared: Result<Prepared, Error>,
         buffer: B,
     ) -> Result<Request<B>, Failed<B>> {
-        let Prepared { plan, element, used: lens, scratch, reduce, layouts } = match prepared {
+        let Prepared { types, plan, element, used: lens, scratch, reduce, layouts, .. } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 return Err(Failed { error: self.handle_error(call, error), buffer: Some(buffer) });
             }
         };
+        let called = Called { call, types, site: Location::caller() };
         let (input, output) = (Memory::zeroed(0), buffer.into_memory());
         let buffers = OwnedBuffers { input, output, scratch, lens, reduce, layouts };
-        match self.begin_owned(plan, element, buffers, None) {
+        match self.begin_owned(called, plan, element, buffers, None) {
             Ok(id) => Ok(Request::started(self.clone(), id)),
             Err(refused) => {
                 let (error, buffers) = *refused;
@@ -596,7 +607,13 @@ fn passed(
     }
 }
 
-/// Returns a reduction of bytes.
-fn reduction<T: Element>(op: impl ReduceOp<T>) -> Reduction {
-    Arc::new(move |from: &[u8], into: &mut [u8]| reduce_bytes(&op, from, into))
+/// Returns the types of an operation without a reduction, and the function for it.
+fn plain<T: Element>() -> (Types, Reduction) {
+    (Types::of::<T>(), no_reduction())
+}
+
+/// Returns the types of an operation with a reduction, and the reduction of bytes.
+fn reduction<T: Element>(op: impl ReduceOp<T>) -> (Types, Reduction) {
+    let types = Types::reducing::<T, _>(&op);
+    (types, Arc::new(move |from: &[u8], into: &mut [u8]| reduce_bytes(&op, from, into)))
 }

@@ -6,7 +6,9 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use samite_coll::{BorrowedBuffers, Call, Collective, Failed, OwnedBuffers, Plan, Reduction, discard_before};
+use samite_coll::{
+    BorrowedBuffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, discard_before,
+};
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Fate, Group, Lent, RequestId, Status};
@@ -37,6 +39,8 @@ pub(crate) struct Operation<B> {
     /// The size of an element in bytes.
     pub(crate) element: usize,
     pub(crate) buffers: B,
+    /// See [`Call::check`].
+    pub(crate) check: Option<Check>,
 }
 
 /// The values that a nonblocking operation gives back at its end, apart from its result and its output, which are the
@@ -307,12 +311,12 @@ impl<P: Port> Core<P> {
         operation: Operation<B>,
         deadline: samite_p2p::Time,
     ) -> (Call, B) {
-        let Operation { plan, group, context, element, buffers } = operation;
+        let Operation { plan, group, context, element, buffers, check } = operation;
         let number = counter.next.fetch_add(1, Ordering::Relaxed);
         if self.collectives.failed.contains(&context) && counter.waiting.load(Ordering::Relaxed) == 0 {
             self.collectives.discard(&mut self.engine, context, number);
         }
-        (Call { plan, group, context, number, element, deadline }, buffers)
+        (Call { plan, group, context, number, element, deadline, check }, buffers)
     }
 
     /// Cancels a request.
