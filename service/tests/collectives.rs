@@ -440,12 +440,15 @@ fn misuse_is_an_error_before_anything_is_sent() {
 }
 
 #[test]
-fn intercommunicators_have_no_collective_calls() {
+fn scans_and_calls_in_place_need_one_group() {
     all(2, |comm| {
         let alone = comm.self_comm()?;
         let inter = alone.create_intercomm(Rank(0), comm, Rank(1 - comm.rank().0), 0)?;
-        assert_eq!(inter.barrier(), Err(Error::NeedsOneGroup));
-        assert_eq!(inter.allreduce(&[1u8], &mut [0], Sum), Err(Error::NeedsOneGroup));
+        assert_eq!(inter.scan(&[1u8], &mut [0], Sum), Err(Error::NeedsOneGroup));
+        assert_eq!(inter.allreduce_in_place(&mut [1u8], Sum), Err(Error::NeedsOneGroup));
+        let mut sum = [0];
+        inter.allreduce(&[comm.rank().0 + 7], &mut sum, Sum)?;
+        assert_eq!(sum, [8 - comm.rank().0], "the contribution of the other group");
         Ok(())
     });
 }
