@@ -1331,6 +1331,11 @@ impl<P: Port> Engine<P> {
         self.inner.stack().travelling > 0
     }
 
+    /// Returns true if the port may move bytes of long messages in polls that bring no event.
+    pub fn uses_registered_memory(&self) -> bool {
+        self.inner.link().uses_registered_memory()
+    }
+
     /// Returns the number of operations that have needed progress so far ([`needs_progress`](Self::needs_progress)),
     /// including operations that have ended.
     pub fn operations_that_need_progress(&self) -> u64 {

@@ -51,6 +51,16 @@ impl Patience {
     }
 }
 
+/// Returns the length of a nap while bytes may travel between registered memory, if it would last `nap` otherwise.
+///
+/// A poll then takes the bytes that are in the socket, and often brings no event. With naps that grow with the time
+/// since the latest event, most of the time would be unused: beside programs that kept both cores busy, messages of
+/// 64 KiB over tcp travelled at 10 MB/s, and with this function at 110 MB/s. If the nap has its greatest length, no
+/// event has come for so long that the peer has probably stopped.
+pub(crate) fn nap_while_bytes_move(nap: Duration) -> Duration {
+    if nap < NAP_MAX { nap.min(NAP_WHILE_BYTES_MOVE) } else { nap }
+}
+
 /// The number of polls in a burst. It is adapted so that a burst takes some microseconds, since the cost of a poll
 /// varies: a poll of shared memory takes 20 ns, and a poll of tcp a system call.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +102,9 @@ const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// hundredth of a core, even if waking up and polling take 0.1 ms (as on a virtual machine whose host is busy).
 const NAP_SHARE: u64 = 16;
 const NAP_MAX: Duration = Duration::from_millis(16);
+/// The longest nap while bytes may travel between registered memory: about the time in which a fast network fills a
+/// socket.
+const NAP_WHILE_BYTES_MOVE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +131,12 @@ mod tests {
             [crowded.rest(Time::ZERO, false), crowded.rest(Time::from_nanos(1), true)],
             [Rest::Yield; 2]
         );
+    }
+
+    #[test]
+    fn naps_are_short_while_bytes_may_move_and_long_again_when_the_peer_has_stopped() {
+        let lens = [10, 100, 125, 15_999, 16_000].map(Duration::from_micros);
+        assert_eq!(lens.map(nap_while_bytes_move), [10, 100, 100, 100, 16_000].map(Duration::from_micros));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(super) struct Cache {
     order: BTreeMap<u64, Key>,
     /// The bytes of the memory of all entries.
     pub(super) bytes: u64,
+    /// The number of leases that have not ended.
+    pub(super) used: usize,
 }
 
 /// The memory and the use of a registration.
@@ -121,12 +123,14 @@ impl<P: Port> Out<'_, P> {
             Some(registration) => registration,
             None => self.register_anew(peer, region, access)?,
         };
+        self.link.leases.used += 1;
         Ok(Lease::new(registration, access))
     }
 
     /// Ends the use of a message's memory. Returns the memory, unless the port still holds it.
     #[inline]
     pub fn end_lease(&mut self, region: Region, lease: Lease) -> Option<Memory> {
+        self.link.leases.used -= 1;
         if self.port.suspend(lease.registration()) {
             self.keep(lease, &region);
         }

@@ -141,6 +141,12 @@ impl Link {
         self.uses
     }
 
+    /// Returns true if messages use registered memory. Then the port may move bytes in polls that bring no event.
+    #[must_use]
+    pub fn uses_registered_memory(&self) -> bool {
+        self.slabs.used + self.leases.used > 0
+    }
+
     /// Returns the numbers and sizes of the slabs, and of the memory whose registrations are kept.
     #[must_use]
     pub fn registered(&self) -> Registered {

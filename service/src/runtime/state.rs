@@ -22,7 +22,7 @@ use crate::CancelToken;
 use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
-use crate::patience::Burst;
+use crate::patience::{Burst, nap_while_bytes_move};
 use crate::stats::Stats;
 use crate::watch::Watch;
 
@@ -347,7 +347,12 @@ impl<P: Port> Core<P> {
         let until_due = Duration::from_nanos(due.since(self.now)).min(SLEEP_MAX);
         // If work is due already, the port has refused it for lack of room, and does not signal when it has room again.
         // So the work is tried again after a nap.
-        if until_due.is_zero() { nap_time } else { until_due }
+        if until_due.is_zero() { self.nap_time(nap_time) } else { until_due }
+    }
+
+    /// Returns how long a thread naps that nothing would wake, if it would nap for `nap_time` while no bytes move.
+    fn nap_time(&self, nap_time: Duration) -> Duration {
+        if self.engine.uses_registered_memory() { nap_while_bytes_move(nap_time) } else { nap_time }
     }
 
     /// Arms the port before a sleep. Returns the maximum time to sleep, or `None` if there is work.
@@ -362,7 +367,7 @@ impl<P: Port> Core<P> {
                 self.is_armed = false;
                 None
             }
-            Sleep::Briefly => Some(nap_time.min(time)),
+            Sleep::Briefly => Some(self.nap_time(nap_time).min(time)),
             Sleep::UntilReadable => Some(time),
         }
     }

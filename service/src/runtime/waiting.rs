@@ -282,7 +282,9 @@ impl<P: Port> Runtime<P> {
         self.core.lock()
     }
 
-    /// Yields the processor core several times in a row, or until a cheap check finds work. If lanes are distributed
+    /// Yields the processor core: several times in a row if it has more ranks than cores, until a cheap check finds
+    /// work. A rank that has a core of its own polls after each yield, because another program may keep the core for
+    /// milliseconds, and the cheap check does not see the bytes that have arrived from a network. If lanes are distributed
     /// over the cores (`deal`), the thread first moves to the core of its lane at call number [`DEAL_AFTER`].
     pub(super) fn take_turns<'a>(
         &'a self,
@@ -294,7 +296,8 @@ impl<P: Port> Runtime<P> {
         {
             deal::to_core_of(number);
         }
-        for _ in 0..TURNS {
+        let turns = if self.crowded { TURNS } else { 1 };
+        for _ in 0..turns {
             drop(core);
             rustix::thread::sched_yield();
             core = self.core.lock()?;
