@@ -10,7 +10,9 @@
 //! the same way [`stream`](RawPair::stream) and [`sink`](RawPair::sink) belong together.
 
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::ops::Range;
 
 use samite_fabric_sys as sys;
 
@@ -28,11 +30,12 @@ use crate::{PortError, Region};
 pub struct RawPair {
     // The order of the fields is that of closing, as in `OfiPort`: the endpoint is closed first.
     ep: Option<Object<sys::fid_ep>>,
-    /// Messages are sent from the first half and received into the second. The contents do not matter.
+    /// Messages are sent from the first `len_max` bytes, and the messages of a window are received into the following
+    /// parts of this length, one each, as in the loops over MPI. The contents do not matter.
     buffer: Registered,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
-    /// The contexts of receives that are not posted.
-    idle_receives: Vec<*mut c_void>,
+    /// The receives that are not posted, by their contexts, in the order in which they ended.
+    idle_receives: VecDeque<*mut c_void>,
     /// The contexts of sends that are not in flight.
     idle_sends: Vec<*mut c_void>,
     domain: Domain,
@@ -69,14 +72,15 @@ impl RawPair {
         let domain = Domain::open(info, 2 * (receives + window), false)?;
         // SAFETY: the endpoint is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
-        let region = Region::new(Memory::zeroed(2 * len_max));
+        let region = Region::new(Memory::zeroed((1 + window) * len_max));
         let buffer =
             Registrations::new(mode, SplitMix64::new(config.seed)).bind_local(&domain, &ep, &region)?;
         let name = endpoint::name(&ep)?;
         let contexts: Box<[UnsafeCell<sys::fi_context2>]> =
             (0..receives + window).map(|_| UnsafeCell::default()).collect();
-        let mut idle_receives: Vec<_> = contexts.iter().map(|context| context.get().cast()).collect();
-        let idle_sends = idle_receives.split_off(receives);
+        let contexts_of = |part: Range<usize>| contexts[part].iter().map(|context| context.get().cast());
+        let idle_receives = contexts_of(0..receives).collect();
+        let idle_sends = contexts_of(receives..receives + window).collect();
         let mut pair = Self {
             ep: Some(ep),
             buffer,
@@ -186,7 +190,7 @@ impl RawPair {
                 unsafe { sys::fi_inject(self.ep(), start, len, self.peer) }
             } else if let Some(&context) = self.idle_sends.last() {
                 // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-                // closed, the sent half is never written, and no other operation uses the context, which is
+                // closed, the sent part is never written, and no other operation uses the context, which is
                 // removed from the list just below.
                 unsafe { sys::fi_send(self.ep(), start, len, span.descriptor, self.peer, context) }
             } else {
@@ -235,7 +239,7 @@ impl RawPair {
                 *idle = 0;
                 for entry in entries {
                     if entry.flags & sys::FI_RECV != 0 {
-                        self.idle_receives.push(entry.op_context);
+                        self.idle_receives.push_back(entry.op_context);
                         self.received += 1;
                     } else {
                         self.idle_sends.push(entry.op_context);
@@ -255,16 +259,17 @@ impl RawPair {
     /// Posts the missing receives, as far as the provider has room.
     #[inline]
     fn post_receives(&mut self) -> Result<(), PortError> {
-        while let Some(&context) = self.idle_receives.last() {
-            let span = self.buffer.span(self.len_max, self.len_max)?;
+        while let Some(&context) = self.idle_receives.front() {
+            let number = (context as usize - self.contexts.as_ptr() as usize) / size_of::<sys::fi_context2>();
+            let span = self.buffer.span((1 + number % self.window) * self.len_max, self.len_max)?;
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-            // closed; the receiving half is never read; no other operation uses the context.
+            // closed; the parts for receives are never read; no other operation uses the context.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
             };
             match status {
-                0 => self.idle_receives.pop(),
+                0 => self.idle_receives.pop_front(),
                 status if status == -(sys::FI_EAGAIN as isize) => break,
                 status => return Err(error("fi_recv", -status as i32)),
             };

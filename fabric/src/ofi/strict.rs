@@ -151,6 +151,8 @@ struct State {
     in_flight: HashMap<usize, Vec<*const Mr>>,
     /// Writes that have not started.
     held: VecDeque<Write>,
+    /// The contexts of cancelled writes, whose completions the port has not read yet.
+    cancelled: VecDeque<*mut c_void>,
 }
 
 /// The largest number of open registrations. Network cards permit more, but the tests must reach the limit.

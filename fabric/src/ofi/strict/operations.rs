@@ -1,5 +1,6 @@
 //! Messages, one-sided operations and completions under the imitated provider's rules.
 
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
@@ -9,6 +10,9 @@ use samite_fabric_sys as sys;
 
 use super::registration::{Mr, described};
 use super::{Rules, State};
+
+/// The status of an operation for which there is no room.
+const AGAIN: isize = -(sys::FI_EAGAIN as isize);
 
 /// A posted write.
 pub(super) struct Write {
@@ -76,22 +80,27 @@ impl Rules {
         status
     }
 
-    /// Starts the writes that were held back, as far as there is room.
+    /// Starts the writes that were held back. A write for which the provider below has no room is tried again later. One
+    /// that it refuses, because the port has removed the peer's address, is cancelled.
     fn begin_writes(&self) {
         let in_order = self.offer.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
-        loop {
-            let mut state = self.state();
-            let held = &mut state.held;
-            let Some(write) = (if in_order { held.pop_front() } else { held.pop_back() }) else { return };
-            drop(state);
+        let mut writes = std::mem::take(&mut self.state().held);
+        // The peers for which there was no room.
+        let mut full = HashSet::new();
+        let mut later = VecDeque::new();
+        while let Some(write) = if in_order { writes.pop_front() } else { writes.pop_back() } {
             // SAFETY: the write was posted with memory and a context that stay until the write completes.
-            if unsafe { self.begin(&write) } != 0 {
-                // The provider below has no room, or returned an error. There is no way to report an error here, so the
-                // write is retried.
-                let held = &mut self.state().held;
-                return if in_order { held.push_front(write) } else { held.push_back(write) };
+            let status = if full.contains(&write.to) { AGAIN } else { unsafe { self.begin(&write) } };
+            match status {
+                0 => {}
+                AGAIN => {
+                    full.insert(write.to);
+                    if in_order { later.push_back(write) } else { later.push_front(write) }
+                }
+                _ => self.state().cancelled.push_back(write.context),
             }
         }
+        self.state().held = later;
     }
 
     /// Passes a write to the provider below.
@@ -265,6 +274,9 @@ unsafe extern "C" fn read_completions(cq: *mut sys::fid_cq, buf: *mut c_void, co
     unsafe {
         let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
         rules.begin_writes();
+        if !rules.state().cancelled.is_empty() {
+            return -(sys::FI_EAVAIL as isize);
+        }
         let read = rules.below.cq.read.expect("the provider completes")(cq, buf, count);
         let entries = buf.cast::<sys::fi_cq_data_entry>();
         for index in 0..usize::try_from(read).unwrap_or(0) {
@@ -278,6 +290,13 @@ unsafe extern "C" fn read_error(cq: *mut sys::fid_cq, entry: *mut sys::fi_cq_err
     // SAFETY: as in `read_completions`, with one entry.
     unsafe {
         let rules = &*(*cq).ops.byte_sub(offset_of!(Rules, cq)).cast::<Rules>();
+        let cancelled = rules.state().cancelled.pop_front();
+        if let Some(context) = cancelled {
+            rules.land(context);
+            let err = sys::FI_ECANCELED as c_int;
+            ((*entry).op_context, (*entry).err, (*entry).flags) = (context, err, sys::FI_RMA | sys::FI_WRITE);
+            return 1;
+        }
         let read = rules.below.cq.readerr.expect("the provider completes")(cq, entry, flags);
         if read > 0 {
             rules.land((*entry).op_context);
