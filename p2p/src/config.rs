@@ -62,7 +62,8 @@ parameters! {
     /// also limited by the longest packet of the port.
     eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
     /// Longest message whose bytes follow its envelope in further packets without a request by the receiver, if the
-    /// receiver has granted credit for it and cannot get the bytes itself.
+    /// receiver has granted credit for it and cannot get the bytes itself. Over ports that have puts, messages of at
+    /// least `put_min` bytes are put instead.
     stream_max: usize = 256 << 10, "bytes", 0, 1 << 30;
     /// Budget for messages of at most `eager_max` bytes that cannot be sent at once: they are copied, and their sends
     /// return. A rank that is stopped or killed before such a message is sent loses it. Each message counts its bytes
@@ -70,11 +71,12 @@ parameters! {
     /// lanes, every send does.
     outbox_max: usize = 1 << 20, "bytes", 0, 1 << 40;
     /// Room for short messages that travel in one packet to the same receiver, over transports where each packet needs
-    /// a system call, as tcp. A message leaves at once if the receiver has acknowledged the latest one. The messages
-    /// behind it are gathered until a call waits or tests, until `bundle_delay_us` has passed, or until the room is
-    /// full. Without a thread for progress (`SAMITE_PROGRESS`) only the sends of a scope are gathered, until the scope
-    /// ends. Each message counts its bytes and 16 more, and longer ones than a quarter of the room are not gathered.
-    /// With 0, with an `outbox_max` of 0, and in a rank with several lanes, each message has a packet of its own.
+    /// a system call, such as tcp. A message leaves at once if the receiver has acknowledged the latest one. The
+    /// messages behind it are gathered until a call waits or tests, until `bundle_delay_us` has passed, or until the
+    /// room is full. Without a thread for progress (`SAMITE_PROGRESS`) only the sends of a scope are gathered, until
+    /// the scope ends. Each message counts its bytes and 16 more, and longer ones than a quarter of the room are not
+    /// gathered. With 0, with an `outbox_max` of 0, and in a rank with several lanes, each message has a packet of its
+    /// own.
     bundle_max: usize = 4 << 10, "bytes", 0, 32 << 10;
     /// How long a gathered message waits for its packet while the program makes no call, if there is a thread for
     /// progress.
@@ -106,7 +108,8 @@ parameters! {
     pull_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Gets of one message that are outstanding at a time.
     pull_depth: usize = 4, "", 1, 256;
-    /// Shortest message that the sender puts into the receiver's memory, over ports that have puts and no gets.
+    /// Shortest message that the sender puts into the receiver's memory, if the port has puts and the receiver cannot
+    /// get the bytes itself.
     put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
     /// Longest piece that one put writes.
     put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
@@ -118,7 +121,8 @@ parameters! {
     /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel
     /// in packets, which need no registered memory.
     registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
-    /// Bytes of one message that the receiver requests at a time if it cannot get them itself.
+    /// Bytes of one message that the receiver requests at a time if it cannot get them itself and the sender cannot put
+    /// them.
     push_window: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Budget for memory of ended operations that a port may still access: after a peer's death, if the port cannot
     /// fence the peer off. The memory is kept until the port releases it. At the limit long messages over such ports

@@ -1,5 +1,5 @@
-//! Long messages that the sender writes into the receiver's memory by puts. Ports without safe gets, like
-//! those of libfabric's TCP providers, move long messages in this way.
+//! Long messages that the sender writes into the receiver's memory by puts. Over ports without safe gets, like those of
+//! libfabric's TCP providers, long messages move in this way. Over ports with gets, only borrowed buffers do.
 //!
 //! The receiver registers memory for the bytes and sends the sender its place (PLACE). If the receive owns its buffer,
 //! that is the memory, and one PLACE covers the whole message. Otherwise the memory consists of at most
@@ -149,7 +149,8 @@ impl Tagged {
         }
     }
 
-    /// Copies the bytes that have landed in slabs to the caller's buffer. Returns false if it is not lent now.
+    /// Copies the bytes that have landed in slabs to the caller's buffer. Returns false if that buffer is not
+    /// lent now.
     pub(super) fn copy_landed<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> bool {
         let Some(Request { state: State::Landing(landing), buffer, .. }) = self.requests.get_mut(id) else {
             return true;
@@ -367,7 +368,7 @@ pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usi
 
 /// Returns the registered memory for the next put of a send, and the number of its slab. Copies the bytes to the slab,
 /// unless the request's own memory is registered. Breaks if no put is possible now: with `Again` if the caller's buffer
-/// is not lent, and with `Done` if all slabs are in use, so that the end of a put goes on with the send.
+/// is not lent, and with `Done` if all slabs are in use, so that the end of a put continues the send.
 fn source<P: Port>(
     out: &mut Out<'_, P>,
     put: &mut Put,

@@ -1,5 +1,4 @@
-//! All settings: one table, from which the settings, the variables, `samite info` and
-//! the guide's page are made.
+//! All settings: one table, from which the settings, the variables, `samite info` and the guide's page are made.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -210,7 +209,7 @@ impl Settings {
     /// Returns the defaults, changed by this process's environment.
     ///
     /// # Errors
-    /// [`SettingError::Value`].
+    /// [`SettingError::Value`], [`SettingError::Tuning`].
     pub fn from_environment() -> Result<Settings, SettingError> {
         Settings::from_variables(&environment)
     }
@@ -218,7 +217,7 @@ impl Settings {
     /// Returns the defaults, changed by the variables that `env` returns.
     ///
     /// # Errors
-    /// [`SettingError::Value`].
+    /// [`SettingError::Value`], [`SettingError::Tuning`].
     pub fn from_variables(env: &impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingError> {
         let mut settings = Settings::default();
         for parameter in Parameter::all() {
@@ -510,10 +509,11 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "progress",
-        meaning: "When a thread of the library makes progress while the program computes. `needed`: while messages of at \
-                  least `overlap_min` bytes of nonblocking operations are under way, or may arrive, nonblocking \
-                  collective operations are under way, or short messages are gathered (`bundle_max`); partitioned operations do not count. `always`: whenever no thread of the \
-                  program waits in a call. `off`: never. While the program has a `Driver`, no such thread is started.",
+        meaning: "When a thread of the library makes progress while the program computes. `needed`: while a \
+                  nonblocking operation is under way whose message has, or may have, at least `overlap_min` bytes; \
+                  while a nonblocking collective operation is under way; and when gathered short messages wait \
+                  (`bundle_max`). Partitioned operations do not count. `always`: whenever no thread of the program \
+                  waits in a call. `off`: never. While the program has a `Driver`, no such thread is started.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -524,9 +524,9 @@ const OTHERS: &[Parameter] = &[
     },
     Parameter {
         name: "coll_algorithms",
-        meaning: "The algorithms of collective operations, in place of those that the table chooses: a list like \
-                  `allreduce=ring,bcast=chain:65536`. For a call that the selected algorithm cannot carry out, the table \
-                  chooses. All ranks of a job need the same list. `samite info --collectives` prints the choices.",
+        meaning: "The algorithms of collective operations that replace Samite's choices: a list like \
+                  `allreduce=ring,bcast=chain:65536`. If a selected algorithm cannot carry out a call, Samite chooses \
+                  one. All ranks of a job need the same list. `samite info --collectives` prints the choices.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
@@ -542,8 +542,8 @@ const OTHERS: &[Parameter] = &[
         meaning: "A file with thresholds that `samite-bench tune` has measured on this machine. They replace the \
                   defaults of `eager_max`, `stream_max`, `bundle_max`, `read_min`, `pull_chunk`, `put_min` and \
                   `put_chunk`, separately for each transport. A parameter that is set otherwise keeps that value. The \
-                  values for a transport are ignored if they were measured with another version of libfabric. All \
-                  ranks need the file.",
+                  values for a transport are ignored if they were measured with another version of libfabric, or of \
+                  Samite for `samite-shm`. All ranks need the file.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Tuning,

@@ -27,8 +27,8 @@ pub struct Malformed {
 /// Parses the text of a tuning file.
 ///
 /// # Errors
-/// [`Malformed`] for the first line that is not of the format, names an unknown transport's version or an unknown
-/// parameter, or repeats a name.
+/// [`Malformed`] for the first line that has a wrong format, an unknown parameter, an invalid value or a repeated name.
+/// If there is no such line, [`Malformed`] for the first section that has no version.
 pub fn parse(text: &str) -> Result<Vec<Tuning>, Malformed> {
     let mut sections = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
