@@ -21,8 +21,8 @@
 //!
 //! # Contract
 //! * Messages from one rank that match the same receive are received in the order they were sent, wildcards included.
-//! * Every operation ends. The error of a failed operation names the cause, the peer, and the fate of the message
-//!   ([`Fate`]). See [`Comm::with_timeout`] for deadlines.
+//! * Every operation can have a deadline ([`Comm::with_timeout`]). Without one it still ends if its peer fails. The
+//!   error of a failed operation names the cause, the peer, and the fate of the message ([`Fate`]).
 //! * Any call that waits or tests makes progress with all operations of the process, or of its lane if there are
 //!   several [lanes](Comm::lane).
 //!
@@ -36,7 +36,7 @@
 //! | going on after a failure | [`Comm::revoke`], [`Comm::shrink`], [`Comm::agree`], [`Comm::failed`], [`Comm::acknowledge`] |
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
-//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`]; nonblocking and persistent: [`Comm::iallreduce`], [`Comm::allreduce_init`] and others, [`InPlace`], [`PersistentCollective`], [`CollectiveInput`], [`CollectiveOutput`] |
+//! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`]; with layouts: [`Comm::alltoallw`]; between neighbours: [`Comm::neighbour_alltoall`] and others, [`Neighbourhood`]; on intercommunicators: [`Root`]; nonblocking and persistent: [`Comm::iallreduce`], [`Comm::allreduce_init`] and others, [`InPlace`], [`PersistentCollective`], [`CollectiveInput`], [`CollectiveOutput`] |
 //! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |

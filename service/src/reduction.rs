@@ -109,7 +109,7 @@ fn combine<T: Copy>(from: &[T], into: &mut [T], op: impl Fn(T, T) -> T) {
     }
 }
 
-/// An operation whose results have the same bits again: see [`reproducible`].
+/// An operation with reproducible results: see [`reproducible`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reproducible<O>(O);
 

@@ -25,7 +25,7 @@ impl Settings {
     /// Returns the defaults, changed by this process's environment.
     ///
     /// # Errors
-    /// [`SettingError::Value`].
+    /// [`SettingError::Value`], [`SettingError::Tuning`].
     pub fn from_environment() -> Result<Settings, SettingError> {
         samite_control::Settings::from_environment().map(Settings).map_err(Public::public)
     }
@@ -209,9 +209,10 @@ pub enum Check {
 #[non_exhaustive]
 pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive, or while short messages are gathered
-    /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least the number of bytes of
-    /// the parameter `overlap_min`. Long messages of persistent operations and of the operations of a scope count too.
-    /// Nonblocking collective operations of any length count. Partitioned operations do not. The thread starts when a
+    /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least
+    /// [`overlap_min`](Settings::set_overlap_min) bytes. Persistent operations and the operations of a scope count as
+    /// nonblocking operations. Nonblocking collective operations count with any length. Partitioned operations do not
+    /// count. The thread starts when a
     /// call first returns and leaves such an operation, and then stays: it sleeps while it is not needed. This is the
     /// default.
     #[default]

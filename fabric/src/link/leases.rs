@@ -6,9 +6,9 @@
 //! a key to memory that the program has back.
 //!
 //! The memory must not have been freed in between, because then the registration may be for other pages. The heap
-//! counts how often each block was freed, and an entry of the cache is used only if the count is the same. Of other
-//! memory nobody reports when it is freed, so its registrations end with their messages. (Libraries that replace malloc
-//! learn that, but they conflict with programs that replace malloc too.)
+//! counts how often each block was freed, and an entry of the cache is used only if the count is the same. No such
+//! count exists for other memory, so its registrations end with their messages. (A library that replaces malloc could
+//! count all frees, but it would conflict with programs that replace malloc too.)
 //!
 //! Slabs and the memory of the entries have at most [`Config::registered_max`](super::Config::registered_max) bytes.
 //! The entry or the idle slab that was not used for the longest time is freed first.

@@ -1,12 +1,12 @@
-//! Registered memory that serves one message after the other.
+//! Registered memory that serves messages, one after another.
 //!
 //! Ports access registered memory only, and borrowed buffers are never registered. So the bytes of a borrowed buffer
-//! are copied through *slabs*. To allocate a slab, to touch its pages for the first time and to register it takes
-//! longer than the copy. So a slab stays registered when its message has ended, and later messages use it again.
+//! are copied through *slabs*. The allocation of a slab, the first access to its pages and its registration take longer
+//! than the copy. So a slab stays registered when its message has ended, and later messages use it again.
 //!
 //! A slab that a peer may access belongs to this peer as long as it is registered: no other peer gets its key. A slab
-//! that only this side accesses serves all peers of one path. A message gives its slab back when no operation can
-//! access it any more, of this side or of the peer. When the peer ends, its slabs are deregistered after its path is
+//! that only this side accesses serves all peers of one path. A message gives its slab back when no operation of this
+//! side or of the peer can access the slab any more. When the peer ends, its slabs are deregistered after its path is
 //! cut off. If the port holds one of them longer, it is in quarantine like other memory.
 //!
 //! All slabs together, and the memory of kept registrations ([`leases`](super::leases)), have at most
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use super::{Link, Out, Peer};
 use crate::{Access, Local, Memory, PathId, PeerId, Port, PortError, Region, Registration, Remote};
 
-/// A piece of registered memory that serves one message after the other: see `slabs.rs`.
+/// A piece of registered memory that serves messages, one after another. It serves one peer, or all peers of a path.
 #[derive(Debug)]
 #[must_use = "`Link::give_slab` and `Link::retire_slab` take slabs back"]
 pub struct Slab {
@@ -115,7 +115,7 @@ impl Slabs {
 }
 
 impl Link {
-    /// Takes back a slab that no operation can access any more, of this side or of the peer.
+    /// Takes back a slab that no operation of this side or of the peer can access any more.
     pub fn give_slab(&mut self, mut slab: Slab) {
         if let User::Peer(peer, path) = slab.user
             && self.peers[peer].path != Some(path)
@@ -164,7 +164,7 @@ impl Link {
     }
 }
 
-/// The registered memory of a link that serves one message after the other: slabs, and memory of the program whose
+/// The sizes of a link's registered memory that serves several messages: slabs, and memory of the program whose
 /// registration is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
@@ -172,9 +172,9 @@ pub struct Registered {
     pub used: usize,
     /// The bytes of these slabs.
     pub used_bytes: u64,
-    /// The number of registrations that are kept for later messages.
+    /// The number of slabs that no message uses, and of kept registrations.
     pub idle: usize,
-    /// The bytes of the memory of all of these.
+    /// The bytes of all slabs, and of the memory of the kept registrations.
     pub bytes: u64,
 }
 

@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::reduction::ReduceOp;
 use crate::select::Root;
 
-/// Returns the blocks with these lengths that lie one behind the other: the arguments of [`Comm::gatherv`] and similar
-/// calls.
+/// Returns consecutive blocks with these lengths, as arguments of [`Comm::gatherv`] and similar calls.
 ///
 /// ```
 /// assert_eq!(samite::consecutive([2, 0, 3]), [0..2, 2..2, 2..5]);
@@ -34,8 +33,8 @@ pub fn consecutive(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
 /// Blocks into which a call receives must not overlap.
 impl Comm {
     /// Collects the elements of all ranks at `root` (`MPI_Gatherv`). At the root, `blocks` contains, for each rank, the
-    /// place of its elements in `output`, which is as long as its `input`. At the other ranks `output` and `blocks` are
-    /// not used, and may be empty.
+    /// range of `output` for its elements. This range is as long as the rank's `input`. At the other ranks `output` and
+    /// `blocks` are not used, and may be empty.
     ///
     /// # Errors
     /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
@@ -142,7 +141,7 @@ impl Comm {
     }
 
     /// Distributes blocks of the elements of `root` to all ranks (`MPI_Scatterv`). At the root, `blocks` contains, for
-    /// each rank, the range of elements of `input` that the rank gets, which is as long as its `output`. At the other
+    /// each rank, the range of `input` that the rank gets. This range is as long as the rank's `output`. At the other
     /// ranks `input` and `blocks` are not used, and may be empty.
     ///
     /// # Errors
@@ -227,8 +226,9 @@ impl Comm {
         Ok(Plan::Scatter { algorithm, root: number, blocks, len, in_place })
     }
 
-    /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the place
-    /// of its elements in `output`, which is as long as its `input`. All ranks pass blocks of the same lengths.
+    /// Collects the elements of all ranks at each rank (`MPI_Allgatherv`). `blocks` contains, for each rank, the range
+    /// of `output` for its elements. This range is as long as the rank's `input`. All ranks pass ranges of the same
+    /// lengths.
     ///
     /// # Errors
     /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
@@ -390,8 +390,8 @@ impl Comm {
         Ok(Plan::Alltoall { algorithm, from, into, in_place: false })
     }
 
-    /// Combines the elements of all ranks by `op`, one by one, and distributes the results to all ranks in blocks of
-    /// these lengths, one behind the other (`MPI_Reduce_scatter`). All ranks pass the same lengths. `output` is as long
+    /// Combines by `op` the elements of all ranks that have the same index, and distributes the results to all ranks in
+    /// consecutive blocks of these lengths (`MPI_Reduce_scatter`). All ranks pass the same lengths. `output` is as long
     /// as the block of this rank.
     ///
     /// # Panics

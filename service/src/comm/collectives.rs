@@ -47,6 +47,8 @@ impl Comm {
     /// * [`Error::Abandoned`]: the named rank has given up the call, by a time-out, a cancel, an error or a panic, and
     ///   this rank needed the part of that rank.
     /// * [`Error::LengthsDiffer`]: another rank has passed another length.
+    /// * [`Error::CallsDiffer`]: the ranks have made different calls. Only the check
+    ///   [`Collectives`](crate::Check::Collectives) finds this.
     /// * [`Error::WrongLength`], [`Error::InvalidRank`], [`Error::NeedsOneGroup`], [`Error::NeedsTwoGroups`]: misuse at
     ///   this rank.
     /// * [`Error::Exhausted`]: there is no memory for intermediate data.
@@ -726,7 +728,7 @@ impl Comm {
     /// `allreduce=ring,bcast=chain:65536`, which overrides the selection of
     /// [`Settings::set_coll_algorithms`](crate::Settings::set_coll_algorithms). To select the algorithm of one call,
     /// make that call on the returned handle. All ranks need the same selection. If a selected algorithm cannot carry
-    /// out a call, the table chooses, as for the other operations.
+    /// out a call, Samite chooses the algorithm as usual.
     ///
     /// `samite info --parameters` lists the names, and `samite info --collectives` the choices.
     ///

@@ -8,16 +8,16 @@
 //!                 ┌─────────── an event, or the pause is over ──────────┐
 //!                 ▼                                                     │
 //!              Steps ── nothing comes ──▶ Pause: the port is armed, and the driver sleeps on the descriptors. If the
-//!                 ▲                       port cannot wake it, it sleeps for 10 us, later for a sixteenth of the time
+//!                 ▲                       port cannot wake it, it sleeps for 10 µs, later for a sixteenth of the time
 //!                 │                       since the latest event or new operation
 //!                 │                                 │ a call waits, or no operation needs progress
-//!                 └── 20 us after a call ────────── ▼
+//!                 └── 20 µs after a call ────────── ▼
 //!                     returns, and operations    Idle: asleep until it is called
 //!                     need progress
 //! ```
 //! The program's calls and the driver disturb each other as little as possible. A call that returns does not wake the
 //! driver. It sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the
-//! timer to a later time ([`STAND_DOWN`]). So an operation that is waited for within 20 us of its start costs two such
+//! timer to a later time ([`STAND_DOWN`]). So an operation that is waited for within 20 µs of its start costs two such
 //! calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because each return of the
 //! bias costs a system call that interrupts all processors.
 //!
