@@ -117,7 +117,7 @@ impl<B: Buffers> Collective<B> {
     /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
     ///
     /// # Panics
-    /// If this rank is not in the group, or a buffer has not the length that the plan needs.
+    /// If this rank is not in the group, or a buffer does not have the length that the plan needs.
     pub fn begin<P: Port>(
         engine: &mut Engine<P>,
         now: Time,
@@ -462,7 +462,7 @@ impl<B: Buffers> Collective<B> {
     /// and to the partners of the steps that this rank does not take.
     #[cold]
     fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
-        // A check that is left has failed for the same reason, when it began.
+        // A check that is still here failed when it began, and for the same reason. So it needs no `quit`.
         self.checking = None;
         let messages = std::mem::take(&mut self.messages);
         if let Some(notice) = self.awaited.take() {

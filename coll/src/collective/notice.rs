@@ -77,9 +77,9 @@ impl Notice {
         engine.irecv(engine.now(), pattern, Memory::zeroed(LEN), deadline).ok()
     }
 
-    /// Returns the error with which this rank gives up because of a notice whose receive has ended. A notice that is
-    /// invalid still says that the partner has given up. Returns the error of the receive if the partner has failed,
-    /// and `None` if no notice has come for another reason.
+    /// Returns the error with which this rank gives up, after the receive of a notice has ended: the reason in the
+    /// notice, or [`Error::Abandoned`] if the notice is invalid. If no notice has arrived because the partner has failed
+    /// or the communicator is revoked, returns that error. Returns `None` if no notice has arrived for another reason.
     pub(super) fn collect<P: Port>(
         engine: &mut Engine<P>,
         receive: RequestId,
