@@ -231,8 +231,8 @@ pub trait Port {
     /// Until then [`Region::reclaim`] fails, which prevents reuse of the memory.
     fn deregister(&mut self, registration: Registration);
 
-    /// Ends the use of a registration, as [`Port::deregister`] does, but keeps what the provider has registered, so
-    /// that [`Port::resume`] can use the registration for the same memory again. Until then no operation can use it.
+    /// Ends the use of a registration, as [`Port::deregister`] does, but keeps the provider's registration, so that
+    /// [`Port::resume`] can use it for the same memory again. Until then no operation can use it.
     ///
     /// Returns false if the port has ended the registration instead. A port keeps only registrations for access by this
     /// side alone, that no operation uses, and whose repetition would cost more than this call.

@@ -150,7 +150,8 @@ pub(crate) struct Put {
     pub(crate) posted: usize,
     /// The number of bytes that the last LANDED has reported to the receiver.
     pub(crate) reported: usize,
-    /// Copies of the bytes that are being put, of one put each. Empty if the request's own memory is registered.
+    /// Memory with copies of the bytes that are being put. Each slab has the bytes of one put. Empty if the request's
+    /// own memory is registered.
     pub(crate) slabs: Vec<Slab>,
     /// The numbers of the slabs that no put uses.
     pub(crate) free: Vec<usize>,

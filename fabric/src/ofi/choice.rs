@@ -10,7 +10,7 @@ use super::offer::Offer;
 /// The provider between hosts, if the user selects none.
 pub const DEFAULT: &str = "tcp;ofi_rxm";
 
-/// The reason for which a provider that runs over TCP is not the default.
+/// The reason why a provider that runs over TCP is not the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Against {
     /// The provider keeps the connection of a fenced peer.
@@ -21,7 +21,7 @@ pub enum Against {
     NotEverywhere,
 }
 
-/// Returns the reason for which a provider is not the default, or `Ok` for the default. Returns `None` if the provider
+/// Returns the reason why a provider is not the default, or `Ok` for the default. Returns `None` if the provider
 /// does not run over TCP. `fence` is true if the provider closes the connection of a fenced peer.
 pub fn default_over_tcp(provider: &str, fence: bool) -> Option<Result<(), Against>> {
     if provider == DEFAULT {
