@@ -138,8 +138,8 @@ const DONE: u64 = 1;
 /// The flag that a member may have more contexts.
 const HAS_ROOM: u64 = 2;
 
-/// The interval in nanoseconds at which members are checked again whose end is disputed.
-const DISPUTE_NS: u64 = 50_000_000;
+/// The interval in nanoseconds at which members are checked again whose end is not final.
+const AWAITED_NS: u64 = 2_000_000;
 
 /// The number of names among which a new choice skips a random number: see the module `agreement`.
 const SKIPS: u64 = 4;
@@ -273,7 +273,6 @@ impl<P: Port> Engine<P> {
         }
         // The link knows more about ranks that have ended for the whole job.
         let of_context = contexts.ended(control).map(|(rank, _)| rank);
-        let of_context = of_context.chain(contexts.retired(control));
         ends.extend(of_context.filter(|rank| !known.contains(rank)).map(|rank| (rank, Finality::Final)));
         ends.retain(|rank, _| members.contains(*rank));
         ends
@@ -283,13 +282,17 @@ impl<P: Port> Engine<P> {
     fn known(&self, control: u32, members: &Group, mine: WorldRank) -> Known {
         let (mut failed, mut again, mut excluded) = (Vec::new(), Time::NEVER, None);
         let now = self.now();
-        for (rank, finality) in self.ends_of(control, members) {
+        // A member that has retired lives, but does not answer.
+        let retired = self.inner.stack().contexts.retired(control).filter(|rank| members.contains(*rank));
+        let mut ends = self.ends_of(control, members);
+        ends.extend(retired.map(|rank| (rank, Finality::Final)));
+        for (rank, finality) in ends {
             match finality {
-                Finality::Awaited(until) => again = again.min(until),
+                Finality::Awaited => again = now.after(AWAITED_NS),
                 Finality::Final if rank == mine => excluded = Some((mine, Cause::Restarted)),
                 Finality::Final => failed.push(rank),
                 Finality::Disputed => {
-                    again = again.min(now.after(DISPUTE_NS));
+                    again = now.after(AWAITED_NS);
                     if members.index(rank) > members.index(mine) {
                         failed.push(rank);
                     } else {

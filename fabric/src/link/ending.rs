@@ -10,10 +10,11 @@ use crate::Port;
 pub enum Finality {
     /// The process has ended, or has left the job. All other ranks learn that too.
     Final,
-    /// The connection was lost. Until this time the launcher may report that the process has ended.
-    Awaited(Time),
-    /// This rank or the peer has given up the other one. The peer may be alive, and other ranks may exchange messages
-    /// with both.
+    /// The connection was lost, or one side has given up the other one. The launcher may soon report that the process has
+    /// ended.
+    Awaited,
+    /// As [`Awaited`](Self::Awaited), but the launcher has reported nothing for a while. The peer may be alive, and other
+    /// ranks may exchange messages with both.
     Disputed,
 }
 
@@ -413,15 +414,17 @@ impl Link {
         match &state.standing {
             Standing::Alive => None,
             _ if state.has_report => Some(Finality::Final),
-            Standing::Failed(Cause::Lost) => {
-                let disputed_at = state.ended_at.after(LOST_FOR_GOOD_NS);
-                let is_awaited = self.now < disputed_at;
-                Some(if is_awaited { Finality::Awaited(disputed_at) } else { Finality::Disputed })
-            }
-            Standing::Failed(cause) if cause.is_own_verdict() => Some(Finality::Disputed),
-            Standing::Failed(Cause::GaveUp(_)) => Some(Finality::Disputed),
-            Standing::Left | Standing::Failed(_) => Some(Finality::Final),
+            Standing::Left => Some(Finality::Final),
+            Standing::Failed(Cause::Lost | Cause::GaveUp(_)) => Some(self.finality_without_report(state)),
+            Standing::Failed(cause) if cause.is_own_verdict() => Some(self.finality_without_report(state)),
+            Standing::Failed(_) => Some(Finality::Final),
         }
+    }
+
+    /// Returns the finality of the end of a peer whose process may have ended. The launcher gets some time to report that.
+    fn finality_without_report(&self, state: &PeerState) -> Finality {
+        let is_awaited = self.now < state.ended_at.after(LOST_FOR_GOOD_NS);
+        if is_awaited { Finality::Awaited } else { Finality::Disputed }
     }
 
     /// Returns true if a peer that has ended is gone for good: no report of the launcher is awaited that could still

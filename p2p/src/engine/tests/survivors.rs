@@ -266,13 +266,35 @@ fn of_two_members_that_gave_each_other_up_the_later_one_is_excluded() {
     let mut job = Job::new(4);
     let all = job.open();
     let of = |rank| first_incarnation(&SECRET, WorldRank(rank));
-    job.engine(1).peer_gave_up(WorldRank(2), of(2), of(1), "packets were lost".into()).unwrap();
-    job.engine(2).peer_gave_up(WorldRank(1), of(1), of(2), "packets were lost".into()).unwrap();
+    // Rank 2 is a child of rank 0 in the tree.
+    job.engine(0).peer_gave_up(WorldRank(2), of(2), of(0), "packets were lost".into()).unwrap();
+    job.engine(2).peer_gave_up(WorldRank(0), of(0), of(2), "packets were lost".into()).unwrap();
     let ids: Vec<_> = (0..4).map(|rank| job.agree(&all, rank, 1)).collect();
+    job.settle();
+    assert!(!job.engine(0).survivors.decides(ids[0].1), "the launcher may report that one of them has ended");
+    for rank in (0..4).cycle().take(100) {
+        job.engine(rank).poll(Time::from_nanos(2_000_000_000), &mut ()).unwrap();
+    }
     let mut ends = job.ends(&ids);
     let excluded = ends.remove(2);
-    assert!(matches!(excluded, Err(Error::PeerFailed { rank: WorldRank(1), .. })), "{excluded:?}");
+    assert!(matches!(excluded, Err(Error::PeerFailed { rank: WorldRank(0), .. })), "{excluded:?}");
     assert_eq!(all_same(ends), Ok(Err(Decision { flags: 1, failed: ranks([2]) })));
+}
+
+/// A rank that gives up a process that has just ended does not know that it has ended.
+#[test]
+fn a_member_that_was_given_up_and_has_ended_excludes_no_other() {
+    let mut job = Job::new(4);
+    let all = job.open();
+    let of = |rank| first_incarnation(&SECRET, WorldRank(rank));
+    job.engine(3).peer_gave_up(WorldRank(1), of(1), of(3), "it cannot be reached".into()).unwrap();
+    let ids: Vec<_> = [0, 2, 3].map(|rank| job.agree(&all, rank, 1)).into();
+    job.settle();
+    job.kill(1);
+    for rank in [0, 2, 3].into_iter().cycle().take(100) {
+        job.engine(rank).poll(Time::from_nanos(3_000_000), &mut ()).unwrap();
+    }
+    assert_eq!(all_same(job.ends(&ids)), Ok(Err(Decision { flags: 1, failed: ranks([1]) })));
 }
 
 #[test]
@@ -303,6 +325,10 @@ fn forged_messages_fail_their_sender_alone() {
         job.settle();
         assert!(matches!(job.engine(0).latest_failure(WorldRank(1)), Some(Cause::Protocol(_))));
         assert_eq!(job.engine(0).latest_failure(WorldRank(2)), None);
+        // The launcher does not report the end of rank 1.
+        for rank in [0, 2].into_iter().cycle().take(100) {
+            job.engine(rank).poll(Time::from_nanos(2_000_000_000), &mut ()).unwrap();
+        }
         let decided = job.engine(0).agreement(id);
         let Some(Progress::Decided(decision)) = decided else { panic!("{decided:?}") };
         assert_eq!(decision, Decision { flags: 1, failed: ranks([1]) });
