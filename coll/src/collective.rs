@@ -298,7 +298,11 @@ impl<B: Buffers> Collective<B> {
         let request = is_other.then(|| Notice::post(engine, context, partner, tag, deadline)).flatten();
         match request {
             Some(request) => self.awaited = Some(AwaitedNotice { request, partner, error }),
-            None => self.fail(engine, error.into()),
+            // If the communicator has been revoked meanwhile, no notice can come.
+            None => {
+                let error = self.prevented(engine).unwrap_or(error);
+                self.fail(engine, error.into());
+            }
         }
     }
 
@@ -307,7 +311,8 @@ impl<B: Buffers> Collective<B> {
         let awaited = self.awaited.take_if(|notice| engine.outcome(notice.request) != Outcome::Pending);
         let Some(AwaitedNotice { request, partner, error }) = awaited else { return };
         let notice = Notice::collect(engine, request, partner, &self.call.group);
-        self.fail(engine, notice.unwrap_or(error).into());
+        let error = notice.or_else(|| self.prevented(engine)).unwrap_or(error);
+        self.fail(engine, error.into());
     }
 
     /// Returns an error if the communicator is revoked, or if a member has failed. A member that has left in good order

@@ -456,6 +456,37 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     ));
 }
 
+/// A rank gives up because of a failure that only it knows, and revokes the communicator, as a program does that goes on
+/// without the failed rank. At any moment this ends the operation at each rank with one of these two reasons.
+#[test]
+fn a_revocation_ends_the_operation_at_all_ranks() {
+    for len in [1, 100_000] {
+        for moment in 0..30 {
+            let mut engines = engines(5);
+            let revokes = |engines: &mut [Engine<Loopback>],
+                           operations: &mut [Collective<BorrowedBuffers<'_>>]| {
+                (0..moment).for_each(|_| step(engines, operations, Time::ZERO));
+                let (rank, cause) = (WorldRank(3), Cause::Died("killed".into()));
+                let fate = samite_p2p::Fate::Unknown;
+                operations[1].quit(&mut engines[1], Error::PeerFailed { rank, cause, fate, report: None });
+                engines[1].revoke(Time::ZERO, CONTROL);
+                drive(engines, operations);
+            };
+            let algorithm = allreduce::Algorithm::RecursiveDoubling;
+            let plan = Plan::Allreduce { algorithm, len, commutes: true, in_place: false };
+            let results = disturbed(&mut engines, &vec![plan; 5], 0, Time::NEVER, &reduce_by(sum), revokes);
+            for result in &results {
+                let is_expected = matches!(
+                    result,
+                    Ok(())
+                        | Err(Failed::Error(Error::Revoked | Error::PeerFailed { rank: WorldRank(3), .. }))
+                );
+                assert!(is_expected, "{len} elements, after {moment} polls: {results:?}");
+            }
+        }
+    }
+}
+
 /// Rank 2 calls after the deadline of rank 0 has passed. Rank 2 still needs a message of rank 0. Rank 1 has received
 /// the only message that it needs of rank 0.
 #[test]
