@@ -5,8 +5,8 @@
 # at all survivors. About one job in three restarts the killed ranks and checks that no message of an earlier
 # incarnation reaches a later one.
 #   ci/chaos.sh --transport T [--minutes M] [--faults N] [--seed S] [--collectives]
-# With --collectives, one or two of 8 ranks are killed during collective calls. All survivors get an error that names a
-# killed rank within 2 seconds, or a verified result, and then finish an operation without the killed ranks.
+# With --collectives, one or two of 8 ranks are killed during collective calls, agreements and shrinks. All survivors know
+# of each killed rank within a second, get the same communicator of survivors, and finish verified operations there.
 # Stops after M minutes or N faults. Prints a line of JSON for each job, then a summary; fails if any job had trouble.
 # To use another libfabric than the system's: LD_LIBRARY_PATH=… ci/chaos.sh --transport tcp
 set -euo pipefail

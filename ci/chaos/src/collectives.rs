@@ -1,5 +1,6 @@
-//! Collective operations while ranks are killed. All ranks make the same calls, which follow from the job's seed, until
-//! one of them fails. Then the survivors create a communicator of their own, and finish an operation there.
+//! Collective operations while ranks are killed. All ranks make the same calls, which follow from the job's seed. After
+//! each round they agree if all have succeeded. If not, the survivors make a communicator of their own, check it, and go on
+//! there.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -18,7 +19,18 @@ type Rest = Box<dyn FnOnce() -> Result<bool, Error>>;
 /// The numbers of elements of the operations.
 const LENGTHS: [usize; 6] = [0, 1, 20, 1000, 5000, 30_000];
 
-/// Makes collective calls until one fails. Then waits for the driver's file `end`, and goes on with the survivors.
+/// The ranks that go on together.
+struct Survivors<'a> {
+    comm: Comm,
+    seed: u64,
+    /// The number of communicators of survivors that were made.
+    made: u64,
+    watchdog: &'a Watchdog,
+    report: Report,
+}
+
+/// Makes collective calls, and goes on with the survivors after each failure, until the driver's file `end` exists at all
+/// ranks. Then checks that exactly the living ranks are left.
 ///
 /// # Errors
 /// If the driver's file is malformed.
@@ -28,50 +40,124 @@ pub(crate) fn run(
     seed: u64,
     end: &Path,
 ) -> Result<Report, Box<dyn StdError>> {
-    let mut rng = SplitMix64::new(seed);
-    let mut report = Report { rank: comm.rank().0, ..Report::default() };
-    let mut rounds = 0;
-    while report.verdicts.is_empty() && report.troubles.is_empty() {
-        rounds += 1;
-        watchdog.now(format_args!("round {rounds}"));
-        round(comm, &mut rng, &mut report);
-    }
-    watchdog.now(format_args!("waiting for the end of the faults"));
-    while !end.exists() {
-        comm.try_probe(Rank((report.rank + 1) % comm.size()), 0).err();
+    let report = Report { rank: comm.rank().0, ..Report::default() };
+    let mut ranks = Survivors { comm: comm.clone(), seed, made: 0, watchdog, report };
+    if let Err(error) = ranks.make_calls(end) {
+        ranks.report.troubles.push(format!("the survivors cannot go on: {error}"));
+        return Ok(ranks.report);
     }
     let End { killed } = serde_json::from_slice(&fs::read(end)?)?;
-    watchdog.now(format_args!("going on after round {rounds}"));
-    if let Err(error) = go_on(comm, &killed) {
-        report.troubles.push(format!("the survivors cannot go on: {error}"));
+    watchdog.now(format_args!("checking the survivors"));
+    if let Err(error) = ranks.finish(&killed) {
+        ranks.report.troubles.push(format!("the survivors cannot finish: {error}"));
     }
-    Ok(report)
+    Ok(ranks.report)
 }
 
-/// Creates a communicator of the survivors, and checks a sum there.
-fn go_on(comm: &Comm, killed: &[u32]) -> Result<(), Error> {
-    let survivors = comm.create_from_group(&comm.group().exclude(killed.iter().copied()), 1)?;
-    let mut sum = [0];
-    survivors.allreduce(&[1], &mut sum, Sum)?;
-    assert_eq!(sum, [survivors.size()], "each survivor counts once");
-    // No survivor leaves before the others have finished.
-    survivors.barrier()
-}
-
-/// Starts some operations, and waits for all of them.
-fn round(comm: &Comm, rng: &mut SplitMix64, report: &mut Report) {
-    let started: Vec<_> = (0..=rng.below(4)).map(|_| start(comm, rng)).collect();
-    for operation in started {
-        let ended = operation.and_then(|rest| rest());
-        match ended {
-            Ok(true) => report.received += 1,
-            Ok(false) => report.troubles.push("an operation has a wrong result".to_owned()),
-            Err(Error::PeerFailed { world_rank, cause, .. }) => {
-                report.errors += 1;
-                let verdict = Verdict { rank: world_rank.0, at_ns: now_ns(), cause: cause.to_string() };
-                report.verdicts.push(verdict);
+impl Survivors<'_> {
+    /// Makes calls until the file exists at all ranks.
+    fn make_calls(&mut self, end: &Path) -> Result<(), Error> {
+        let mut rng = SplitMix64::new(self.seed);
+        for number in 1.. {
+            self.watchdog.now(format_args!("round {number} with communicator {}", self.made));
+            let has_failed = !self.round(&mut rng);
+            if has_failed {
+                // The other ranks may wait for operations that this rank has not begun.
+                self.comm.revoke()?;
             }
-            Err(error) => report.troubles.push(format!("an operation ended with: {error}")),
+            // One flag says that this rank has seen the end, the other one that it has seen no failure.
+            let flags = u64::from(end.exists()) | u64::from(!has_failed) << 1;
+            let agreement = self.comm.agree(flags)?;
+            self.note_failures();
+            if agreement.flags & 2 == 0 || !agreement.failed.is_empty() || rng.below(10) == 0 {
+                self.go_on()?;
+                // All ranks continue with the same calls, although some have seen the failure earlier.
+                rng = SplitMix64::new(self.seed ^ self.made << 32);
+            }
+            if agreement.flags & 1 == 1 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts some operations, and waits for all of them. Returns false if one of them failed.
+    fn round(&mut self, rng: &mut SplitMix64) -> bool {
+        let started: Vec<_> = (0..=rng.below(4)).map(|_| start(&self.comm, rng)).collect();
+        let mut is_well = true;
+        for operation in started {
+            match operation.and_then(|rest| rest()) {
+                Ok(true) => self.report.received += 1,
+                Ok(false) => self.report.troubles.push("an operation has a wrong result".to_owned()),
+                Err(error) => {
+                    self.report.errors += 1;
+                    is_well = false;
+                    match error {
+                        Error::PeerFailed { world_rank, cause, .. } => {
+                            self.note(world_rank, &cause.to_string())
+                        }
+                        Error::Revoked => {}
+                        error => self.report.troubles.push(format!("an operation ended with: {error}")),
+                    }
+                }
+            }
+        }
+        is_well
+    }
+
+    /// Replaces the communicator by one of the survivors that all of them could use.
+    fn go_on(&mut self) -> Result<(), Error> {
+        loop {
+            self.watchdog.now(format_args!("making communicator {} of survivors", self.made + 1));
+            let survivors = self.comm.shrink()?;
+            self.note_failures();
+            self.comm = survivors;
+            self.made += 1;
+            self.report.comms += 1;
+            let is_usable = self.check();
+            if is_usable.is_err() {
+                self.comm.revoke()?;
+            }
+            if self.comm.agree(is_usable.is_ok().into())?.flags == 1 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Checks that all ranks of the communicator have the same group, and that a reduction has the right result.
+    fn check(&self) -> Result<(), Error> {
+        let group = self.comm.group();
+        let digest = group.iter().fold(self.made, |digest, rank| digest.wrapping_mul(31) ^ u64::from(rank.0));
+        let mine = [digest, !digest];
+        let mut largest = mine;
+        self.comm.allreduce_in_place(&mut largest, Max)?;
+        assert_eq!(largest, mine, "all survivors have the same group, and not only {group:?}");
+        let mut sum = [0];
+        self.comm.allreduce(&[1], &mut sum, Sum)?;
+        assert_eq!(sum, [self.comm.size()], "each survivor counts once");
+        Ok(())
+    }
+
+    /// Checks that the survivors agree on the living ranks.
+    fn finish(&mut self, killed: &[u32]) -> Result<(), Error> {
+        while killed.iter().any(|rank| self.comm.group().contains(Rank(*rank))) {
+            self.go_on()?;
+        }
+        self.check()?;
+        // No survivor leaves before the others have finished.
+        self.comm.barrier()
+    }
+
+    /// Notes the failures that this rank knows.
+    fn note_failures(&mut self) {
+        let failed = self.comm.failed().map_or_else(|_| Vec::new(), |failed| failed.iter().collect());
+        failed.into_iter().for_each(|rank| self.note(rank, "it is known to have failed"));
+    }
+
+    fn note(&mut self, rank: Rank, cause: &str) {
+        if self.report.verdicts.iter().all(|known| known.rank != rank.0) {
+            let verdict = Verdict { rank: rank.0, at_ns: now_ns(), cause: cause.to_owned() };
+            self.report.verdicts.push(verdict);
         }
     }
 }

@@ -421,9 +421,7 @@ impl Job {
         let unaware =
             self.killed.keys().filter(|dead| report.verdicts.iter().all(|verdict| verdict.rank != **dead));
         let unaware: Vec<u32> = unaware.copied().collect();
-        // A rank that makes collective calls stops at the first failure.
-        let knows = if self.collectives { !report.verdicts.is_empty() } else { unaware.is_empty() };
-        if !knows {
+        if !unaware.is_empty() {
             self.outcome.wrong.push(format!("rank {rank} does not know that {unaware:?} died"));
         }
     }
