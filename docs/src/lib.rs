@@ -24,6 +24,7 @@ pages! {
     Transports = "transports.md",
     Launchers = "launchers.md",
     Failures = "failures.md",
+    Survivors = "survivors.md",
     Tuning = "tuning.md",
     HowItWorks = "how-it-works.md",
     Matching = "matching.md",

@@ -66,6 +66,25 @@ fn radix() {
     verifies_everywhere("radix", &["5003"]);
 }
 
+/// The last rank ends itself, and the others go on without it.
+#[test]
+fn solver() {
+    for transport in TRANSPORTS {
+        for ranks in [1, 2, 3, 5] {
+            let mut job =
+                Job::new(&format!("-n {ranks} {transport} --on-failure continue --exit-code rank0"));
+            job.command.arg("--").arg(example("solver")).args(["301", "60"]);
+            let output = job.output();
+            let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{transport}: {stdout}{stderr}");
+            let survivors = if ranks == 1 { 1 } else { ranks - 1 };
+            let expected =
+                format!("solver: ranks={ranks} survivors={survivors} unknowns=301 steps=60 verified");
+            assert_eq!(stdout.lines().last(), Some(&expected[..]), "{stderr}");
+        }
+    }
+}
+
 #[test]
 fn radix_of_a_file() {
     let scratch = Scratch::new("radix");
