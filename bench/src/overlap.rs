@@ -2,11 +2,12 @@
 //! end.
 //!
 //! Rank 0 sends a message and rank 1 receives it, by nonblocking operations. Each rank starts its operation, computes
-//! for a time, and waits for the end. Let `d` be the time from the start to the end without the computation, `t` the
-//! same if there is no computation, and `e` that of an empty message without a computation. Then the part `1 - (d - e)
-//! / (t - e)` of the transfer is hidden (Zounmevo's thesis, 2014, figure 3.7). The computation takes twice the time of
-//! the transfer, and at least 1 ms. It sleeps, or keeps the core busy. Each implementation is a separate job for each
-//! length. `../peers/peer.c` has the same loop over MPI. Change both together.
+//! for a time, and waits for the end. Let `d` be the time from the start to the end, less the time of the computation.
+//! Let `t` be the time from the start to the end if the program does not compute, and `e` the same for an empty
+//! message. Then the part `1 - (d - e) / (t - e)` of the transfer is hidden (Zounmevo's thesis, 2014, figure 3.7). The
+//! computation takes twice the time of the transfer, and at least 1 ms. It sleeps, or keeps the core busy. Each
+//! implementation is a separate job for each length. `../peers/peer.c` has the same loop over MPI. Change both
+//! together.
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};

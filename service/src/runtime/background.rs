@@ -122,10 +122,10 @@ impl Background {
         }
     }
 
-    /// Lets the driver take its next step within [`LOOK_AFTER`] if it pauses or is idle.
+    /// Lets the driver take its next step within [`FIRST_STEP_AFTER`] if it pauses or is idle.
     pub(super) fn call_soon(&mut self, now: Time) {
         if let Some(sleep) = &mut self.sleep {
-            sleep.end_within(now, LOOK_AFTER);
+            sleep.end_within(now, FIRST_STEP_AFTER);
         }
     }
 
@@ -349,7 +349,7 @@ const CALLED: Time = Time::ZERO;
 
 /// The time from a call's return to the driver's first step. A program that does nothing else between the start of an
 /// operation and the wait for it takes less than this time. A long message takes several times as long.
-const LOOK_AFTER: Duration = Duration::from_micros(20);
+const FIRST_STEP_AFTER: Duration = Duration::from_micros(20);
 
 /// The shortest pause: some times the duration of a poll of tcp, so that pauses of this length leave most of the core
 /// to the program.
@@ -586,7 +586,7 @@ mod tests {
             for _ in 0..200 {
                 comm.sendrecv(&[0u8; 100], other, 7, &mut [0u8; 100], other, 7)?;
                 let core = comm.runtime.core.lock().unwrap();
-                let soon = comm.runtime.now().after(LOOK_AFTER.as_nanos() as u64);
+                let soon = comm.runtime.now().after(FIRST_STEP_AFTER.as_nanos() as u64);
                 let is_idle = core.background.sleep.as_ref().is_some_and(|sleep| sleep.until > soon);
                 assert!(core.is_attended() || !is_idle);
             }
