@@ -25,6 +25,7 @@ use crate::overlap::OverlapArgs;
 use crate::partitioned::PartitionedArgs;
 use crate::peers::{self, Found};
 use crate::record::Line;
+use crate::simulate::SimulateArgs;
 use crate::threads::ThreadsArgs;
 use crate::tune::TuneArgs;
 use crate::{hello, report, table};
@@ -81,6 +82,8 @@ enum Command {
     /// Measure where one protocol becomes faster than another on this machine, and write the thresholds to a tuning
     /// file
     Tune(TuneArgs),
+    /// Rounds, bytes and virtual time of a collective operation of many ranks, by a simulation of each rank's schedule
+    Simulate(SimulateArgs),
     /// The message queues of applications, and the searches in them, by the matching engine's structure
     Apps(AppsArgs),
     /// The memory of millions of communicators, pending operations and layouts, and the budgets that bound them
@@ -250,6 +253,7 @@ impl Cli {
             Command::Examples(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Apps(args) => args.run(),
+            Command::Simulate(args) => args.run(),
             Command::Limits(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => {

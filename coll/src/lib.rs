@@ -21,7 +21,7 @@
 //! engine, it owns no thread and reads no clock.
 //!
 //! Where to look: the steps and plans are in `schedule`; the algorithms, with their sources and costs, in
-//! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; the execution, and
+//! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; their virtual time in `simulate`; the execution, and
 //! the effects of failures, in `collective`.
 
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod check;
 mod choose;
 mod collective;
 mod schedule;
+mod simulate;
 
 pub use choose::{Choice, Row, Selection, Situation, Table};
 pub use collective::{
@@ -38,3 +39,4 @@ pub use collective::{
     Slices, discard_before,
 };
 pub use schedule::{Blocks, Buffer, Place, Plan, Span, Stage, Step, Steps};
+pub use simulate::{LogGp, Simulation, simulate};
