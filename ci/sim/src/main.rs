@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod collectives;
 mod comms;
 mod ledger;
 mod parts;
@@ -37,6 +38,9 @@ struct Arguments {
     /// reused.
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(3..=32))]
     names: Option<u32>,
+    /// Simulates collective calls instead: ranks are killed, and the survivors agree, shrink and go on.
+    #[arg(long, conflicts_with = "names")]
+    collectives: bool,
     /// Number of cores to use; all by default.
     #[arg(long, value_name = "N")]
     cores: Option<NonZero<usize>>,
@@ -58,9 +62,13 @@ const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 fn main() -> ExitCode {
-    let Arguments { seeds, first, faults, names, cores, replay } = Arguments::parse();
+    let Arguments { seeds, first, faults, names, collectives, cores, replay } = Arguments::parse();
+    let guarded = |seed, verbose| match collectives {
+        true => guarded(|| collectives::run(seed, verbose)),
+        false => guarded(|| run(seed, names, verbose)),
+    };
     if let Some(seed) = replay {
-        return match guarded(seed, names, true) {
+        return match guarded(seed, true) {
             Ok(summary) => {
                 println!("seed {seed} passes: {summary:?}");
                 ExitCode::SUCCESS
@@ -71,8 +79,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    let again = once_failed().filter_map(|seed| guarded(seed, None, false).err().map(|error| (seed, error)));
-    let again: Vec<_> = again.collect();
+    let again = |seed| guarded_run(seed).err().map(|error| (seed, error));
+    let again: Vec<_> = once_failed().filter_map(again).collect();
     println!("{} seeds that failed once: {} failed", once_failed().count(), again.len());
     let (next, total, failures) = (AtomicU64::new(first), Mutex::new(Summary::default()), Mutex::new(again));
     let cores = cores.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
@@ -89,9 +97,9 @@ fn main() -> ExitCode {
                         next.fetch_sub(1, Ordering::Relaxed);
                         break;
                     }
-                    let once = guarded(seed, names, false);
+                    let once = guarded(seed, false);
                     let result = match (once, seed % TWICE == 0) {
-                        (Ok(once), true) => match guarded(seed, names, false) {
+                        (Ok(once), true) => match guarded(seed, false) {
                             Ok(twice) if twice.hash == once.hash => Ok(once),
                             _ => Err("the same seed gives another run".into()),
                         },
@@ -113,14 +121,20 @@ fn main() -> ExitCode {
     for (seed, error) in failures.iter().take(10) {
         eprintln!("seed {seed} FAILS: {error}");
         let names = names.map(|bits| format!("--names {bits} ")).unwrap_or_default();
-        eprintln!("  replay it: ci/sim.sh {names}--replay {seed}");
+        let collectives = if collectives { "--collectives " } else { "" };
+        eprintln!("  replay it: ci/sim.sh {names}{collectives}--replay {seed}");
     }
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a seed and turns a panic into a failure.
-fn guarded(seed: u64, names: Option<u32>, verbose: bool) -> Result<Summary, String> {
-    catch_unwind(AssertUnwindSafe(|| run(seed, names, verbose))).unwrap_or_else(|panic| {
+/// Runs a seed without communicators.
+fn guarded_run(seed: u64) -> Result<Summary, String> {
+    guarded(|| run(seed, None, false))
+}
+
+/// Turns a panic of a run into a failure.
+fn guarded(run: impl FnOnce() -> Result<Summary, String>) -> Result<Summary, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(format!("panic: {}", text.unwrap_or("without words")))
@@ -174,6 +188,20 @@ mod tests {
             }
         }
         assert!(total.truncated > 10 && total.mistyped > 10 && total.rounds > 100, "{total:?}");
+    }
+
+    #[test]
+    fn survivors_of_collective_calls_go_on() {
+        let mut total = Summary::default();
+        for seed in 0..100 {
+            let run = || collectives::run(seed, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let once = run();
+            total.add(&once);
+            if seed % 20 == 0 {
+                assert_eq!(run().hash, once.hash, "seed {seed}");
+            }
+        }
+        assert!(total.killed > 100 && total.created.comms > 100 && total.received > 1000, "{total:?}");
     }
 
     #[test]

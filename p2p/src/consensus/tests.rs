@@ -127,7 +127,14 @@ fn run_in_any_order(seed: u64, n: u32) {
                 // A message waits until its receiver begins.
                 if begun[to.index()] || !job.is_alive(to) {
                     let sent = under_way.swap_remove(at);
+                    let decided = job.decisions.len();
                     under_way.extend(job.deliver(sent));
+                    // A member that fails right after its decision may have informed any of the others.
+                    if job.decisions.len() > decided && kills > 0 && rng.below(2) == 0 {
+                        kills -= 1;
+                        under_way.retain(|(from, ..)| *from != to || rng.below(4) == 0);
+                        job.kill(to);
+                    }
                 }
             }
             _ => {}
