@@ -1,9 +1,9 @@
 //! The heat equation on a square plate, by Jacobi iteration on blocks that exchange their edges.
 //!
-//! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. Every cell
-//! is computed by the same operations in the same order for any number of ranks. So the result must equal the serial
-//! solution bit for bit. Rank 0 also computes the serial solution, and compares. While the edges travel, each rank
-//! computes the cells that do not depend on them.
+//! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. A
+//! persistent neighbourhood collective exchanges the edges. While they travel, each rank computes the cells that do not
+//! depend on them. Every cell is computed by the same operations in the same order for any number of ranks. So the
+//! result must equal the serial solution bit for bit. Rank 0 also computes the serial solution, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS]]
@@ -15,15 +15,12 @@ use std::error::Error;
 use std::ops::Range;
 use std::time::Instant;
 
-use samite::{Comm, Done, Rank, Source};
+use samite::{
+    Cartesian, Comm, Dimension, Done, Neighbourhood, PersistentCollective, Rank, Source, consecutive,
+};
 
-/// The tags. An edge is sent with the tag of the side of the receiver's frame that it fills. A finished block is sent
-/// with `BLOCK`.
-const NORTH: u64 = 1;
-const SOUTH: u64 = 2;
-const WEST: u64 = 3;
-const EAST: u64 = 4;
-const BLOCK: u64 = 5;
+/// The tag of a finished block.
+const BLOCK: u64 = 1;
 
 /// Conductivity times time step over cell area: at most 0.25 for the iteration to be stable.
 const ALPHA: f64 = 0.2;
@@ -34,12 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let steps: usize = args.next().map_or(Ok(400), |text| text.parse())?;
     let world = samite::init()?;
     let comm = world.comm();
-    let grid = Grid::new(comm, cells)?;
+    let mut grid = Grid::new(comm, cells)?;
 
     let start = now();
     let mut block = Block::initial(grid.rows.clone(), grid.columns.clone(), cells);
     for _ in 0..steps {
-        grid.step(comm, &mut block)?;
+        grid.step(&mut block)?;
     }
     let seconds = start.elapsed().as_secs_f64();
 
@@ -64,73 +61,54 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The place of a rank's block, and the ranks of the blocks beside it.
+/// The place of a rank's block, and the exchange of its edges.
 struct Grid {
     rows: Range<usize>,
     columns: Range<usize>,
-    north: Option<Rank>,
-    south: Option<Rank>,
-    west: Option<Rank>,
-    east: Option<Rank>,
+    /// The ranks of the blocks to the north, south, west and east.
+    neighbours: Neighbourhood,
+    /// The places of the four edges in the buffers of `exchange`.
+    edges: Vec<Range<usize>>,
+    exchange: PersistentCollective<Vec<f64>, Vec<f64>>,
 }
 
 impl Grid {
-    fn new(world: &Comm, cells: usize) -> Result<Grid, String> {
+    fn new(world: &Comm, cells: usize) -> Result<Grid, Box<dyn Error>> {
         let (rank, (down, across)) = (world.rank(), shape(world.size()));
         if cells < down.max(across) as usize {
-            return Err(format!("{cells} x {cells} cells do not go round {down} x {across} ranks"));
+            return Err(format!("{cells} x {cells} cells do not go round {down} x {across} ranks").into());
         }
-        let (row, column) = (rank.0 / across, rank.0 % across);
-        Ok(Grid {
-            rows: part(cells, down, row),
-            columns: part(cells, across, column),
-            north: (row > 0).then(|| Rank(rank.0 - across)),
-            south: (row + 1 < down).then(|| Rank(rank.0 + across)),
-            west: (column > 0).then(|| Rank(rank.0 - 1)),
-            east: (column + 1 < across).then(|| Rank(rank.0 + 1)),
-        })
+        let neighbours =
+            Cartesian::new(&[Dimension::open(down), Dimension::open(across)])?.neighbourhood(rank)?;
+        let rows = part(cells, down, rank.0 / across);
+        let columns = part(cells, across, rank.0 % across);
+        let edges = consecutive([columns.len(), columns.len(), rows.len(), rows.len()]);
+        let buffer = || vec![0.0; edges[3].end];
+        let exchange = world.neighbour_alltoallv_init(&neighbours, buffer(), &edges, buffer(), &edges)?;
+        Ok(Grid { rows, columns, neighbours, edges, exchange })
     }
 
     /// Computes a step of `block`, whose frame gets the edges of the neighbours. The plate's own border does not
     /// change.
-    fn step(&self, world: &Comm, block: &mut Block) -> Result<(), samite::Error> {
-        let neighbours = [
-            (self.north, NORTH, SOUTH),
-            (self.south, SOUTH, NORTH),
-            (self.west, WEST, EAST),
-            (self.east, EAST, WEST),
-        ];
+    fn step(&mut self, block: &mut Block) -> Result<(), samite::Error> {
         let outgoing = [block.row(1), block.row(block.height), block.column(1), block.column(block.width)];
-        let mut incoming = outgoing.clone();
-        world.scope(|scope| {
-            for (edge, (neighbour, side, _)) in incoming.iter_mut().zip(neighbours) {
-                if let Some(neighbour) = neighbour {
-                    scope.irecv(edge, neighbour, side)?;
-                }
-            }
-            for (edge, (neighbour, _, opposite)) in outgoing.iter().zip(neighbours) {
-                if let Some(neighbour) = neighbour {
-                    scope.isend(edge, neighbour, opposite)?;
-                }
-            }
-            // The scope ends when the edges have arrived.
-            block.compute(2..block.height, 2..block.width);
-            Ok(())
-        })?;
-        let [north, south, west, east] = incoming;
-        if self.north.is_some() {
-            block.set_row(0, &north);
-        }
-        if self.south.is_some() {
-            block.set_row(block.height + 1, &south);
-        }
-        if self.west.is_some() {
-            block.set_column(0, &west);
-        }
-        if self.east.is_some() {
-            block.set_column(block.width + 1, &east);
-        }
+        self.exchange.input_mut()?.copy_from_slice(&outgoing.concat());
+        self.exchange.start()?;
+        // The edges travel meanwhile.
+        block.compute(2..block.height, 2..block.width);
+        self.exchange.wait()?;
+        let incoming = self.exchange.output()?;
         let (height, width) = (block.height, block.width);
+        for (side, edge) in self.edges.iter().enumerate() {
+            let edge = &incoming[edge.clone()];
+            match side {
+                _ if self.neighbours.sources()[side].is_none() => {}
+                0 => block.set_row(0, edge),
+                1 => block.set_row(height + 1, edge),
+                2 => block.set_column(0, edge),
+                _ => block.set_column(width + 1, edge),
+            }
+        }
         for row in [1, height] {
             block.compute(row..row + 1, 1..width + 1);
         }

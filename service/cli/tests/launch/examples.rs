@@ -62,6 +62,16 @@ fn matvec() {
 }
 
 #[test]
+fn kmeans() {
+    verifies_everywhere("kmeans", &["1000", "7", "5"]);
+}
+
+#[test]
+fn fft() {
+    verifies_everywhere("fft", &["16"]);
+}
+
+#[test]
 fn radix() {
     verifies_everywhere("radix", &["5003"]);
 }
