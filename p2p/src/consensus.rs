@@ -46,7 +46,7 @@ pub(crate) enum Stage {
 
 /// A message between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct ConsensusMessage {
     /// The round to which it belongs.
     round: RoundId,
     stage: Stage,
@@ -88,14 +88,14 @@ pub(crate) struct Consensus {
     /// See [`is_disrupted`](Self::is_disrupted).
     is_disrupted: bool,
     /// The round in which this member awaits answers.
-    round: Option<Round>,
+    round: Option<OpenRound>,
     /// The messages to send.
-    out: Vec<(WorldRank, Message)>,
+    out: Vec<(WorldRank, ConsensusMessage)>,
 }
 
 /// A round whose answers are awaited.
 #[derive(Debug)]
-struct Round {
+struct OpenRound {
     stage: Stage,
     /// `None` at the root.
     parent: Option<WorldRank>,
@@ -159,7 +159,7 @@ impl Consensus {
     }
 
     /// Returns the messages to send, in order.
-    pub(crate) fn take_messages(&mut self) -> Vec<(WorldRank, Message)> {
+    pub(crate) fn take_messages(&mut self) -> Vec<(WorldRank, ConsensusMessage)> {
         std::mem::take(&mut self.out)
     }
 
@@ -184,7 +184,7 @@ impl Consensus {
 
     /// Takes a message of a member. Returns false if no member that follows the protocol can have sent it.
     #[must_use]
-    pub(crate) fn receive(&mut self, from: WorldRank, message: Message) -> bool {
+    pub(crate) fn receive(&mut self, from: WorldRank, message: ConsensusMessage) -> bool {
         match message.is_answer {
             true => self.take_answer(from, message),
             false => self.take_part(from, message),
@@ -192,8 +192,8 @@ impl Consensus {
     }
 
     /// Takes part in a round, in which `from` is this member's parent in the tree.
-    fn take_part(&mut self, from: WorldRank, message: Message) -> bool {
-        let Message { round, stage, failed, value, .. } = message;
+    fn take_part(&mut self, from: WorldRank, message: ConsensusMessage) -> bool {
+        let ConsensusMessage { round, stage, failed, value, .. } = message;
         let living = self.members.difference(&failed);
         let Some(index) = living.index(self.mine).filter(|index| *index > 0) else { return false };
         let is_valid = living.rank(parent(index)) == Some(from)
@@ -218,7 +218,7 @@ impl Consensus {
         true
     }
 
-    fn take_answer(&mut self, from: WorldRank, message: Message) -> bool {
+    fn take_answer(&mut self, from: WorldRank, message: ConsensusMessage) -> bool {
         let current = self.latest == message.round;
         let Some(round) = self.round.as_mut().filter(|_| current) else { return true };
         let Some(at) = round.awaited.iter().position(|child| *child == from) else { return true };
@@ -252,19 +252,22 @@ impl Consensus {
     }
 
     /// Sends the answer of this member and its subtree to the parent.
-    fn answer(&mut self, parent: WorldRank, round: Round) {
-        let Round { stage, is_complete, .. } = round;
+    fn answer(&mut self, parent: WorldRank, round: OpenRound) {
+        let OpenRound { stage, is_complete, .. } = round;
         let (value, is_bound) = match (stage, self.merged(round)) {
             (Stage::Voting, (value, is_bound)) => (Some(value), is_bound),
             _ => (None, false),
         };
         let failed = self.failed.clone();
         let round = self.latest;
-        self.send(parent, Message { round, stage, is_answer: true, is_complete, is_bound, failed, value });
+        self.send(
+            parent,
+            ConsensusMessage { round, stage, is_answer: true, is_complete, is_bound, failed, value },
+        );
     }
 
     /// Returns the votes of this member and its subtree. Returns the value and true if a member keeps it already.
-    fn merged(&self, round: Round) -> (Value, bool) {
+    fn merged(&self, round: OpenRound) -> (Value, bool) {
         if self.stage > Stage::Voting {
             return (self.value.clone(), true);
         }
@@ -284,7 +287,7 @@ impl Consensus {
     }
 
     /// At the root: notes the end of a round. Returns false if it was the last one.
-    fn conclude(&mut self, round: Round) -> bool {
+    fn conclude(&mut self, round: OpenRound) -> bool {
         let is_complete = round.is_complete;
         let next = match round.stage {
             Stage::Voting => {
@@ -329,12 +332,15 @@ impl Consensus {
             let value = (stage > Stage::Voting).then(|| self.value.clone());
             let (round, failed) = (self.latest, failed.clone());
             let (is_answer, is_complete, is_bound) = (false, false, false);
-            self.send(child, Message { round, stage, is_answer, is_complete, is_bound, failed, value });
+            self.send(
+                child,
+                ConsensusMessage { round, stage, is_answer, is_complete, is_bound, failed, value },
+            );
         }
-        self.round = Some(Round { stage, parent, awaited, is_complete, is_bound: false, votes: None });
+        self.round = Some(OpenRound { stage, parent, awaited, is_complete, is_bound: false, votes: None });
     }
 
-    fn send(&mut self, to: WorldRank, message: Message) {
+    fn send(&mut self, to: WorldRank, message: ConsensusMessage) {
         self.out.push((to, message));
     }
 
@@ -375,7 +381,7 @@ impl Value {
     }
 }
 
-impl Message {
+impl ConsensusMessage {
     /// Returns the message as words: its kind; its round; the failed members; the value if there is one.
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let bits = [self.is_answer, self.is_complete, self.is_bound, self.value.is_some()];

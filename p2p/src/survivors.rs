@@ -16,18 +16,18 @@
 //! Only final ends of members count: see [`Finality`]. If two members have given up each other although both are alive,
 //! the later one in the group counts as failed at both, and its own call ends with an error.
 
+mod ballot;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use samite_fabric::link::{
-    Awaited, Cause, Error, Fate, Fault, Finality, Group, Incarnation, Operation, Outcome, Report, RequestId,
-    Time, WorldRank,
-};
-use samite_fabric::{Memory, Port, SplitMix64};
-use samite_matching::{Pattern, Source};
+use samite_fabric::Port;
+use samite_fabric::link::{Cause, Error, Fate, Fault, Finality, Group, Incarnation, Time, WorldRank};
+use samite_matching::Pattern;
 
+use self::ballot::{Ballot, End, Goal, Known};
 use crate::Engine;
 use crate::agreement::{Agreed, AgreementId, Progress};
-use crate::consensus::{Consensus, Message, Value};
+use crate::consensus::Consensus;
 use crate::contexts::{FIRST, Incarnations};
 use crate::engine::COLLECTIVE_TAG;
 use crate::tagged::Claimed;
@@ -57,7 +57,7 @@ pub struct Decision {
 /// The agreements of survivors of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Survivors {
-    all: BTreeMap<AgreementId, Box<Agreement>>,
+    all: BTreeMap<AgreementId, Box<Ballot>>,
     /// For each control context, the number of the next agreement.
     numbers: HashMap<u32, u32>,
     /// For each control context, the failed members that the program has acknowledged.
@@ -78,72 +78,6 @@ enum Parting {
     Announced,
 }
 
-#[derive(Debug)]
-struct Agreement {
-    id: AgreementId,
-    control: u32,
-    members: Group,
-    mine: WorldRank,
-    number: u32,
-    /// The runs, from the first on.
-    runs: Vec<Consensus>,
-    step: Step,
-    /// The knowledge about failed members.
-    known: Known,
-    /// The messages that are being received: the request, the sender, and the run.
-    incoming: Vec<(RequestId, WorldRank, usize)>,
-    begun: Time,
-    deadline: Time,
-    result: Option<Result<End, Error>>,
-    /// True if the result was taken, or if the caller does not want it.
-    is_unwanted: bool,
-    /// The first name that was tried.
-    first: Option<u64>,
-    opened: Option<Box<Agreed>>,
-}
-
-#[derive(Debug)]
-enum End {
-    Decision(Decision),
-    Context(Box<Agreed>),
-}
-
-/// The purpose of the last run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// The members agree on flags.
-    Agreeing,
-    /// The members agree on the members and the name of contexts.
-    Choosing,
-    /// The members agree if all have opened the contexts.
-    Opening,
-    Over,
-}
-
-/// The members that have failed.
-#[derive(Clone, Debug)]
-struct Known {
-    failed: Group,
-    /// If this member counts as failed: the reason.
-    excluded: Option<Error>,
-    /// The time at which more will be known.
-    again: Time,
-    /// The value of [`Engine::ends`] to which this refers.
-    ends: u64,
-}
-
-/// The flag that a member has a name for the contexts, and in the second run the flag that it has opened them.
-const DONE: u64 = 1;
-
-/// The flag that a member may have more contexts.
-const HAS_ROOM: u64 = 2;
-
-/// The interval in nanoseconds at which members are checked again whose end is not final.
-const AWAITED_NS: u64 = 2_000_000;
-
-/// The number of names among which a new choice skips a random number: see the module `agreement`.
-const SKIPS: u64 = 4;
-
 impl<P: Port> Engine<P> {
     /// Begins an agreement of the members of a control context on the bits that are set in the flags of all. The
     /// members that survive get the same result, although members fail meanwhile. `members` are all members.
@@ -159,7 +93,7 @@ impl<P: Port> Engine<P> {
         flags: u64,
         deadline: Time,
     ) -> AgreementId {
-        self.begin_survivors(now, control, members, (Step::Agreeing, flags), deadline)
+        self.begin_survivors(now, control, members, (Goal::Agreeing, flags), deadline)
     }
 
     /// Begins an agreement of the surviving members of a control context on a context of their own: see
@@ -169,7 +103,7 @@ impl<P: Port> Engine<P> {
     /// If this rank is not a member.
     #[cold]
     pub fn begin_shrink(&mut self, now: Time, control: u32, members: Group, deadline: Time) -> AgreementId {
-        self.begin_survivors(now, control, members, (Step::Choosing, 0), deadline)
+        self.begin_survivors(now, control, members, (Goal::Choosing, 0), deadline)
     }
 
     fn begin_survivors(
@@ -177,7 +111,7 @@ impl<P: Port> Engine<P> {
         now: Time,
         control: u32,
         members: Group,
-        (step, flags): (Step, u64),
+        (goal, flags): (Goal, u64),
         deadline: Time,
     ) -> AgreementId {
         self.set_now(now);
@@ -188,14 +122,14 @@ impl<P: Port> Engine<P> {
         *next += 1;
         let known = self.known(control, &members, mine);
         let (runs, incoming) = (Vec::new(), Vec::new());
-        let mut agreement = Box::new(Agreement {
+        let mut agreement = Box::new(Ballot {
             id,
             control,
             members,
             mine,
             number,
             runs,
-            step,
+            goal,
             known,
             incoming,
             begun: now,
@@ -205,8 +139,8 @@ impl<P: Port> Engine<P> {
             first: None,
             opened: None,
         });
-        match step {
-            Step::Choosing => agreement.choose(self, now),
+        match goal {
+            Goal::Choosing => agreement.choose(self, now),
             _ => agreement.begin_run(self, (flags, 0)),
         }
         self.survivors.all.insert(id, agreement);
@@ -403,227 +337,6 @@ impl<P: Port> Engine<P> {
     }
 }
 
-impl Agreement {
-    fn is_settled(&self) -> bool {
-        self.step == Step::Over && self.runs.iter().all(Consensus::is_settled)
-    }
-
-    /// Returns true if neither the caller nor another member needs this agreement any more.
-    fn is_done(&self) -> bool {
-        self.is_settled() && self.is_unwanted && self.incoming.is_empty()
-    }
-
-    fn advance<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
-        if self.known.ends != engine.ends() || now >= self.known.again {
-            self.known = engine.known(self.control, &self.members, self.mine);
-            let failed = &self.known.failed;
-            self.runs.iter_mut().for_each(|run| run.know_failed(failed));
-            if let Some(error) = self.known.excluded.clone() {
-                self.fail(error);
-            }
-        }
-        loop {
-            self.begin_receives(engine, now);
-            self.take_received(engine);
-            self.decide(engine, now);
-            if !self.send(engine, now) {
-                break;
-            }
-        }
-        self.check_deadline(engine, now, events);
-    }
-
-    /// Begins another run.
-    fn begin_run<P: Port>(&mut self, engine: &Engine<P>, vote: (u64, u64)) {
-        let acknowledged = engine.survivors.acknowledged.get(&self.control).cloned().unwrap_or(Group::EMPTY);
-        let mut run = Consensus::new(self.members.clone(), self.mine, vote, acknowledged);
-        run.know_failed(&self.known.failed);
-        self.runs.push(run);
-        if let Some(error) = self.known.excluded.clone() {
-            self.fail(error);
-        }
-    }
-
-    /// Begins to receive the messages that have arrived.
-    fn begin_receives<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
-        for run in 0..self.runs.len() {
-            if self.runs[run].is_settled() {
-                continue;
-            }
-            let pattern =
-                Pattern { context: self.control, source: Source::ANY, tag: self.tag(run), mask: !0 };
-            while let Some((bytes, from, claimed)) = engine.take_message(&pattern) {
-                if bytes > Message::words_max(self.members.len()) * size_of::<u64>() {
-                    engine.discard(now, claimed);
-                    engine.refuse_sender(from);
-                    continue;
-                }
-                let memory = Memory::new(vec![0u64; bytes.div_ceil(size_of::<u64>())]);
-                let request = engine.recv_claimed(now, claimed, Ok(memory), Time::NEVER);
-                self.incoming.push((request, from, run));
-            }
-        }
-    }
-
-    /// Takes the messages that have been received.
-    fn take_received<P: Port>(&mut self, engine: &mut Engine<P>) {
-        let size = engine.inner.link().identity().size;
-        for (request, from, run) in std::mem::take(&mut self.incoming) {
-            if engine.outcome(request) == Outcome::Pending {
-                self.incoming.push((request, from, run));
-                continue;
-            }
-            // A message that cannot be received has no effect: its sender has failed.
-            let Some(received) = engine.collect(request, &mut ()) else { continue };
-            let (Ok(status), Some(memory)) = (received.result, received.memory) else { continue };
-            let (words, rest) = memory.as_bytes()[..status.bytes].as_chunks();
-            let words: Vec<_> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-            let message = Message::from_words(&words, size).filter(|_| rest.is_empty());
-            if !message.is_some_and(|message| self.runs[run].receive(from, message)) {
-                engine.refuse_sender(from);
-            }
-        }
-    }
-
-    /// Sends the messages of all runs. Returns true if there were any.
-    fn send<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> bool {
-        let mut has_sent = false;
-        for run in 0..self.runs.len() {
-            let tag = self.tag(run);
-            for (to, message) in self.runs[run].take_messages() {
-                has_sent = true;
-                let memory = Memory::new(message.to_words().into_iter().map(u64::to_le).collect::<Vec<_>>());
-                // A failed peer needs no message.
-                if let Ok(request) = engine.isend_agreement(now, to, self.control, tag, memory) {
-                    engine.agreements.note_send(request, to, self.id);
-                }
-            }
-        }
-        has_sent
-    }
-
-    /// Takes the next step if the last run has a decision.
-    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
-        while self.step != Step::Over {
-            let Some(value) = self.runs.last().and_then(Consensus::decision).cloned() else { return };
-            let decided = engine.survivors.decided.entry(self.control).or_insert(Group::EMPTY);
-            *decided = decided.union(&value.failed);
-            match self.step {
-                Step::Agreeing => {
-                    let failed = value.failed.difference(&value.acknowledged);
-                    self.end(Ok(End::Decision(Decision { flags: value.flags, failed })));
-                }
-                Step::Choosing => self.open(engine, now, &value),
-                Step::Opening => self.confirm(engine, now, &value),
-                Step::Over => unreachable!("the loop has ended"),
-            }
-        }
-    }
-
-    /// Begins the run in which the members choose the name of contexts.
-    fn choose<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
-        let skipped = if self.runs.is_empty() { 0 } else { self.skipped_names(engine.contexts_max()) };
-        let name = engine.propose_name(now, true, skipped);
-        self.step = Step::Choosing;
-        self.begin_run(engine, (if name.is_some() { DONE } else { 0 }, name.unwrap_or(0)));
-    }
-
-    /// Opens the contexts that the members have chosen.
-    fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, value: &Value) {
-        let name = value.number;
-        let tried = name.saturating_sub(*self.first.get_or_insert(name));
-        let is_possible = name >= FIRST.into() && name.is_multiple_of(2);
-        if value.flags & DONE == 0 || !is_possible || tried > 2 * engine.contexts_max() {
-            return self.end(Err(exhausted()));
-        }
-        let members = self.members.difference(&value.failed);
-        if !members.contains(self.mine) {
-            let (rank, fate) = (self.mine, Fate::NotDelivered);
-            return self.end(Err(Error::PeerFailed { rank, cause: Cause::Lost, fate, report: None }));
-        }
-        let has_room = !engine.has_all_contexts();
-        let incarnations = engine.incarnations_of(self.control, &members);
-        let is_open = has_room && engine.open_agreed(now, name, &members, None, &incarnations) == Ok(true);
-        let context = engine.context_of(name);
-        self.opened = is_open.then(|| Box::new(Agreed { name, context, members, remote: None }));
-        self.step = Step::Opening;
-        let flags = if is_open { DONE } else { 0 } | if has_room { HAS_ROOM } else { 0 };
-        self.begin_run(engine, (flags, 0));
-    }
-
-    /// Ends the agreement if all members have opened the contexts. Otherwise closes them, and begins again.
-    fn confirm<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, value: &Value) {
-        match self.opened.take() {
-            Some(opened) if value.flags & DONE != 0 => {
-                if self.is_unwanted || self.result.is_some() {
-                    engine.leave_agreed(now, Ok(Some(*opened)));
-                    return self.end(Err(Error::Cancelled { fate: Fate::NotDelivered }));
-                }
-                return self.end(Ok(End::Context(opened)));
-            }
-            Some(opened) => {
-                engine.withdraw_contexts(now, opened.context);
-                engine.others().for_each(|others| others.withdraw(opened.context));
-            }
-            None => {}
-        }
-        match value.flags & HAS_ROOM {
-            0 => self.end(Err(exhausted())),
-            _ => self.choose(engine, now),
-        }
-    }
-
-    /// Ends the last step.
-    fn end(&mut self, result: Result<End, Error>) {
-        self.step = Step::Over;
-        if self.result.is_none() && !self.is_unwanted {
-            self.result = Some(result);
-        }
-    }
-
-    /// Gives the caller an error. This member still answers the others.
-    fn fail(&mut self, error: Error) {
-        if self.step != Step::Over && !self.is_unwanted {
-            self.result.get_or_insert(Err(error));
-        }
-    }
-
-    fn check_deadline<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
-        // While polls deliver events, the awaited message may be among the next ones.
-        let slack_ns = if events > 0 { SLACK_NS } else { 0 };
-        if self.deadline == Time::NEVER || now < self.deadline.after(slack_ns) || self.result.is_some() {
-            return;
-        }
-        let rank = self.awaited();
-        let report = Report {
-            operation: Operation::Agreement,
-            peer: Some(rank),
-            tag: self.tag(self.runs.len() - 1),
-            mask: !0,
-            bytes: 0,
-            age_ns: now.since(self.begun),
-            awaited: Awaited::Message,
-            other_tags: None,
-            is_stopped: engine.is_stopped(rank),
-        };
-        self.fail(Error::TimedOut { fate: Fate::NotDelivered, report: Box::new(report) });
-    }
-
-    /// Returns a member for which this one waits.
-    fn awaited(&self) -> WorldRank {
-        self.runs.last().map_or(self.mine, Consensus::awaited)
-    }
-
-    fn tag(&self, run: usize) -> u64 {
-        SURVIVORS_TAG | u64::from(self.number & NUMBERS) << 32 | run as u64
-    }
-
-    /// Returns the number of free names that this agreement skips when it begins again: see the module `agreement`.
-    fn skipped_names(&self, space: u64) -> u64 {
-        SplitMix64::new(self.tag(self.runs.len()) ^ u64::from(self.control)).below(SKIPS.min(space / 16))
-    }
-}
-
 impl Survivors {
     /// Returns true if an agreement needs polls.
     pub(crate) fn are_active(&self) -> bool {
@@ -673,13 +386,13 @@ impl Survivors {
     /// Returns the way to close a communicator, and notes it if the communicator must stay open.
     fn parting(&mut self, context: u32) -> Parting {
         let control = context | 1;
-        let of_control = |agreement: &&Agreement| agreement.control == control && !agreement.is_settled();
+        let of_control = |agreement: &&Ballot| agreement.control == control && !agreement.is_settled();
         let mut unsettled = self.all.values().map(Box::as_ref).filter(of_control).peekable();
         if unsettled.peek().is_none() {
             return Parting::Now;
         }
-        let must_not_wait = |agreement: &Agreement| {
-            agreement.step != Step::Over || agreement.runs.iter().any(Consensus::is_disrupted)
+        let must_not_wait = |agreement: &Ballot| {
+            agreement.goal != Goal::Over || agreement.runs.iter().any(Consensus::is_disrupted)
         };
         if unsettled.any(must_not_wait) {
             return Parting::Announced;
@@ -710,14 +423,5 @@ impl Survivors {
     }
 }
 
-fn exhausted() -> Error {
-    Error::Exhausted {
-        what: "contexts for communicators",
-        hint: "drop communicators that are no longer used, or set a larger communicators_max at all ranks"
-            .into(),
-    }
-}
-
-/// The longest time in nanoseconds by which a deadline is put off while polls deliver events: see the module
-/// `agreement`.
-const SLACK_NS: u64 = 1_000_000;
+/// The interval in nanoseconds at which members are checked again whose end is not final.
+const AWAITED_NS: u64 = 2_000_000;

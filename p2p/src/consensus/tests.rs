@@ -53,8 +53,8 @@ impl Job {
             return Vec::new();
         }
         let size = self.members.len() as u32;
-        assert!(words.len() <= Message::words_max(size));
-        let message = Message::from_words(&words, size).expect("it was written");
+        assert!(words.len() <= ConsensusMessage::words_max(size));
+        let message = ConsensusMessage::from_words(&words, size).expect("it was written");
         assert!(self.members[to.index()].receive(from, message), "{from:?} sent it to {to:?}");
         self.take(to)
     }
@@ -209,8 +209,8 @@ fn garbage_is_refused() {
     for _ in 0..50_000 {
         let len = rng.below(12) as usize;
         let words: Vec<u64> = (0..len).map(|_| rng.next_u64() >> rng.below(64)).collect();
-        let Some(message) = Message::from_words(&words, 4) else { continue };
-        assert_eq!(Message::from_words(&message.to_words(), 4).as_ref(), Some(&message));
+        let Some(message) = ConsensusMessage::from_words(&words, 4) else { continue };
+        assert_eq!(ConsensusMessage::from_words(&message.to_words(), 4).as_ref(), Some(&message));
         let mut member = Consensus::new(group.clone(), WorldRank(1), (0, 0), Group::EMPTY);
         member.know_failed(&Group::EMPTY);
         let _ = member.receive(WorldRank(rng.below(4) as u32), message);
