@@ -208,7 +208,7 @@ impl Contexts {
         self.alive = [0; ALIVE];
         link.peers_mut()
             .filter(|peer| peer.known_in() / 2 == context / 2)
-            .for_each(|peer| peer.set_known_in(0));
+            .for_each(|peer| peer.set_known_in(PeerState::NOWHERE));
     }
 
     /// Notes that a member has revoked contexts. Returns false if they are not open, or if this was noted before.
@@ -299,10 +299,13 @@ impl Contexts {
         None
     }
 
-    /// Returns true if the numbers of a name are not in use.
+    /// Returns true if the numbers of a name are not in use, and can be used.
     fn is_free(&self, name: u64) -> bool {
         let number = self.closed.number(name);
-        number >= FIRST && !self.all.contains(number / 2) && !self.closed.contains(number)
+        number >= FIRST
+            && number + 1 != PeerState::NOWHERE
+            && !self.all.contains(number / 2)
+            && !self.closed.contains(number)
     }
 
     /// Returns the name of open contexts.
@@ -420,7 +423,7 @@ impl Contexts {
         let rank = link.peer(peer).rank();
         self.ends += 1;
         self.alive = [0; ALIVE];
-        link.peer_mut(peer).set_known_in(0);
+        link.peer_mut(peer).set_known_in(PeerState::NOWHERE);
         let first = self.names_ended(rank).end;
         self.ended.end(rank, self.next);
         self.deserted = self.all.iter().filter(|(_, pair)| pair.is_deserted(&self.ended)).count();
@@ -448,7 +451,7 @@ impl Contexts {
         if let Some(pair) = self.all.get_mut(number / 2).filter(|pair| pair.name == name) {
             self.ends += 1;
             self.alive = [0; ALIVE];
-            link.peer_mut(peer).set_known_in(0);
+            link.peer_mut(peer).set_known_in(PeerState::NOWHERE);
             let was_deserted = pair.is_deserted(&self.ended);
             let has_changed = pair.leave(&self.ended, rank);
             self.deserted += usize::from(!was_deserted && pair.is_deserted(&self.ended));
@@ -484,8 +487,10 @@ impl Contexts {
         let noted = self.revoked.iter().chain(self.retired.keys());
         assert!(noted.into_iter().all(is_open), "nothing is noted about contexts that are closed");
         let cached = self.alive.into_iter().map(|known| ((known >> 32) as u32, WorldRank(known as u32)));
+        let cached = cached.filter(|(context, _)| *context != 0);
         let of_peers = link.peers().map(|(_, peer)| (peer.known_in(), peer.rank()));
-        for (context, rank) in cached.chain(of_peers).filter(|(context, _)| *context != 0) {
+        let of_peers = of_peers.filter(|(context, _)| *context != PeerState::NOWHERE);
+        for (context, rank) in cached.chain(of_peers) {
             let member = self.get(context).and_then(|pair| pair.partner(&self.ended, context, rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
         }

@@ -327,7 +327,7 @@ impl PeerState {
             bundle: Bundle::default(),
             latest: Sequence::HELLO,
             alone: 0,
-            known_in: 0,
+            known_in: Self::NOWHERE,
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
@@ -506,7 +506,10 @@ impl PeerState {
         self.packets.is_empty() && self.queued.has_only_bundle()
     }
 
-    /// Returns the context of the last call of [`set_known_in`](Self::set_known_in), or 0.
+    /// The value of [`known_in`](Self::known_in) for no context. No context has this number.
+    pub const NOWHERE: u32 = u32::MAX;
+
+    /// Returns the context of the last call of [`set_known_in`](Self::set_known_in), or [`NOWHERE`](Self::NOWHERE).
     #[inline(always)]
     #[must_use]
     pub fn known_in(&self) -> u32 {
@@ -575,7 +578,8 @@ impl PeerState {
     }
 
     /// Notes that the peer is a living member of a context, for a protocol that would otherwise search for it at each
-    /// message. The protocol notes 0 when that is not certain any more. The next incarnation of the peer begins with 0.
+    /// message. The protocol notes [`NOWHERE`](Self::NOWHERE) when that is not certain any more. The next incarnation of
+    /// the peer begins with it.
     pub fn set_known_in(&mut self, context: u32) {
         self.known_in = context;
     }

@@ -405,6 +405,8 @@ fn the_contexts_of_the_job_can_be_revoked() {
         assert_eq!(engine.send(Time::ZERO, other, 1, 5, &[0], NEVER), Err(Error::Revoked));
         let received = engine.recv(Time::ZERO, Pattern::exact(1, other.0, 5), &mut [0], 0, NEVER, &mut ());
         assert_eq!(received, Err(Error::Revoked));
+        // The control context is revoked too.
+        assert_eq!(engine.send(Time::ZERO, other, 0, COLLECTIVE_TAG, &[0], NEVER), Err(Error::Revoked));
         assert!(engine.send(Time::ZERO, other, 2, 5, &[0], NEVER).is_ok());
         engine.check_invariants();
     }
