@@ -20,7 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum bench { LATENCY, SENDER_FIRST, RECEIVER_FIRST, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS, HELLO, MEMORY, BENCHES };
+enum bench {
+    LATENCY, SENDER_FIRST, RECEIVER_FIRST, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS,
+    BARRIER, BCAST, REDUCE, ALLREDUCE, ALLGATHER, ALLTOALL, HELLO, MEMORY, BENCHES
+};
 
 static const struct {
     const char *name, *metric, *unit;
@@ -34,6 +37,12 @@ static const struct {
     [DEPTH] = {"depth", "match_ns", "ns"},
     [RING] = {"ring", "exchange_us", "us"},
     [PAIRS] = {"pairs", "exchange_us", "us"},
+    [BARRIER] = {"barrier", "call_us", "us"},
+    [BCAST] = {"bcast", "call_us", "us"},
+    [REDUCE] = {"reduce", "call_us", "us"},
+    [ALLREDUCE] = {"allreduce", "call_us", "us"},
+    [ALLGATHER] = {"allgather", "call_us", "us"},
+    [ALLTOALL] = {"alltoall", "call_us", "us"},
     [HELLO] = {"hello", NULL, NULL},
     [MEMORY] = {"memory", "peak_mb", "MB"},
 };
@@ -157,13 +166,17 @@ static size_t make_types(void) {
     return length;
 }
 
+/* The number of blocks that a rank passes to a collective operation, and that it gets. */
+static int sent_blocks(void) { return bench == ALLTOALL ? size : 1; }
+static int received_blocks(void) { return bench == ALLTOALL || bench == ALLGATHER ? size : 1; }
+
 static void prepare(void) {
     long wide = WINDOW_BYTES_MAX / (bytes ? bytes : 1);
     window = wide < WINDOW_MIN ? WINDOW_MIN : wide > WINDOW ? WINDOW : (int)wide;
     int buffers = bench == PAIRS || bench == MEMORY ? size - 1 : bench == BANDWIDTH || bench == RATE ? window : 1;
     size_t length = bench == LAYOUTS ? make_types() : (size_t)bytes;
-    out = allocate(length);
-    into = allocate(length * buffers);
+    out = allocate(length * sent_blocks());
+    into = allocate(length * (buffers > 1 ? buffers : received_blocks()));
     requests = allocate(sizeof *requests * 2 * (window + size));
 }
 
@@ -187,6 +200,22 @@ static void transfer(int is_send, int is_first) {
     if (is_first) tell(other);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
+
+/* Makes a collective call with numbers of 8 bytes. */
+static void collective(int root) {
+    int count = bytes / 8;
+    switch (bench) {
+    case BARRIER: MPI_Barrier(data); break;
+    case BCAST: MPI_Bcast(out, count, MPI_DOUBLE, root, data); break;
+    case REDUCE: MPI_Reduce(out, into, count, MPI_DOUBLE, MPI_SUM, root, data); break;
+    case ALLREDUCE: MPI_Allreduce(out, into, count, MPI_DOUBLE, MPI_SUM, data); break;
+    case ALLGATHER: MPI_Allgather(out, count, MPI_DOUBLE, into, count, MPI_DOUBLE, data); break;
+    default: MPI_Alltoall(out, count, MPI_DOUBLE, into, count, MPI_DOUBLE, data); break;
+    }
+}
+
+/* The root of the latest collective call. It changes, so that no rank runs ahead of the others. */
+static int root;
 
 static double iterate(uint64_t iterations) {
     double begin = now_ns(), aside = 0;
@@ -249,7 +278,11 @@ static double iterate(uint64_t iterations) {
             }
             break;
         case RING: exchange(1); break;
-        default: exchange(size - 1); break;
+        case PAIRS: exchange(size - 1); break;
+        default:
+            root = (root + 1) % size;
+            collective(root);
+            break;
         }
     }
     return now_ns() - begin - aside;

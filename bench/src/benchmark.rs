@@ -35,6 +35,18 @@ pub(crate) enum Benchmark {
     Ring,
     /// Every rank sends to all others and receives from all; total time
     Pairs,
+    /// A barrier; time of the call
+    Barrier,
+    /// A broadcast, whose root changes with each call; time of the call
+    Bcast,
+    /// A sum to one rank, which changes with each call; time of the call
+    Reduce,
+    /// A sum to all ranks; time of the call
+    Allreduce,
+    /// A block from each rank to all ranks; time of the call
+    Allgather,
+    /// A block from each rank to each rank; time of the call
+    Alltoall,
     /// Ranks start, greet rank 0, and exit; time from the start of the launcher to its end
     StartUp,
     /// The peak memory of a rank that has exchanged a message with every other rank
@@ -64,6 +76,12 @@ impl Benchmark {
             Self::Depth => "depth",
             Self::Ring => "ring",
             Self::Pairs => "pairs",
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+            Self::Allgather => "allgather",
+            Self::Alltoall => "alltoall",
             Self::StartUp => "start-up",
             Self::Memory => "memory",
         }
@@ -77,6 +95,8 @@ impl Benchmark {
             Self::Rate => "rate_per_s",
             Self::Depth => "match_ns",
             Self::Ring | Self::Pairs => "exchange_us",
+            Self::Barrier | Self::Bcast | Self::Reduce => "call_us",
+            Self::Allreduce | Self::Allgather | Self::Alltoall => "call_us",
             Self::StartUp => "elapsed_ms",
             Self::Memory => "peak_mb",
         }
@@ -86,6 +106,8 @@ impl Benchmark {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst | Self::Ring | Self::Pairs => "us",
+            Self::Barrier | Self::Bcast | Self::Reduce => "us",
+            Self::Allreduce | Self::Allgather | Self::Alltoall => "us",
             Self::Bandwidth => "MB/s",
             Self::Rate => "1/s",
             Self::Depth => "ns",
@@ -99,6 +121,15 @@ impl Benchmark {
         matches!(self, Self::Bandwidth | Self::Rate)
     }
 
+    /// The collective operations.
+    pub(crate) const COLLECTIVE: [Self; 6] =
+        [Self::Barrier, Self::Bcast, Self::Reduce, Self::Allreduce, Self::Allgather, Self::Alltoall];
+
+    /// Returns true if the benchmark measures a collective operation. Its data are numbers of 8 bytes.
+    pub(crate) fn is_collective(self) -> bool {
+        Self::COLLECTIVE.contains(&self)
+    }
+
     /// Returns true if Samite has variants of the benchmark with owned buffers and with a thread for progress.
     pub(crate) fn is_of_transfers(self) -> bool {
         matches!(self, Self::Latency | Self::SenderFirst | Self::ReceiverFirst | Self::Bandwidth)
@@ -110,6 +141,8 @@ impl Benchmark {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst => &[2],
             Self::Bandwidth | Self::Rate | Self::Depth => &[2],
             Self::Ring | Self::Pairs => &[2, 8, 16],
+            Self::Barrier | Self::Bcast | Self::Reduce => &[2, 4, 8],
+            Self::Allreduce | Self::Allgather | Self::Alltoall => &[2, 4, 8],
             Self::StartUp | Self::Memory => &[8],
         }
     }
@@ -127,6 +160,8 @@ impl Benchmark {
     pub(crate) fn points(self, ranks: &[u32], bytes: &[usize], depths: &[usize]) -> Vec<Point> {
         let ranks = if ranks.is_empty() { self.default_ranks() } else { ranks };
         let bytes = match (bytes, self) {
+            (_, Self::Barrier) => &[0][..],
+            ([], benchmark) if benchmark.is_collective() => &[8, 1 << 10, 64 << 10, 1 << 20],
             ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],
             ([], Self::SenderFirst | Self::ReceiverFirst) => &[16 << 10, 64 << 10, 256 << 10, 1 << 20],
             ([], Self::Bandwidth) => &[1 << 10, 64 << 10, 1 << 20][..],
@@ -161,6 +196,8 @@ impl Benchmark {
             Self::Rate => point.window() as f64 / ns * 1e9,
             Self::Depth => ns / point.depth.unwrap_or(1) as f64,
             Self::Ring | Self::Pairs => ns / 1e3,
+            Self::Barrier | Self::Bcast | Self::Reduce => ns / 1e3,
+            Self::Allreduce | Self::Allgather | Self::Alltoall => ns / 1e3,
             Self::StartUp => ns / 1e6,
             Self::Memory => unreachable!("memory is no time"),
         }

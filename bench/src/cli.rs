@@ -5,13 +5,13 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use samite_launch as launch;
 
 use crate::apps::AppsArgs;
 use crate::benchmark::Benchmark;
-use crate::compare::Comparison;
+use crate::compare::{self, Comparison};
 use crate::completion::{self, CompletionArgs};
 use crate::examples::ExamplesArgs;
 use crate::failure::FailureArgs;
@@ -58,6 +58,18 @@ enum Command {
     Ring(OnceArgs),
     /// Time of an exchange of every rank with every other rank, us
     Pairs(OnceArgs),
+    /// Time of a barrier, us
+    Barrier(OnceArgs),
+    /// Time of a broadcast, us
+    Bcast(OnceArgs),
+    /// Time of a sum to one rank, us
+    Reduce(OnceArgs),
+    /// Time of a sum to all ranks, us
+    Allreduce(OnceArgs),
+    /// Time of an allgather, us
+    Allgather(OnceArgs),
+    /// Time of an alltoall, us
+    Alltoall(OnceArgs),
     /// The peak memory of a rank that has exchanged a message with every other rank, MB
     Memory(OnceArgs),
     /// Start ranks that greet rank 0: the program that `compare start-up` times
@@ -134,8 +146,9 @@ struct DepthArgs {
 
 #[derive(Debug, Args)]
 struct CompareArgs {
-    /// The benchmark to run
-    benchmark: Benchmark,
+    /// The benchmark to run; `coll` stands for all collective operations
+    #[arg(value_parser = compared)]
+    benchmark: Compared,
     /// The transport, by Samite's name; other implementations use their nearest equivalent. May be repeated
     #[arg(long, value_name = "T", default_values = TRANSPORTS)]
     transport: Vec<String>,
@@ -163,6 +176,21 @@ struct CompareArgs {
     baseline: Option<String>,
     #[command(flatten)]
     common: CommonArgs,
+}
+
+/// The benchmarks of a comparison.
+#[derive(Clone, Debug)]
+struct Compared(Vec<Benchmark>);
+
+/// Parses the name of a benchmark, or `coll`.
+fn compared(text: &str) -> Result<Compared, String> {
+    match text {
+        "coll" => Ok(Compared(Benchmark::COLLECTIVE.to_vec())),
+        _ => Benchmark::from_str(text, false).map(|benchmark| Compared(vec![benchmark])).map_err(|_| {
+            let names = Benchmark::value_variants().iter().map(|benchmark| benchmark.name());
+            format!("it is one of {}, coll", names.collect::<Vec<_>>().join(", "))
+        }),
+    }
 }
 
 /// The options of the measurement of (Zounmevo 2014, figure 3.6): blocking messages, and messages of nonblocking
@@ -235,6 +263,12 @@ impl Cli {
             Command::Depth(args) => args.once.run(Benchmark::Depth, &args.depth),
             Command::Ring(args) => args.run(Benchmark::Ring, &[]),
             Command::Pairs(args) => args.run(Benchmark::Pairs, &[]),
+            Command::Barrier(args) => args.run(Benchmark::Barrier, &[]),
+            Command::Bcast(args) => args.run(Benchmark::Bcast, &[]),
+            Command::Reduce(args) => args.run(Benchmark::Reduce, &[]),
+            Command::Allreduce(args) => args.run(Benchmark::Allreduce, &[]),
+            Command::Allgather(args) => args.run(Benchmark::Allgather, &[]),
+            Command::Alltoall(args) => args.run(Benchmark::Alltoall, &[]),
             Command::Memory(args) => args.run(Benchmark::Memory, &[]),
             Command::Hello(args) => {
                 let ranks = args.ranks(Benchmark::StartUp)?;
@@ -301,7 +335,7 @@ impl OverheadArgs {
         let mut code = ExitCode::SUCCESS;
         for benchmark in [Benchmark::Latency, Benchmark::SenderFirst, Benchmark::ReceiverFirst] {
             let compare = CompareArgs {
-                benchmark,
+                benchmark: Compared(vec![benchmark]),
                 transport: self.transport.clone(),
                 depth: Vec::new(),
                 runs: self.runs,
@@ -332,10 +366,19 @@ impl InstructionsArgs {
 
 impl CompareArgs {
     fn run(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        let benchmark = self.benchmark;
+        let mut code = ExitCode::SUCCESS;
+        for benchmark in self.benchmark.0.clone() {
+            if self.run_one(benchmark)? != ExitCode::SUCCESS {
+                code = ExitCode::FAILURE;
+            }
+        }
+        Ok(code)
+    }
+
+    fn run_one(&self, benchmark: Benchmark) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         self.ranks.iter().try_for_each(|&ranks| check_ranks(benchmark, ranks))?;
         let found = if self.without_peers { Found::default() } else { peers::find() };
-        let comparisons = self.comparisons(&found)?;
+        let comparisons = self.comparisons(benchmark, &found)?;
 
         // The bar is hidden if standard error is not a terminal.
         let bar = ProgressBar::new(comparisons.iter().map(Comparison::len).sum::<usize>() as u64)
@@ -371,6 +414,9 @@ impl CompareArgs {
                             say!("{}", table::Row(record));
                         }
                     }
+                    if let Some(mark) = compare::mark(&records) {
+                        eprintln!("samite-bench: {mark}");
+                    }
                 });
             }
         }
@@ -378,8 +424,11 @@ impl CompareArgs {
         Ok(if all_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn comparisons(&self, found: &Found) -> Result<Vec<Comparison>, Box<dyn Error + Send + Sync>> {
-        let benchmark = self.benchmark;
+    fn comparisons(
+        &self,
+        benchmark: Benchmark,
+        found: &Found,
+    ) -> Result<Vec<Comparison>, Box<dyn Error + Send + Sync>> {
         let mut comparisons = Vec::new();
         for transport in &self.transport {
             let mut implementations = Implementation::find(benchmark, transport, found, self.progress)?;

@@ -124,6 +124,27 @@ impl Comparison {
     }
 }
 
+/// Returns a remark if the algorithm that Samite has chosen for a collective operation takes longer than [`MARKED`]
+/// times the fastest of its algorithms.
+pub(crate) fn mark(records: &[Record]) -> Option<String> {
+    let chosen = records.iter().find(|record| record.implementation == "samite")?;
+    let selected = records.iter().filter(|record| record.implementation.starts_with("samite="));
+    let best = selected.min_by(|a, b| a.median.total_cmp(&b.median))?;
+    let quotient = chosen.median / best.median;
+    let Record { bench, transport, ranks, bytes, .. } = chosen;
+    let bytes = bytes.unwrap_or(0);
+    (quotient > MARKED).then(|| {
+        format!(
+            "{bench} over {transport}, {ranks} ranks, {bytes} bytes: the chosen algorithm takes {quotient:.2} times as \
+             long as {}",
+            best.implementation
+        )
+    })
+}
+
+/// See [`mark`].
+const MARKED: f64 = 1.2;
+
 fn summary(runs: &[Record]) -> Option<Record> {
     let Spread { median, min, max } = Spread::of(runs.iter().map(|record| record.median).collect())?;
     Some(Record { median, min, max, runs: runs.len(), ..runs.first()?.clone() })
@@ -143,6 +164,18 @@ mod tests {
     fn record(name: &str, median: f64) -> Record {
         let spread = Spread { median, min: -1.0, max: 1e9 };
         Record::new(Benchmark::Latency, name, "t", POINT, spread)
+    }
+
+    #[test]
+    fn an_algorithm_that_is_too_slow_is_marked() {
+        let records = |chosen| {
+            [("openmpi", 1.0), ("samite", chosen), ("samite=a", 2.0), ("samite=b", 3.0)]
+                .map(|(name, median)| record(name, median))
+        };
+        assert_eq!(mark(&records(2.3)), None);
+        let marked = mark(&records(3.0)).unwrap();
+        assert!(marked.ends_with("takes 1.50 times as long as samite=a"), "{marked}");
+        assert_eq!(mark(&records(9.0)[..2]), None, "there is one algorithm");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 
+use samite_coll::Selection;
+
 use crate::benchmark::{Benchmark, Point};
 use crate::beside;
 use crate::peers::{Found, Peer, Settings};
@@ -29,6 +31,8 @@ pub(crate) struct Implementation {
     /// True if a thread of the implementation makes progress while the program computes, false if none does. `None`
     /// leaves that to the user's environment.
     has_progress: Option<bool>,
+    /// The selection of an algorithm for collective calls.
+    algorithm: Option<String>,
 }
 
 /// The suffix of the names of implementations with a thread for progress. Without the suffix it is the name of the same
@@ -79,8 +83,16 @@ impl Implementation {
             transport: transport.to_owned(),
             starter: Starter::Itself(program.clone()),
             has_progress: None,
+            algorithm: None,
         };
         let mut all = vec![ours("samite", transport)];
+        if benchmark.is_collective() {
+            let algorithms = algorithms_of(benchmark);
+            all.extend(algorithms.map(|(name, selection)| Self {
+                algorithm: Some(selection),
+                ..ours(&format!("samite={name}"), transport)
+            }));
+        }
         if benchmark.is_of_transfers() {
             all.push(ours("samite-owned", transport));
         }
@@ -99,6 +111,7 @@ impl Implementation {
                 transport: settings.transport.to_owned(),
                 starter: Starter::Peer(peer.clone(), settings),
                 has_progress: None,
+                algorithm: None,
             });
         }
         Ok(all)
@@ -107,7 +120,13 @@ impl Implementation {
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         let starter = Starter::Itself(PathBuf::from("true"));
-        Self { name: name.to_owned(), transport: "t".to_owned(), starter, has_progress: None }
+        Self {
+            name: name.to_owned(),
+            transport: "t".to_owned(),
+            starter,
+            has_progress: None,
+            algorithm: None,
+        }
     }
 
     /// Returns true if a thread of the implementation can make progress while the program computes.
@@ -134,7 +153,11 @@ impl Implementation {
         let record: Record = serde_json::from_slice(&output.stdout)
             .map_err(|error| self.failed(&command, Cause::NoRecord(error)))?;
         // A program does not know if its name has an end.
-        Ok(Record { implementation: record.implementation + self.end(), ..record })
+        let implementation = match self.algorithm {
+            Some(_) => self.name.clone(),
+            None => record.implementation + self.end(),
+        };
+        Ok(Record { implementation, ..record })
     }
 
     /// Returns the command for a point.
@@ -159,7 +182,10 @@ impl Implementation {
                 command
             }
         };
-        let name = self.name.trim_end_matches(WITH_PROGRESS);
+        if let Some(selection) = &self.algorithm {
+            command.env("SAMITE_COLL_ALGORITHMS", selection);
+        }
+        let name = self.name.split('=').next().unwrap_or_default().trim_end_matches(WITH_PROGRESS);
         command.args(["--impl", name, "--transport", &self.transport, "--json"]);
         command.args(["--bytes", &bytes.to_string()]);
         if let Some(depth) = depth {
@@ -216,6 +242,17 @@ enum Cause {
     Failed { status: ExitStatus, stderr: String },
     #[error("it printed something else than one record: {0}")]
     NoRecord(serde_json::Error),
+}
+
+/// Returns the names of Samite's algorithms for a collective operation, each with the selection of the algorithm.
+fn algorithms_of(benchmark: Benchmark) -> impl Iterator<Item = (String, String)> {
+    let operation = format!("{}=", benchmark.name());
+    let entries = Selection::NAMES.split('`').filter(move |text| text.starts_with(&operation));
+    entries.map(|text| {
+        let selection = text.replace(":K", ":4").replace(":BYTES", ":65536");
+        let name = selection.split('=').next_back().unwrap_or_default().to_owned();
+        (name, selection)
+    })
 }
 
 #[cfg(test)]

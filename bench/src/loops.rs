@@ -60,6 +60,18 @@ pub(crate) trait Messages {
     /// Sends to the next `into.len()` ranks around the ring, and receives from as many previous ranks. All receives are
     /// posted before the first send, and all operations are under way together.
     fn exchange(&mut self, tag: u64, data: &mut Vec<u8>, into: &mut [Vec<u8>]) -> Result<(), EndError>;
+
+    /// Makes the collective call of a benchmark, with all numbers of the slices.
+    fn collective(
+        &mut self,
+        benchmark: Benchmark,
+        root: u32,
+        out: &mut [f64],
+        into: &mut [f64],
+    ) -> Result<(), EndError> {
+        let _ = (root, out, into);
+        Err(format!("it has no {}", benchmark.name()).into())
+    }
 }
 
 /// One of the ranks that run the loops over messages.
@@ -71,12 +83,17 @@ pub(crate) struct Loops<M> {
     /// The buffers of the messages in flight.
     out: Vec<Vec<u8>>,
     into: Vec<Vec<u8>>,
+    /// The numbers of collective operations.
+    numbers: [Vec<f64>; 2],
+    /// The root of the next collective operation.
+    root: u32,
 }
 
 impl<M> Loops<M> {
     /// Returns the loops over `messages`.
     pub(crate) fn new(messages: M) -> Self {
-        Self { messages, benchmark: Benchmark::Latency, depth: 0, out: Vec::new(), into: Vec::new() }
+        let (out, into, numbers) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+        Self { messages, benchmark: Benchmark::Latency, depth: 0, out, into, numbers, root: 0 }
     }
 
     /// Returns the implementation under the loops.
@@ -95,12 +112,22 @@ impl<M: Messages> End for Loops<M> {
     }
 
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError> {
+        let size = self.messages.size() as usize;
+        let blocks = match benchmark {
+            Benchmark::Allgather => [1, size],
+            Benchmark::Alltoall => [size, size],
+            _ => [1, 1],
+        };
+        if benchmark.is_collective() {
+            self.numbers = blocks.map(|blocks| vec![1.0; blocks * (point.bytes / size_of::<f64>())]);
+        }
         let (window, buffers) = match benchmark {
             Benchmark::Latency | Benchmark::SenderFirst | Benchmark::ReceiverFirst => (1, 1),
             Benchmark::Depth | Benchmark::Ring => (1, 1),
             Benchmark::Bandwidth | Benchmark::Rate => (point.window(), point.window()),
-            Benchmark::Pairs => (1, self.messages.size() as usize - 1),
-            Benchmark::StartUp | Benchmark::Memory => return Err("it has no loop".into()),
+            Benchmark::Pairs => (1, size - 1),
+            _ if benchmark.is_collective() => (0, 0),
+            _ => return Err("it has no loop".into()),
         };
         // The buffer is written, so that the first send causes no page fault.
         let buffer = || vec![1; point.bytes];
@@ -126,7 +153,7 @@ impl<M: Messages> End for Loops<M> {
     }
 
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError> {
-        let Self { messages, out, into, depth, .. } = self;
+        let Self { messages, out, into, depth, numbers: [numbers, sums], root, .. } = self;
         // An empty vector needs no memory.
         let mut none = Vec::new();
         let other = 1 - messages.rank().min(1);
@@ -182,7 +209,12 @@ impl<M: Messages> End for Loops<M> {
                 (Benchmark::Ring | Benchmark::Pairs, _) => {
                     messages.exchange(DATA, &mut out[0], into)?;
                 }
-                (Benchmark::StartUp | Benchmark::Memory, _) => return Err("it has no loop".into()),
+                (benchmark, _) if benchmark.is_collective() => {
+                    // The root changes, so that no rank runs ahead of the others.
+                    *root = (*root + 1) % messages.size();
+                    messages.collective(benchmark, *root, numbers, sums)?;
+                }
+                (_, _) => return Err("it has no loop".into()),
             }
         }
         Ok(begin.elapsed() - aside)

@@ -2,8 +2,10 @@
 
 use std::mem::take;
 
+use samite::reduction::Sum;
 use samite::{Rank, Request, World};
 
+use crate::benchmark::Benchmark;
 use crate::loops::{DATA, Messages, STARTED, Side};
 use crate::measure::EndError;
 
@@ -106,6 +108,25 @@ impl Messages for Samite {
             (1..=reach)
                 .try_for_each(|distance| scope.isend(data, Rank((rank + distance) % size), tag).map(drop))
         })?)
+    }
+
+    fn collective(
+        &mut self,
+        benchmark: Benchmark,
+        root: u32,
+        out: &mut [f64],
+        into: &mut [f64],
+    ) -> Result<(), EndError> {
+        let (comm, root) = (self.world.comm(), Rank(root));
+        Ok(match benchmark {
+            Benchmark::Barrier => comm.barrier(),
+            Benchmark::Bcast => comm.bcast(out, root),
+            Benchmark::Reduce => comm.reduce(out, into, Sum, root),
+            Benchmark::Allreduce => comm.allreduce(out, into, Sum),
+            Benchmark::Allgather => comm.allgather(out, into),
+            Benchmark::Alltoall => comm.alltoall(out, into),
+            _ => return Err("it is no collective operation".into()),
+        }?)
     }
 }
 

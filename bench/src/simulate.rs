@@ -92,7 +92,7 @@ impl SimulateArgs {
         };
         let table = Table { selection, ..Table::default() };
         let (n, len, root, in_place, commutes) = (self.n, self.bytes, 0, false, true);
-        let of = |bytes| Situation { ranks: n, bytes, elements: bytes, commutes, has_equal_blocks: true };
+        let of = |bytes| Situation { ranks: n, bytes, elements: bytes, commutes, ..Situation::default() };
         let (one, all) = (of(len), of(len.saturating_mul(n as usize)));
         let blocks = Blocks::Equal(len);
         let only = |plan| Ok((plan, "the only algorithm".to_owned()));

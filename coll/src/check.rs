@@ -10,6 +10,8 @@ mod value;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
+use samite_fabric::shm::board::BANKS;
+
 use self::value::{Same, Value};
 use crate::algorithms::exchange::Transfer;
 use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
@@ -58,6 +60,10 @@ pub enum Violation {
     Stuck(u32),
     /// A rank has taken its last step while a message was under way.
     NotAwaited(u32),
+    /// A step on the board names an earlier piece than the step before, or publishes a piece again.
+    Pieces(u32, Step),
+    /// A rank fetches elements that the publication does not have, or expects another number of published elements.
+    Publication(u32, Step),
     /// A rank's result is wrong at this element of the output.
     Result(u32, usize),
     /// The first rank sends messages to the second rank, or receives messages from it, for which the second rank has no
@@ -81,7 +87,7 @@ pub fn verify(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> 
 /// [`Violation::Length`], [`Violation::Stuck`].
 pub fn cost(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> {
     let rank_of = |rank| Rank::without_values(plan(rank).steps(Place::new(rank, size)));
-    let mut run = Run { ranks: (0..size).map(rank_of).collect(), unmatched: HashMap::new() };
+    let mut run = Run::new((0..size).map(rank_of));
     run.finish()?;
     Ok(run.cost())
 }
@@ -104,7 +110,7 @@ fn run_steps(plans: &[Plan], steps: impl Fn(Place) -> Steps) -> Result<Run, Viol
         let at = Place::new(rank, size);
         Rank::new(plan, at, steps(at))
     };
-    let mut run = Run { ranks: (0..size).zip(plans).map(rank_of).collect(), unmatched: HashMap::new() };
+    let mut run = Run::new((0..size).zip(plans).map(rank_of));
     run.finish()?;
     Ok(run)
 }
@@ -155,6 +161,19 @@ struct Run {
     /// receiver and the round. The flag is true if the sender has taken its steps. The list contains the numbers of
     /// these messages at the rank that has taken its steps, in the order of the steps.
     unmatched: HashMap<(u32, u32, u32), (bool, VecDeque<u64>)>,
+    /// The publications on the board, by rank and piece.
+    published: HashMap<(u32, u32), Publication>,
+    /// The ranks that wait for an event on the board.
+    at_board: Vec<u32>,
+}
+
+/// The data that a rank has published.
+struct Publication {
+    len: usize,
+    /// The values; `None` if only the cost is computed.
+    values: Option<Vec<Value>>,
+    /// The round in which it is published.
+    round: u32,
 }
 
 /// The state of one rank.
@@ -175,6 +194,8 @@ struct Rank {
     /// The first round in which the rank can receive.
     may_receive: u32,
     sent: usize,
+    /// The piece of the latest step on the board.
+    piece: u32,
     has_ended: bool,
 }
 
@@ -211,6 +232,7 @@ impl Rank {
             may_send: 0,
             may_receive: 0,
             sent: 0,
+            piece: 0,
             has_ended: false,
         }
     }
@@ -259,8 +281,8 @@ impl Rank {
     fn check(&self, rank: u32, step: Step) -> Result<(), Violation> {
         let Some(buffers) = &self.buffers else { return Ok(()) };
         let (reads, writes) = match step {
-            Step::Send { from, .. } => (vec![from], None),
-            Step::Receive { into, .. } => (vec![], Some(into)),
+            Step::Send { from, .. } | Step::Publish { from, .. } => (vec![from], None),
+            Step::Receive { into, .. } | Step::Fetch { into, .. } => (vec![], Some(into)),
             Step::Copy { from, into } => (vec![from], Some(into)),
             Step::Reduce { from, into } => (vec![from, into], Some(into)),
             Step::Wait { .. } => (vec![], None),
@@ -292,6 +314,11 @@ impl Rank {
 }
 
 impl Run {
+    fn new(ranks: impl Iterator<Item = Rank>) -> Self {
+        let (unmatched, published) = (HashMap::new(), HashMap::new());
+        Self { ranks: ranks.collect(), unmatched, published, at_board: Vec::new() }
+    }
+
     /// Takes all steps of all ranks.
     fn finish(&mut self) -> Result<(), Violation> {
         let mut ready: Vec<u32> = (0..self.ranks.len() as u32).collect();
@@ -320,6 +347,7 @@ impl Run {
             let rank = &mut self.ranks[number as usize];
             let Some(step) = rank.blocked.take().or_else(|| rank.steps.next()) else {
                 rank.has_ended = true;
+                ready.append(&mut self.at_board);
                 break;
             };
             rank.check(number, step)?;
@@ -329,6 +357,13 @@ impl Run {
                 }
                 Step::Receive { from, round, into } => {
                     self.begin(number, (from, number, round), step, into, ready)?;
+                }
+                Step::Publish { piece, .. } | Step::Fetch { piece, .. } => {
+                    if !self.at_piece(number, piece, step, ready)? {
+                        self.ranks[number as usize].blocked = Some(step);
+                        self.at_board.push(number);
+                        break;
+                    }
                 }
                 Step::Copy { .. } | Step::Reduce { .. } if rank.buffers.is_none() => {}
                 Step::Copy { from, into } => {
@@ -350,6 +385,59 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Takes a rank's step on the board. Returns false if it must wait.
+    fn at_piece(
+        &mut self,
+        number: u32,
+        piece: u32,
+        step: Step,
+        ready: &mut Vec<u32>,
+    ) -> Result<bool, Violation> {
+        let rank = &mut self.ranks[number as usize];
+        if piece < rank.piece
+            || matches!(step, Step::Publish { .. }) && self.published.contains_key(&(number, piece))
+        {
+            return Err(Violation::Pieces(number, step));
+        }
+        if piece > rank.piece {
+            rank.piece = piece;
+            ready.append(&mut self.at_board);
+        }
+        match step {
+            Step::Publish { from, .. } => Ok(self.publish(number, piece, from, ready)),
+            Step::Fetch { from, whole, start, into, .. } => {
+                let Some(publication) = self.published.get(&(from, piece)) else { return Ok(false) };
+                if publication.len != whole || start + into.len > whole {
+                    return Err(Violation::Publication(number, step));
+                }
+                let rank = &mut self.ranks[number as usize];
+                rank.time = rank.time.max(publication.round + 1);
+                if let Some(values) = &publication.values {
+                    rank.write(into, values[start..start + into.len].iter().copied().map(Some).collect());
+                }
+                Ok(true)
+            }
+            _ => unreachable!("the step uses the board"),
+        }
+    }
+
+    /// Publishes a piece. Returns false if the room of an earlier piece is needed, which a rank has not finished.
+    fn publish(&mut self, number: u32, piece: u32, from: Span, ready: &mut Vec<u32>) -> bool {
+        let has_finished = |rank: &Rank| rank.has_ended || rank.piece + BANKS as u32 > piece;
+        if !self.ranks.iter().all(has_finished) {
+            return false;
+        }
+        let rank = &mut self.ranks[number as usize];
+        let round = rank.time.max(rank.may_send);
+        rank.may_send = round + 1;
+        rank.time = rank.time.max(round + 1);
+        rank.sent += from.len;
+        let values = rank.buffers.is_some().then(|| rank.read(from).expect("the values were checked"));
+        self.published.insert((number, piece), Publication { len: from.len, values, round });
+        ready.append(&mut self.at_board);
+        true
     }
 
     /// Takes a rank's step that sends or receives a message. If the partner has taken its step for the same message

@@ -11,7 +11,7 @@
 //! use samite_coll::{Row, Situation, Table};
 //!
 //! let mut table = Table::default();
-//! let situation = Situation { ranks: 8, bytes: 64, elements: 8, commutes: true, has_equal_blocks: true };
+//! let situation = Situation { ranks: 8, bytes: 64, elements: 8, ..Situation::default() };
 //! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::RecursiveDoubling);
 //! // A row before the others overrides them.
 //! table.allreduce.insert(0, Row { ranks: 8, bytes: usize::MAX, algorithm: Algorithm::Ring });
@@ -25,7 +25,11 @@ use std::fmt;
 
 pub use selection::Selection;
 
-use crate::algorithms::{allgather, allreduce, alltoall, bcast, gather, reduce_scatter, scatter};
+use samite_fabric::shm::board::{PIECE, PIECES_MAX};
+
+use crate::algorithms::{
+    allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
+};
 
 /// A row of a table: an algorithm, and the limits up to which it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,28 @@ pub struct Situation {
     pub commutes: bool,
     /// True if all blocks have the same length, and all ranks know it.
     pub has_equal_blocks: bool,
+    /// True if the ranks share a [board](samite_fabric::shm::board).
+    pub has_board: bool,
+}
+
+impl Default for Situation {
+    /// Returns the situation of one rank without data, board and reduction.
+    fn default() -> Self {
+        Self { ranks: 1, bytes: 0, elements: 0, commutes: true, has_equal_blocks: true, has_board: false }
+    }
+}
+
+impl Situation {
+    /// Returns the bytes of an element.
+    fn element(&self) -> usize {
+        self.bytes.div_ceil(self.elements.max(1)).max(1)
+    }
+
+    /// Returns true if the ranks can publish blocks of `bytes` bytes on their board, in pieces of `piece` bytes.
+    fn can_publish(&self, bytes: usize, piece: usize) -> bool {
+        let elements = piece.min(PIECE) / self.element();
+        self.has_board && elements > 0 && bytes.div_ceil(elements * self.element()) < PIECES_MAX as usize
+    }
 }
 
 /// The choice of an algorithm. Its text ([`Display`](fmt::Display)) explains the choice.
@@ -87,10 +113,47 @@ impl<A: fmt::Debug> fmt::Display for Choice<A> {
     }
 }
 
-/// An algorithm of a table.
+/// An algorithm of a table. The pieces of data are in bytes in a table.
 trait Suits: Copy {
     /// Returns true if the algorithm can carry out the operation.
     fn suits(self, situation: &Situation) -> bool;
+
+    /// Returns the algorithm with pieces in elements.
+    fn in_elements(self, _situation: &Situation) -> Self {
+        self
+    }
+}
+
+/// Returns the number of elements in a piece of `bytes` bytes.
+fn elements(bytes: usize, situation: &Situation) -> usize {
+    (bytes / situation.element()).max(1)
+}
+
+/// Returns the number of elements in a piece of `bytes` bytes on a board.
+fn on_board(bytes: usize, situation: &Situation) -> usize {
+    elements(bytes.min(PIECE), situation)
+}
+
+impl Suits for barrier::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        self != Self::Board || situation.has_board
+    }
+}
+
+impl Suits for reduce::Algorithm {
+    fn suits(self, situation: &Situation) -> bool {
+        match self {
+            Self::Binomial => true,
+            Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
+        }
+    }
 }
 
 impl Suits for bcast::Algorithm {
@@ -99,6 +162,15 @@ impl Suits for bcast::Algorithm {
             Self::KNomial { k } => k >= 2,
             Self::ScatterAllgather => situation.elements >= situation.ranks as usize,
             Self::Chain { piece } => piece > 0,
+            Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Chain { piece } => Self::Chain { piece: elements(piece, situation) },
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
         }
     }
 }
@@ -121,13 +193,38 @@ impl Suits for allgather::Algorithm {
             Self::Ring => true,
             Self::Bruck => situation.has_equal_blocks,
             Self::RecursiveDoubling => situation.has_equal_blocks && situation.ranks.is_power_of_two(),
+            Self::Board { piece } => {
+                let block = situation.bytes / situation.ranks as usize;
+                situation.has_equal_blocks && situation.can_publish(block, piece)
+            }
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
         }
     }
 }
 
 impl Suits for alltoall::Algorithm {
     fn suits(self, situation: &Situation) -> bool {
-        self == Self::Pairwise || situation.has_equal_blocks
+        match self {
+            Self::Pairwise => true,
+            Self::Bruck => situation.has_equal_blocks,
+            Self::Board { piece } => {
+                let all = situation.bytes.saturating_mul(situation.ranks as usize);
+                situation.has_equal_blocks && situation.has_board && all <= piece.min(PIECE)
+            }
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
+        }
     }
 }
 
@@ -139,6 +236,14 @@ impl Suits for allreduce::Algorithm {
             Self::RecursiveDoubling => true,
             Self::Rabenseifner => can_divide,
             Self::Ring => can_divide && situation.commutes,
+            Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
         }
     }
 }
@@ -150,12 +255,14 @@ impl Suits for reduce_scatter::Algorithm {
 }
 
 /// The rows for each operation that has several algorithms. For each operation the last row of the default table suits
-/// every situation.
+/// every situation. The pieces of data are in bytes here, and in elements in a [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The algorithms that the user has selected.
     pub selection: Selection,
-    /// Broadcasts. The pieces of a chain are in bytes here.
+    /// Barriers.
+    pub barrier: Vec<Row<barrier::Algorithm>>,
+    /// Broadcasts.
     pub bcast: Vec<Row<bcast::Algorithm>>,
     /// Gathers.
     pub gather: Vec<Row<gather::Algorithm>>,
@@ -165,6 +272,8 @@ pub struct Table {
     pub allgather: Vec<Row<allgather::Algorithm>>,
     /// Exchanges of all ranks with all ranks.
     pub alltoall: Vec<Row<alltoall::Algorithm>>,
+    /// Reductions to one rank.
+    pub reduce: Vec<Row<reduce::Algorithm>>,
     /// Reductions to all ranks.
     pub allreduce: Vec<Row<allreduce::Algorithm>>,
     /// Scattered reductions.
@@ -188,10 +297,15 @@ impl Default for Table {
         use bcast::Algorithm as Bcast;
         use reduce_scatter::Algorithm as ReduceScatter;
 
-        let tree = Bcast::KNomial { k: 2 };
+        let (tree, piece) = (Bcast::KNomial { k: 2 }, PIECE);
         Self {
             selection: Selection::default(),
+            barrier: vec![
+                row(ANY, ANY_BYTES, barrier::Algorithm::Board),
+                row(ANY, ANY_BYTES, barrier::Algorithm::Dissemination),
+            ],
             bcast: vec![
+                row(ANY, 64 * KIB, Bcast::Board { piece }),
                 row(ANY, 12 * KIB, tree),
                 row(7, 128 * KIB, tree),
                 row(16, ANY_BYTES, Bcast::Chain { piece: 64 * KIB }),
@@ -213,6 +327,7 @@ impl Default for Table {
                 row(ANY, ANY_BYTES, scatter::Algorithm::Linear),
             ],
             allgather: vec![
+                row(ANY, 64 * KIB, Allgather::Board { piece }),
                 row(ANY, 512 * KIB, Allgather::RecursiveDoubling),
                 row(ANY, 80 * KIB, Allgather::Bruck),
                 row(512, ANY_BYTES, Allgather::Ring),
@@ -221,11 +336,17 @@ impl Default for Table {
                 row(ANY, ANY_BYTES, Allgather::Ring),
             ],
             alltoall: vec![
+                row(ANY, ANY_BYTES, alltoall::Algorithm::Board { piece }),
                 row(7, ANY_BYTES, alltoall::Algorithm::Pairwise),
                 row(ANY, 256, alltoall::Algorithm::Bruck),
                 row(ANY, ANY_BYTES, alltoall::Algorithm::Pairwise),
             ],
+            reduce: vec![
+                row(ANY, 8 * KIB, reduce::Algorithm::Board { piece }),
+                row(ANY, ANY_BYTES, reduce::Algorithm::Binomial),
+            ],
             allreduce: vec![
+                row(ANY, 8 * KIB, Allreduce::Board { piece }),
                 row(ANY, 2 * KIB, Allreduce::RecursiveDoubling),
                 row(ANY, ANY_BYTES, Allreduce::Rabenseifner),
                 row(ANY, ANY_BYTES, Allreduce::RecursiveDoubling),
@@ -241,13 +362,16 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Returns the algorithm for a broadcast. The result gives the pieces of a chain in elements.
+    /// Returns the algorithm for a barrier.
+    #[must_use]
+    pub fn barrier(&self, situation: &Situation) -> Choice<barrier::Algorithm> {
+        choose(self.selection.barrier, &self.barrier, situation, barrier::Algorithm::Dissemination)
+    }
+
+    /// Returns the algorithm for a broadcast.
     #[must_use]
     pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
-        let choice = choose(self.selection.bcast, &self.bcast, situation, bcast::Algorithm::KNomial { k: 2 });
-        let bcast::Algorithm::Chain { piece } = choice.algorithm else { return choice };
-        let element = situation.bytes.div_ceil(situation.elements.max(1)).max(1);
-        Choice { algorithm: bcast::Algorithm::Chain { piece: (piece / element).max(1) }, ..choice }
+        choose(self.selection.bcast, &self.bcast, situation, bcast::Algorithm::KNomial { k: 2 })
     }
 
     /// Returns the algorithm for a gather.
@@ -274,6 +398,12 @@ impl Table {
         choose(self.selection.alltoall, &self.alltoall, situation, alltoall::Algorithm::Pairwise)
     }
 
+    /// Returns the algorithm for a reduction to one rank.
+    #[must_use]
+    pub fn reduce(&self, situation: &Situation) -> Choice<reduce::Algorithm> {
+        choose(self.selection.reduce, &self.reduce, situation, reduce::Algorithm::Binomial)
+    }
+
     /// Returns the algorithm for a reduction to all ranks.
     #[must_use]
     pub fn allreduce(&self, situation: &Situation) -> Choice<allreduce::Algorithm> {
@@ -296,13 +426,15 @@ impl Table {
 /// if no row fits. `general` must suit every situation.
 fn choose<A: Suits>(selected: Option<A>, rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
     if let Some(algorithm) = selected.filter(|algorithm| algorithm.suits(situation)) {
+        let algorithm = algorithm.in_elements(situation);
         return Choice { algorithm, row: None, unsuitable: None, situation: *situation };
     }
     let fits = |row: &&Row<A>| {
         situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)
     };
     let row = rows.iter().find(fits).copied().unwrap_or(row(ANY, ANY_BYTES, general));
-    Choice { algorithm: row.algorithm, row: Some(row), unsuitable: selected, situation: *situation }
+    let algorithm = row.algorithm.in_elements(situation);
+    Choice { algorithm, row: Some(row), unsuitable: selected, situation: *situation }
 }
 
 #[cfg(test)]
@@ -310,7 +442,7 @@ mod tests {
     use super::*;
 
     fn situation(ranks: u32, bytes: usize) -> Situation {
-        Situation { ranks, bytes, elements: bytes / 8, commutes: true, has_equal_blocks: true }
+        Situation { ranks, bytes, elements: bytes / 8, ..Situation::default() }
     }
 
     #[test]

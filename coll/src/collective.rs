@@ -13,6 +13,7 @@
 //! finished before, so its end is no reason to give up. A partner that still needs a message from this member gets the
 //! error of that message.
 
+mod board;
 mod buffers;
 mod check;
 mod notice;
@@ -28,6 +29,7 @@ use samite_p2p::{
     Source, Status, Time, WorldRank,
 };
 
+use self::board::OnBoard;
 pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
 pub use self::check::Check;
 use self::notice::Notice;
@@ -69,6 +71,10 @@ pub struct Collective<B> {
     buffers: B,
     /// The notice that this rank awaits from a partner that has given up a message.
     awaited: Option<AwaitedNotice>,
+    /// The use of the communicator's board, until the operation ends.
+    on_board: Option<OnBoard>,
+    /// See [`leaves_messages`](Self::leaves_messages).
+    leaves_messages: bool,
     /// The value of [`Engine::ends`] at the latest check for failed members and revocations.
     ends: u64,
     result: Option<Result<(), Failed>>,
@@ -149,6 +155,8 @@ impl<B: Buffers> Collective<B> {
             first: 0,
             buffers,
             awaited: None,
+            on_board: call.plan.uses_board().then(|| OnBoard::begin(engine, call.context, call.number)),
+            leaves_messages: false,
             ends: engine.ends(),
             result: None,
             call,
@@ -194,14 +202,18 @@ impl<B: Buffers> Collective<B> {
         self.result.take()
     }
 
-    /// Returns a request that must end before the operation ends. Returns [`RequestId::NONE`] if there is no such
-    /// request: the operation has ended, or [`advance`](Self::advance) can take the next step.
+    /// Returns a request that must end before the operation ends. Returns [`RequestId::PENDING`] if this rank waits at
+    /// the board. Returns [`RequestId::NONE`] if the operation has ended, or if [`advance`](Self::advance) can take the
+    /// next step.
     pub fn awaited(&self) -> RequestId {
         if let Some(checking) = &self.checking {
             return checking.awaited();
         }
         if let Some(notice) = &self.awaited {
             return notice.request;
+        }
+        if let Some(on_board) = self.at_board() {
+            return on_board.awaited();
         }
         let awaited = self.messages.iter().find_map(|message| message.request);
         awaited.unwrap_or(RequestId::NONE)
@@ -225,10 +237,16 @@ impl<B: Buffers> Collective<B> {
                 None => (Step::WAIT, true),
             };
             match self.take(engine, step) {
-                Ok(true) if is_last => self.result = Some(Ok(())),
+                Ok(true) if is_last => {
+                    self.leave_board(engine);
+                    self.result = Some(Ok(()));
+                }
                 Ok(true) => {}
                 Ok(false) => {
                     self.blocked = (!is_last).then_some(step);
+                    if let Some(error) = self.end_of_vigil(engine) {
+                        self.fail(engine, error.into());
+                    }
                     return;
                 }
                 Err(failed) => return self.end_by(engine, failed),
@@ -274,7 +292,10 @@ impl<B: Buffers> Collective<B> {
             return;
         }
         match failed {
-            Failed::Error(error @ Error::Abandoned { .. }) => self.await_notice(engine, partner, error),
+            // On the board, a partner that carries out another operation has not given up, and sends no notice.
+            Failed::Error(error @ Error::Abandoned { .. }) if self.on_board.is_none() => {
+                self.await_notice(engine, partner, error)
+            }
             failed => self.fail(engine, failed),
         }
     }
@@ -283,10 +304,15 @@ impl<B: Buffers> Collective<B> {
     fn claim_notice<P: Port>(&mut self, engine: &mut Engine<P>, partner: WorldRank) -> bool {
         let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
         let Some(request) = Notice::claim(engine, context, partner, tag, deadline) else { return false };
+        self.await_claimed(engine, request, partner);
+        true
+    }
+
+    /// Gives up once the claimed notice of a partner is received.
+    fn await_claimed<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId, partner: WorldRank) {
         let error = Error::Abandoned { rank: partner, fate: Fate::Unknown };
         self.awaited = Some(AwaitedNotice { request, partner, error });
         self.end_awaited(engine);
-        true
     }
 
     /// Waits for the notice of a partner that has given up a message. A partner that gives up its messages always sends
@@ -295,7 +321,7 @@ impl<B: Buffers> Collective<B> {
         let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
         // This rank itself gives up messages when it leaves.
         let is_other = partner != self.world_rank(self.at.rank());
-        let request = is_other.then(|| Notice::post(engine, context, partner, tag, deadline)).flatten();
+        let request = is_other.then(|| Notice::post(engine, context, partner, tag, deadline).ok()).flatten();
         match request {
             Some(request) => self.awaited = Some(AwaitedNotice { request, partner, error }),
             // If the communicator has been revoked meanwhile, no notice can come.
@@ -343,6 +369,7 @@ impl<B: Buffers> Collective<B> {
                 // its partners, and the caller gets its buffers back.
                 catch_unwind(AssertUnwindSafe(|| reduce(from, into))).map_err(Failed::Panicked)?;
             }
+            Step::Publish { .. } | Step::Fetch { .. } => return self.take_on_board(engine, step),
             Step::Wait { except } => {
                 while self.messages.len() > except as usize {
                     if !self.end_first(engine)? {
@@ -445,7 +472,9 @@ impl<B: Buffers> Collective<B> {
             self.fail(engine, error.into());
             return true;
         }
-        if self.awaited.is_none() {
+        if self.awaited.is_none() && self.at_board().is_some() {
+            self.keep_vigil(engine);
+        } else if self.awaited.is_none() {
             let under_way = self.messages.iter().filter(|message| message.request.is_some());
             let partners: Vec<_> = under_way.map(|message| message.partner).collect();
             partners.into_iter().any(|partner| self.claim_notice(engine, partner));
@@ -473,13 +502,19 @@ impl<B: Buffers> Collective<B> {
         if let Some(notice) = self.awaited.take() {
             engine.forget(notice.request);
         }
+        self.leave_board(engine);
         let mut partners: BTreeSet<WorldRank> = messages.iter().map(|message| message.partner).collect();
         let (group, mine) = (&self.call.group, self.world_rank(self.at.rank()));
-        let rest = self.blocked.take().into_iter().chain(&mut self.steps).filter_map(|step| match step {
-            Step::Send { to: partner, .. } | Step::Receive { from: partner, .. } => group.rank(partner),
-            _ => None,
-        });
-        partners.extend(rest);
+        for step in self.blocked.take().into_iter().chain(&mut self.steps) {
+            match step {
+                Step::Send { to: partner, .. }
+                | Step::Receive { from: partner, .. }
+                | Step::Fetch { from: partner, .. } => partners.extend(group.rank(partner)),
+                // Any rank may fetch the publication.
+                Step::Publish { .. } => partners.extend(group.iter()),
+                Step::Reduce { .. } | Step::Copy { .. } | Step::Wait { .. } => {}
+            }
+        }
         partners.remove(&mine);
         let notice = Notice::of(&failed, mine);
         let (context, tag) = (self.call.context, self.tag(Notice::ROUND));

@@ -154,6 +154,29 @@ pub enum Step {
         /// The destination.
         into: Span,
     },
+    /// Publishes a span on the communicator's [board](samite_fabric::shm::board), where all ranks can read it. The
+    /// steps of a rank name the pieces in ascending order, and a rank publishes each piece once at most. The step waits
+    /// while the room for the data is in use: until all ranks have finished an earlier piece. A rank has finished a
+    /// piece when it takes a step of a later piece.
+    Publish {
+        /// The number of the piece.
+        piece: u32,
+        /// The data.
+        from: Span,
+    },
+    /// Copies data that another rank publishes, after a wait for the publication.
+    Fetch {
+        /// The rank that publishes.
+        from: u32,
+        /// The number of the piece.
+        piece: u32,
+        /// The number of published elements.
+        whole: usize,
+        /// The index of the first fetched element among them.
+        start: usize,
+        /// The place for the data.
+        into: Span,
+    },
     /// Waits until all messages that this rank has started in this operation have ended, except the most recent ones.
     Wait {
         /// The number of the most recent messages that may be under way afterwards.
@@ -169,7 +192,10 @@ impl Step {
     /// can be left out. Only in a barrier is an empty message itself the information.
     fn is_empty(&self) -> bool {
         match self {
-            Self::Send { from: span, .. } | Self::Receive { into: span, .. } => span.len == 0,
+            Self::Send { from: span, .. }
+            | Self::Receive { into: span, .. }
+            | Self::Publish { from: span, .. }
+            | Self::Fetch { into: span, .. } => span.len == 0,
             Self::Reduce { into, .. } | Self::Copy { into, .. } => into.len == 0,
             Self::Wait { .. } => false,
         }
@@ -404,6 +430,11 @@ impl Stage {
             }
             Step::Reduce { from, into } => Step::Reduce { from: whole(from), into: whole(into) },
             Step::Copy { from, into } => Step::Copy { from: whole(from), into: whole(into) },
+            Step::Publish { .. } | Step::Fetch { .. } => {
+                unreachable!(
+                    "stages send messages: the pieces on a board are numbered in the whole operation"
+                )
+            }
             wait @ Step::Wait { .. } => wait,
         }))
     }
@@ -522,7 +553,7 @@ impl Plan {
             Self::Scatter { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
             Self::Allgather { algorithm, blocks, .. } => algorithm.scratch(at, blocks),
             Self::Alltoall { algorithm, into, in_place, .. } => algorithm.scratch(at, into, *in_place),
-            Self::Reduce { algorithm, len, .. } => algorithm.scratch(*len),
+            Self::Reduce { algorithm, root, len, .. } => algorithm.scratch(at, *root, *len),
             Self::Allreduce { algorithm, len, .. } => algorithm.scratch(at, *len),
             Self::ReduceScatter { algorithm, blocks, commutes, .. } => {
                 algorithm.scratch(at, blocks, *commutes)
@@ -530,6 +561,33 @@ impl Plan {
             Self::Scan { len, .. } => *len,
             Self::Exscan { len, .. } => 2 * *len,
             Self::Stages(stages) => end_of(stages, at, Buffer::Scratch),
+        }
+    }
+
+    /// Returns true if the algorithm uses the communicator's board.
+    #[must_use]
+    pub fn uses_board(&self) -> bool {
+        matches!(
+            self,
+            Self::Barrier(barrier::Algorithm::Board)
+                | Self::Bcast { algorithm: bcast::Algorithm::Board { .. }, .. }
+                | Self::Reduce { algorithm: reduce::Algorithm::Board { .. }, .. }
+                | Self::Allreduce { algorithm: allreduce::Algorithm::Board { .. }, .. }
+                | Self::Allgather { algorithm: allgather::Algorithm::Board { .. }, .. }
+                | Self::Alltoall { algorithm: alltoall::Algorithm::Board { .. }, .. }
+        )
+    }
+
+    /// Returns true if each rank needs data of all other ranks. Then no rank can finish the operation before all ranks
+    /// have begun it.
+    #[must_use]
+    pub fn synchronizes(&self) -> bool {
+        match self {
+            Self::Barrier(_) => true,
+            Self::Allreduce { len, .. } => *len > 0,
+            Self::Allgather { blocks: Blocks::Equal(len), .. }
+            | Self::Alltoall { into: Blocks::Equal(len), .. } => *len > 0,
+            _ => false,
         }
     }
 
@@ -546,6 +604,17 @@ impl Plan {
             _ => true,
         }
     }
+}
+
+/// Returns the number of pieces of `len` elements.
+pub(crate) fn pieces(len: usize, piece: usize) -> u32 {
+    u32::try_from(len.div_ceil(piece)).expect("the length is limited")
+}
+
+/// Returns the elements of piece `number` of `len` elements.
+pub(crate) fn piece_of(len: usize, piece: usize, number: u32) -> Range<usize> {
+    let start = number as usize * piece;
+    start.min(len)..(start + piece).min(len)
 }
 
 /// Returns the buffer that contains this rank's data at the start.

@@ -38,6 +38,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use crate::shm::board::Slot;
 use crate::{Caps, Failure, PortError, Region, Window};
 
 /// Moves bytes to and from peers. See the [module](self) for the contract.
@@ -192,6 +193,20 @@ pub trait Port {
     /// [`PortError::PeerGone`], [`PortError::Exhausted`].
     fn read(&mut self, _from: PeerId, _at: Remote, _into: &mut [u8]) -> Result<bool, PortError> {
         Err(PortError::Unsupported { what: "read a peer's memory" })
+    }
+
+    /// Returns true if ranks that are reached by this port may share a [`Board`](crate::shm::board::Board). Ports of
+    /// one configuration return the same value at all ranks.
+    fn has_boards(&self) -> bool {
+        false
+    }
+
+    /// Makes this rank's slot of a board.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`], [`PortError::Exhausted`], [`PortError::Provider`].
+    fn open_slot(&mut self) -> Result<Slot, PortError> {
+        Err(PortError::Unsupported { what: "share a board" })
     }
 
     /// Returns the path that leads to a peer. A port of one kind has one path; [`Route`](crate::route::Route) has

@@ -27,6 +27,7 @@ use crate::loopback::Loopback;
 #[cfg(feature = "ofi")]
 use crate::ofi::OfiPort;
 use crate::shm::Shm;
+use crate::shm::board::Slot;
 use crate::{
     Access, Address, Body, Caps, Change, Changed, Exposure, Failure, Local, OpId, PathId, PeerId, Port,
     PortError, Post, Region, Registration, Remote, Sink, Sleep, Window,
@@ -361,6 +362,17 @@ impl Port for Route {
     fn read(&mut self, from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError> {
         let (path, inner) = self.peer(from)?;
         outcome(from, on!(self, path, branch => branch.port.read(inner, at, into)))
+    }
+
+    fn has_boards(&self) -> bool {
+        self.shm.is_some()
+    }
+
+    fn open_slot(&mut self) -> Result<Slot, PortError> {
+        match &mut self.shm {
+            Some(branch) => branch.port.open_slot(),
+            None => Err(PortError::Unsupported { what: "share a board" }),
+        }
     }
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {

@@ -20,6 +20,7 @@
 
 mod address;
 mod bell;
+pub mod board;
 mod doze;
 mod inbox;
 mod mailbox;
@@ -34,6 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use self::address::Whereabouts;
+use self::board::Slot;
 use self::inbox::Inbox;
 use self::mailbox::{Mailbox, Remote};
 use self::onesided::{Heap, IOV_MAX, OneSided, RMA_DEPTH, RMA_MAX, Segments};
@@ -531,6 +533,14 @@ impl Port for Shm {
     fn read(&mut self, from: PeerId, at: crate::Remote, into: &mut [u8]) -> Result<bool, PortError> {
         let peer = self.present(from)?;
         peer.heap.read(peer.process, at, into)
+    }
+
+    fn has_boards(&self) -> bool {
+        true
+    }
+
+    fn open_slot(&mut self) -> Result<Slot, PortError> {
+        Slot::create(self.whereabouts.place, self.whereabouts.owner, self.whereabouts.host)
     }
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {

@@ -11,7 +11,8 @@ use samite_fabric::link::{
     Time, WorldRank, Writing,
 };
 use samite_fabric::mem::{Marked, PartitionsMut};
-use samite_fabric::port::gather;
+use samite_fabric::port::{Sleep, gather};
+use samite_fabric::shm::board::Boards;
 use samite_fabric::{Address, Body, Exposure, Memory, Port};
 use samite_matching::{Envelope, Pattern, Posting};
 
@@ -39,6 +40,7 @@ pub struct Engine<P> {
     pub(crate) inner: link::Engine<P, Tagged>,
     pub(crate) agreements: Agreements,
     pub(crate) survivors: Survivors,
+    boards: Boards,
 }
 
 /// The result of starting a send of borrowed data.
@@ -114,8 +116,10 @@ pub struct Harvest {
 impl<P: Port> Engine<P> {
     /// Makes an engine over `port`.
     pub fn new(port: P, identity: Identity, config: Config) -> Self {
+        let boards = Boards::new(config.board_max);
         let inner = link::Engine::new(port, identity, config.link(), Tagged::new(config));
-        Self { inner, agreements: Agreements::default(), survivors: Survivors::default() }
+        let (agreements, survivors) = (Agreements::default(), Survivors::default());
+        Self { inner, agreements, survivors, boards }
     }
 
     /// Returns a name for new contexts. The search skips the first `skipped` names that this rank has not used, free or
@@ -267,6 +271,7 @@ impl<P: Port> Engine<P> {
         end(tagged, out.link);
         self.agreements.forget_context(context | 1);
         self.survivors.forget_context(context | 1);
+        self.boards.remove(context | 1);
         self.inner.drive(&mut ());
     }
 
@@ -1281,7 +1286,40 @@ impl<P: Port> Engine<P> {
     /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong.
     #[inline(always)]
     pub fn seems_idle(&self) -> bool {
-        self.inner.seems_idle()
+        self.inner.seems_idle() && !self.boards.have_news()
+    }
+
+    /// Prepares the port to be left alone, as [`Port::arm`] does, unless an event for which this rank waits has happened
+    /// on a [`Board`](samite_fabric::shm::board::Board). From then on such an event wakes the rank too.
+    pub fn arm(&mut self) -> Sleep {
+        let of_port = self.inner.port_mut().arm();
+        if of_port == Sleep::NotNow {
+            return of_port;
+        }
+        let of_boards = self.boards.lie_down();
+        if of_boards == Sleep::NotNow {
+            self.disarm();
+        }
+        of_port.min(of_boards)
+    }
+
+    /// Ends the state that [`arm`](Self::arm) began.
+    pub fn disarm(&mut self) {
+        self.boards.get_up();
+        self.inner.port_mut().disarm();
+    }
+
+    /// Returns the boards of this rank's communicators, by their control contexts. A board is dropped when the contexts
+    /// are closed.
+    #[inline]
+    pub fn boards_mut(&mut self) -> &mut Boards {
+        &mut self.boards
+    }
+
+    /// See [`boards_mut`](Self::boards_mut).
+    #[inline]
+    pub fn boards(&self) -> &Boards {
+        &self.boards
     }
 
     /// Returns true if messages wait in the outbox. These are copies of messages whose sends have already returned.

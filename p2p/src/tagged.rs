@@ -627,6 +627,7 @@ impl Tagged {
             Some(request) if request.result.is_some() => Outcome::Ready,
             Some(Request { partner: Partner::Any { .. }, .. }) => self.outcome_from_any(link, request),
             Some(_) => Outcome::Pending,
+            None if request == RequestId::PENDING => Outcome::Pending,
             None => Outcome::Ready,
         }
     }

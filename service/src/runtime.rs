@@ -6,6 +6,7 @@
 //! threads, one thread sleeps on the descriptors. The other threads wait until that thread wakes them.
 
 mod background;
+mod board;
 mod clock;
 mod closing;
 mod collective;
@@ -64,6 +65,9 @@ pub(crate) struct Runtime<P> {
     clock: Clock,
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
+    lane: Lane,
+    /// True if the ranks of this host may share boards.
+    has_boards: bool,
     identity: Identity,
     /// The maximum time for which a leaving rank waits until its peers have taken all messages.
     linger: Duration,
@@ -157,6 +161,7 @@ impl<P: Port> Runtime<P> {
             engine.expect_numbers();
         }
         let (loans, tells_deaths) = (Arc::default(), directory.tells_deaths());
+        let has_boards = engine.port().has_boards();
         let core = Core {
             engine,
             directory,
@@ -190,6 +195,8 @@ impl<P: Port> Runtime<P> {
             clock: Clock::start(),
             rank: identity.rank,
             size: identity.size,
+            lane,
+            has_boards,
             identity: identity.clone(),
             linger,
             crowded,

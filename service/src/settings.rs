@@ -122,6 +122,9 @@ setters! {
     /// Sets the budget for messages of buffered sends without a buffer of their own: see
     /// [`Mode::Buffered`](crate::Mode::Buffered).
     set_buffer_max(bytes: usize) = "buffer_max", bytes.to_string();
+    /// Sets the budget for the memory in which this rank publishes data of collective operations for the ranks of its
+    /// host. With 0 these operations send messages.
+    set_board_max(bytes: usize) = "board_max", bytes.to_string();
     /// Sets the length of the shortest message that the receiver reads in the sender's memory.
     set_read_min(bytes: usize) = "read_min", bytes.to_string();
     /// Sets the budget for data that arrives before its receive.

@@ -34,6 +34,11 @@ pub struct Stats {
     /// Times that the system refused a thread for progress between the program's calls
     /// ([`Progress`](crate::Progress)). The program's calls make the progress then.
     pub threads_refused: u64,
+    /// Communicators whose ranks share a board for collective operations now.
+    pub boards: usize,
+    /// Communicators that use messages because this rank had no room for a board: see
+    /// [`Settings::set_board_max`](crate::Settings::set_board_max).
+    pub boards_refused: u64,
     /// Times that memory was registered for access by the network.
     pub registrations: u64,
     /// Bytes of the memory that stays registered for later messages: see
@@ -99,6 +104,7 @@ impl Stats {
     /// Returns the counters of an engine. `threads_refused` is 0: the runtime counts it.
     pub(crate) fn of<P: Port>(rank: WorldRank, engine: &Engine<P>, waited_ns: u64) -> Self {
         let (counters, usage) = (engine.counters(), engine.usage());
+        let (boards, boards_refused) = engine.boards().usage();
         let mut peers: Vec<PeerStats> =
             engine.traffic().map(|(rank, traffic)| peer_stats(rank, &traffic)).collect();
         peers.sort_unstable_by_key(|peer| peer.rank);
@@ -112,6 +118,8 @@ impl Stats {
             again: counters.again,
             failed_peers: counters.failed_peers,
             threads_refused: 0,
+            boards,
+            boards_refused,
             registrations: counters.registrations,
             registered_bytes: usage.registered,
             registered_bytes_used: usage.registered_used,
@@ -170,6 +178,8 @@ impl Stats {
                 "Threads for progress that were refused",
                 self.threads_refused,
             ),
+            ("boards", "gauge", "Communicators whose ranks share a board", self.boards as u64),
+            ("boards_refused_total", "counter", "Boards for which there was no room", self.boards_refused),
             ("registrations_total", "counter", "Times that memory was registered", self.registrations),
             ("registered_bytes", "gauge", "Memory that stays registered", self.registered_bytes),
             (

@@ -1,6 +1,6 @@
 //! Allgathers.
 
-use crate::schedule::{Blocks, Place, Span, Step, Steps, source};
+use crate::schedule::{Blocks, Place, Span, Step, Steps, piece_of, pieces, source};
 
 /// An algorithm for an allgather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,12 @@ pub enum Algorithm {
     ///
     /// Source: Thakur et al. 2005, section 4.1.
     Ring,
+    /// Each rank publishes its block on the board in pieces, and fetches the blocks of all other ranks. All blocks have
+    /// the same length. Cost: p rounds for blocks of p pieces; each rank publishes one block.
+    Board {
+        /// The number of elements in a piece: at least 1.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
@@ -28,13 +34,14 @@ impl Algorithm {
             Self::Bruck => Box::new(bruck(at, equal(&blocks), in_place)),
             Self::RecursiveDoubling => Box::new(recursive_doubling(at, equal(&blocks), in_place)),
             Self::Ring => Box::new(ring(at, blocks, in_place)),
+            Self::Board { piece } => Box::new(on_board(at, equal(&blocks), piece, in_place)),
         }
     }
 
     pub(crate) fn scratch(self, at: Place, blocks: &Blocks) -> usize {
         match self {
             Self::Bruck => at.size() as usize * equal(blocks),
-            Self::RecursiveDoubling | Self::Ring => 0,
+            Self::RecursiveDoubling | Self::Ring | Self::Board { .. } => 0,
         }
     }
 }
@@ -103,4 +110,25 @@ fn ring(at: Place, blocks: Blocks, in_place: bool) -> impl Iterator<Item = Step>
         ]
     };
     copy.into_iter().chain((1..at.size()).flat_map(exchange))
+}
+
+fn on_board(at: Place, len: usize, piece: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
+    let blocks = Blocks::Equal(len);
+    let copy = own_block(at, &blocks, in_place);
+    let own = Span::of(source(in_place), if in_place { blocks.get(at.rank()) } else { 0..len });
+    let part = move |block: Span, number| {
+        let part = piece_of(len, piece, number);
+        Span { start: block.start + part.start, len: part.len(), ..block }
+    };
+    let exchange = move |number| {
+        let blocks = blocks.clone();
+        let fetch = move |distance| {
+            let from = at.up(distance);
+            let into = part(Span::output(blocks.get(from)), number);
+            Step::Fetch { from, piece: number, whole: into.len, start: 0, into }
+        };
+        let publish = (at.size() > 1).then_some(Step::Publish { piece: number, from: part(own, number) });
+        publish.into_iter().chain((1..at.size()).map(fetch))
+    };
+    copy.into_iter().chain((0..pieces(len, piece)).flat_map(exchange))
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::fold::{Fold, Role};
-use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps};
+use super::fold::{Fold, OnBoard, Role};
+use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, pieces, source};
 
 /// An algorithm for a reduction to all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,13 @@ pub enum Algorithm {
     /// Source: Patarasuk and Yuan: *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*. Journal of
     /// Parallel and Distributed Computing 69(2), 2009.
     Ring,
+    /// Each rank publishes its elements on the board in pieces, and fetches and combines the elements of all ranks.
+    /// Cost: p rounds for p pieces; each rank publishes its elements once, reads those of all other ranks, and combines
+    /// all of them.
+    Board {
+        /// The number of elements in a piece: at least 1.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
@@ -37,6 +44,9 @@ impl Algorithm {
         let copy = Step::Copy { from: Span::input(all.clone()), into: Span::output(all) };
         let copy = (!in_place).then_some(copy).into_iter();
         match self {
+            Self::Board { piece } => {
+                Box::new(on_board(at, OnBoard::new(at, source(in_place), len, piece), pieces(len, piece)))
+            }
             Self::RecursiveDoubling => Box::new(copy.chain(recursive_doubling(at, len, commutes))),
             Self::Rabenseifner => Box::new(copy.chain(rabenseifner(at, len, commutes))),
             Self::Ring => {
@@ -50,8 +60,16 @@ impl Algorithm {
         match self {
             Self::RecursiveDoubling | Self::Rabenseifner => len,
             Self::Ring => parts(len, at.size()).longest(at.size()),
+            Self::Board { piece } => OnBoard::scratch(at, len, piece),
         }
     }
+}
+
+fn on_board(at: Place, contributions: OnBoard, pieces: u32) -> impl Iterator<Item = Step> + Send {
+    (0..pieces).flat_map(move |number| {
+        let publish = Step::Publish { piece: number, from: contributions.contribution(number) };
+        (at.size() > 1).then_some(publish).into_iter().chain(contributions.reduce(number))
+    })
 }
 
 fn parts(len: usize, parts: u32) -> Blocks {

@@ -19,6 +19,12 @@ pub enum Algorithm {
     ///
     /// Source: Thakur et al. 2005, section 4.4.
     Pairwise,
+    /// Each rank publishes all its blocks on the board in one piece, and fetches its block from each other rank. All
+    /// blocks have the same length. Cost: 1 round; each rank publishes n blocks.
+    Board {
+        /// The largest number of elements in a piece: at least that of all blocks of a rank.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
@@ -29,6 +35,13 @@ impl Algorithm {
                     panic!("Bruck's algorithm needs blocks of the same length");
                 };
                 Box::new(bruck(at, *len, in_place))
+            }
+            Self::Board { piece } => {
+                let (Blocks::Equal(len), true) = (&from, from == into) else {
+                    panic!("this algorithm needs blocks of the same length");
+                };
+                assert!(len * at.size() as usize <= piece, "all blocks are published in one piece");
+                Box::new(on_board(at, *len, in_place))
             }
             Self::Pairwise if in_place => {
                 assert_eq!(from, into, "in place, blocks are received where they are sent from");
@@ -42,7 +55,7 @@ impl Algorithm {
         match self {
             Self::Bruck => (at.size() as usize + 2 * packed(at)) * into.longest(at.size()),
             Self::Pairwise if in_place => into.longest(at.size()),
-            Self::Pairwise => 0,
+            Self::Pairwise | Self::Board { .. } => 0,
         }
     }
 }
@@ -116,6 +129,19 @@ fn pieces(
         packed += blocks.len();
         (blocks, start..packed)
     })
+}
+
+fn on_board(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
+    let (blocks, whole) = (Blocks::Equal(len), len * at.size() as usize);
+    let own = blocks.get(at.rank());
+    let copy = Step::Copy { from: Span::input(own.clone()), into: Span::output(own.clone()) };
+    let publish = Step::Publish { piece: 0, from: Span::of(source(in_place), 0..whole) };
+    let fetch = move |distance| {
+        let from = at.up(distance);
+        Step::Fetch { from, piece: 0, whole, start: own.start, into: Span::output(blocks.get(from)) }
+    };
+    let publish = (at.size() > 1).then_some(publish);
+    publish.into_iter().chain((!in_place).then_some(copy)).chain((1..at.size()).map(fetch))
 }
 
 fn pairwise(at: Place, from: Blocks, into: Blocks) -> impl Iterator<Item = Step> + Send {

@@ -11,12 +11,15 @@ pub enum Algorithm {
     /// Source: Hensgen, Finkel and Manber: *Two Algorithms for Barrier Synchronization*. International Journal of
     /// Parallel Programming 17(1), 1988.
     Dissemination,
+    /// Each rank publishes nothing on the board, and waits for the publications of all other ranks. Cost: 1 round.
+    Board,
 }
 
 impl Algorithm {
     pub(crate) fn steps(self, at: Place) -> Steps {
         match self {
             Self::Dissemination => Box::new(dissemination(at)),
+            Self::Board => Box::new(on_board(at)),
         }
     }
 }
@@ -31,4 +34,12 @@ fn dissemination(at: Place) -> impl Iterator<Item = Step> + Send {
             Step::WAIT,
         ]
     })
+}
+
+fn on_board(at: Place) -> impl Iterator<Item = Step> + Send {
+    let nothing = Span::scratch(0..0);
+    let fetch =
+        move |distance| Step::Fetch { from: at.up(distance), piece: 0, whole: 0, start: 0, into: nothing };
+    let publish = (at.size() > 1).then_some(Step::Publish { piece: 0, from: nothing });
+    publish.into_iter().chain((1..at.size()).map(fetch))
 }

@@ -1,7 +1,7 @@
 //! Broadcasts.
 
 use super::tree::Tree;
-use crate::schedule::{Blocks, Place, Span, Step, Steps};
+use crate::schedule::{Blocks, Place, Span, Step, Steps, piece_of, pieces};
 
 /// An algorithm for a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,12 @@ pub enum Algorithm {
         /// The number of elements in a piece: at least 1.
         piece: usize,
     },
+    /// The root publishes the elements on the board in pieces, and each other rank copies them. Cost: p rounds for p
+    /// pieces; the root publishes the elements once.
+    Board {
+        /// The number of elements in a piece: at least 1.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
@@ -36,6 +42,7 @@ impl Algorithm {
             Self::KNomial { k } => Box::new(k_nomial(at, root, len, k)),
             Self::ScatterAllgather => Box::new(scatter_allgather(at, root, len)),
             Self::Chain { piece } => Box::new(chain(at, root, len, piece)),
+            Self::Board { piece } => Box::new(on_board(at, root, len, piece)),
         }
     }
 }
@@ -98,4 +105,17 @@ fn chain(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item =
         [receive(number + 1), Some(Step::Wait { except: under_way }), sends.then_some(send)]
     };
     receive(0).into_iter().chain((0..pieces).flat_map(pass_on).flatten()).chain([Step::WAIT])
+}
+
+fn on_board(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item = Step> + Send {
+    let is_root = at.rank() == root;
+    let step = move |number| {
+        let span = Span::output(piece_of(len, piece, number));
+        match is_root {
+            true => Step::Publish { piece: number, from: span },
+            false => Step::Fetch { from: root, piece: number, whole: span.len, start: 0, into: span },
+        }
+    };
+    let number = if at.size() > 1 { pieces(len, piece) } else { 0 };
+    (0..number).map(step)
 }

@@ -1,8 +1,8 @@
 //! Reductions to one rank.
 
-use super::fold::{Fold, Role};
+use super::fold::{Fold, OnBoard, Role};
 use super::tree::Tree;
-use crate::schedule::{Buffer, Place, Span, Step, Steps, source};
+use crate::schedule::{Buffer, Place, Span, Step, Steps, pieces, source};
 
 /// An algorithm for a reduction to one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,23 +15,43 @@ pub enum Algorithm {
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     Binomial,
+    /// Each rank except the root publishes its elements on the board in pieces, and the root fetches and combines them.
+    /// Cost: p rounds for p pieces; each rank publishes its elements once, and the root reads those of all other ranks.
+    Board {
+        /// The number of elements in a piece: at least 1.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
     pub(crate) fn steps(self, at: Place, root: u32, len: usize, commutes: bool, in_place: bool) -> Steps {
         assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
         let source = source(in_place && at.rank() == root);
-        let Self::Binomial = self;
-        match commutes {
-            true => Box::new(from_root(at, root, len, source)),
-            false => Box::new(in_order(at, root, len, source)),
+        match self {
+            Self::Binomial if commutes => Box::new(from_root(at, root, len, source)),
+            Self::Binomial => Box::new(in_order(at, root, len, source)),
+            Self::Board { piece } => {
+                Box::new(on_board(at, root, OnBoard::new(at, source, len, piece), pieces(len, piece)))
+            }
         }
     }
 
-    pub(crate) fn scratch(self, len: usize) -> usize {
-        let Self::Binomial = self;
-        2 * len
+    pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
+        match self {
+            Self::Binomial => 2 * len,
+            Self::Board { .. } if at.rank() != root => 0,
+            Self::Board { piece } => OnBoard::scratch(at, len, piece),
+        }
     }
+}
+
+fn on_board(at: Place, root: u32, contributions: OnBoard, pieces: u32) -> impl Iterator<Item = Step> + Send {
+    let is_root = at.rank() == root;
+    (0..pieces).flat_map(move |number| {
+        let publish = Step::Publish { piece: number, from: contributions.contribution(number) };
+        let reduce = is_root.then(|| contributions.reduce(number));
+        (!is_root).then_some(publish).into_iter().chain(reduce.into_iter().flatten())
+    })
 }
 
 /// Reduces along a tree, given as the parent of this rank and its children in ascending order. At the root of the tree,

@@ -384,6 +384,96 @@ fn scans() {
     }
 }
 
+/// Returns the sizes of groups that share a board.
+fn sizes_of_boards() -> impl Iterator<Item = u32> {
+    sizes().chain([48, samite_fabric::shm::board::RANKS_MAX])
+}
+
+#[test]
+fn operations_on_the_board() {
+    for size in sizes_of_boards() {
+        let others = size as usize - 1;
+        let barrier = cost(size, &Plan::Barrier(barrier::Algorithm::Board));
+        assert_eq!((barrier.rounds, barrier.most_sent()), (u32::from(size > 1), 0));
+        for (len, piece, in_place) in LENGTHS
+            .into_iter()
+            .flat_map(|len| [1, 3, 97, 1000].map(|piece| (len, piece)))
+            .flat_map(|(len, piece)| [true, false].map(|in_place| (len, piece, in_place)))
+        {
+            let pieces = if others > 0 { len.div_ceil(piece) as u32 } else { 0 };
+            let published = if others > 0 { len } else { 0 };
+            for root in [0, size / 2, size - 1] {
+                let plan = Plan::Bcast { algorithm: bcast::Algorithm::Board { piece }, root, len };
+                let Cost { rounds, sent } = cost(size, &plan);
+                assert_eq!((rounds, sent.iter().sum()), (pieces, published), "{plan:?}, {size} ranks");
+                for commutes in [true, false] {
+                    let algorithm = reduce::Algorithm::Board { piece };
+                    let plan = Plan::Reduce { algorithm, root, len, commutes, in_place };
+                    let Cost { rounds, sent } = cost(size, &plan);
+                    assert_eq!((rounds, sent.iter().sum()), (pieces, len * others), "{plan:?}, {size} ranks");
+                }
+            }
+            for commutes in [true, false] {
+                let algorithm = allreduce::Algorithm::Board { piece };
+                let Cost { rounds, sent } =
+                    cost(size, &Plan::Allreduce { algorithm, len, commutes, in_place });
+                assert_eq!(rounds, pieces);
+                assert!(sent.iter().all(|sent| *sent == published));
+            }
+            if size <= 33 {
+                let (blocks, algorithm) = (Blocks::Equal(len), allgather::Algorithm::Board { piece });
+                let Cost { rounds, sent } = cost(size, &Plan::Allgather { algorithm, blocks, in_place });
+                assert_eq!(rounds, pieces);
+                assert!(sent.iter().all(|sent| *sent == published));
+            }
+        }
+        for (len, in_place) in [(0, false), (1, true), (3, false)] {
+            let algorithm = alltoall::Algorithm::Board { piece: 3 * size as usize };
+            let (from, into) = (Blocks::Equal(len), Blocks::Equal(len));
+            let Cost { rounds, sent } = cost(size, &Plan::Alltoall { algorithm, from, into, in_place });
+            assert_eq!(rounds, u32::from(len > 0 && others > 0));
+            assert!(sent.iter().all(|sent| *sent == if others > 0 { len * size as usize } else { 0 }));
+        }
+    }
+}
+
+#[test]
+fn wrong_steps_on_the_board_are_found() {
+    let algorithm = allreduce::Algorithm::Board { piece: 2 };
+    let plans = vec![Plan::Allreduce { algorithm, len: 20, commutes: true, in_place: false }; 3];
+    let changed = |change: fn(u32, Step) -> Option<Step>| {
+        verify_steps(&plans, |at| {
+            Box::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
+        })
+    };
+    assert!(changed(|_, step| Some(step)).is_ok());
+    let without_publication = changed(|rank, step| match step {
+        Step::Publish { piece: 4, .. } if rank == 1 => None,
+        step => Some(step),
+    });
+    assert!(matches!(without_publication, Err(Violation::Stuck(_))), "{without_publication:?}");
+    let twice = changed(|_, step| match step {
+        Step::Publish { from, .. } => Some(Step::Publish { piece: 0, from }),
+        step => Some(step),
+    });
+    assert!(matches!(twice, Err(Violation::Pieces(..))), "{twice:?}");
+    let longer = changed(|rank, step| match step {
+        Step::Fetch { from, piece, whole, start, into } if rank == 2 => {
+            Some(Step::Fetch { from, piece, whole: whole + 1, start, into })
+        }
+        step => Some(step),
+    });
+    assert!(matches!(longer, Err(Violation::Publication(2, _))), "{longer:?}");
+    // A rank that takes no more steps has finished all pieces, but a rank that has not begun has not.
+    let backwards = changed(|rank, step| match step {
+        Step::Fetch { from, piece, whole, start, into } if rank == 0 => {
+            Some(Step::Fetch { from, piece: 9 - piece, whole, start, into })
+        }
+        step => Some(step),
+    });
+    assert!(matches!(backwards, Err(Violation::Pieces(..) | Violation::Stuck(_))), "{backwards:?}");
+}
+
 /// Returns plans whose schedules have O(log n) steps, for large groups.
 fn logarithmic() -> Vec<Plan> {
     let (root, len, in_place) = (77, 1000, false);

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use crate::algorithms::{allgather, allreduce, alltoall, bcast, gather, reduce_scatter, scatter};
+use samite_fabric::shm::board::PIECE;
+
+use crate::algorithms::{
+    allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
+};
 
 /// The algorithms that a user selects, by operation. The table chooses the others, and the algorithm for an operation
 /// that the selected algorithm cannot carry out. All ranks need the same selection.
@@ -14,11 +18,13 @@ use crate::algorithms::{allgather, allreduce, alltoall, bcast, gather, reduce_sc
 /// assert_eq!(selection.to_string(), "bcast=chain:8192,allreduce=ring");
 /// assert_eq!(Selection::parse("allreduce=linear"), None);
 /// let table = Table { selection, ..Table::default() };
-/// let situation = Situation { ranks: 8, bytes: 64, elements: 8, commutes: true, has_equal_blocks: true };
+/// let situation = Situation { ranks: 8, bytes: 64, elements: 8, ..Situation::default() };
 /// assert_eq!(table.allreduce(&situation).to_string(), "Ring for 64 bytes and 8 ranks: it was selected");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
+    /// For barriers.
+    pub barrier: Option<barrier::Algorithm>,
     /// For broadcasts. The pieces of a chain are in bytes here.
     pub bcast: Option<bcast::Algorithm>,
     /// For gathers.
@@ -29,6 +35,8 @@ pub struct Selection {
     pub allgather: Option<allgather::Algorithm>,
     /// For exchanges of all ranks with all ranks.
     pub alltoall: Option<alltoall::Algorithm>,
+    /// For reductions to one rank.
+    pub reduce: Option<reduce::Algorithm>,
     /// For reductions to all ranks.
     pub allreduce: Option<allreduce::Algorithm>,
     /// For scattered reductions.
@@ -40,12 +48,15 @@ impl Selection {
     pub const NONE: &'static str = "none";
 
     /// The names that [`parse`](Self::parse) accepts.
-    pub const NAMES: &'static str = "`none`, or names separated by commas: `bcast=knomial:K`, \
+    pub const NAMES: &'static str = "`none`, or names separated by commas: `barrier=dissemination`, \
+                                     `barrier=board`, `bcast=board`, `bcast=knomial:K`, \
                                      `bcast=scatter-allgather`, `bcast=chain:BYTES`, `gather=binomial`, \
                                      `gather=linear`, `scatter=binomial`, `scatter=linear`, `allgather=bruck`, \
-                                     `allgather=recursive-doubling`, `allgather=ring`, `alltoall=bruck`, \
-                                     `alltoall=pairwise`, `allreduce=recursive-doubling`, \
-                                     `allreduce=rabenseifner`, `allreduce=ring`, \
+                                     `allgather=recursive-doubling`, `allgather=ring`, `allgather=board`, \
+                                     `alltoall=bruck`, `alltoall=pairwise`, `alltoall=board`, \
+                                     `reduce=binomial`, `reduce=board`, \
+                                     `allreduce=recursive-doubling`, `allreduce=rabenseifner`, \
+                                     `allreduce=ring`, `allreduce=board`, \
                                      `reduce_scatter=recursive-halving`, `reduce_scatter=pairwise`";
 
     /// Parses a list of operations with their algorithms, separated by commas. Returns `None` if one does not exist.
@@ -59,6 +70,8 @@ impl Selection {
             let (operation, algorithm) = entry.split_once('=')?;
             let algorithm = algorithm.trim();
             match operation.trim() {
+                "barrier" => selection.barrier = Some(named(&BARRIER, algorithm)?),
+                "reduce" => selection.reduce = Some(named(&REDUCE, algorithm)?),
                 "bcast" => selection.bcast = Some(bcast_named(algorithm)?),
                 "gather" => selection.gather = Some(named(&GATHER, algorithm)?),
                 "scatter" => selection.scatter = Some(named(&SCATTER, algorithm)?),
@@ -76,6 +89,8 @@ impl Selection {
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
+            barrier: self.barrier.or(other.barrier),
+            reduce: self.reduce.or(other.reduce),
             bcast: self.bcast.or(other.bcast),
             gather: self.gather.or(other.gather),
             scatter: self.scatter.or(other.scatter),
@@ -90,11 +105,13 @@ impl Selection {
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = [
+            name(&BARRIER, self.barrier).map(|name| ("barrier", name)),
             self.bcast.map(bcast_name).map(|name| ("bcast", name)),
             name(&GATHER, self.gather).map(|name| ("gather", name)),
             name(&SCATTER, self.scatter).map(|name| ("scatter", name)),
             name(&ALLGATHER, self.allgather).map(|name| ("allgather", name)),
             name(&ALLTOALL, self.alltoall).map(|name| ("alltoall", name)),
+            name(&REDUCE, self.reduce).map(|name| ("reduce", name)),
             name(&ALLREDUCE, self.allreduce).map(|name| ("allreduce", name)),
             name(&REDUCE_SCATTER, self.reduce_scatter).map(|name| ("reduce_scatter", name)),
         ];
@@ -108,18 +125,27 @@ impl fmt::Display for Selection {
 /// The names of algorithms.
 type Names<A, const N: usize> = [(&'static str, A); N];
 
+const BARRIER: Names<barrier::Algorithm, 2> =
+    [("dissemination", barrier::Algorithm::Dissemination), ("board", barrier::Algorithm::Board)];
+const REDUCE: Names<reduce::Algorithm, 2> =
+    [("binomial", reduce::Algorithm::Binomial), ("board", reduce::Algorithm::Board { piece: PIECE })];
 const GATHER: Names<gather::Algorithm, 2> =
     [("binomial", gather::Algorithm::Binomial), ("linear", gather::Algorithm::Linear)];
 const SCATTER: Names<scatter::Algorithm, 2> =
     [("binomial", scatter::Algorithm::Binomial), ("linear", scatter::Algorithm::Linear)];
-const ALLGATHER: Names<allgather::Algorithm, 3> = [
+const ALLGATHER: Names<allgather::Algorithm, 4> = [
+    ("board", allgather::Algorithm::Board { piece: PIECE }),
     ("bruck", allgather::Algorithm::Bruck),
     ("recursive-doubling", allgather::Algorithm::RecursiveDoubling),
     ("ring", allgather::Algorithm::Ring),
 ];
-const ALLTOALL: Names<alltoall::Algorithm, 2> =
-    [("bruck", alltoall::Algorithm::Bruck), ("pairwise", alltoall::Algorithm::Pairwise)];
-const ALLREDUCE: Names<allreduce::Algorithm, 3> = [
+const ALLTOALL: Names<alltoall::Algorithm, 3> = [
+    ("bruck", alltoall::Algorithm::Bruck),
+    ("pairwise", alltoall::Algorithm::Pairwise),
+    ("board", alltoall::Algorithm::Board { piece: PIECE }),
+];
+const ALLREDUCE: Names<allreduce::Algorithm, 4> = [
+    ("board", allreduce::Algorithm::Board { piece: PIECE }),
     ("recursive-doubling", allreduce::Algorithm::RecursiveDoubling),
     ("rabenseifner", allreduce::Algorithm::Rabenseifner),
     ("ring", allreduce::Algorithm::Ring),
@@ -139,6 +165,7 @@ fn name<A: Copy + PartialEq>(names: &[(&str, A)], algorithm: Option<A>) -> Optio
 
 fn bcast_named(text: &str) -> Option<bcast::Algorithm> {
     match text.split_once(':') {
+        None if text == "board" => Some(bcast::Algorithm::Board { piece: PIECE }),
         None => (text == "scatter-allgather").then_some(bcast::Algorithm::ScatterAllgather),
         Some(("knomial", k)) => Some(bcast::Algorithm::KNomial { k: k.parse().ok().filter(|k| *k >= 2)? }),
         Some(("chain", bytes)) => {
@@ -153,6 +180,7 @@ fn bcast_name(algorithm: bcast::Algorithm) -> String {
         bcast::Algorithm::KNomial { k } => format!("knomial:{k}"),
         bcast::Algorithm::ScatterAllgather => "scatter-allgather".to_owned(),
         bcast::Algorithm::Chain { piece } => format!("chain:{piece}"),
+        bcast::Algorithm::Board { .. } => "board".to_owned(),
     }
 }
 
@@ -168,12 +196,19 @@ mod tests {
             assert_eq!(Selection::parse(&text).expect("it exists").to_string(), text);
             names += 1;
         }
-        assert_eq!(names, 17);
+        assert_eq!(names, 25);
         assert_eq!(Selection::parse("none"), Some(Selection::default()));
         assert_eq!(Selection::default().to_string(), "none");
-        for wrong in
-            ["", "ring", "allreduce=", "barrier=ring", "bcast=knomial:1", "bcast=chain:0", "bcast=chain"]
-        {
+        for wrong in [
+            "",
+            "ring",
+            "allreduce=",
+            "barrier=ring",
+            "scan=board",
+            "bcast=knomial:1",
+            "bcast=chain:0",
+            "bcast=chain",
+        ] {
             assert_eq!(Selection::parse(wrong), None, "{wrong}");
         }
     }

@@ -18,6 +18,9 @@ impl Notice {
     /// The round in the tag of a notice. No step has this round.
     pub(super) const ROUND: u32 = u32::MAX;
 
+    /// The round in the tag of a message that wakes its receiver.
+    pub(super) const WAKE: u32 = u32::MAX - 1;
+
     /// Returns the notice that the rank `mine` sends about its failure. If this rank gives up because of a notice or a
     /// failed rank, it names the same rank. So all notices name the rank at which the failure began.
     pub(super) fn of(failed: &Failed, mine: WorldRank) -> Self {
@@ -65,16 +68,43 @@ impl Notice {
         Some(engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), deadline))
     }
 
-    /// Starts to receive a notice from a partner. Returns `None` if none can come.
+    /// Starts to receive a notice of any rank if one has arrived. Returns the rank too.
+    pub(super) fn claim_any<P: Port>(
+        engine: &mut Engine<P>,
+        context: u32,
+        tag: u64,
+        deadline: Time,
+    ) -> Option<(RequestId, WorldRank)> {
+        let pattern = Pattern { context, source: Source::ANY, tag, mask: !0 };
+        let (status, claimed) = engine.claim(&pattern).ok()??;
+        let receive = engine.recv_claimed(engine.now(), claimed, Ok(Memory::zeroed(LEN)), deadline);
+        Some((receive, status.source))
+    }
+
+    /// Starts to receive a notice from a partner. Returns an error if none can come.
     pub(super) fn post<P: Port>(
         engine: &mut Engine<P>,
         context: u32,
         partner: WorldRank,
         tag: u64,
         deadline: Time,
-    ) -> Option<RequestId> {
+    ) -> Result<RequestId, Error> {
         let pattern = Pattern { context, source: Source::rank(partner.0), tag, mask: !0 };
-        engine.irecv(engine.now(), pattern, Memory::zeroed(LEN), deadline).ok()
+        engine.irecv(engine.now(), pattern, Memory::zeroed(LEN), deadline).map_err(|(error, _)| error)
+    }
+
+    /// Returns the error of a receive that has ended, or the error of the notice that it has received.
+    pub(super) fn end<P: Port>(
+        engine: &mut Engine<P>,
+        receive: RequestId,
+        partner: WorldRank,
+        group: &Group,
+    ) -> Option<Error> {
+        let received = engine.collect(receive, &mut ())?;
+        match received.result {
+            Ok(status) => Some(Self::error_in(engine, received.memory, status.bytes, partner, group)),
+            Err(error) => Some(error),
+        }
     }
 
     /// Returns the error with which this rank gives up, after the receive of a notice has ended: the reason in the
@@ -87,22 +117,33 @@ impl Notice {
         group: &Group,
     ) -> Option<Error> {
         let received = engine.collect(receive, &mut ())?;
-        let notice = match (received.result, &received.memory) {
-            (Ok(status), Some(memory)) if status.bytes == LEN => Self::of_bytes(memory.as_bytes(), group),
-            (Ok(_) | Err(Error::Truncated { .. }), _) => None,
+        match received.result {
+            Ok(status) => Some(Self::error_in(engine, received.memory, status.bytes, partner, group)),
+            Err(Error::Truncated { .. }) => Some(abandoned(partner)),
             // The partner has failed. That explains its end better than the end of its message.
-            (Err(error @ Error::PeerFailed { .. }), _) if !is_leave(&error) => return Some(error),
-            (Err(Error::Revoked), _) => return Some(Error::Revoked),
-            (Err(_), _) => return None,
-        };
-        Some(match notice {
+            Err(error @ Error::PeerFailed { .. }) if !is_leave(&error) => Some(error),
+            Err(Error::Revoked) => Some(Error::Revoked),
+            Err(_) => None,
+        }
+    }
+
+    /// Returns the error with which this rank gives up because of a received notice.
+    fn error_in<P: Port>(
+        engine: &mut Engine<P>,
+        memory: Option<Memory>,
+        bytes: usize,
+        partner: WorldRank,
+        group: &Group,
+    ) -> Error {
+        let received = memory.as_ref().and_then(|memory| memory.as_bytes().get(..bytes));
+        match received.and_then(|bytes| Self::of_bytes(bytes, group)) {
             None => abandoned(partner),
             Some(Self::GaveUp(rank)) => abandoned(rank),
             Some(Self::Failed(rank)) => {
                 let cause = engine.latest_failure(rank).unwrap_or(Cause::Lost);
                 Error::PeerFailed { rank, cause, fate: Fate::Unknown, report: None }
             }
-        })
+        }
     }
 }
 

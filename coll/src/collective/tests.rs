@@ -1,5 +1,7 @@
 //! Operations of several engines over the loopback port, in one thread.
 
+mod board;
+
 use std::cell::Cell;
 
 use samite_fabric::loopback::{Hub, Loopback};
@@ -48,7 +50,12 @@ fn engines(n: u32) -> Vec<Engine<Loopback>> {
 
 fn engines_with(n: u32, config: &Config) -> Vec<Engine<Loopback>> {
     let hub = Hub::new();
-    let ports: Vec<_> = (0..n).map(|_| hub.port()).collect();
+    engines_on((0..n).map(|_| hub.port()).collect(), config)
+}
+
+/// Returns engines that know each other.
+fn engines_on<P: Port>(ports: Vec<P>, config: &Config) -> Vec<Engine<P>> {
+    let n = ports.len() as u32;
     let addresses: Vec<_> = ports.iter().map(Port::address).collect();
     let identity = |rank| {
         let identity = Identity { rank: WorldRank(rank), size: n, incarnation: 0, secret: [9; 16] };
@@ -122,7 +129,7 @@ fn calls(plan: &Plan, n: u32, number: u32) -> Call {
 }
 
 /// Drives all operations until each has ended.
-fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
+fn drive<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
     for _ in 0..100_000 {
         step(engines, operations, Time::ZERO);
         if operations.iter().all(Collective::has_ended) {
@@ -134,12 +141,12 @@ fn drive(engines: &mut [Engine<Loopback>], operations: &mut [Collective<Borrowed
 
 /// Drives the operations at the time 0, and then at the time [`LATER`]. Both times it polls so often that nothing more
 /// happens at the end.
-fn drive_until_later(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
+fn drive_until_later<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
     (0..100).for_each(|_| step(engines, operations, Time::ZERO));
     (0..100).for_each(|_| step(engines, operations, LATER));
 }
 
-fn step(engines: &mut [Engine<Loopback>], operations: &mut [Collective<BorrowedBuffers<'_>>], now: Time) {
+fn step<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<BorrowedBuffers<'_>>], now: Time) {
     for (engine, operation) in engines.iter_mut().zip(operations.iter_mut()) {
         engine.poll(now, operation).unwrap();
         operation.advance(engine);
@@ -153,11 +160,11 @@ const LATER: Time = Time::ZERO.after(500_000_000);
 const SOON: Time = Time::ZERO.after(1_000_000);
 
 /// Runs an operation, and returns the outputs.
-fn run(engines: &mut [Engine<Loopback>], plan: &Plan, number: u32) -> Vec<Vec<Affine>> {
+fn run<P: Port>(engines: &mut [Engine<P>], plan: &Plan, number: u32) -> Vec<Vec<Affine>> {
     let n = engines.len() as u32;
     let reduce = reduce_by(if plan.commutes() { sum } else { compose });
     let mut memories: Vec<_> = (0..n).map(|rank| Memory::new(plan, Place::new(rank, n))).collect();
-    let begin = |((rank, engine), memory): ((u32, &mut Engine<Loopback>), _)| {
+    let begin = |((rank, engine), memory): ((u32, &mut Engine<P>), _)| {
         let buffers = Memory::buffers(memory, &reduce);
         Collective::begin(engine, Time::ZERO, calls(plan, n, number), WorldRank(rank), buffers)
     };
@@ -170,7 +177,7 @@ fn run(engines: &mut [Engine<Loopback>], plan: &Plan, number: u32) -> Vec<Vec<Af
 }
 
 /// Runs an operation, and compares its outputs with the results that this function computes without messages.
-fn check(engines: &mut [Engine<Loopback>], plan: &Plan, number: &mut u32) {
+fn check<P: Port>(engines: &mut [Engine<P>], plan: &Plan, number: &mut u32) {
     let n = engines.len() as u32;
     let outputs = run(engines, plan, *number);
     *number += 1;
@@ -251,7 +258,28 @@ fn plans(n: u32, root: u32, len: usize, in_place: bool) -> Vec<Plan> {
     plans
 }
 
-fn at_rest(engines: &mut [Engine<Loopback>]) {
+/// Returns the plans of all operations that `n` ranks can carry out on their board.
+fn plans_on_board(n: u32, root: u32, len: usize, in_place: bool, piece: usize) -> Vec<Plan> {
+    let blocks = || Blocks::Equal(len);
+    let mut plans = vec![
+        Plan::Barrier(barrier::Algorithm::Board),
+        Plan::Bcast { algorithm: bcast::Algorithm::Board { piece }, root, len },
+        Plan::Allgather { algorithm: allgather::Algorithm::Board { piece }, blocks: blocks(), in_place },
+    ];
+    for commutes in [true, false] {
+        let algorithm = reduce::Algorithm::Board { piece };
+        plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::Board { piece };
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+    }
+    if len * n as usize <= piece {
+        let algorithm = alltoall::Algorithm::Board { piece };
+        plans.push(Plan::Alltoall { algorithm, from: blocks(), into: blocks(), in_place });
+    }
+    plans
+}
+
+fn at_rest<P: Port>(engines: &mut [Engine<P>]) {
     for _ in 0..10 {
         for engine in engines.iter_mut() {
             engine.poll(Time::ZERO, &mut ()).unwrap();
@@ -320,13 +348,13 @@ fn ranks_of_a_group_are_translated() {
 }
 
 /// Begins an operation at all ranks, lets `disturb` act, and returns the results.
-fn disturbed(
-    engines: &mut [Engine<Loopback>],
+fn disturbed<P: Port>(
+    engines: &mut [Engine<P>],
     plans: &[Plan],
     number: u32,
     deadline: Time,
     reduce: &dyn Fn(&[u8], &mut [u8]),
-    disturb: impl FnOnce(&mut [Engine<Loopback>], &mut [Collective<BorrowedBuffers<'_>>]),
+    disturb: impl FnOnce(&mut [Engine<P>], &mut [Collective<BorrowedBuffers<'_>>]),
 ) -> Vec<Result<(), Failed>> {
     let n = engines.len() as u32;
     let mut memories: Vec<_> =

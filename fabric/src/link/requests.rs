@@ -51,6 +51,9 @@ impl RequestId {
     /// The name of no request: the protocol with the number 0 has none.
     pub const NONE: Self = Self { index: 0, generation: 0 };
 
+    /// The name of no request either, for a wait that no request ends.
+    pub const PENDING: Self = Self { index: u32::MAX, generation: 0 };
+
     /// Returns the protocol of the request. Returns `None` if there is no such protocol: a packet can contain any
     /// number as a name.
     #[must_use]

@@ -55,8 +55,8 @@ use crate::prefetch;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Line<W = AtomicU64> {
-    word: W,
-    cells: [W; CELLS],
+    pub(super) word: W,
+    pub(super) cells: [W; CELLS],
 }
 
 impl<W: Word> Line<W> {

@@ -24,6 +24,11 @@ pub(super) trait Word: Sized {
     fn take(lines: &[Line<Self>], into: &mut [u8]) {
         take_words(lines, into);
     }
+
+    /// Reads bytes that [`Word::fill`] wrote, from byte `start` on, and changes nothing.
+    fn read(lines: &[Line<Self>], start: usize, into: &mut [u8]) {
+        read_words(lines, start, into);
+    }
 }
 
 fn fill_words<W: Word>(lines: &[Line<W>], from: &[u8]) {
@@ -44,6 +49,14 @@ fn take_words<W: Word>(lines: &[Line<W>], into: &mut [u8]) {
         }
         bytes.copy_from_slice(&words[..bytes.len()]);
         line.clear();
+    }
+}
+
+fn read_words<W: Word>(lines: &[Line<W>], start: usize, into: &mut [u8]) {
+    let bytes =
+        lines.iter().flat_map(Line::words).flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+    for (byte, into) in bytes.skip(start).zip(into) {
+        *into = byte;
     }
 }
 
@@ -89,6 +102,14 @@ word!(
     fn take(lines: &[Line], into: &mut [u8]) {
         let taken = copy::take(lines, into);
         take_words(&lines[taken..], &mut into[taken * LINE..]);
+    },
+    fn read(lines: &[Line], start: usize, into: &mut [u8]) {
+        const { assert!(size_of::<Line>() == LINE && align_of::<Line>() >= align_of::<Self>()) };
+        let count = size_of_val(lines) / size_of::<Self>();
+        // SAFETY: a line is `repr(C)` and consists of 8 words without padding, by the assertion on its size. So the
+        // lines are `count` words, which the slice borrows for the same time.
+        let words = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast::<Self>(), count) };
+        copy::copy_out(words, start, into);
     }
 );
 #[cfg(all(test, loom))]

@@ -3,7 +3,6 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use samite_coll::algorithms::{barrier, reduce};
 use samite_coll::{Blocks, BorrowedBuffers, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -66,9 +65,11 @@ impl Comm {
     /// ```
     #[track_caller]
     pub fn barrier(&self) -> Result<(), Error> {
-        // In an intercommunicator all ranks of both groups wait for each other.
-        let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
-        self.collective::<u8>("barrier", plan, &[], &mut [])
+        self.collective::<u8>("barrier", || Ok(self.barrier_plan()), &[], &mut [])
+    }
+
+    pub(super) fn barrier_plan(&self) -> Plan {
+        Plan::Barrier(self.table().barrier(&self.situation::<u8>(0, true)).algorithm)
     }
 
     /// Sends the elements of `root` to all ranks (`MPI_Bcast`). At the other ranks these elements replace the content
@@ -402,7 +403,7 @@ impl Comm {
         let (input, output) = (used(input, contributes), used_mut(output, is_root));
         let len = if contributes { input.len() } else { output.len() };
         let commutes = op.commutes();
-        let plan = || self.reduce_plan(root, len, commutes, false);
+        let plan = || self.reduce_plan::<T>(root, len, commutes, false);
         self.reducing("reduce", plan, input, output, &op)
     }
 
@@ -433,11 +434,11 @@ impl Comm {
     #[track_caller]
     pub fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: impl ReduceOp<T>) -> Result<(), Error> {
         let (len, commutes) = (buffer.len(), op.commutes());
-        let plan = || self.reduce_plan(self.rank().into(), len, commutes, true);
+        let plan = || self.reduce_plan::<T>(self.rank().into(), len, commutes, true);
         self.reducing("reduce_in_place", plan, &[], buffer, &op)
     }
 
-    pub(super) fn reduce_plan(
+    pub(super) fn reduce_plan<T: Element>(
         &self,
         root: Root,
         len: usize,
@@ -447,7 +448,7 @@ impl Comm {
         if let Some(groups) = self.groups_unless(in_place)? {
             return self.reduce_between(&groups, root, len, commutes);
         }
-        let algorithm = reduce::Algorithm::Binomial;
+        let algorithm = self.table().reduce(&self.situation::<T>(len, commutes)).algorithm;
         Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
     }
 
@@ -773,7 +774,8 @@ impl Comm {
     /// Returns the arguments on which the choice of an algorithm depends, for elements of type `T`.
     pub(super) fn situation<T: Element>(&self, elements: usize, commutes: bool) -> Situation {
         let bytes = elements.saturating_mul(size_of::<T>());
-        Situation { ranks: self.size(), bytes, elements, commutes, has_equal_blocks: true }
+        let has_board = self.remote_size().is_none() && self.runtime.shares_board(self.derived.as_deref());
+        Situation { ranks: self.size(), bytes, elements, commutes, has_equal_blocks: true, has_board }
     }
 
     /// Carries out a collective operation with a reduction.
@@ -781,7 +783,7 @@ impl Comm {
     pub(super) fn reducing<T: Element>(
         &self,
         call: &'static str,
-        plan: impl FnOnce() -> Result<Plan, Error>,
+        plan: impl Fn() -> Result<Plan, Error>,
         input: &[T],
         output: &mut [T],
         op: &impl ReduceOp<T>,
@@ -797,7 +799,7 @@ impl Comm {
     pub(super) fn collective<T: Element>(
         &self,
         call: &'static str,
-        plan: impl FnOnce() -> Result<Plan, Error>,
+        plan: impl Fn() -> Result<Plan, Error>,
         input: &[T],
         output: &mut [T],
     ) -> Result<(), Error> {
@@ -810,12 +812,20 @@ impl Comm {
     fn try_collective<T: Element>(
         &self,
         called: Called,
-        plan: impl FnOnce() -> Result<Plan, Error>,
+        choose: impl Fn() -> Result<Plan, Error>,
         input: &[T],
         output: &mut [T],
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
-        let (plan, mut scratch) = self.checked_plan::<T>(called.call, plan, [input.len(), output.len()])?;
+        let lens = [input.len(), output.len()];
+        let (mut plan, mut scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
+        let (derived, group, context) = (self.derived.as_deref(), self.participants(), self.control());
+        let mut settled = Ok(());
+        if plan.synchronizes() && self.remote_size().is_none() && !self.runtime.shares_board(derived) {
+            settled = self.runtime.settle_board(derived, &group, context, &self.bounds);
+            // The board may permit another algorithm.
+            (plan, scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
+        }
         let buffers = BorrowedBuffers {
             input: input.as_bytes(),
             output: output.as_mut_bytes(),
@@ -823,10 +833,12 @@ impl Comm {
             reduce,
             layouts: None,
         };
-        let (group, context, element) = (self.participants(), self.control(), size_of::<T>());
         let check = self.check_of(called, &plan);
-        let operation = Operation { plan, group, context, element, buffers, check };
-        let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
+        let operation = Operation { plan, group, context, element: size_of::<T>(), buffers, check };
+        let result = match settled {
+            Ok(()) => self.runtime.collective(derived, operation, &self.bounds),
+            Err(error) => Err(self.runtime.give_up_collective(derived, operation, error)),
+        };
         result.map_err(|error| self.local_error(error))
     }
 

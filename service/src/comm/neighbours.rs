@@ -174,7 +174,8 @@ impl Comm {
         output: &mut [T],
     ) -> Result<(), Error> {
         let [sent, received] = plan.as_ref().map_or([0, 0], used);
-        self.collective(call, || plan, &input[..sent], &mut output[..received])
+        let plan = self.handle_result(call, plan)?;
+        self.collective(call, || Ok(plan.clone()), &input[..sent], &mut output[..received])
     }
 
     pub(super) fn neighbour_allgather_plan(

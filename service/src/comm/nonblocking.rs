@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
-use samite_coll::algorithms::barrier;
 use samite_coll::{OwnedBuffers, Plan, Reduction};
 use samite_fabric::Memory;
 
@@ -279,7 +278,7 @@ pub(super) type Lens = [Option<usize>; 2];
 /// The checks of the arguments.
 impl Comm {
     fn prepare_barrier(&self, call: &'static str) -> Result<Prepared, Error> {
-        let plan = || Ok(Plan::Barrier(barrier::Algorithm::Dissemination));
+        let plan = || Ok(self.barrier_plan());
         self.prepare::<u8>(call, plan, [0, 0], (Types::NONE, no_reduction()))
     }
 
@@ -354,7 +353,7 @@ impl Comm {
         let output = if is_root { present(call, output)? } else { 0 };
         let (input, in_place) = passed(call, input, contributes, is_root)?;
         let (len, commutes) = (input.unwrap_or(output), op.commutes());
-        let plan = || self.reduce_plan(root, len, commutes, in_place);
+        let plan = || self.reduce_plan::<T>(root, len, commutes, in_place);
         self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 

@@ -44,6 +44,16 @@ impl<T: Copy + Default> Rank<T> {
                 Step::Send { to, round, from } => {
                     messages.entry((rank, to, round)).or_default().push_back(self.read(from));
                 }
+                // A publication is a message to no rank, and is not taken out.
+                Step::Publish { piece, from } => {
+                    messages.entry((rank, u32::MAX, piece)).or_default().push_back(self.read(from));
+                }
+                Step::Fetch { from, piece, whole, start, into } => {
+                    let published = messages.get(&(from, u32::MAX, piece)).and_then(VecDeque::front);
+                    let Some(data) = published else { return has_moved };
+                    assert_eq!(data.len(), whole);
+                    self.place(into).copy_from_slice(&data[start..start + into.len]);
+                }
                 Step::Receive { from, round, into } => self.awaited.push_back((from, round, into)),
                 Step::Copy { from, into } => {
                     let data = self.read(from);
@@ -93,7 +103,8 @@ fn check<T: Copy + Default + PartialEq>(expected: &[T], all: &[Vec<T>], op: &imp
     let (size, len, commutes) = (all.len() as u32, expected.len(), op.commutes());
     for in_place in [false, true] {
         let ring = commutes.then_some(allreduce::Algorithm::Ring);
-        let others = [allreduce::Algorithm::RecursiveDoubling, allreduce::Algorithm::Rabenseifner];
+        let board = allreduce::Algorithm::Board { piece: 7 };
+        let others = [allreduce::Algorithm::RecursiveDoubling, allreduce::Algorithm::Rabenseifner, board];
         for algorithm in others.into_iter().chain(ring) {
             let found = run(&Plan::Allreduce { algorithm, len, commutes, in_place }, all, op);
             assert!(found.iter().all(|found| found == expected), "{algorithm:?}, {size} ranks");
@@ -108,9 +119,13 @@ fn check<T: Copy + Default + PartialEq>(expected: &[T], all: &[Vec<T>], op: &imp
         }
     }
     for root in [0, size / 2, size - 1] {
-        let algorithm = reduce::Algorithm::Binomial;
-        let plan = Plan::Reduce { algorithm, root, len, commutes, in_place: root % 2 == 0 };
-        assert!(run(&plan, all, op)[root as usize] == expected, "{size} ranks, root {root}");
+        for algorithm in [reduce::Algorithm::Binomial, reduce::Algorithm::Board { piece: 7 }] {
+            let plan = Plan::Reduce { algorithm, root, len, commutes, in_place: root % 2 == 0 };
+            assert!(
+                run(&plan, all, op)[root as usize] == expected,
+                "{algorithm:?}, {size} ranks, root {root}"
+            );
+        }
     }
 }
 

@@ -140,7 +140,7 @@ fn rest<P: Port>(goodbyes: &mut [Goodbye<'_, P>], lane: usize, rest: Rest, until
                 Some(watch) if *was_alone && is_only => watch.sleep(time),
                 _ => nap(nap_time.min(time)),
             }
-            core.engine.port_mut().disarm();
+            core.engine.disarm();
             core.ask = Time::ZERO;
         }
     }

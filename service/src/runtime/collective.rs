@@ -13,6 +13,7 @@ use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Fate, Group, Lent, RequestId, Status};
 
+use super::board::{Created, Creation, Next, State, again};
 use super::state::Core;
 use super::{Bounds, Runtime};
 use crate::cancel::CancelToken;
@@ -28,6 +29,14 @@ pub(crate) struct Counter {
     next: AtomicU32,
     /// The number of blocking operations for whose end a thread waits.
     waiting: AtomicU32,
+    pub(super) board: State,
+}
+
+impl Counter {
+    /// Returns the first of the numbers of the next operations.
+    pub(super) fn take_numbers(&self, operations: u32) -> u32 {
+        self.next.fetch_add(operations, Ordering::Relaxed)
+    }
 }
 
 /// A collective operation, without the values of [`Call`] that the runtime adds.
@@ -85,6 +94,8 @@ pub(super) struct Collectives {
     /// The contexts in which an operation has failed at this rank. Messages of the failed operation may have arrived
     /// that no operation will receive.
     failed: BTreeSet<u32>,
+    /// The results of the creations of boards that have failed, or that no call has taken.
+    created: Vec<(u32, Created)>,
 }
 
 /// A nonblocking operation.
@@ -93,6 +104,8 @@ struct UnderWay {
     request: RequestId,
     /// `None` if the operation has no input and no reduction.
     at_end: Option<Arc<AtEnd>>,
+    /// The creation of a board of which the operation is a part.
+    creation: Option<Box<Creation>>,
 }
 
 impl Collectives {
@@ -124,10 +137,13 @@ impl Collectives {
         self.under_way.iter_mut().for_each(|operation| operation.collective.advance(engine));
         self.is_stale |= events > 0 || self.ends != engine.ends();
         // A notice is an event, and a thread sleeps only after a poll without events.
-        if events == 0 && std::mem::take(&mut self.is_stale) {
+        if events == 0 {
+            let is_stale = std::mem::take(&mut self.is_stale);
             self.ends = engine.ends();
             for operation in &mut self.under_way {
-                operation.collective.attend(engine);
+                if is_stale || operation.collective.needs_vigil() {
+                    operation.collective.attend(engine);
+                }
             }
         }
         self.end_finished(engine)
@@ -160,9 +176,15 @@ impl Collectives {
     }
 
     fn end<P: Port>(&mut self, engine: &mut Engine<P>, operation: UnderWay) {
-        let UnderWay { mut collective, request, at_end } = operation;
+        let UnderWay { mut collective, request, at_end, creation } = operation;
         let context = collective.context();
         let result = collective.take_result().expect("the operation has ended");
+        if collective.leaves_messages() {
+            self.failed.insert(context);
+        }
+        if let Some(creation) = creation {
+            return self.end_of_creation(engine, collective, request, creation, result);
+        }
         let OwnedBuffers { input, output, scratch, .. } = collective.into_buffers();
         let (result, panic) = match result {
             Ok(()) => (Ok(()), None),
@@ -176,6 +198,73 @@ impl Collectives {
             at_end.put(EndValues { input, scratch, panic });
         }
         engine.end_composite(request, result, output);
+    }
+
+    /// Continues the creation of a board after the end of an operation.
+    fn end_of_creation<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        collective: Collective<OwnedBuffers>,
+        request: RequestId,
+        mut creation: Box<Creation>,
+        result: Result<(), Failed>,
+    ) {
+        let (context, has_failed) = (collective.context(), result.is_err());
+        let OwnedBuffers { output, .. } = collective.into_buffers();
+        match creation.next(engine, context, result, &output) {
+            Next::Operation(collective) => {
+                self.add_creation(engine, *collective, request, *creation);
+            }
+            Next::End(created) => {
+                if has_failed {
+                    self.failed.insert(context);
+                }
+                self.created.push((context, created));
+                engine.end_composite(request, Ok(()), Memory::zeroed(0));
+                engine.collect(request, &mut ());
+            }
+        }
+    }
+
+    /// Adds an operation of the creation of a board.
+    pub(super) fn add_creation<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        collective: Collective<OwnedBuffers>,
+        request: RequestId,
+        creation: Creation,
+    ) {
+        let creation = Some(Box::new(creation));
+        let operation = UnderWay { collective, request, at_end: None, creation };
+        if operation.collective.has_ended() {
+            return self.end(engine, operation);
+        }
+        self.under_way.push(operation);
+        self.is_stale = true;
+    }
+
+    /// Returns true if the board of a communicator is being created, or if that has ended and no call knows it.
+    pub(super) fn creates_board(&self, context: u32) -> bool {
+        self.created.iter().any(|(of, _)| *of == context)
+            || self.under_way.iter().any(|op| op.creation.is_some() && op.collective.context() == context)
+    }
+
+    /// Returns the result of the creation of a board. Returns an error at each call, and another result once.
+    pub(super) fn board_created(&mut self, context: u32) -> Option<Created> {
+        let index = self.created.iter().position(|(of, _)| *of == context)?;
+        Some(match &self.created[index].1 {
+            Created::Failed(error) => Created::Failed(again(error)),
+            _ => self.created.swap_remove(index).1,
+        })
+    }
+
+    /// Lets the creation of a board continue without the call that has begun it.
+    pub(super) fn leave_board_alone(&mut self, context: u32) {
+        for operation in self.under_way.iter_mut().filter(|op| op.collective.context() == context) {
+            if let Some(creation) = &mut operation.creation {
+                creation.leave_alone();
+            }
+        }
     }
 
     /// Discards the messages that no operation of a communicator will receive. `number` is the number of the operation
@@ -210,7 +299,7 @@ impl<P: Port> Runtime<P> {
     ) -> Result<(), Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let deadline = self.deadline(&mut core, bounds);
-        let counter = derived.map_or(&self.counter, |derived| derived.counter(core.lane));
+        let counter = self.counter(derived);
         let context = operation.context;
         let (call, buffers) = core.call(counter, operation, deadline);
         let now = core.now;
@@ -222,14 +311,20 @@ impl<P: Port> Runtime<P> {
         } else {
             counter.waiting.fetch_add(1, Ordering::Relaxed);
             let awaited = collective.awaited();
-            let mut running = Running { collective: &mut collective, cancel: bounds.cancel.as_ref() };
+            let mut running =
+                Running { collective: &mut collective, cancel: bounds.cancel.as_ref(), turns: 0 };
             let end = self.wait(core, awaited, &mut running, bounds);
             counter.waiting.fetch_sub(1, Ordering::Relaxed);
             // The wait ends with an error of its own if the port fails, or if this rank's part in the job ends.
             unfinished = end.and_then(|end| end.result.err());
         }
         let failed = match (collective.take_result(), unfinished) {
-            (Some(Ok(())), _) => return Ok(()),
+            (Some(Ok(())), _) => {
+                if collective.leaves_messages() {
+                    self.note_failed(context);
+                }
+                return Ok(());
+            }
             (Some(Err(Failed::Error(error))), _) => self.explain(error.public(), bounds),
             (Some(Err(Failed::Panicked(payload))), _) => {
                 self.note_failed(context);
@@ -242,6 +337,26 @@ impl<P: Port> Runtime<P> {
         };
         self.note_failed(context);
         Err(failed)
+    }
+
+    /// Begins an operation that fails with `error`, so that the other ranks learn that this rank gives it up. Returns
+    /// the error.
+    #[cold]
+    pub(crate) fn give_up_collective(
+        &self,
+        derived: Option<&Derived>,
+        operation: Operation<BorrowedBuffers<'_>>,
+        error: Error,
+    ) -> Error {
+        let Ok(mut core) = self.lock() else { return error };
+        let context = operation.context;
+        let (call, buffers) = core.call(self.counter(derived), operation, samite_p2p::Time::NEVER);
+        let now = core.now;
+        let mut collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
+        collective.quit(&mut core.engine, cancelled());
+        core.collectives.failed.insert(context);
+        self.hand_over(&mut core);
+        error
     }
 
     /// Begins a nonblocking collective operation, and returns its request.
@@ -259,14 +374,14 @@ impl<P: Port> Runtime<P> {
             return Err(Box::new((self.refused(), operation.buffers)));
         };
         let deadline = self.deadline(&mut core, bounds);
-        let counter = derived.map_or(&self.counter, |derived| derived.counter(core.lane));
+        let counter = self.counter(derived);
         let context = operation.context;
         let (call, buffers) = core.call(counter, operation, deadline);
         let now = core.now;
         let Core { engine, collectives, .. } = &mut *core;
         let request = engine.begin_composite(now, context);
         let collective = Collective::begin(engine, now, call, self.rank, buffers);
-        collectives.under_way.push(UnderWay { collective, request, at_end });
+        collectives.under_way.push(UnderWay { collective, request, at_end, creation: None });
         // The next poll looks for notices that have arrived before.
         collectives.is_stale = true;
         collectives.end_finished(engine);
@@ -287,6 +402,7 @@ impl<P: Port> Runtime<P> {
         self.act(|engine, now| engine.close_contexts(now, context));
         if let Ok(mut core) = self.lock() {
             core.collectives.failed.remove(&(context + 1));
+            core.collectives.created.retain(|(of, _)| *of != context + 1);
         }
     }
 
@@ -312,7 +428,7 @@ impl<P: Port> Core<P> {
         deadline: samite_p2p::Time,
     ) -> (Call, B) {
         let Operation { plan, group, context, element, buffers, check } = operation;
-        let number = counter.next.fetch_add(1, Ordering::Relaxed);
+        let number = counter.take_numbers(1);
         if self.collectives.failed.contains(&context) && counter.waiting.load(Ordering::Relaxed) == 0 {
             self.collectives.discard(&mut self.engine, context, number);
         }
@@ -333,10 +449,15 @@ pub(crate) fn no_reduction() -> Reduction {
     Arc::new(|_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction"))
 }
 
+/// The number of bursts of polls after which an operation that waits at the board posts a receive for the wait.
+const VIGIL_AFTER: u32 = 8;
+
 /// A collective operation for whose end a thread waits.
 struct Running<'a, 'b> {
     collective: &'a mut Collective<BorrowedBuffers<'b>>,
     cancel: Option<&'a CancelToken>,
+    /// The number of bursts of polls in which the operation has waited at the board.
+    turns: u32,
 }
 
 impl Lent for Running<'_, '_> {
@@ -365,6 +486,11 @@ impl Awaiting for Running<'_, '_> {
     fn heed_cancels<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
         if self.cancel.is_some_and(CancelToken::is_cancelled) {
             self.collective.quit(engine, cancelled());
+        }
+        // Most waits at the board end soon, and need no receive.
+        if self.collective.needs_vigil() && self.turns < VIGIL_AFTER {
+            self.turns += 1;
+            return false;
         }
         self.collective.attend(engine)
     }

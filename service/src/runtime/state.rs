@@ -227,7 +227,7 @@ impl<P: Port> Core<P> {
     pub(super) fn disarm_port(&mut self) {
         self.sleeper = None;
         self.is_armed = false;
-        self.engine.port_mut().disarm();
+        self.engine.disarm();
     }
 
     /// Wakes the sleeper if work is due before the end of its sleep, or if a future can continue.
@@ -360,9 +360,9 @@ impl<P: Port> Core<P> {
         // The port is still armed if this thread takes the place of the program's driver. Then the port may have an
         // alarm to reset.
         if std::mem::replace(&mut self.is_armed, true) {
-            self.engine.port_mut().disarm();
+            self.engine.disarm();
         }
-        match self.engine.port_mut().arm() {
+        match self.engine.arm() {
             Sleep::NotNow => {
                 self.is_armed = false;
                 None

@@ -136,7 +136,7 @@ impl<P: Port> Runtime<P> {
     /// [`explain`](Self::explain) an error does so after this function has released the lock.
     ///
     /// [`wait`](Self::wait) has a loop of its own: it polls in bursts without reading the clock, and lends a buffer.
-    fn drive_until<'a, R>(
+    pub(super) fn drive_until<'a, R>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         cancel: Option<&CancelToken>,

@@ -11,7 +11,8 @@ use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
 use samite_control::variable::{OF_JOINING, OF_THE_LAUNCHER};
 use samite_control::{Parameter, Reader, Settings, environment};
-use samite_fabric::{Caps, Port, Reach, shm::Shm};
+use samite_fabric::shm::{Shm, board};
+use samite_fabric::{Caps, Port, Reach};
 use samite_launch::Topology;
 use serde_json::{Value, json};
 
@@ -41,6 +42,10 @@ pub(crate) struct Info {
     /// Print only the steps of each rank in a collective call, such as `allreduce`
     #[arg(long, value_name = "CALL")]
     schedule: Option<String>,
+    /// For --collectives and --schedule: the ranks do not share a board, because they run on several hosts, use a
+    /// network, or have no room for it
+    #[arg(long)]
+    no_board: bool,
     /// Print only the cores and NUMA nodes of this host, and which of them this process may use; needs libhwloc
     #[arg(long)]
     topology: bool,
@@ -53,6 +58,14 @@ pub(crate) struct Info {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Info {
+    /// Returns true if the ranks of the question share a board.
+    fn shares_board(&self, settings: &Settings) -> bool {
+        let fits = (2..=board::RANKS_MAX).contains(&self.n) && settings.engine.board_max >= board::SLOT_BYTES;
+        fits && !self.no_board
+    }
 }
 
 pub(crate) fn info(what: &Info) -> Result<u8, String> {
@@ -68,6 +81,7 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         || what.parameters
         || of_collectives);
     let transports = if all || what.providers || what.protocols { transports() } else { Vec::new() };
+    let has_board = what.shares_board(&settings);
     let mut sections = Vec::new();
     if all || what.providers {
         sections.push(providers(&transports));
@@ -79,10 +93,10 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         sections.extend(protocols(&transports, &settings));
     }
     if what.collectives {
-        sections.push(collectives::collectives(&settings, what.n, what.bytes)?);
+        sections.push(collectives::collectives(&settings, what.n, what.bytes, has_board)?);
     }
     if let Some(call) = &what.schedule {
-        sections.push(collectives::schedule(&settings, call, what.n, what.bytes)?);
+        sections.push(collectives::schedule(&settings, call, what.n, what.bytes, has_board)?);
     }
     if all || what.topology {
         sections.push(topology());

@@ -48,7 +48,7 @@ fn the_environment_decides_how_messages_go() {
 
 #[test]
 fn collective_calls_come_with_algorithm_and_cost() {
-    let mut info = samite("info --collectives -n 6 --bytes 4096 --schedule bcast --json");
+    let mut info = samite("info --collectives -n 6 --bytes 4096 --no-board --schedule bcast --json");
     let output = info.env("SAMITE_COLL_ALGORITHMS", "allreduce=ring,allgather=recursive-doubling").output();
     let answer: Value = serde_json::from_str(stdout(&output.unwrap())).unwrap();
     let of = |call: &str| {
@@ -63,9 +63,18 @@ fn collective_calls_come_with_algorithm_and_cost() {
     let of_rank_5 = &answer["schedule"]["ranks"][5];
     assert_eq!(of_rank_5[0], "receive output[0..4096] from rank 4, round 0");
 
+    let of_host = |variable: &str, value: &str| {
+        let mut info = samite("info --schedule bcast -n 6 --bytes 4096");
+        stdout(&info.env(variable, value).output().unwrap()).to_owned()
+    };
+    let on_board = of_host("SAMITE_BOARD_MAX", "1M");
+    assert!(on_board.contains("  rank 5\n    fetch output[0..4096] from rank 0, piece 0"), "{on_board}");
+    let without_room = of_host("SAMITE_BOARD_MAX", "0");
+    assert!(without_room.contains("receive output[0..4096] from rank 4, round 0"), "{without_room}");
+
     let wrong = samite("info --schedule dance").output().unwrap();
     let stderr = String::from_utf8_lossy(&wrong.stderr);
-    assert!(!wrong.status.success() && stderr.contains("the calls are barrier, reduce"), "{stderr}");
+    assert!(!wrong.status.success() && stderr.contains("the calls are scan, exscan, barrier"), "{stderr}");
     let wrong = samite("info --collectives").env("SAMITE_COLL_ALGORITHMS", "bcast=fast").output().unwrap();
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("`bcast=scatter-allgather`"));
 }
