@@ -516,6 +516,10 @@ impl<B: Buffers> Collective<B> {
             }
         }
         partners.remove(&mine);
+        if matches!(failed, Failed::Error(Error::Revoked)) {
+            // The revocation gets to all members by itself. A notice would be taken for another reason to give up.
+            partners.clear();
+        }
         let notice = Notice::of(&failed, mine);
         let (context, tag) = (self.call.context, self.tag(Notice::ROUND));
         for partner in partners {

@@ -298,6 +298,7 @@ pub(super) fn again(error: &Error) -> Error {
             Error::PeerFailed { rank: *rank, cause: cause.clone(), fate: Fate::Unknown, report: None }
         }
         Error::Abandoned { rank, .. } => Error::Abandoned { rank: *rank, fate: Fate::Unknown },
+        Error::Revoked => Error::Revoked,
         _ => Error::Cancelled { fate: Fate::Unknown },
     }
 }

@@ -280,3 +280,19 @@ fn a_sleeping_rank_is_woken() {
     crate::discard_before(first, CONTROL, 1);
     at_rest(&mut engines);
 }
+
+/// No rank can finish the barrier, because rank 3 carries out another operation. So the revocation ends it.
+#[test]
+fn a_revocation_ends_a_wait_at_the_board() {
+    let mut engines = engines(4);
+    let mut plans = vec![board_barrier(); 4];
+    plans[3] = board_bcast(1);
+    let revokes = |engines: &mut [Engine<Shm>], operations: &mut [Collective<BorrowedBuffers<'_>>]| {
+        (0..5).for_each(|_| step(engines, operations, Time::ZERO));
+        engines[1].revoke(Time::ZERO, CONTROL);
+        drive(engines, operations);
+    };
+    let results = disturbed(&mut engines, &plans, 0, Time::NEVER, &sum_by(), revokes);
+    let is_revoked = |result: &_| matches!(result, Err(Failed::Error(Error::Revoked)));
+    assert!(results[..3].iter().all(is_revoked), "{results:?}");
+}
