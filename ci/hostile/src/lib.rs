@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod collective;
 mod decoders;
 mod engine;
 mod forge;
@@ -12,6 +13,7 @@ mod member;
 mod rings;
 mod tape;
 
+pub use collective::collective;
 #[cfg(feature = "ofi")]
 pub use decoders::ofi_addresses;
 pub use decoders::{addresses, environment, header};

@@ -53,6 +53,11 @@ fn engines() {
 }
 
 #[test]
+fn forged_messages_of_collective_operations() {
+    from_seeds(20_000, samite_hostile::collective);
+}
+
+#[test]
 fn hostile_members() {
     from_seeds(3_000, samite_hostile::member);
     again("member", samite_hostile::member);
