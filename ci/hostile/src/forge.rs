@@ -28,6 +28,7 @@ const PART_DATA: u8 = 12;
 const PART_END: u8 = 13;
 const INQUIRE: u8 = 14;
 const VOID: u8 = 19;
+const RETIRE: u8 = 20;
 const CONFIRM: u8 = 15;
 const SYNC: u8 = 16;
 const PLACE: u8 = 17;
@@ -119,8 +120,11 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
                 (Protocol::P2p, CONFIRM, words(&[from, until, used]))
             }
             _ => {
-                let kind = if input.byte().is_multiple_of(2) { LEAVE } else { VOID };
-                (Protocol::P2p, kind, words(&[context(input).into()]))
+                let (kind, name) = ([LEAVE, VOID, RETIRE][input.below(3)], u64::from(context(input)));
+                // Any member may revoke a communicator, and then other members cannot use it. So the names of VOID are
+                // those of contexts that are not open.
+                let name = if kind == VOID { name | 1 << 40 } else { name };
+                (Protocol::P2p, kind, words(&[name]))
             }
         },
         13 => (Protocol::P2p, input.byte(), input.take(48).to_vec()),
