@@ -21,8 +21,8 @@
 //! engine, it owns no thread and reads no clock.
 //!
 //! Where to look: the steps and plans are in `schedule`; the algorithms, with their sources and costs, in
-//! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; their virtual time in `simulate`; the execution, and
-//! the effects of failures, in `collective`.
+//! [`algorithms`]; the choice between them in `choose`; the verification of schedules in [`check`]; their virtual time
+//! in `simulate`; the execution, and the effects of failures, in `collective`.
 
 #![forbid(unsafe_code)]
 

@@ -399,8 +399,8 @@ pub struct Stage {
     pub plan: Plan,
     /// The consecutive ranks of the whole operation that take part. This rank is one of them.
     pub ranks: Range<u32>,
-    /// The place of each buffer of `plan`, in the order of [`Buffer`]: a buffer of the whole operation, and the index of
-    /// the first element.
+    /// The place of each buffer of `plan`, in the order of [`Buffer`]: a buffer of the whole operation, and the index
+    /// of the first element.
     pub buffers: [(Buffer, usize); 3],
 }
 

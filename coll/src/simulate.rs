@@ -1,7 +1,7 @@
 //! The virtual time of an operation in the LogGP model.
 //!
-//! [`simulate`] takes the steps of all ranks, as [`check::cost`](crate::check::cost) does, and computes the time of each
-//! message. Each rank has an iterator over its steps, so a million ranks need some hundred bytes each.
+//! [`simulate`] takes the steps of all ranks, as [`check::cost`](crate::check::cost) does, and computes the time of
+//! each message. Each rank has an iterator over its steps, so a million ranks need some hundred bytes each.
 //!
 //! ```
 //! use samite_coll::algorithms::barrier::Algorithm;
@@ -20,8 +20,8 @@ use crate::schedule::{Place, Plan, Step, Steps};
 
 /// The parameters of a network, in picoseconds.
 ///
-/// Source: Alexandrov, Ionescu, Schauser and Scheiman: *LogGP: Incorporating Long Messages into the LogP Model*. Journal
-/// of Parallel and Distributed Computing 44(1), 1997.
+/// Source: Alexandrov, Ionescu, Schauser and Scheiman: *LogGP: Incorporating Long Messages into the LogP Model*.
+/// Journal of Parallel and Distributed Computing 44(1), 1997.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGp {
     /// The time from the moment when the last byte has left the sender until it is at the receiver (L).
@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn a_sender_keeps_the_gap_between_messages() {
-        // The root sends to ranks 2 and 1. The second message leaves g later, and rank 2 passes its message on to rank 3.
+        // The root sends to ranks 2 and 1. The second message leaves g later, and rank 2 passes its message on to rank
+        // 3.
         let end = simulate(4, |_| broadcast(1), 1, NETWORK).unwrap();
         assert_eq!(end.time, 2 * (100 + 1000 + 100));
         let slow = LogGp { gap: 5000, ..NETWORK };

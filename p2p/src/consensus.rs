@@ -9,11 +9,12 @@
 //! 3. [`Stage::Committed`]: all living members keep the value, so each member that learns that can use it.
 //! 4. [`Stage::Settled`]: all living members know the result, so no member needs to be asked for it any more.
 //!
-//! If a member fails before its parent in the tree has its answer, the round is incomplete. The root then repeats it with
-//! a tree without that member, except for the last round. If the root fails, the next living member becomes the root and begins with the stage that
-//! it has reached. If it is still voting, each member that already keeps a value answers with that value instead of a
-//! vote. The root then adopts that value. All living members keep a value before one of them uses it, so no two members
-//! use different values. Each failure costs at most one more round at each stage: O(log n) messages one after the other.
+//! If a member fails before its parent in the tree has its answer, the round is incomplete. The root then repeats it
+//! with a tree without that member, except for the last round. If the root fails, the next living member becomes the
+//! root and begins with the stage that it has reached. If it is still voting, each member that already keeps a value
+//! answers with that value instead of a vote. The root then adopts that value. All living members keep a value before
+//! one of them uses it, so no two members use different values. Each failure costs at most one more round at each
+//! stage: O(log n) messages one after the other.
 //!
 //! The failures that a member knows must be final, and each failure must become known to all members in the end.
 //!

@@ -78,8 +78,8 @@ const ALIVE: usize = 256;
 /// limit the memory.
 const EARLY_MAX: usize = 64;
 
-/// The maximum number of entries in [`Contexts::revoked_early`]. A member revokes contexts that this rank has not opened
-/// only if it does so immediately after their creation.
+/// The maximum number of entries in [`Contexts::revoked_early`]. A member revokes contexts that this rank has not
+/// opened only if it does so immediately after their creation.
 const REVOKED_EARLY_MAX: usize = 256;
 
 /// The contexts of one communicator.

@@ -238,8 +238,8 @@ impl<P: Port> Engine<P> {
     /// message ends with [`Error::Abandoned`], or with [`Error::NotPosted`] if it is a ready send. Other senders of
     /// dropped messages see them as received. This rank's sends under way continue.
     ///
-    /// If the other members may still need this rank for an agreement of survivors that has ended here, the contexts are
-    /// closed later.
+    /// If the other members may still need this rank for an agreement of survivors that has ended here, the contexts
+    /// are closed later.
     #[cold]
     pub fn close_contexts(&mut self, now: Time, context: u32) {
         self.part(now, context);
@@ -1289,8 +1289,8 @@ impl<P: Port> Engine<P> {
         self.inner.seems_idle() && !self.boards.have_news()
     }
 
-    /// Prepares the port to be left alone, as [`Port::arm`] does, unless an event for which this rank waits has happened
-    /// on a [`Board`](samite_fabric::shm::board::Board). From then on such an event wakes the rank too.
+    /// Prepares the port to be left alone, as [`Port::arm`] does, unless an event for which this rank waits has
+    /// happened on a [`Board`](samite_fabric::shm::board::Board). From then on such an event wakes the rank too.
     pub fn arm(&mut self) -> Sleep {
         let of_port = self.inner.port_mut().arm();
         if of_port == Sleep::NotNow {

@@ -5,8 +5,8 @@
 //! communicator is revoked.
 //!
 //! For a new communicator the survivors first agree on its members and on the largest name of contexts that one of them
-//! would use next. Each member then opens the contexts with that name, and they agree if all could open them. If not, all
-//! close them and begin again with a later name.
+//! would use next. Each member then opens the contexts with that name, and they agree if all could open them. If not,
+//! all close them and begin again with a later name.
 //!
 //! A member whose caller has its result, or has given up, still answers the others, until the run is settled. If it
 //! closes the communicator before that, the contexts are closed when the run is settled. If a member that fails may
@@ -175,8 +175,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Acknowledges the failures of members that are known here. Receives from any source do not report them, and later
-    /// decisions do not contain them if all members have acknowledged them. `contexts` are the program's context and the
-    /// control context.
+    /// decisions do not contain them if all members have acknowledged them. `contexts` are the program's context and
+    /// the control context.
     pub fn acknowledge(&mut self, [context, control]: [u32; 2], members: &Group) -> Group {
         let failed = self.failed_members(control, members);
         self.survivors.acknowledged.insert(control, failed.clone());

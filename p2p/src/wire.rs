@@ -411,8 +411,8 @@ pub(crate) struct Void {
     pub(crate) name: U64,
 }
 
-/// The sender takes part in no agreement of survivors of the contexts with this name any more. Its messages there are not
-/// affected.
+/// The sender takes part in no agreement of survivors of the contexts with this name any more. Its messages there are
+/// not affected.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Retire {

@@ -85,7 +85,8 @@ fn transpose(comm: &Comm, matrix: &mut [Complex], rows: usize) -> Result<(), sam
     Ok(())
 }
 
-/// Replaces values, whose number is a power of two, by their Fourier transform: decimation in time, by Cooley and Tukey.
+/// Replaces values, whose number is a power of two, by their Fourier transform: decimation in time, by Cooley and
+/// Tukey.
 fn transform(values: &mut [Complex]) {
     let bits = values.len().trailing_zeros();
     for index in 0..values.len() {

@@ -1,8 +1,8 @@
 //! K-means clustering of points in a plane, by Lloyd's iteration.
 //!
-//! Each rank holds a part of the points. In each step it assigns its points to the nearest centre, and an allreduce adds
-//! up the sums and numbers of points of each cluster over all ranks. Coordinates are integers, so the sums are exact,
-//! and every number of ranks gets the same centres. Rank 0 also computes the serial solution, and compares.
+//! Each rank holds a part of the points. In each step it assigns its points to the nearest centre, and an allreduce
+//! adds up the sums and numbers of points of each cluster over all ranks. Coordinates are integers, so the sums are
+//! exact, and every number of ranks gets the same centres. Rank 0 also computes the serial solution, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/kmeans [POINTS [CLUSTERS [STEPS]]]

@@ -5,8 +5,8 @@
 //! $ samite run -n 4 --on-failure continue --exit-code rank0 -- target/release/examples/solver [UNKNOWNS [STEPS]]
 //! ```
 //!
-//! Unless it is the only one, the last rank ends itself after a third of the steps. Each rank has the whole vector after
-//! each step, so the survivors lose no state. Rank 0 computes the result alone, and compares.
+//! Unless it is the only one, the last rank ends itself after a third of the steps. Each rank has the whole vector
+//! after each step, so the survivors lose no state. Rank 0 computes the result alone, and compares.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
 

@@ -348,8 +348,8 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
         Ok(())
     }
 
-    /// Returns the input of a round that begins with these buffers, and the numbers of bytes of the input and the output
-    /// that it uses. If the operation works in place and has layouts, the input is a copy of the sent messages.
+    /// Returns the input of a round that begins with these buffers, and the numbers of bytes of the input and the
+    /// output that it uses. If the operation works in place and has layouts, the input is a copy of the sent messages.
     fn input_of_round(&self, input: Memory, output: &Memory) -> (Memory, Result<[usize; 2], Error>) {
         if let Err(error) = self.check_lengths([input.len(), output.len()]) {
             return (input, Err(error));

@@ -191,8 +191,8 @@ pub enum Check {
     /// with a struct of another name. All serialized values have one type. A rank that does not use a type itself may
     /// not know the name of the type, and reports a digest.
     Types,
-    /// Collective calls that do not match end with [`Error::CallsDiffer`](crate::Error::CallsDiffer) at every rank of the
-    /// communicator. The error names two ranks and the places of their calls in the program. The check compares the
+    /// Collective calls that do not match end with [`Error::CallsDiffer`](crate::Error::CallsDiffer) at every rank of
+    /// the communicator. The error names two ranks and the places of their calls in the program. The check compares the
     /// operation, the root, the type and number of the elements, the lengths of blocks that all ranks pass, the
     /// reduction, the selected algorithm, and the form: in place or not, and blocking, nonblocking or persistent (MPI
     /// 4.1, sections 6.2.1, 6.12 and 6.13).

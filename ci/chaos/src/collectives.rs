@@ -1,6 +1,6 @@
 //! Collective operations while ranks are killed. All ranks make the same calls, which follow from the job's seed. After
-//! each round they agree if all have succeeded. If not, the survivors make a communicator of their own, check it, and go on
-//! there.
+//! each round they agree if all have succeeded. If not, the survivors make a communicator of their own, check it, and
+//! go on there.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -29,8 +29,8 @@ struct Survivors<'a> {
     report: Report,
 }
 
-/// Makes collective calls, and goes on with the survivors after each failure, until the driver's file `end` exists at all
-/// ranks. Then checks that exactly the living ranks are left.
+/// Makes collective calls, and goes on with the survivors after each failure, until the driver's file `end` exists at
+/// all ranks. Then checks that exactly the living ranks are left.
 ///
 /// # Errors
 /// If the driver's file is malformed.

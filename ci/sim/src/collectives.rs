@@ -1,9 +1,9 @@
-//! Simulated jobs of ranks that make collective calls, are killed, and go on: executor and schedules, revocations, agreements
-//! and shrinks, under delays and reordering across peers.
+//! Simulated jobs of ranks that make collective calls, are killed, and go on: executor and schedules, revocations,
+//! agreements and shrinks, under delays and reordering across peers.
 //!
-//! All ranks run the same program. In each round they carry out an operation, agree if all have succeeded, and shrink the
-//! communicator if not. The oracle checks each result of an operation, and that all ranks get the same result of each
-//! agreement and of each shrink. Everything follows from the seed.
+//! All ranks run the same program. In each round they carry out an operation, agree if all have succeeded, and shrink
+//! the communicator if not. The oracle checks each result of an operation, and that all ranks get the same result of
+//! each agreement and of each shrink. Everything follows from the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

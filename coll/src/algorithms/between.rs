@@ -1,8 +1,8 @@
 //! Operations between the two groups of an intercommunicator (MPI 4.1, section 6.2.2).
 //!
 //! Each group has a leader, its first rank. Operations with many short contributions run in stages: within a group,
-//! then between the leaders, then within the other group. With blocks of different lengths, whose lengths only some ranks
-//! know, the ranks exchange the blocks directly.
+//! then between the leaders, then within the other group. With blocks of different lengths, whose lengths only some
+//! ranks know, the ranks exchange the blocks directly.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -231,7 +231,8 @@ impl Between {
     }
 
     /// Returns the reduction of the elements of each group, whose results are scattered in blocks over the ranks of the
-    /// other group. `blocks` are the blocks of this rank's group. Cost: the rounds of a reduction, a message and a scatter.
+    /// other group. `blocks` are the blocks of this rank's group. Cost: the rounds of a reduction, a message and a
+    /// scatter.
     #[must_use]
     pub fn reduce_scatter(&self, blocks: Blocks, commutes: bool, scatter: scatter::Algorithm) -> Plan {
         let all = blocks.end(self.own.len() as u32);

@@ -45,8 +45,8 @@ impl Layouts {
         Self { sent: sent.map(Side::new), received: Side::new(received) }
     }
 
-    /// Returns true if the input has no layouts, because the sent bytes are in the output at the start and are copied to
-    /// the input.
+    /// Returns true if the input has no layouts, because the sent bytes are in the output at the start and are copied
+    /// to the input.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         self.sent.is_none()

@@ -8,8 +8,8 @@ use super::buffers::{OwnedBuffers, Reduction};
 use crate::algorithms::{bcast, reduce};
 use crate::schedule::{Place, Plan, Stage};
 
-/// A check that the members of a communicator make calls that match. It takes place before the operation: the records of
-/// all members are merged along a tree, and the result is sent to all members. So each member sends and receives two
+/// A check that the members of a communicator make calls that match. It takes place before the operation: the records
+/// of all members are merged along a tree, and the result is sent to all members. So each member sends and receives two
 /// short messages on average. If there is a difference, the operation ends at every member and sends nothing.
 #[derive(Clone)]
 pub struct Check {

@@ -108,8 +108,9 @@ impl Notice {
     }
 
     /// Returns the error with which this rank gives up, after the receive of a notice has ended: the reason in the
-    /// notice, or [`Error::Abandoned`] if the notice is invalid. If no notice has arrived because the partner has failed
-    /// or the communicator is revoked, returns that error. Returns `None` if no notice has arrived for another reason.
+    /// notice, or [`Error::Abandoned`] if the notice is invalid. If no notice has arrived because the partner has
+    /// failed or the communicator is revoked, returns that error. Returns `None` if no notice has arrived for another
+    /// reason.
     pub(super) fn collect<P: Port>(
         engine: &mut Engine<P>,
         receive: RequestId,

@@ -484,8 +484,8 @@ fn the_death_of_a_member_ends_the_operation_at_all_ranks() {
     ));
 }
 
-/// A rank gives up because of a failure that only it knows, and revokes the communicator, as a program does that goes on
-/// without the failed rank. At any moment this ends the operation at each rank with one of these two reasons.
+/// A rank gives up because of a failure that only it knows, and revokes the communicator, as a program does that goes
+/// on without the failed rank. At any moment this ends the operation at each rank with one of these two reasons.
 #[test]
 fn a_revocation_ends_the_operation_at_all_ranks() {
     for len in [1, 100_000] {

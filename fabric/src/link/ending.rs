@@ -10,11 +10,11 @@ use crate::Port;
 pub enum Finality {
     /// The process has ended, or has left the job. All other ranks learn that too.
     Final,
-    /// The connection was lost, or one side has given up the other one. The launcher may soon report that the process has
-    /// ended.
+    /// The connection was lost, or one side has given up the other one. The launcher may soon report that the process
+    /// has ended.
     Awaited,
-    /// As [`Awaited`](Self::Awaited), but the launcher has reported nothing for a while. The peer may be alive, and other
-    /// ranks may exchange messages with both.
+    /// As [`Awaited`](Self::Awaited), but the launcher has reported nothing for a while. The peer may be alive, and
+    /// other ranks may exchange messages with both.
     Disputed,
 }
 
@@ -421,7 +421,8 @@ impl Link {
         }
     }
 
-    /// Returns the finality of the end of a peer whose process may have ended. The launcher gets some time to report that.
+    /// Returns the finality of the end of a peer whose process may have ended. The launcher gets some time to report
+    /// that.
     fn finality_without_report(&self, state: &PeerState) -> Finality {
         let is_awaited = self.now < state.ended_at.after(LOST_FOR_GOOD_NS);
         if is_awaited { Finality::Awaited } else { Finality::Disputed }

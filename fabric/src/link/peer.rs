@@ -578,8 +578,8 @@ impl PeerState {
     }
 
     /// Notes that the peer is a living member of a context, for a protocol that would otherwise search for it at each
-    /// message. The protocol notes [`NOWHERE`](Self::NOWHERE) when that is not certain any more. The next incarnation of
-    /// the peer begins with it.
+    /// message. The protocol notes [`NOWHERE`](Self::NOWHERE) when that is not certain any more. The next incarnation
+    /// of the peer begins with it.
     pub fn set_known_in(&mut self, context: u32) {
         self.known_in = context;
     }

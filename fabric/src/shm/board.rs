@@ -201,7 +201,8 @@ pub enum Fetched {
 }
 
 impl Board {
-    /// Maps the slots of all ranks. `addresses` contains the address of each slot, and `rank` is the index of this rank.
+    /// Maps the slots of all ranks. `addresses` contains the address of each slot, and `rank` is the index of this
+    /// rank.
     ///
     /// # Errors
     /// [`PortError::BadAddress`], [`PortError::Unreachable`]: a slot cannot be mapped here, for example because the
@@ -372,7 +373,8 @@ impl Board {
     }
 
     /// Returns a rank that sleeps and waits for an event at this rank, and the cookie of its wait. Returns each rank
-    /// once for each of its sleeps. Call it until it returns `None` after this rank has published data or has finished ticks.
+    /// once for each of its sleeps. Call it until it returns `None` after this rank has published data or has finished
+    /// ticks.
     #[inline]
     pub fn next_sleeper(&mut self) -> Option<(usize, u32)> {
         barrier::light();

@@ -4,9 +4,9 @@
 //! some other members. In a ring of all members these are the members at the distances 1, 2, 4, and so on, in both
 //! directions. So VOID reaches all members after a logarithmic number of steps, if no member fails. It also sends VOID
 //! to the next living member of the ring, and to the one after that when that member fails. So all living members learn
-//! of the revocation, although any of them fail. A member that has closed the communicator answers with LEAVE, and counts as
-//! failed here. (Binomial graphs for this purpose: G. Bosilca et al., "Failure Detection and Propagation in HPC
-//! systems", SC16.)
+//! of the revocation, although any of them fail. A member that has closed the communicator answers with LEAVE, and
+//! counts as failed here. (Binomial graphs for this purpose: G. Bosilca et al., "Failure Detection and Propagation in
+//! HPC systems", SC16.)
 //!
 //! The peer of an operation that ends gets VOID before it gets the packet that ends its side of the operation. So both
 //! sides end with the same error.
@@ -26,9 +26,9 @@ use crate::survivors::{SURVIVORS_TAG, is_of_survivors};
 use crate::wire::{Leave, Retire, Void, kind};
 
 impl Tagged {
-    /// Revokes the two contexts of a communicator: ends this rank's operations there, drops its unexpected messages, and
-    /// informs other members. The agreements of survivors continue. Does nothing if they are revoked already, or not
-    /// open.
+    /// Revokes the two contexts of a communicator: ends this rank's operations there, drops its unexpected messages,
+    /// and informs other members. The agreements of survivors continue. Does nothing if they are revoked already, or
+    /// not open.
     #[cold]
     pub(crate) fn revoke_contexts(&mut self, link: &mut Link, context: u32) {
         if !self.contexts.revoke(context, link) {
@@ -94,7 +94,8 @@ impl Tagged {
         Ok(())
     }
 
-    /// Informs a peer that a context is revoked, if it is. Call this before a packet that ends an operation of the peer.
+    /// Informs a peer that a context is revoked, if it is. Call this before a packet that ends an operation of the
+    /// peer.
     #[cold]
     pub(super) fn tell_revoked(&self, link: &mut Link, peer: Peer, context: u32) {
         if self.contexts.is_revoked(context) {

@@ -24,7 +24,8 @@ use crate::select::Root;
 ///
 /// On an intercommunicator the two groups exchange data: each rank gets the data of the other group, or a rank of one
 /// group is the [`Root`] and exchanges data with the ranks of the other group (MPI 4.1, section 6.2.3). The blocks
-/// belong to the ranks of the other group. Calls in place, scans and neighbourhood calls need a communicator of one group.
+/// belong to the ranks of the other group. Calls in place, scans and neighbourhood calls need a communicator of one
+/// group.
 ///
 /// A slice of a wrong length and an invalid root are errors at the rank that passes them. This rank then sends nothing.
 /// If the ranks do not agree, some of them may wait for ever, or until their time-out. The time-out and the cancel of

@@ -231,11 +231,10 @@ pub(super) fn member(parent: &Comm, derived: Option<Derived>) -> Result<Comm, Er
     parent.derive(derived).ok_or(Error::NotAMember { world_rank: Rank(parent.runtime.rank.0) })
 }
 
-/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`]; or
-/// an agreement under way: see [`Comm::iagree`].
-/// Every call that waits or tests makes progress with all creations of the process, so ranks may wait for several
-/// creations in different orders. If there are several [lanes](Comm::lane), only calls in the first lane make this
-/// progress.
+/// A communicator that its ranks are creating: see [`Comm::idup`], [`Comm::isplit`] and [`Comm::icreate_from_group`];
+/// or an agreement under way: see [`Comm::iagree`]. Every call that waits or tests makes progress with all creations of
+/// the process, so ranks may wait for several creations in different orders. If there are several [lanes](Comm::lane),
+/// only calls in the first lane make this progress.
 ///
 /// Dropping a `Creation` gives it up. The other ranks get [`Error::PeerFailed`] with
 /// [`Cause::LeftComm`](crate::Cause::LeftComm) from the creation. If the creation has already succeeded for them, they
@@ -344,8 +343,8 @@ impl<C> Creation<C> {
     /// returned once; later calls return [`Error::NoSuchRequest`].
     ///
     /// # Errors
-    /// Returns the errors of the blocking call, for example [`Comm::dup`]. After an error of the runtime itself, for example [`Error::Closed`], the
-    /// creation is still under way.
+    /// Returns the errors of the blocking call, for example [`Comm::dup`]. After an error of the runtime itself, for
+    /// example [`Error::Closed`], the creation is still under way.
     #[must_use = "a result is returned once"]
     pub fn test(&mut self) -> Option<Result<C, Error>> {
         let result = self.try_finish()?;

@@ -126,8 +126,8 @@ impl Comm {
     }
 
     /// Agrees on flags with the surviving members (`MPI_Comm_agree`): the result has the bits that are set in the flags
-    /// of all members that take part, and names the members that have failed. All surviving members call it, and all get
-    /// the same result, although members fail meanwhile. It also works if the communicator is revoked.
+    /// of all members that take part, and names the members that have failed. All surviving members call it, and all
+    /// get the same result, although members fail meanwhile. It also works if the communicator is revoked.
     ///
     /// So the members can find out if all have finished a step: each passes if its own part has succeeded.
     ///

@@ -284,8 +284,9 @@ impl<P: Port> Runtime<P> {
 
     /// Yields the processor core: several times in a row if it has more ranks than cores, until a cheap check finds
     /// work. A rank that has a core of its own polls after each yield, because another program may keep the core for
-    /// milliseconds, and the cheap check does not see the bytes that have arrived from a network. If lanes are distributed
-    /// over the cores (`deal`), the thread first moves to the core of its lane at call number [`DEAL_AFTER`].
+    /// milliseconds, and the cheap check does not see the bytes that have arrived from a network. If lanes are
+    /// distributed over the cores (`deal`), the thread first moves to the core of its lane at call number
+    /// [`DEAL_AFTER`].
     pub(super) fn take_turns<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,

@@ -80,8 +80,8 @@ impl Rules {
         status
     }
 
-    /// Starts the writes that were held back. A write for which the provider below has no room is tried again later. One
-    /// that it refuses, because the port has removed the peer's address, is cancelled.
+    /// Starts the writes that were held back. A write for which the provider below has no room is tried again later.
+    /// One that it refuses, because the port has removed the peer's address, is cancelled.
     fn begin_writes(&self) {
         let in_order = self.offer.msg_order & (sys::FI_ORDER_WAW | sys::FI_ORDER_RMA_WAW) != 0;
         let mut writes = std::mem::take(&mut self.state().held);
