@@ -22,7 +22,7 @@
 //! # Sleep
 //! A rank that sleeps while it waits for another rank stores the number of that rank in `asleep`. The other rank looks
 //! at this word after it has published or finished something, and then wakes the sleeper by a message. As in
-//! [`super::doze`], the sleeping rank pays for the memory barrier, and looks at the board once more before it sleeps.
+//! `doze.rs`, the sleeping rank pays for the memory barrier, and looks at the board once more before it sleeps.
 //!
 //! # Soundness
 //! Another process may write anything to its own slot at any time. That is no data race, because all access is by
