@@ -72,9 +72,10 @@ const FROM_0: Pattern = Pattern::exact(CONTEXT, 0, TAG);
 
 /// Counts a send of 8 bytes that need not wait.
 fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
+    let context = black_box(CONTEXT);
     for _ in 0..operations {
         let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
-        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &[7; 8], NEVER))
+        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), context, TAG, &[7; 8], NEVER))
             .expect("it is sent");
         assert_eq!(sent, Sent::Now);
         end(&mut pair, 1, into);
@@ -83,10 +84,10 @@ fn send<P: Port>(mut pair: Pair<P>, operations: u64) {
 
 /// Counts the same operation as [`send`], from a slice whose length the compiler does not know.
 fn send_slice<P: Port>(mut pair: Pair<P>, operations: u64) {
-    let data = black_box(vec![7; 8]);
+    let (context, data) = black_box((CONTEXT, vec![7; 8]));
     for _ in 0..operations {
         let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
-        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, &data, NEVER))
+        let sent = counted(|| pair[0].send(Time::ZERO, WorldRank(1), context, TAG, &data, NEVER))
             .expect("it is sent");
         assert_eq!(sent, Sent::Now);
         end(&mut pair, 1, into);
@@ -98,11 +99,12 @@ fn send_slice<P: Port>(mut pair: Pair<P>, operations: u64) {
 fn send_contiguous<P: Port>(mut pair: Pair<P>, operations: u64) {
     let (data, form) = (vec![7; 8], Form::block(8).expect("it is short"));
     let view = black_box(form.read(&data).expect("it fits"));
+    let context = black_box(CONTEXT);
     for _ in 0..operations {
         let into = pair[1].irecv(Time::ZERO, FROM_0, Memory::zeroed(8), NEVER).expect("it is posted");
         let sent = counted(|| match view.as_slice() {
-            Some(data) => pair[0].send(Time::ZERO, WorldRank(1), CONTEXT, TAG, data, NEVER),
-            None => pair[0].send_from(Time::ZERO, WorldRank(1), CONTEXT, TAG, &view, NEVER),
+            Some(data) => pair[0].send(Time::ZERO, WorldRank(1), context, TAG, data, NEVER),
+            None => pair[0].send_from(Time::ZERO, WorldRank(1), context, TAG, &view, NEVER),
         });
         assert_eq!(sent.expect("it is sent"), Sent::Now);
         end(&mut pair, 1, into);
