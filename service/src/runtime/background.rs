@@ -628,7 +628,8 @@ mod tests {
             for _ in 0..200 {
                 comm.sendrecv(&[0u8; 100], other, 7, &mut [0u8; 100], other, 7)?;
                 let core = comm.runtime.core.lock().unwrap();
-                let soon = comm.runtime.now().after(FIRST_STEP_AFTER.as_nanos() as u64);
+                let latest = FIRST_STEP_AFTER * (1 << WAITED_MAX);
+                let soon = comm.runtime.now().after(latest.as_nanos() as u64);
                 let is_idle = core.background.sleep.as_ref().is_some_and(|sleep| sleep.until > soon);
                 assert!(core.is_attended() || !is_idle);
             }
