@@ -654,6 +654,7 @@ fn a_failed_creation_between_groups_names_a_rank_of_its_group() {
         let own = comm.split(Some(u32::from(in_first)), -i64::from(rank)).unwrap().expect("it has a colour");
         let leader = Rank(if in_first { 4 } else { 1 });
         let both = own.create_intercomm(Rank(0), comm, leader, 7).unwrap();
+        let rest = comm.split(Some(u32::from(rank != 1)), 0).unwrap().expect("it has a colour");
         if rank == 1 {
             return;
         }
@@ -661,5 +662,7 @@ fn a_failed_creation_between_groups_names_a_rank_of_its_group() {
             let Error::PeerFailed { rank, world_rank, .. } = error else { panic!("{error}") };
             assert_eq!((rank, world_rank), (Rank(0), Rank(1)));
         }
+        // A rank that left before the others have their errors would be named too.
+        rest.barrier().unwrap();
     });
 }
