@@ -50,6 +50,8 @@ use crate::stats::Stats;
 use crate::watch::Watch;
 use collective::Collectives;
 pub(crate) use collective::{AtEnd, Counter, EndValues, Operation, no_reduction};
+#[cfg(test)]
+pub(crate) use directory::Silent;
 pub(crate) use directory::{Directory, Notice};
 #[cfg(all(test, loom))]
 pub(crate) use model::sync::{await_change, change};

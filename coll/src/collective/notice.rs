@@ -1,7 +1,7 @@
 //! Notices: the messages by which a rank that gives up an operation informs its partners.
 
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Cause, Engine, Error, Fate, Group, Pattern, RequestId, Source, Time, WorldRank};
+use samite_p2p::{Cause, Engine, Error, Fate, Group, Pattern, RequestId, Source, Status, Time, WorldRank};
 
 use super::Failed;
 
@@ -100,11 +100,19 @@ impl Notice {
         partner: WorldRank,
         group: &Group,
     ) -> Option<Error> {
+        Self::received(engine, receive, partner, group).map(|end| end.unwrap_or_else(|error| error))
+    }
+
+    /// Returns the error of the notice that a receive has taken, or the error of the receive, if it has ended.
+    fn received<P: Port>(
+        engine: &mut Engine<P>,
+        receive: RequestId,
+        partner: WorldRank,
+        group: &Group,
+    ) -> Option<Result<Error, Error>> {
         let received = engine.collect(receive, &mut ())?;
-        match received.result {
-            Ok(status) => Some(Self::error_in(engine, received.memory, status.bytes, partner, group)),
-            Err(error) => Some(error),
-        }
+        let error_in = |status: Status| Self::error_in(engine, received.memory, status.bytes, partner, group);
+        Some(received.result.map(error_in))
     }
 
     /// Returns the error with which this rank gives up, after the receive of a notice has ended: the reason in the
@@ -117,9 +125,8 @@ impl Notice {
         partner: WorldRank,
         group: &Group,
     ) -> Option<Error> {
-        let received = engine.collect(receive, &mut ())?;
-        match received.result {
-            Ok(status) => Some(Self::error_in(engine, received.memory, status.bytes, partner, group)),
+        match Self::received(engine, receive, partner, group)? {
+            Ok(error) => Some(error),
             Err(Error::Truncated { .. }) => Some(abandoned(partner)),
             // The partner has failed. That explains its end better than the end of its message.
             Err(error @ Error::PeerFailed { .. }) if !is_leave(&error) => Some(error),

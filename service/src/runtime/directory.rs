@@ -82,3 +82,20 @@ pub(crate) enum Notice {
     /// The other ranks have given up this rank.
     Condemned { why: String },
 }
+
+/// The directory of a job without a launcher: it reports nothing.
+#[cfg(test)]
+pub(crate) struct Silent;
+
+#[cfg(test)]
+impl Directory for Silent {
+    fn request_address(&mut self, _: u32) {}
+    fn poll(&mut self) -> Option<Notice> {
+        None
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn leave(&mut self) {}
+    fn panicked(&mut self) {}
+}

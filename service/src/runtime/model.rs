@@ -5,7 +5,6 @@
 
 pub(super) mod sync;
 
-use std::os::fd::BorrowedFd;
 use std::task::{Wake, Waker};
 
 use loom::sync::Mutex;
@@ -18,20 +17,6 @@ use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
 use super::sync::{await_change, await_state, tell_change};
 use super::*;
 use crate::watch::{Bell, is_readable};
-
-struct Silent;
-
-impl Directory for Silent {
-    fn request_address(&mut self, _: u32) {}
-    fn poll(&mut self) -> Option<Notice> {
-        None
-    }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn leave(&mut self) {}
-    fn panicked(&mut self) {}
-}
 
 /// The only rank of a job: its runtime, and the threads that use it.
 #[derive(Clone)]

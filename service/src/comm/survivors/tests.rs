@@ -1,4 +1,3 @@
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use crate::init::first_incarnation;
 use crate::lanes::Lane;
 use crate::lanes::Lanes;
 use crate::reduction::Sum;
-use crate::runtime::{Directory, Notice, Runtime};
+use crate::runtime::{Runtime, Silent};
 use crate::{CancelToken, Error, Group, Rank, Source, World, transport};
 
 fn group(ranks: impl IntoIterator<Item = u32>) -> Group {
@@ -169,21 +168,6 @@ fn an_intercommunicator_can_be_revoked_but_not_shrunk() {
         assert_eq!(inter.failed()?, group([]));
         comm.barrier()
     });
-}
-
-/// The directory of a launcher that reports no failures.
-struct Silent;
-
-impl Directory for Silent {
-    fn request_address(&mut self, _: u32) {}
-    fn poll(&mut self) -> Option<Notice> {
-        None
-    }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn leave(&mut self) {}
-    fn panicked(&mut self) {}
 }
 
 #[test]
