@@ -429,6 +429,7 @@ fn a_failure_leaves_an_earlier_operation_its_messages() {
             let second = work.ibarrier()?;
             second.cancel();
             assert!(matches!(second.wait().map_err(Error::from), Err(Error::Cancelled { .. })));
+            comm.send(&[0_u8], Rank(1), 2)?;
             // The message of the other rank for `first` has arrived, and this call discards messages.
             comm.recv(&mut [0_u8], Rank(1), 1)?;
             let third = work.ibarrier()?;
@@ -438,6 +439,8 @@ fn a_failure_leaves_an_earlier_operation_its_messages() {
             let first = work.iallreduce(vec![2_u32], vec![0], Sum)?;
             comm.send(&[0_u8], Rank(0), 1)?;
             assert_eq!(output(Ok(first))?, [3]);
+            // Before that the other rank's barrier could end.
+            comm.recv(&mut [0_u8], Rank(0), 2)?;
             let second = work.ibarrier()?.wait().map_err(Error::from);
             assert!(matches!(second, Ok(_) | Err(Error::Abandoned { .. })), "{second:?}");
             work.ibarrier()?.wait()?;
