@@ -25,8 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use samite_fabric::Port;
 use samite_fabric::layout::{Readable, Writable};
 use samite_p2p::{
-    COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, Lent, Outcome, Pattern, Received, RequestId, Sent,
-    Source, Status, Time, WorldRank,
+    COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, HasTagged, Lent, Outcome, Pattern, Received,
+    RequestId, Sent, Source, Status, Time, WorldRank,
 };
 
 use self::board::OnBoard;
@@ -124,8 +124,8 @@ impl<B: Buffers> Collective<B> {
     ///
     /// # Panics
     /// If this rank is not in the group, or a buffer does not have the length that the plan needs.
-    pub fn begin<P: Port>(
-        engine: &mut Engine<P>,
+    pub fn begin<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         now: Time,
         call: Call,
         mine: WorldRank,
@@ -220,7 +220,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Takes all steps that this rank can take now. Call it after each poll.
-    pub fn advance<P: Port>(&mut self, engine: &mut Engine<P>) {
+    pub fn advance<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         if let Some(checking) = &mut self.checking {
             checking.advance(engine);
             if !self.end_check(engine) {
@@ -257,7 +257,7 @@ impl<B: Buffers> Collective<B> {
     /// Ends the check if it is complete. Returns false if the operation cannot begin: the check is under way, or has
     /// failed.
     #[cold]
-    fn end_check<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
+    fn end_check<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> bool {
         let Some(mut checking) = self.checking.take_if(|checking| checking.has_ended()) else { return false };
         let checked = checking.take_result().expect("the check has ended");
         let check = self.call.check.as_ref().expect("a check was under way");
@@ -283,7 +283,7 @@ impl<B: Buffers> Collective<B> {
     /// Ends the operation after an error of this rank. If the error is that of a partner that has ended or has given up
     /// a message, and the partner has sent a notice before, the operation ends with the error of the notice.
     #[cold]
-    fn end_by<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
+    fn end_by<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
         let partner = match &failed {
             Failed::Error(Error::PeerFailed { rank, .. } | Error::Abandoned { rank, .. }) => *rank,
             _ => return self.fail(engine, failed),
@@ -301,7 +301,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Gives up if a notice of a partner has arrived, once it is received. Returns false if no notice has arrived.
-    fn claim_notice<P: Port>(&mut self, engine: &mut Engine<P>, partner: WorldRank) -> bool {
+    fn claim_notice<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, partner: WorldRank) -> bool {
         let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
         let Some(request) = Notice::claim(engine, context, partner, tag, deadline) else { return false };
         self.await_claimed(engine, request, partner);
@@ -309,7 +309,12 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Gives up once the claimed notice of a partner is received.
-    fn await_claimed<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId, partner: WorldRank) {
+    fn await_claimed<P: Port, S: HasTagged>(
+        &mut self,
+        engine: &mut Engine<P, S>,
+        request: RequestId,
+        partner: WorldRank,
+    ) {
         let error = Error::Abandoned { rank: partner, fate: Fate::Unknown };
         self.awaited = Some(AwaitedNotice { request, partner, error });
         self.end_awaited(engine);
@@ -317,7 +322,12 @@ impl<B: Buffers> Collective<B> {
 
     /// Waits for the notice of a partner that has given up a message. A partner that gives up its messages always sends
     /// one, but it may arrive later than the end of the message.
-    fn await_notice<P: Port>(&mut self, engine: &mut Engine<P>, partner: WorldRank, error: Error) {
+    fn await_notice<P: Port, S: HasTagged>(
+        &mut self,
+        engine: &mut Engine<P, S>,
+        partner: WorldRank,
+        error: Error,
+    ) {
         let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
         // This rank itself gives up messages when it leaves.
         let is_other = partner != self.world_rank(self.at.rank());
@@ -333,7 +343,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Ends the operation if the awaited notice has arrived, or cannot arrive any more.
-    fn end_awaited<P: Port>(&mut self, engine: &mut Engine<P>) {
+    fn end_awaited<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let awaited = self.awaited.take_if(|notice| engine.outcome(notice.request) != Outcome::Pending);
         let Some(AwaitedNotice { request, partner, error }) = awaited else { return };
         let notice = Notice::collect(engine, request, partner, &self.call.group);
@@ -343,7 +353,7 @@ impl<B: Buffers> Collective<B> {
 
     /// Returns an error if the communicator is revoked, or if a member has failed. A member that has left in good order
     /// does not count, because it may have finished before.
-    fn prevented<P: Port>(&self, engine: &Engine<P>) -> Option<Error> {
+    fn prevented<P: Port, S: HasTagged>(&self, engine: &Engine<P, S>) -> Option<Error> {
         if engine.is_revoked(self.call.context) {
             return Some(Error::Revoked);
         }
@@ -352,7 +362,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Takes one step. Returns false if the rank must wait first.
-    fn take<P: Port>(&mut self, engine: &mut Engine<P>, step: Step) -> Result<bool, Failed> {
+    fn take<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, step: Step) -> Result<bool, Failed> {
         match step {
             Step::Send { to, round, from } => self.send(engine, to, round, from)?,
             Step::Receive { from, round, into } => self.receive(engine, from, round, into)?,
@@ -381,9 +391,9 @@ impl<B: Buffers> Collective<B> {
         Ok(true)
     }
 
-    fn send<P: Port>(
+    fn send<P: Port, S: HasTagged>(
         &mut self,
-        engine: &mut Engine<P>,
+        engine: &mut Engine<P, S>,
         to: u32,
         round: u32,
         from: Span,
@@ -405,9 +415,9 @@ impl<B: Buffers> Collective<B> {
         Ok(())
     }
 
-    fn receive<P: Port>(
+    fn receive<P: Port, S: HasTagged>(
         &mut self,
-        engine: &mut Engine<P>,
+        engine: &mut Engine<P, S>,
         from: u32,
         round: u32,
         into: Span,
@@ -435,7 +445,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Removes the first message if it has ended. Returns false if it has not.
-    fn end_first<P: Port>(&mut self, engine: &mut Engine<P>) -> Result<bool, Error> {
+    fn end_first<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> Result<bool, Error> {
         let Message { request, partner, span, arrived } = self.messages[0];
         let room = span.len * self.call.element;
         if let Some(request) = request {
@@ -456,7 +466,7 @@ impl<B: Buffers> Collective<B> {
 
     /// Gives up if a member has failed, or if a partner of a message under way has sent a notice. Call it from time to
     /// time while the operation waits. Returns true if the operation has ended.
-    pub fn attend<P: Port>(&mut self, engine: &mut Engine<P>) -> bool {
+    pub fn attend<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> bool {
         if self.result.is_some() {
             return true;
         }
@@ -483,7 +493,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Gives up the operation with this error, unless it has ended.
-    pub fn quit<P: Port>(&mut self, engine: &mut Engine<P>, error: Error) {
+    pub fn quit<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, error: Error) {
         if let Some(mut checking) = self.checking.take() {
             checking.quit(engine, error.clone());
         }
@@ -495,7 +505,7 @@ impl<B: Buffers> Collective<B> {
     /// Ends the operation with a failure. Sends a notice to the partners of the messages that no step has waited for,
     /// and to the partners of the steps that this rank does not take.
     #[cold]
-    fn fail<P: Port>(&mut self, engine: &mut Engine<P>, failed: Failed) {
+    fn fail<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
         // A check that is still here failed when it began, and for the same reason. So it needs no `quit`.
         self.checking = None;
         let messages = std::mem::take(&mut self.messages);
@@ -604,7 +614,7 @@ impl<B: Buffers> Lent for Collective<B> {
 
 /// Drops the messages of the operations before operation `number`, which have ended at this rank. Such messages
 /// exist only if one of these operations has failed.
-pub fn discard_before<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) {
+pub fn discard_before<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) {
     let number = number & NUMBERS;
     // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a
     // 0 at this bit and agree with `number` in all higher bits.

@@ -64,7 +64,9 @@ use self::choices::{Choices, NO_COLOUR, Pair};
 use self::exchange::{Exchange, Message, Stamp};
 use crate::Engine;
 use crate::contexts::{FIRST, Incarnations};
+use crate::engine::WithTagged as _;
 use crate::survivors::Decision;
+use crate::tagged::HasTagged;
 
 /// The arguments with which a rank begins an agreement.
 #[derive(Clone, Debug)]
@@ -347,7 +349,7 @@ const SKIPS: u64 = 4;
 /// number of packets, so the awaited message may have arrived in time, and a later poll delivers it.
 const SLACK_NS: u64 = 1_000_000;
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Begins an agreement in which this rank takes part. Each poll advances it.
     ///
     /// # Panics
@@ -430,7 +432,7 @@ impl<P: Port> Engine<P> {
     }
 
     fn advance_all(&mut self, now: Time, events: usize) -> usize {
-        let ends = self.inner.stack().contexts.ends;
+        let ends = self.inner.tagged().contexts.ends;
         let agreements = &mut self.agreements;
         let has_news = events > 0 || agreements.ends != ends || now >= agreements.due;
         if !(std::mem::take(&mut agreements.is_due) || has_news) {
@@ -704,7 +706,7 @@ impl Agreement {
     }
 
     /// Takes the awaited messages one after the other, until one has not arrived or the agreement has ended.
-    fn advance<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+    fn advance<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, events: usize) {
         while self.result.is_none() {
             match (self.step, self.awaited_rank()) {
                 (Step::Child(number), Some(child)) => {
@@ -804,7 +806,7 @@ impl Agreement {
 
     /// Gives up the agreement while the parent's message is awaited. The parent may be alive, and wait for this rank's
     /// vote in step 3. So it is informed.
-    fn refuse<P: Port>(&mut self, engine: &mut Engine<P>, vote: Vote, now: Time) {
+    fn refuse<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, vote: Vote, now: Time) {
         self.answer = Answer::of_vote(vote);
         let parent = self.parent().expect("a rank that awaits its parent has one");
         self.send(engine, parent, now);
@@ -873,7 +875,7 @@ impl Agreement {
     }
 
     /// Merges the answer of the other group with the answer of this group.
-    fn merge_group<P: Port>(&mut self, engine: &Engine<P>, theirs: Answer) {
+    fn merge_group<P: Port, S: HasTagged>(&mut self, engine: &Engine<P, S>, theirs: Answer) {
         let theirs = match (self.round, theirs.vote) {
             (Round::Choosing, Vote::Again) => Answer::of_vote(Vote::GaveUp(self.awaited())),
             _ => theirs,
@@ -902,7 +904,7 @@ impl Agreement {
     }
 
     /// Passes the decision of a round down, and acts on it.
-    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+    fn decide<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, events: usize) {
         // The child with the largest subtree comes first: then the last rank is reached after as many sends, one after
         // the other, as the tree has levels.
         let children: Vec<_> = (0..self.children()).rev().filter_map(|number| self.child(number)).collect();
@@ -954,7 +956,7 @@ impl Agreement {
 
     /// Closes the contexts that this rank has opened, because no rank has created the communicator. So no member needs
     /// to be informed.
-    fn withdraw<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+    fn withdraw<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) {
         if let Some(Agreed { context, .. }) = self.opened.take().map(|opened| *opened) {
             engine.withdraw_contexts(now, context);
             engine.others().for_each(|others| others.withdraw(context));
@@ -971,7 +973,7 @@ impl Agreement {
 
     /// At the root: gives the agreement up if the names that were tried so far extend over all numbers of contexts
     /// twice, because then hardly any number is free at all ranks.
-    fn limit<P: Port>(&mut self, engine: &Engine<P>) {
+    fn limit<P: Port, S: HasTagged>(&mut self, engine: &Engine<P, S>) {
         let first = *self.first.get_or_insert(self.answer.next);
         if self.answer.next.saturating_sub(first) > 2 * engine.contexts_max() {
             self.answer.vote = self.answer.vote.max(Vote::Exhausted);
@@ -980,7 +982,7 @@ impl Agreement {
 
     /// Opens the contexts of the communicator. Returns [`Vote::Again`] if this rank cannot use their name, and
     /// [`Vote::Exhausted`] if it has as many communicators as it may have.
-    fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> Result<Vote, Error> {
+    fn open<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) -> Result<Vote, Error> {
         let name = self.answer.next;
         if name < FIRST.into() || name >= LAST || !name.is_multiple_of(2) {
             return Err(engine.error_of(Vote::Exhausted));
@@ -1024,9 +1026,9 @@ impl Agreement {
     /// # Errors
     /// Returns an error if this rank gives up, if the message cannot be received, or if a rank that is necessary for
     /// the creation has ended.
-    fn hear<P: Port>(
+    fn hear<P: Port, S: HasTagged>(
         &mut self,
-        engine: &mut Engine<P>,
+        engine: &mut Engine<P, S>,
         from: WorldRank,
         now: Time,
         events: usize,
@@ -1126,9 +1128,9 @@ impl Agreement {
     }
 
     /// Looks for the message of a rank, and begins to receive it. Returns `None` if it has not arrived.
-    fn find<P: Port>(
+    fn find<P: Port, S: HasTagged>(
         &mut self,
-        engine: &mut Engine<P>,
+        engine: &mut Engine<P, S>,
         from: WorldRank,
         now: Time,
     ) -> Result<Option<RequestId>, Error> {
@@ -1184,7 +1186,7 @@ impl Agreement {
 
     /// Returns true if the incarnation of a rank whose message is awaited has ended, and a later one takes part, which
     /// does not send this message.
-    fn is_replaced<P: Port>(&mut self, engine: &mut Engine<P>, rank: WorldRank) -> bool {
+    fn is_replaced<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, rank: WorldRank) -> bool {
         let Some(known) = engine.known_incarnation(rank) else { return false };
         let awaited = match (self.round, self.step) {
             // The earlier incarnation has not answered, and the later one may take part in its place.
@@ -1200,7 +1202,7 @@ impl Agreement {
 
     /// Sends the answer. A rank that has given up sends an answer too, since the receiver waits for one. If the
     /// receiver has failed, the error is ignored.
-    fn send<P: Port>(&mut self, engine: &mut Engine<P>, to: WorldRank, now: Time) {
+    fn send<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, to: WorldRank, now: Time) {
         let (control, tag) = match self.leader() {
             Some(leader) if leader.rank == to => (leader.control, leader.tag()),
             _ => (self.control, self.tag()),
@@ -1214,7 +1216,7 @@ impl Agreement {
     }
 
     /// Gives up if the deadline has passed.
-    fn check_deadline<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+    fn check_deadline<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, events: usize) {
         // While polls deliver events, the awaited message may be among the next ones.
         let slack_ns = if events > 0 { SLACK_NS } else { 0 };
         if now >= self.deadline.after(slack_ns) && self.deadline != Time::NEVER {
@@ -1307,7 +1309,7 @@ impl Agreement {
     }
 }
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Returns the incarnation of a rank that the link knows.
     fn known_incarnation(&mut self, rank: WorldRank) -> Option<Incarnation> {
         let link = self.inner.link_mut();

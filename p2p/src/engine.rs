@@ -1,4 +1,4 @@
-//! The engine whose only protocol is tagged messages: the calls of its users, and their results.
+//! The engine of tagged messages, and perhaps of further protocols: the calls of its users, and their results.
 
 mod observe;
 mod shared;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
 use samite_fabric::link::{
-    self, Cause, Completion, Error, Fate, Group, Identity, Lent, Outcome, Peer, Reading, RequestId, Status,
-    Time, WorldRank, Writing,
+    self, Cause, Completion, Error, Fate, Group, Identity, Lent, Out, Outcome, Peer, Reading, RequestId,
+    Status, Time, WorldRank, Writing,
 };
 use samite_fabric::mem::{Marked, PartitionsMut};
 use samite_fabric::port::{Sleep, gather};
@@ -25,7 +25,8 @@ use crate::request::{Buffer, Partner, Request, State, Watch};
 use crate::signatures::Typed;
 use crate::survivors::{Survivors, is_of_survivors};
 use crate::tagged::{
-    Claimed, PartitionedId, Tagged, Way, gather_or_send, send_at_once, send_memory_at_once, status_of,
+    Claimed, HasTagged, PartitionedId, Tagged, Way, gather_or_send, send_at_once, send_memory_at_once,
+    status_of,
 };
 use crate::trace::event;
 use crate::wire::Unmatched;
@@ -35,9 +36,11 @@ pub use shared::COLLECTIVE_TAG;
 /// Sends and receives tagged messages over a port. See the [crate](crate) for the contract.
 ///
 /// All times are of one monotonic clock of the caller. A deadline of [`Time::NEVER`] means no deadline.
+///
+/// `S` is the stack of protocols that share the port. The calls of the other protocols use [`Engine::parts`].
 #[derive(Debug)]
-pub struct Engine<P> {
-    pub(crate) inner: link::Engine<P, Tagged>,
+pub struct Engine<P, S = Tagged> {
+    pub(crate) inner: link::Engine<P, S>,
     pub(crate) agreements: Agreements,
     pub(crate) survivors: Survivors,
     boards: Boards,
@@ -113,13 +116,68 @@ pub struct Harvest {
     pub has_ends: bool,
 }
 
+/// Access to the tagged messages of an engine's stack.
+pub(crate) trait WithTagged<P> {
+    /// Returns the port with the link, and the tagged messages.
+    fn with_tagged(&mut self) -> (Out<'_, P>, &mut Tagged);
+    /// Returns the tagged messages.
+    fn tagged(&self) -> &Tagged;
+    /// Returns the tagged messages for changes.
+    fn tagged_mut(&mut self) -> &mut Tagged;
+}
+
+impl<P: Port, S: HasTagged> WithTagged<P> for link::Engine<P, S> {
+    #[inline(always)]
+    fn with_tagged(&mut self) -> (Out<'_, P>, &mut Tagged) {
+        let (out, stack) = self.parts();
+        (out, stack.tagged_mut())
+    }
+
+    #[inline(always)]
+    fn tagged(&self) -> &Tagged {
+        self.stack().tagged()
+    }
+
+    #[inline(always)]
+    fn tagged_mut(&mut self) -> &mut Tagged {
+        self.stack_mut().tagged_mut()
+    }
+}
+
 impl<P: Port> Engine<P> {
-    /// Makes an engine over `port`.
+    /// Makes an engine of tagged messages alone over `port`.
     pub fn new(port: P, identity: Identity, config: Config) -> Self {
-        let boards = Boards::new(config.board_max);
-        let inner = link::Engine::new(port, identity, config.link(), Tagged::new(config));
+        Self::with_stack(port, identity, Tagged::new(config))
+    }
+}
+
+impl<P: Port, S: HasTagged> Engine<P, S> {
+    /// Makes an engine over `port` whose stack of protocols is `stack`. The configuration is that of its tagged
+    /// messages.
+    pub fn with_stack(port: P, identity: Identity, stack: S) -> Self {
+        let config = &stack.tagged().config;
+        let (boards, link) = (Boards::new(config.board_max), config.link());
+        let inner = link::Engine::new(port, identity, link, stack);
         let (agreements, survivors) = (Agreements::default(), Survivors::default());
         Self { inner, agreements, survivors, boards }
+    }
+
+    /// Returns the port with the link, and the stack, for calls of other protocols than tagged messages. After a call
+    /// that has left work ([`Link::has_work`](link::Link::has_work)), call [`Engine::drive`].
+    #[inline(always)]
+    pub fn parts(&mut self) -> (Out<'_, P>, &mut S) {
+        self.inner.parts()
+    }
+
+    /// Returns the stack of protocols.
+    #[inline(always)]
+    pub fn stack(&self) -> &S {
+        self.inner.stack()
+    }
+
+    /// Does the work that calls have queued, and takes no events: see [`link::Engine::drive`].
+    pub fn drive<L: Lent>(&mut self, lent: &mut L) {
+        self.inner.drive(lent);
     }
 
     /// Returns a name for new contexts. The search skips the first `skipped` names that this rank has not used, free or
@@ -127,11 +185,11 @@ impl<P: Port> Engine<P> {
     /// numbers of closed contexts will be needed again soon, first asks the other members of those contexts if they
     /// still use them (see [`names`](crate::names)).
     pub(crate) fn free_name(&mut self, now: Time, skipped: u64) -> Option<u64> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         tagged.ask_members(out.link);
         self.inner.drive(&mut ());
-        self.inner.stack().contexts.free_name(skipped)
+        self.inner.tagged().contexts.free_name(skipped)
     }
 
     /// Returns the name that this rank proposes for the contexts of an agreement: see [`free_name`](Self::free_name).
@@ -143,30 +201,30 @@ impl<P: Port> Engine<P> {
 
     /// Returns true if this rank has as many contexts open as it may have.
     pub(crate) fn has_all_contexts(&self) -> bool {
-        self.inner.stack().contexts.are_full()
+        self.inner.tagged().contexts.are_full()
     }
 
     /// Returns the number of different context numbers that packets can carry.
     pub(crate) fn contexts_max(&self) -> u64 {
-        self.inner.stack().contexts.closed.space()
+        self.inner.tagged().contexts.closed.space()
     }
 
     /// Returns the number on the wire of the contexts with a name.
     pub(crate) fn context_of(&self, name: u64) -> u32 {
-        self.inner.stack().contexts.closed.number(name)
+        self.inner.tagged().contexts.closed.number(name)
     }
 
     /// Limits the numbers of contexts to `bits` bits, so that they are reused soon. For simulations, which must do so
     /// in all ranks.
     pub fn cut_names(&mut self, bits: u32) {
-        self.inner.stack_mut().contexts.closed.cut(bits);
+        self.inner.tagged_mut().contexts.closed.cut(bits);
     }
 
     /// Returns an error if a rank of `group` has ended for this context, so that an operation which needs all ranks of
     /// the group cannot succeed.
     #[must_use]
     pub(crate) fn ended_among(&self, context: u32, group: &Group) -> Option<Error> {
-        let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
+        let (link, contexts) = (self.inner.link(), &self.inner.tagged().contexts);
         let of_job = || {
             link.peers().find_map(|(_, peer)| {
                 Some((peer.rank(), peer.failure()?)).filter(|(rank, _)| group.contains(*rank))
@@ -229,7 +287,7 @@ impl<P: Port> Engine<P> {
         for (&rank, &incarnation) in incarnations.iter().filter(|(rank, _)| is_other(**rank)) {
             self.inner.peer_takes_part(rank, incarnation)?;
         }
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         Ok(tagged.open_contexts(out.link, name, group, remote, incarnations))
     }
 
@@ -266,7 +324,7 @@ impl<P: Port> Engine<P> {
     }
 
     fn end_contexts(&mut self, now: Time, context: u32, end: impl FnOnce(&mut Tagged, &mut link::Link)) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         end(tagged, out.link);
         self.agreements.forget_context(context | 1);
@@ -307,7 +365,7 @@ impl<P: Port> Engine<P> {
         deadline: Time,
     ) -> Result<Sent, Error> {
         let peer = self.receiver(now, to, context)?;
-        let (mut out, _) = self.inner.parts();
+        let (mut out, _) = self.inner.with_tagged();
         if send_at_once(&mut out, peer, context, tag, data) {
             return Ok(Sent::Now);
         }
@@ -329,7 +387,7 @@ impl<P: Port> Engine<P> {
         memory: &Memory,
     ) -> Result<bool, Error> {
         let peer = self.receiver(now, to, context)?;
-        let (mut out, _) = self.inner.parts();
+        let (mut out, _) = self.inner.with_tagged();
         Ok(send_memory_at_once(&mut out, peer, context, tag, memory))
     }
 
@@ -339,7 +397,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`].
     #[inline(always)]
     fn receiver(&mut self, now: Time, to: WorldRank, context: u32) -> Result<Peer, Error> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let peer = out.link.live_peer(to)?;
         tagged.check_member(out.link, context, peer)?;
@@ -349,7 +407,7 @@ impl<P: Port> Engine<P> {
     /// Returns the peer for `to` as [`receiver`](Self::receiver) does, also in a context that is revoked.
     #[cold]
     fn surviving_receiver(&mut self, now: Time, to: WorldRank, context: u32) -> Result<Peer, Error> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let peer = out.link.live_peer(to)?;
         tagged.check_despite_revocation(out.link, context, peer)?;
@@ -366,7 +424,7 @@ impl<P: Port> Engine<P> {
         typed: Option<Typed>,
         deadline: Time,
     ) -> Sent {
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         if typed.is_none() && gather_or_send(&mut out, peer, envelope, data) {
             return Sent::Now;
         }
@@ -387,7 +445,7 @@ impl<P: Port> Engine<P> {
         (answered, typed): (Option<Unmatched>, Option<Typed>),
         deadline: Time,
     ) -> Sent {
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         let exposure = tagged.expose(&mut out, peer, data);
         // A short message is copied, so that the messages behind it never have to wait until the caller lends the
         // buffer. A message in exposed memory is not copied: the receiver reads the owner's memory, so the send ends
@@ -399,7 +457,7 @@ impl<P: Port> Engine<P> {
         let way = Way { answered, typed, ..Way::standard(copied) };
         let id = self.send_later(peer, envelope, (buffer, way), exposure, deadline);
         self.stream_at_once(peer, id, &mut Reading::new(id, data));
-        let requests = &mut self.inner.stack_mut().requests;
+        let requests = &mut self.inner.tagged_mut().requests;
         if requests.get(id).is_some_and(|request| matches!(request.result, Some(Ok(_)))) {
             requests.remove(id);
             return Sent::Now;
@@ -456,7 +514,7 @@ impl<P: Port> Engine<P> {
         typed: Option<Typed>,
         deadline: Time,
     ) -> Result<Sent, Error> {
-        let (mut out, _) = self.inner.parts();
+        let (mut out, _) = self.inner.with_tagged();
         if typed.is_none()
             && (send_at_once(&mut out, peer, context, tag, data)
                 || gather_or_send(&mut out, peer, (context, tag), data))
@@ -481,7 +539,7 @@ impl<P: Port> Engine<P> {
         exposure: Option<Exposure>,
         deadline: Time,
     ) -> RequestId {
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         let (id, flush) = tagged.send_later(&mut out, peer, envelope, buffer, exposure, deadline);
         if flush {
             self.inner.flush(peer);
@@ -524,7 +582,7 @@ impl<P: Port> Engine<P> {
             true => self.surviving_receiver(now, to, context)?,
             false => self.receiver(now, to, context)?,
         };
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         if send_memory_at_once(&mut out, peer, context, tag, &memory)
             || gather_or_send(&mut out, peer, (context, tag), &memory.readable())
         {
@@ -553,7 +611,7 @@ impl<P: Port> Engine<P> {
             Ok(peer) => peer,
             Err(error) => return Err((error, memory)),
         };
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         let mut is_sent = send_memory_at_once(&mut out, peer, context, tag, &memory)
             || gather_or_send(&mut out, peer, (context, tag), &memory.readable());
         if !is_sent && keeps && tagged.may_keep(peer, memory.len()) {
@@ -591,7 +649,7 @@ impl<P: Port> Engine<P> {
             Mode::Buffered(buffer) => {
                 self.buffer(peer, (context, tag), &memory.readable(), buffer, typed, deadline).map(|_| true)
             }
-            Mode::Standard if self.inner.stack().may_keep(peer, memory.len()) => {
+            Mode::Standard if self.inner.tagged().may_keep(peer, memory.len()) => {
                 let way = Way { typed, ..Way::standard(Copied::Kept) };
                 self.keep(peer, (context, tag), &memory.readable(), way, deadline);
                 Ok(true)
@@ -619,7 +677,7 @@ impl<P: Port> Engine<P> {
         (answered, typed): (Option<Unmatched>, Option<Typed>),
         deadline: Time,
     ) -> RequestId {
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         let exposure = tagged.expose(&mut out, peer, &memory.readable());
         let way = Way { answered, typed, ..Way::standard(Copied::No) };
         let id = self.send_later(peer, envelope, (Buffer::Owned(memory), way), exposure, deadline);
@@ -633,7 +691,7 @@ impl<P: Port> Engine<P> {
         let partner = Partner::Rank(status.source);
         let mut request = Request::new(State::Over, buffer, partner, context, status.tag, now);
         request.succeed(status);
-        self.inner.stack_mut().requests.insert(request)
+        self.inner.tagged_mut().requests.insert(request)
     }
 
     /// Returns the request of an operation that consists of other operations of this engine, and that the caller
@@ -642,7 +700,7 @@ impl<P: Port> Engine<P> {
     /// [`needs_progress`](Self::needs_progress).
     pub fn begin_composite(&mut self, now: Time, context: u32) -> RequestId {
         let partner = Partner::Rank(self.inner.link().identity().rank);
-        let tagged = self.inner.stack_mut();
+        let tagged = self.inner.tagged_mut();
         let mut request = Request::new(State::Composite, Buffer::Gone, partner, context, 0, now);
         request.travels = true;
         tagged.travelling += 1;
@@ -653,7 +711,7 @@ impl<P: Port> Engine<P> {
     /// Ends a request that [`begin_composite`](Self::begin_composite) has returned. On success the length of the
     /// message in its status is that of `memory`. If the request was [forgotten](Self::forget), the memory is freed.
     pub fn end_composite(&mut self, id: RequestId, result: Result<(), Error>, memory: Memory) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let Some(request) = tagged.requests.get_mut(id) else { return };
         assert!(matches!(request.state, State::Composite), "{id:?} is a composite operation under way");
         let source = out.link.identity().rank;
@@ -665,13 +723,13 @@ impl<P: Port> Engine<P> {
     /// Returns a composite operation that its owner has [cancelled](Self::cancel) or [forgotten](Self::forget). The
     /// caller ends it.
     pub fn take_unwanted(&mut self) -> Option<RequestId> {
-        self.inner.stack_mut().unwanted.pop_first()
+        self.inner.tagged_mut().unwanted.pop_first()
     }
 
     /// If a message has just started as a stream, sends its bytes in this call, as far as the port has room. So the
     /// receiver can copy the first bytes out of the port while this side copies the next ones in.
     fn stream_at_once<L: Lent>(&mut self, peer: Peer, id: RequestId, lent: &mut L) {
-        let requests = &self.inner.stack().requests;
+        let requests = &self.inner.tagged().requests;
         if requests.get(id).is_some_and(|request| matches!(request.state, State::Pushing(_))) {
             self.inner.push(peer, lent);
         }
@@ -718,7 +776,7 @@ impl<P: Port> Engine<P> {
         let len = buffer.len();
         event!(TRACE, peer = pattern.source.as_rank(), tag = pattern.tag, bytes = len, "receive begins");
         self.inner.link_mut().set_now(now);
-        if self.inner.stack().may_take(self.inner.link())
+        if self.inner.tagged().may_take(self.inner.link())
             && self.inner.port().has_packet()
             && let Some(status) = self.receive_unposted(pattern, buffer, lent)
         {
@@ -755,12 +813,12 @@ impl<P: Port> Engine<P> {
         typed: Typed,
         post: impl FnOnce(&mut Self) -> Result<R, E>,
     ) -> Result<R, E> {
-        let tagged = self.inner.stack_mut();
+        let tagged = self.inner.tagged_mut();
         let id = tagged.requests.next_id();
         tagged.signatures.insert(id, typed, &tagged.requests);
         let posted = post(self);
         if posted.is_err() {
-            self.inner.stack_mut().signatures.remove(id);
+            self.inner.tagged_mut().signatures.remove(id);
         }
         posted
     }
@@ -777,7 +835,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<Received, Error> {
         let len = buffer.len();
         let lent = || Buffer::Lent { len, place, staged: None };
-        let mut lender = Writing::of(self.inner.stack().requests.next_id(), buffer);
+        let mut lender = Writing::of(self.inner.tagged().requests.next_id(), buffer);
         let (request, outcome) = self.post(now, pattern, lent, deadline, &mut lender)?;
         if let Some(status) = lender.received() {
             return Ok(Received::Now(status));
@@ -838,7 +896,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::Deserted`] if none can come.
     pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Error> {
         self.check_source(pattern)?;
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         match tagged.matcher.probe(pattern) {
             Some((_, envelope, message)) => Ok(Some(status_of(&envelope, message.bytes()))),
             None => tagged.nothing_from(out.link, pattern),
@@ -851,7 +909,7 @@ impl<P: Port> Engine<P> {
         if self.check_source(pattern).is_err() {
             return true;
         }
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let Pattern { context, source, .. } = *pattern;
         let is_deserted = |tagged: &Tagged| {
             tagged.has_failure(context, tagged.failures.told(context))
@@ -868,7 +926,7 @@ impl<P: Port> Engine<P> {
     /// Returns the errors of [`Engine::probe`].
     pub fn claim(&mut self, pattern: &Pattern) -> Result<Option<(Status, Claimed)>, Error> {
         self.check_source(pattern)?;
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         match tagged.matcher.take(pattern) {
             Some((envelope, message)) => {
                 let status = status_of(&envelope, message.bytes());
@@ -899,7 +957,7 @@ impl<P: Port> Engine<P> {
         into: Result<Memory, usize>,
         deadline: Time,
     ) -> RequestId {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let buffer = into.map_or_else(Buffer::lent, Buffer::Owned);
         let Envelope { source, context, tag } = *claimed.envelope();
@@ -946,7 +1004,7 @@ impl<P: Port> Engine<P> {
             "{bytes} bytes in {partitions} partitions"
         );
         let peer = self.receiver(now, to, context)?;
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let id = tagged.psend_init(out.link, peer, (context, tag), bytes, (partitions, signature));
         if out.link.peer(peer).path().is_none() {
             out.link.seek(peer);
@@ -973,7 +1031,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<PartitionedId, Error> {
         let pattern = Pattern { context, source: samite_matching::Source::rank(from.0), tag, mask: !0 };
         self.check_source(&pattern)?;
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let peer = out.link.find_or_meet(from)?;
         let id = tagged.precv_init(out.link, peer, (context, tag), bytes, typed)?;
@@ -999,7 +1057,7 @@ impl<P: Port> Engine<P> {
         marked: Marked,
         deadline: Time,
     ) -> Result<RequestId, Error> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let request = tagged.start_psend(out.link, id, marked, deadline)?;
         if out.link.has_work() {
@@ -1024,7 +1082,7 @@ impl<P: Port> Engine<P> {
         memory: PartitionsMut,
         deadline: Time,
     ) -> Result<RequestId, Error> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let request = tagged.start_precv(out.link, id, memory, deadline)?;
         if out.link.has_work() {
@@ -1035,24 +1093,24 @@ impl<P: Port> Engine<P> {
 
     /// Sends the partitions that were marked since the last call.
     pub fn harvest(&mut self) -> Harvest {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let rounds = tagged.sending();
         let must_poll = tagged.harvest(out.link);
         if out.link.has_work() {
             self.inner.drive(&mut ());
         }
-        Harvest { must_poll, has_ends: self.inner.stack().sending() < rounds }
+        Harvest { must_poll, has_ends: self.inner.tagged().sending() < rounds }
     }
 
     /// Returns the error with which a pair has ended, or `None` if a round can begin.
     pub fn partitioned_end(&self, id: PartitionedId) -> Option<Error> {
-        self.inner.stack().partitioned.end(id)
+        self.inner.tagged().partitioned.end(id)
     }
 
     /// Drops a partitioned send or receive. Cancels its round if one is under way, and informs the rank at the other
     /// side.
     pub fn free_partitioned(&mut self, now: Time, id: PartitionedId) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         tagged.free_half(out.link, id);
         if out.link.has_work() {
@@ -1062,7 +1120,7 @@ impl<P: Port> Engine<P> {
 
     /// Sets the `place` that is passed to [`Lent`] for a send, by which the lender finds the data.
     pub fn set_place(&mut self, request: RequestId, to: u32) {
-        let request = self.inner.stack_mut().requests.get_mut(request);
+        let request = self.inner.tagged_mut().requests.get_mut(request);
         if let Some(Request { buffer: Buffer::Lent { place, .. }, .. }) = request {
             *place = to;
         }
@@ -1073,7 +1131,7 @@ impl<P: Port> Engine<P> {
     /// notes nothing, if the message is short, if the receiver reads it in the sender's memory, or if the request has
     /// ended. If this function returns true, [`Lent::received`] must return false for the request.
     pub fn lends_always(&mut self, request: RequestId) -> bool {
-        let tagged = self.inner.stack_mut();
+        let tagged = self.inner.tagged_mut();
         let shortest = tagged.config.overlap_min;
         let Some(request) = tagged.requests.get_mut(request) else { return false };
         let is_exposed = matches!(
@@ -1090,28 +1148,28 @@ impl<P: Port> Engine<P> {
     /// Returns the progress of a request.
     #[inline]
     pub fn outcome(&self, request: RequestId) -> Outcome {
-        self.inner.stack().outcome(self.inner.link(), request)
+        self.inner.tagged().outcome(self.inner.link(), request)
     }
 
     /// Creates a watcher, to which the ends of requests can be reported ([`Engine::watch`]), and returns its number.
     pub fn add_watcher(&mut self) -> u32 {
-        self.inner.stack_mut().add_watcher()
+        self.inner.tagged_mut().add_watcher()
     }
 
     /// Removes a watcher. The requests that it watches continue.
     pub fn remove_watcher(&mut self, watcher: u32) {
-        self.inner.stack_mut().remove_watcher(watcher);
+        self.inner.tagged_mut().remove_watcher(watcher);
     }
 
     /// Stops reporting the end of a request to its watcher.
     pub fn unwatch(&mut self, request: RequestId) {
-        self.inner.stack_mut().unwatch(request);
+        self.inner.tagged_mut().unwatch(request);
     }
 
     /// Lets a watcher learn of the end of a request: when the request has ended, [`Engine::take_end`] returns it
     /// together with `key`.
     pub fn watch(&mut self, request: RequestId, watcher: u32, key: u32) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         tagged.watch(out.link, request, watcher, key);
     }
 
@@ -1120,19 +1178,19 @@ impl<P: Port> Engine<P> {
     /// receives from any source for which no message can come any more are found by a search of all requests, and such
     /// a receive is returned again until it is collected.
     pub fn take_end(&mut self, watcher: u32) -> Option<(RequestId, u32)> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         tagged.take_end(out.link, watcher)
     }
 
     /// Returns true if [`Engine::take_end`] may return a request.
     pub fn has_ends(&self, watcher: u32) -> bool {
-        self.inner.stack().has_ends(watcher)
+        self.inner.tagged().has_ends(watcher)
     }
 
     /// Returns a failure that has caused [`Outcome::FailurePending`]. Each failure is returned once. The failure may be
     /// older than the request, if no operation in the same context has reported it yet.
     pub fn failure_pending(&mut self, request: RequestId) -> Option<Error> {
-        let Failure { rank, cause, .. } = self.inner.stack_mut().tell_failure(request)?;
+        let Failure { rank, cause, .. } = self.inner.tagged_mut().tell_failure(request)?;
         Some(Error::FailurePending { rank, cause })
     }
 
@@ -1140,7 +1198,7 @@ impl<P: Port> Engine<P> {
     /// of its message arrived while its buffer was not lent, copies them to the buffer in `lent`.
     #[inline(always)]
     pub fn collect<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
-        let (mut out, tagged) = self.inner.parts();
+        let (mut out, tagged) = self.inner.with_tagged();
         let Some(result) = tagged.requests.get_mut(id)?.take_result() else {
             return self.collect_deserted(id, lent);
         };
@@ -1187,7 +1245,7 @@ impl<P: Port> Engine<P> {
     /// the receive.
     #[cold]
     fn collect_deserted<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let request = tagged.requests.get(id)?;
         if let State::AwaitingMessage(posted) = request.state
             && tagged.is_in_vain(out.link, request)
@@ -1202,7 +1260,7 @@ impl<P: Port> Engine<P> {
     /// Cancels a request. A receive that has been matched continues. A send ends at once, unless a provider may still
     /// read its memory: then the receiver is asked to give up the message, and the completion says if the receiver did.
     pub fn cancel(&mut self, id: RequestId) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         if tagged.cancel(out.link, id) {
             self.inner.drive(&mut ());
         }
@@ -1212,11 +1270,11 @@ impl<P: Port> Engine<P> {
     /// matched: then it continues without a caller. In this case the receiver of a send is asked to give up the
     /// message.
     pub fn forget(&mut self, id: RequestId) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         if tagged.withdraw_unmatched(out.link, id) {
             self.inner.drive(&mut ());
         }
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
         if tagged.requests.get(id).is_some_and(|request| request.result.is_none() && lent(request)) {
             // The request was matched, but cannot continue, because its buffer is not lent any more.
@@ -1224,7 +1282,7 @@ impl<P: Port> Engine<P> {
             self.inner.drive(&mut ());
         }
         if self.collect(id, &mut ()).is_none() {
-            let tagged = self.inner.stack_mut();
+            let tagged = self.inner.tagged_mut();
             tagged.unwatch(id);
             if let Some(request) = tagged.requests.get_mut(id) {
                 request.collected = true;
@@ -1235,10 +1293,10 @@ impl<P: Port> Engine<P> {
     /// Abandons all requests with the callers' buffers and all rounds of partitioned messages. The callers may take the
     /// memory back: nothing reads or writes it any more.
     pub fn forget_lent(&mut self) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         tagged.end_rounds(out.link, true);
         let lent = |request: &Request| matches!(request.buffer, Buffer::Lent { .. });
-        for id in self.inner.stack().requests.select(lent) {
+        for id in self.inner.tagged().requests.select(lent) {
             self.forget(id);
         }
     }
@@ -1247,9 +1305,9 @@ impl<P: Port> Engine<P> {
     /// this moment detects the end by itself. Also ends all rounds of partitioned messages, without informing the other
     /// sides.
     pub fn conceal(&mut self) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         tagged.end_rounds(out.link, false);
-        let requests = &mut self.inner.stack_mut().requests;
+        let requests = &mut self.inner.tagged_mut().requests;
         for id in requests.select(Request::is_send) {
             let state = requests.get_mut(id).map(|request| &mut request.state);
             if let Some(State::AwaitingRoom { exposure } | State::AwaitingMatch { exposure, .. }) = state {
@@ -1260,7 +1318,7 @@ impl<P: Port> Engine<P> {
 
     /// Changes the deadline of a request; [`Time::NEVER`] removes it.
     pub fn set_deadline(&mut self, id: RequestId, deadline: Time) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         if let Some(request) = tagged.requests.get_mut(id) {
             // When the timer of the earlier deadline fires, it will find that the request has another deadline.
             request.deadline = deadline;
@@ -1325,7 +1383,7 @@ impl<P: Port> Engine<P> {
     /// Returns true if messages wait in the outbox. These are copies of messages whose sends have already returned.
     #[inline(always)]
     pub fn keeps_messages(&self) -> bool {
-        self.inner.stack().outbox.cost() > 0
+        self.inner.tagged().outbox.cost() > 0
     }
 
     /// Permits the engine to gather several short messages to a peer for one packet, where packets are dear, or forbids
@@ -1366,7 +1424,7 @@ impl<P: Port> Engine<P> {
     /// even while the program makes no call.
     #[inline(always)]
     pub fn needs_progress(&self) -> bool {
-        self.inner.stack().travelling > 0
+        self.inner.tagged().travelling > 0
     }
 
     /// Returns true if the port may move bytes of long messages in polls that bring no event.
@@ -1377,7 +1435,7 @@ impl<P: Port> Engine<P> {
     /// Returns the number of operations that have needed progress so far ([`needs_progress`](Self::needs_progress)),
     /// including operations that have ended.
     pub fn operations_that_need_progress(&self) -> u64 {
-        self.inner.stack().ever_travelling
+        self.inner.tagged().ever_travelling
     }
 
     /// Returns when to call [`Engine::poll`] at the latest: see [`link::Engine::due`].
@@ -1397,7 +1455,7 @@ impl<P: Port> Engine<P> {
         lent: &mut L,
     ) -> Option<Status> {
         let mut unposted = Unposted { pattern, buffer, got: None, lent };
-        while self.inner.stack().may_take(self.inner.link())
+        while self.inner.tagged().may_take(self.inner.link())
             && self.inner.next_packet(&mut unposted)
             && unposted.got.is_none()
         {
@@ -1420,7 +1478,7 @@ impl<P: Port> Engine<P> {
         deadline: Time,
         lent: &mut L,
     ) -> Result<(RequestId, Outcome), Error> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         let Pattern { context, source, tag, .. } = pattern;
         let id = tagged.requests.next_id();
@@ -1464,7 +1522,7 @@ impl<P: Port> Engine<P> {
     fn check_source(&self, pattern: &Pattern) -> Result<(), Error> {
         let Some(rank) = pattern.source.as_rank().map(WorldRank) else { return Ok(()) };
         let link = self.inner.link();
-        if rank.0 < link.identity().size && self.inner.stack().contexts.is_member(pattern.context, rank) {
+        if rank.0 < link.identity().size && self.inner.tagged().contexts.is_member(pattern.context, rank) {
             return Ok(());
         }
         Err(link.invalid_rank(rank))
@@ -1516,7 +1574,7 @@ impl<L: Lent, R: Room + ?Sized> Lent for Unposted<'_, L, R> {
 }
 
 /// Peers: their addresses, and the launcher's reports about them.
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Requests the address of a rank, as the first message to that rank would: see [`link::Engine::seek`].
     ///
     /// # Errors
@@ -1564,7 +1622,7 @@ impl<P: Port> Engine<P> {
     /// Returns the cause for which a rank takes no part. If the rank takes part, returns the cause for which the latest
     /// failed incarnation of the rank has failed.
     pub fn latest_failure(&mut self, rank: WorldRank) -> Option<Cause> {
-        self.inner.failure(rank).or_else(|| self.inner.stack().failures.latest(rank).cloned())
+        self.inner.failure(rank).or_else(|| self.inner.tagged().failures.latest(rank).cloned())
     }
 
     /// Notes the cause of a rank's failure before the packets that are in the port are received: see
@@ -1628,7 +1686,7 @@ impl<P: Port> Engine<P> {
     pub fn close(&mut self, now: Time) {
         self.agreements.close();
         self.survivors.close();
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         tagged.receive_nothing(out.link);
         self.inner.close(now);
     }

@@ -62,4 +62,4 @@ pub use samite_matching::SearchStats;
 pub use samite_matching::{Pattern, Source};
 pub use signatures::Typed;
 pub use survivors::Decision;
-pub use tagged::{Claimed, PartitionedId};
+pub use tagged::{Claimed, HasTagged, PartitionedId, Tagged};

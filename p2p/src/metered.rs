@@ -11,15 +11,15 @@ use samite_matching::FourD as Structure;
 use samite_matching::LinkedList as Structure;
 use samite_matching::{Counting, Matcher, Stats};
 
-use crate::engine::Engine;
-use crate::tagged::Unexpected;
+use crate::engine::{Engine, WithTagged as _};
+use crate::tagged::{HasTagged, Unexpected};
 
 /// The matching engine of a rank.
 pub(crate) type MessageQueues = Matcher<RequestId, Unexpected, Structure, Counting>;
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Returns the statistics of the searches so far.
     pub fn matching_stats(&self) -> Stats {
-        self.inner.stack().matcher.stats()
+        self.inner.tagged().matcher.stats()
     }
 }

@@ -29,8 +29,8 @@ use crate::Engine;
 use crate::agreement::{Agreed, AgreementId, Progress};
 use crate::consensus::Consensus;
 use crate::contexts::{FIRST, Incarnations};
-use crate::engine::COLLECTIVE_TAG;
-use crate::tagged::Claimed;
+use crate::engine::{COLLECTIVE_TAG, WithTagged as _};
+use crate::tagged::{Claimed, HasTagged};
 
 /// The three bits that are set in the tags of messages of agreements of survivors.
 pub(crate) const SURVIVORS_TAG: u64 = COLLECTIVE_TAG | 1 << 62;
@@ -78,7 +78,7 @@ enum Parting {
     Announced,
 }
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Begins an agreement of the members of a control context on the bits that are set in the flags of all. The
     /// members that survive get the same result, although members fail meanwhile. `members` are all members.
     ///
@@ -153,7 +153,7 @@ impl<P: Port> Engine<P> {
     /// [`Error::Revoked`], at every member, except the agreements of survivors.
     #[cold]
     pub fn revoke(&mut self, now: Time, context: u32) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         out.link.set_now(now);
         tagged.revoke_contexts(out.link, context);
         self.inner.drive(&mut ());
@@ -163,7 +163,7 @@ impl<P: Port> Engine<P> {
     /// Returns true if a member has revoked a context.
     #[must_use]
     pub fn is_revoked(&self, context: u32) -> bool {
-        self.inner.stack().contexts.is_revoked(context)
+        self.inner.tagged().contexts.is_revoked(context)
     }
 
     /// Returns the members of a control context that are known here to have failed or left, in the order of the group.
@@ -180,13 +180,13 @@ impl<P: Port> Engine<P> {
     pub fn acknowledge(&mut self, [context, control]: [u32; 2], members: &Group) -> Group {
         let failed = self.failed_members(control, members);
         self.survivors.acknowledged.insert(control, failed.clone());
-        self.inner.stack_mut().acknowledge(context);
+        self.inner.tagged_mut().acknowledge(context);
         failed
     }
 
     /// Returns the members of a context that have ended, with the finality of each end.
     fn ends_of(&self, control: u32, members: &Group) -> BTreeMap<WorldRank, Finality> {
-        let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
+        let (link, contexts) = (self.inner.link(), &self.inner.tagged().contexts);
         let identity = link.identity();
         let mut ends = BTreeMap::new();
         let mut known = BTreeSet::new();
@@ -217,7 +217,7 @@ impl<P: Port> Engine<P> {
         let (mut failed, mut again, mut excluded) = (Vec::new(), Time::NEVER, None);
         let now = self.now();
         // A member that has retired lives, but does not answer.
-        let retired = self.inner.stack().contexts.retired(control).filter(|rank| members.contains(*rank));
+        let retired = self.inner.tagged().contexts.retired(control).filter(|rank| members.contains(*rank));
         let mut ends = self.ends_of(control, members);
         ends.extend(retired.map(|rank| (rank, Finality::Final)));
         for (rank, finality) in ends {
@@ -285,7 +285,7 @@ impl<P: Port> Engine<P> {
                 for opened in self.survivors.take_opened(context | 1) {
                     self.leave_agreed(now, Ok(Some(opened)));
                 }
-                let (out, tagged) = self.inner.parts();
+                let (out, tagged) = self.inner.with_tagged();
                 out.link.set_now(now);
                 tagged.retire_from(out.link, context);
                 self.close_contexts_now(now, context);
@@ -305,7 +305,7 @@ impl<P: Port> Engine<P> {
 
     /// Takes a message that has arrived.
     fn take_message(&mut self, pattern: &Pattern) -> Option<(usize, WorldRank, Claimed)> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let (envelope, message) = tagged.matcher.take(pattern)?;
         let bytes = message.bytes();
         Some((bytes, WorldRank(envelope.source), tagged.claimed(out.link, envelope, message)))

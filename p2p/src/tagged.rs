@@ -48,9 +48,33 @@ use crate::wire::{Confirm, EagerHead, Inquire, PartData, Synchronous, TransferMo
 #[cfg(not(metered))]
 type MessageQueues = samite_matching::Matcher<RequestId, Unexpected>;
 
-/// The state of the protocol of tagged messages: posted receives, unexpected messages, and all requests.
+/// A stack of protocols that includes tagged messages.
+///
+/// The implementation passes each event to the protocols that it concerns, and the most frequent packet to
+/// [`Tagged`]'s [`Stack::fast`] first.
+pub trait HasTagged: Stack {
+    /// Returns the protocol of tagged messages.
+    fn tagged(&self) -> &Tagged;
+    /// Returns the protocol of tagged messages for changes.
+    fn tagged_mut(&mut self) -> &mut Tagged;
+}
+
+impl HasTagged for Tagged {
+    #[inline(always)]
+    fn tagged(&self) -> &Tagged {
+        self
+    }
+
+    #[inline(always)]
+    fn tagged_mut(&mut self) -> &mut Tagged {
+        self
+    }
+}
+
+/// The protocol of tagged messages: posted receives, unexpected messages, and all requests. Its calls are those of an
+/// [`Engine`](crate::Engine).
 #[derive(Debug)]
-pub(crate) struct Tagged {
+pub struct Tagged {
     pub(crate) config: Config,
     pub(crate) matcher: MessageQueues,
     pub(crate) requests: Slots<Request>,
@@ -226,7 +250,9 @@ impl Unexpected {
 }
 
 impl Tagged {
-    pub(crate) fn new(config: Config) -> Self {
+    /// Makes the protocol without any messages.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
         Self {
             contexts: Contexts::new(config.communicators_max),
             config,
@@ -838,6 +864,10 @@ impl Stack for Tagged {
         lent: &mut L,
     ) -> Result<(), Fault> {
         let handled = match (header.kind, exact(head), exact(head)) {
+            // A packet of another protocol is refused, as a short one is.
+            _ if header.protocol() != Protocol::P2p => {
+                self.other_packet(link, from, header, &gather(head, body), lent)
+            }
             (kind::EAGER, Ok(eager), _) => self.eager(link, from, header, eager, body, true, lent),
             (kind @ (kind::DATA | kind::STREAM), _, Ok(data)) => {
                 self.data(link, from, kind, data, body, lent).map_err(Box::<Cause>::from)

@@ -10,7 +10,7 @@
 
 use samite_fabric::shm::board::{Awaited, Board, Event, Fetched, Tick};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Error, Fate, Outcome, RequestId, WorldRank};
+use samite_p2p::{Engine, Error, Fate, HasTagged, Outcome, RequestId, WorldRank};
 
 use super::notice::Notice;
 use super::{Buffers, COLLECTIVE_TAG, Collective, Failed, NUMBERS};
@@ -37,7 +37,7 @@ impl OnBoard {
     ///
     /// # Panics
     /// If the communicator has no board.
-    pub(super) fn begin<P: Port>(engine: &mut Engine<P>, context: u32, number: u32) -> Self {
+    pub(super) fn begin<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) -> Self {
         Self { operation: board(engine, context).begin(number), vigil: None }
     }
 
@@ -48,7 +48,7 @@ impl OnBoard {
 }
 
 /// Returns the board of a communicator.
-fn board<P: Port>(engine: &mut Engine<P>, context: u32) -> &mut Board {
+fn board<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32) -> &mut Board {
     engine.boards_mut().get_mut(context).expect("an algorithm on the board is chosen if there is one")
 }
 
@@ -59,9 +59,9 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Takes a step on the board. Returns false if this rank must wait first.
-    pub(super) fn take_on_board<P: Port>(
+    pub(super) fn take_on_board<P: Port, S: HasTagged>(
         &mut self,
-        engine: &mut Engine<P>,
+        engine: &mut Engine<P, S>,
         step: Step,
     ) -> Result<bool, Failed> {
         let OnBoard { operation, .. } = self.on_board.expect("the operation uses the board");
@@ -119,7 +119,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Wakes the ranks that sleep and wait for an event at this rank.
-    fn wake_sleepers<P: Port>(&self, engine: &mut Engine<P>) {
+    fn wake_sleepers<P: Port, S: HasTagged>(&self, engine: &mut Engine<P, S>) {
         let context = self.call.context;
         while let Some((member, number)) = board(engine, context).next_sleeper() {
             let Some(partner) = self.call.group.rank(member as u32) else { continue };
@@ -130,7 +130,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Abandons the receive of a notice, unless it is from `partner`.
-    fn end_other_vigil<P: Port>(&mut self, engine: &mut Engine<P>, partner: Option<u32>) {
+    fn end_other_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, partner: Option<u32>) {
         let keeps = partner.map(|partner| self.world_rank(partner));
         let Some(on_board) = &mut self.on_board else { return };
         if let Some(vigil) = on_board.vigil.take_if(|vigil| Some(vigil.partner) != keeps) {
@@ -140,7 +140,7 @@ impl<B: Buffers> Collective<B> {
 
     /// Returns the error with which a wait at the board ends; `None` while it lasts. Call it after an attempt to take
     /// the step: a rank that has left may have published before.
-    pub(super) fn end_of_vigil<P: Port>(&mut self, engine: &mut Engine<P>) -> Option<Error> {
+    pub(super) fn end_of_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> Option<Error> {
         let vigil = &mut self.on_board.as_mut()?.vigil;
         let Vigil { request, partner } =
             vigil.take_if(|vigil| engine.outcome(vigil.request) != Outcome::Pending)?;
@@ -148,7 +148,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Gives up if a notice has arrived. Otherwise posts a receive for a notice of the rank for which this rank waits.
-    pub(super) fn keep_vigil<P: Port>(&mut self, engine: &mut Engine<P>) {
+    pub(super) fn keep_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
         if let Some((request, partner)) = Notice::claim_any(engine, context, tag, deadline) {
             return self.await_claimed(engine, request, partner);
@@ -174,7 +174,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     /// Ends the use of the board by this operation.
-    pub(super) fn leave_board<P: Port>(&mut self, engine: &mut Engine<P>) {
+    pub(super) fn leave_board<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let Some(OnBoard { operation, .. }) = self.on_board else { return };
         self.end_other_vigil(engine, None);
         let board = board(engine, self.call.context);

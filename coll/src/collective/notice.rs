@@ -1,7 +1,9 @@
 //! Notices: the messages by which a rank that gives up an operation informs its partners.
 
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Cause, Engine, Error, Fate, Group, Pattern, RequestId, Source, Status, Time, WorldRank};
+use samite_p2p::{
+    Cause, Engine, Error, Fate, Group, HasTagged, Pattern, RequestId, Source, Status, Time, WorldRank,
+};
 
 use super::Failed;
 
@@ -55,8 +57,8 @@ impl Notice {
     }
 
     /// Starts to receive a notice from a partner if one has arrived.
-    pub(super) fn claim<P: Port>(
-        engine: &mut Engine<P>,
+    pub(super) fn claim<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         context: u32,
         partner: WorldRank,
         tag: u64,
@@ -69,8 +71,8 @@ impl Notice {
     }
 
     /// Starts to receive a notice of any rank if one has arrived. Returns the rank too.
-    pub(super) fn claim_any<P: Port>(
-        engine: &mut Engine<P>,
+    pub(super) fn claim_any<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         context: u32,
         tag: u64,
         deadline: Time,
@@ -82,8 +84,8 @@ impl Notice {
     }
 
     /// Starts to receive a notice from a partner. Returns an error if none can come.
-    pub(super) fn post<P: Port>(
-        engine: &mut Engine<P>,
+    pub(super) fn post<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         context: u32,
         partner: WorldRank,
         tag: u64,
@@ -94,8 +96,8 @@ impl Notice {
     }
 
     /// Returns the error of a receive that has ended, or the error of the notice that it has received.
-    pub(super) fn end<P: Port>(
-        engine: &mut Engine<P>,
+    pub(super) fn end<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         receive: RequestId,
         partner: WorldRank,
         group: &Group,
@@ -104,8 +106,8 @@ impl Notice {
     }
 
     /// Returns the error of the notice that a receive has taken, or the error of the receive, if it has ended.
-    fn received<P: Port>(
-        engine: &mut Engine<P>,
+    fn received<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         receive: RequestId,
         partner: WorldRank,
         group: &Group,
@@ -119,8 +121,8 @@ impl Notice {
     /// notice, or [`Error::Abandoned`] if the notice is invalid. If no notice has arrived because the partner has
     /// failed or the communicator is revoked, returns that error. Returns `None` if no notice has arrived for another
     /// reason.
-    pub(super) fn collect<P: Port>(
-        engine: &mut Engine<P>,
+    pub(super) fn collect<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         receive: RequestId,
         partner: WorldRank,
         group: &Group,
@@ -136,8 +138,8 @@ impl Notice {
     }
 
     /// Returns the error with which this rank gives up because of a received notice.
-    fn error_in<P: Port>(
-        engine: &mut Engine<P>,
+    fn error_in<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
         memory: Option<Memory>,
         bytes: usize,
         partner: WorldRank,

@@ -6,14 +6,15 @@ use samite_fabric::link::{Cause, Error, Fate, OtherTags, Report, Time, Traffic, 
 use samite_fabric::{Caps, PeerId, Port};
 use samite_matching::Pattern;
 
-use super::Engine;
+use super::{Engine, WithTagged as _};
 use crate::request::State;
+use crate::tagged::HasTagged;
 use crate::{Config, Counters, Untaken, Usage};
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Returns the counts of events so far.
     pub fn counters(&self) -> Counters {
-        let (link, tagged) = (self.inner.link(), self.inner.stack());
+        let (link, tagged) = (self.inner.link(), self.inner.tagged());
         let samite_fabric::link::Counters {
             rejected,
             stale,
@@ -51,7 +52,7 @@ impl<P: Port> Engine<P> {
 
     /// Returns the resources that the engine holds.
     pub fn usage(&self) -> Usage {
-        let (link, tagged) = (self.inner.link(), self.inner.stack());
+        let (link, tagged) = (self.inner.link(), self.inner.tagged());
         let packets: usize = link.peers().map(|(_, state)| state.packets_waiting()).sum();
         let queues = tagged.queues.iter().map(|queues| {
             queues.messages.len() + queues.agreements.len() + queues.pushes.len() + queues.partitioned()
@@ -80,24 +81,24 @@ impl<P: Port> Engine<P> {
     /// the messages in the outbox, and the messages from the outbox that the port has accepted and the receiver has not
     /// acknowledged.
     pub fn untaken(&self) -> impl Iterator<Item = Untaken> {
-        self.inner.stack().untaken(self.inner.link())
+        self.inner.tagged().untaken(self.inner.link())
     }
 
     /// Returns the number of messages from the outbox that were not delivered, by receiver.
     pub fn lost(&self) -> &BTreeMap<WorldRank, u64> {
-        &self.inner.stack().outbox.lost
+        &self.inner.tagged().outbox.lost
     }
 
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
     /// fuzzing.
     pub fn check_invariants(&self) {
         self.inner.check_invariants();
-        self.inner.stack().check_invariants(self.inner.link());
+        self.inner.tagged().check_invariants(self.inner.link());
     }
 
     /// Describes the oldest operation that has not ended, and the event that it awaits.
     pub fn oldest(&mut self, now: Time) -> Option<Report> {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         let pending = tagged
             .requests
             .iter()
@@ -111,7 +112,7 @@ impl<P: Port> Engine<P> {
     /// Counts the unexpected messages that the pattern does not match only because they have another tag. Returns their
     /// number, and the tag of the first one.
     pub fn other_tags(&self, pattern: &Pattern) -> Option<OtherTags> {
-        self.inner.stack().other_tags(pattern)
+        self.inner.tagged().other_tags(pattern)
     }
 
     /// Returns the port's capabilities for a rank, once the path to it is known.
@@ -150,7 +151,7 @@ impl<P: Port> Engine<P> {
 
     /// Returns the configuration.
     pub fn config(&self) -> &Config {
-        &self.inner.stack().config
+        &self.inner.tagged().config
     }
 
     /// Returns the port.

@@ -7,15 +7,16 @@ use samite_fabric::link::{Cause, Error, Fate, Group, Outcome, Time, WorldRank};
 use samite_fabric::{Memory, Port};
 use samite_matching::Pattern;
 
-use super::Engine;
+use super::{Engine, WithTagged as _};
 use crate::agreement::BY_SOME;
 use crate::contexts::FIRST;
+use crate::tagged::HasTagged;
 
 /// The two bits that are set in the tags of messages of collective operations. These messages are in the control
 /// contexts, in which no tag of an agreement has both bits. The sender chooses the bits below these two.
 pub const COLLECTIVE_TAG: u64 = BY_SOME | 1 << 61;
 
-impl<P: Port> Engine<P> {
+impl<P: Port, S: HasTagged> Engine<P, S> {
     /// Returns the time that the latest call with a time has set.
     pub fn now(&self) -> Time {
         self.inner.link().now()
@@ -29,7 +30,7 @@ impl<P: Port> Engine<P> {
     /// Returns the number of times that a rank has ended or has left contexts. While this number does not change, the
     /// results of [`missing_member`](Self::missing_member) do not change either.
     pub fn ends(&self) -> u64 {
-        self.inner.stack().contexts.ends
+        self.inner.tagged().contexts.ends
     }
 
     /// Returns an error if a member of a group has ended for this context, or was restarted. Considers only ends for
@@ -42,7 +43,7 @@ impl<P: Port> Engine<P> {
         group: &Group,
         counts: impl Fn(&Cause) -> bool,
     ) -> Option<Error> {
-        let (link, contexts) = (self.inner.link(), &self.inner.stack().contexts);
+        let (link, contexts) = (self.inner.link(), &self.inner.tagged().contexts);
         let identity = link.identity();
         let is_later = |rank, incarnation| context < FIRST && incarnation != identity.first_incarnation(rank);
         let of_job = link.peers().filter(|(_, peer)| group.contains(peer.rank())).filter_map(|(_, peer)| {
@@ -81,7 +82,7 @@ impl<P: Port> Engine<P> {
         let id = self
             .isend_standard(now, to, (context, tag), memory, Time::NEVER, false)
             .map_err(|(error, _)| error)?;
-        let requests = &mut self.inner.stack_mut().requests;
+        let requests = &mut self.inner.tagged_mut().requests;
         match requests.get_mut(id) {
             Some(request) if request.result.is_none() => request.collected = true,
             _ => {
@@ -95,7 +96,7 @@ impl<P: Port> Engine<P> {
     /// Drops the unexpected messages that the pattern matches. For their senders these messages count as received.
     #[cold]
     pub fn discard_all(&mut self, pattern: &Pattern) {
-        let (out, tagged) = self.inner.parts();
+        let (out, tagged) = self.inner.with_tagged();
         while let Some((unexpected, ..)) = tagged.matcher.probe(pattern) {
             tagged.discard_unexpected(out.link, unexpected);
         }

@@ -2,6 +2,7 @@
 //! over every port.
 
 mod agreements;
+mod beside;
 mod bundles;
 mod contexts;
 mod given_up;
@@ -64,7 +65,7 @@ fn at_rest(engines: &[Engine<impl Port>; 2]) {
         let Usage { requests, operations, queued, outbox, unexpected, envelopes, .. } = engine.usage();
         assert_eq!((requests, operations, queued, outbox, unexpected, envelopes), (0, 0, 0, 0, 0, 0));
         engine.check_invariants();
-        let tagged = engine.inner.stack();
+        let tagged = engine.inner.tagged();
         assert!(tagged.envelopes.is_empty() && tagged.streams.is_empty());
         assert!(tagged.claims.is_empty() && tagged.movers.is_empty());
     }
@@ -86,7 +87,7 @@ fn without_puts() -> Config {
 /// Returns the number of messages that are queued to a rank.
 fn messages_to<P: Port>(engine: &mut Engine<P>, rank: WorldRank) -> usize {
     let peer = peer_of(engine, rank);
-    engine.inner.stack_mut().queues(peer).messages.len()
+    engine.inner.tagged_mut().queues(peer).messages.len()
 }
 
 fn bytes(len: usize) -> Vec<u8> {
@@ -498,7 +499,7 @@ fn however_many_sends_wait_for_room_a_poll_tries_one() {
         assert_eq!(engines[0].counters().again, before + polls, "the port is full at the end of each");
     }
     let peer = peer_of(&engines[0], WorldRank(1));
-    let last = engines[0].inner.stack_mut().queues(peer).pushes.len();
+    let last = engines[0].inner.tagged_mut().queues(peer).pushes.len();
     assert!(last < sends.len(), "some went before it was");
     while engines[0].usage().queued > 0 {
         engines[0].poll(Time::ZERO, &mut Common(&data)).unwrap();
@@ -703,7 +704,7 @@ fn the_number_of_a_watcher_that_exists_is_not_given_again() {
     engine.watch(ended, first, 7);
     engine.cancel(ended);
     engine.remove_watcher(second);
-    engine.inner.stack_mut().next_watcher = first;
+    engine.inner.tagged_mut().next_watcher = first;
     assert_eq!(engine.add_watcher(), second);
     assert_eq!(engine.take_end(first), Some((ended, 7)));
 }

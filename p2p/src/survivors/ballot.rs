@@ -11,6 +11,7 @@ use crate::Engine;
 use crate::agreement::{Agreed, AgreementId};
 use crate::consensus::{Consensus, ConsensusMessage, Value};
 use crate::contexts::FIRST;
+use crate::tagged::HasTagged;
 
 /// An agreement of survivors that is under way, or whose result was not taken.
 #[derive(Debug)]
@@ -87,7 +88,12 @@ impl Ballot {
         self.is_settled() && self.is_unwanted && self.incoming.is_empty()
     }
 
-    pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+    pub(super) fn advance<P: Port, S: HasTagged>(
+        &mut self,
+        engine: &mut Engine<P, S>,
+        now: Time,
+        events: usize,
+    ) {
         if self.known.ends != engine.ends() || now >= self.known.again {
             self.known = engine.known(self.control, &self.members, self.mine);
             let failed = &self.known.failed;
@@ -108,7 +114,7 @@ impl Ballot {
     }
 
     /// Begins another run.
-    pub(super) fn begin_run<P: Port>(&mut self, engine: &Engine<P>, vote: (u64, u64)) {
+    pub(super) fn begin_run<P: Port, S: HasTagged>(&mut self, engine: &Engine<P, S>, vote: (u64, u64)) {
         let acknowledged = engine.survivors.acknowledged.get(&self.control).cloned().unwrap_or(Group::EMPTY);
         let mut run = Consensus::new(self.members.clone(), self.mine, vote, acknowledged);
         run.know_failed(&self.known.failed);
@@ -119,7 +125,7 @@ impl Ballot {
     }
 
     /// Begins to receive the messages that have arrived.
-    fn begin_receives<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+    fn begin_receives<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) {
         for run in 0..self.runs.len() {
             if self.runs[run].is_settled() {
                 continue;
@@ -140,7 +146,7 @@ impl Ballot {
     }
 
     /// Takes the messages that have been received.
-    fn take_received<P: Port>(&mut self, engine: &mut Engine<P>) {
+    fn take_received<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let size = engine.inner.link().identity().size;
         for (request, from, run) in std::mem::take(&mut self.incoming) {
             if engine.outcome(request) == Outcome::Pending {
@@ -160,7 +166,7 @@ impl Ballot {
     }
 
     /// Sends the messages of all runs. Returns true if there were any.
-    fn send<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) -> bool {
+    fn send<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) -> bool {
         let mut has_sent = false;
         for run in 0..self.runs.len() {
             let tag = self.tag(run);
@@ -177,7 +183,7 @@ impl Ballot {
     }
 
     /// Takes the next step if the last run has a decision.
-    fn decide<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+    fn decide<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) {
         while self.goal != Goal::Over {
             let Some(value) = self.runs.last().and_then(Consensus::decision).cloned() else { return };
             let decided = engine.survivors.decided.entry(self.control).or_insert(Group::EMPTY);
@@ -195,7 +201,7 @@ impl Ballot {
     }
 
     /// Begins the run in which the members choose the name of contexts.
-    pub(super) fn choose<P: Port>(&mut self, engine: &mut Engine<P>, now: Time) {
+    pub(super) fn choose<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time) {
         let skipped = if self.runs.is_empty() { 0 } else { self.skipped_names(engine.contexts_max()) };
         let name = engine.propose_name(now, true, skipped);
         self.goal = Goal::Choosing;
@@ -203,7 +209,7 @@ impl Ballot {
     }
 
     /// Opens the contexts that the members have chosen.
-    fn open<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, value: &Value) {
+    fn open<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, value: &Value) {
         let name = value.number;
         let tried = name.saturating_sub(*self.first.get_or_insert(name));
         let is_possible = name >= FIRST.into() && name.is_multiple_of(2);
@@ -226,7 +232,7 @@ impl Ballot {
     }
 
     /// Ends the agreement if all members have opened the contexts. Otherwise closes them, and begins again.
-    fn confirm<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, value: &Value) {
+    fn confirm<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, value: &Value) {
         match self.opened.take() {
             Some(opened) if value.flags & DONE != 0 => {
                 if self.is_unwanted || self.result.is_some() {
@@ -262,7 +268,7 @@ impl Ballot {
         }
     }
 
-    fn check_deadline<P: Port>(&mut self, engine: &mut Engine<P>, now: Time, events: usize) {
+    fn check_deadline<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, events: usize) {
         // While polls deliver events, the awaited message may be among the next ones.
         let slack_ns = if events > 0 { SLACK_NS } else { 0 };
         if self.deadline == Time::NEVER || now < self.deadline.after(slack_ns) || self.result.is_some() {

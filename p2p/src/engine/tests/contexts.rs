@@ -391,7 +391,7 @@ fn a_rank_that_ends_has_ended_in_all_contexts_opened_before() {
     for number in 0..MANY {
         let from_it = engine.probe(&Pattern::exact(OPENED + 2 * number, 1, 5));
         assert!(matches!(from_it, Err(Error::PeerFailed { .. })), "{number}: {from_it:?}");
-        let contexts = &engine.inner.stack().contexts;
+        let contexts = &engine.inner.tagged().contexts;
         assert!(contexts.is_deserted(OPENED + 2 * number), "{number}");
     }
     engine.check_invariants();

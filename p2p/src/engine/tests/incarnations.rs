@@ -71,8 +71,8 @@ impl Restarts {
         let Usage { requests, unexpected, unexpected_messages, envelopes, .. } = self.engines[1].usage();
         assert_eq!((requests, unexpected, unexpected_messages, envelopes), (0, 0, 0, 0));
         assert!(
-            self.engines[1].inner.stack().envelopes.is_empty()
-                && self.engines[1].inner.stack().streams.is_empty()
+            self.engines[1].inner.tagged().envelopes.is_empty()
+                && self.engines[1].inner.tagged().streams.is_empty()
         );
     }
 }
@@ -128,7 +128,7 @@ fn messages_of_incarnations_that_left_stay_through_several_failures() {
     job.assert_empty();
     job.restart();
     assert!(
-        job.engines[1].inner.stack().inherited().is_empty(),
+        job.engines[1].inner.tagged().inherited().is_empty(),
         "the names of received messages are dropped"
     );
 }
@@ -216,7 +216,7 @@ fn leave_amid(window: usize, begun: bool) -> [Result<Status, Error>; 2] {
         engines[0].collect(send, &mut ()).unwrap().result,
         engines[1].collect(recv, &mut ()).unwrap().result,
     ];
-    assert!(engines[0].inner.stack().requests.len() == 0 && engines[1].inner.stack().requests.len() == 0);
+    assert!(engines[0].inner.tagged().requests.len() == 0 && engines[1].inner.tagged().requests.len() == 0);
     ends
 }
 

@@ -162,7 +162,7 @@ fn a_peer_that_does_not_wait_for_confirmations_fails() {
     settle(&mut engines);
     let peer = peer_of(&engines[0], WorldRank(1));
     // Lets the sender go on as if the receiver had confirmed the first message.
-    engines[0].inner.stack_mut().queues(peer).unconfirmed = None;
+    engines[0].inner.tagged_mut().queues(peer).unconfirmed = None;
     assert_eq!(engines[0].send(Time::ZERO, WorldRank(1), 1, 5, b"message", NEVER), Ok(Sent::Copied));
     settle(&mut engines);
     let failure = engines[1].failure(WorldRank(0));

@@ -127,7 +127,7 @@ fn two_messages_of_one_name_end_their_sender_and_leave_nothing() {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, &rts(77)));
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
-    assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+    assert_eq!((receiver.usage().envelopes, receiver.inner.tagged().envelopes.len()), (0, 0));
 }
 
 /// The bytes of the send are not lent, so its puts cannot begin.
@@ -165,7 +165,7 @@ fn more_messages_of_agreements_than_a_rank_may_send_end_their_sender_alone() {
         arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected + number, rts.as_bytes()));
     }
     assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
-    assert_eq!((receiver.usage().envelopes, receiver.inner.stack().envelopes.len()), (0, 0));
+    assert_eq!((receiver.usage().envelopes, receiver.inner.tagged().envelopes.len()), (0, 0));
     receiver.check_invariants();
 }
 
@@ -332,7 +332,7 @@ fn a_stream_that_breaks_its_promise_ends_its_sender_and_leaves_nothing() {
             assert!(matches!(failed, Some(Cause::Protocol(_))));
             assert_eq!((receiver.usage().unexpected, receiver.usage().unexpected_messages), (0, 0));
         }
-        assert!(receiver.inner.stack().streams.is_empty());
+        assert!(receiver.inner.tagged().streams.is_empty());
     }
 }
 
@@ -354,7 +354,7 @@ fn streaming(len: usize, receive: impl FnOnce(&mut Engine<Loopback>, Pattern) ->
     let recv = receive(&mut receiver, Pattern::exact(0, 0, 0));
     let stream = Rts::new(0, len, 77, TransferMode::Stream).as_bytes().to_vec();
     arrive(&mut receiver, &packet(Protocol::P2p, kind::RTS, expected, &stream));
-    assert_eq!(receiver.inner.stack().streams.len(), 1);
+    assert_eq!(receiver.inner.tagged().streams.len(), 1);
     Streaming { _sender, receiver, recv, expected: expected + 1 }
 }
 
@@ -372,7 +372,7 @@ fn a_stream_does_not_end_as_a_message_that_was_called_for() {
         };
         arrive(&mut receiver, &packet(Protocol::P2p, kind, expected, &body));
         assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
-        assert!(receiver.inner.stack().streams.is_empty());
+        assert!(receiver.inner.tagged().streams.is_empty());
         assert!(receiver.collect(recv, &mut ()).unwrap().result.is_err());
     }
 }
@@ -390,10 +390,10 @@ fn single_bytes_that_wait_for_their_buffer_are_one_piece_of_work() {
         let data = Data { operation: 77.into(), offset: (offset as u64).into() };
         let body = [data.as_bytes(), &[byte]].concat();
         arrive(&mut receiver, &packet(Protocol::P2p, kind::STREAM, number, &body));
-        assert_eq!(receiver.inner.stack().movers.len(), 1);
+        assert_eq!(receiver.inner.tagged().movers.len(), 1);
         if offset == 500 {
             receiver.poll(Time::ZERO, &mut Writing::new(recv, &mut into)).unwrap();
-            assert!(receiver.inner.stack().movers.is_empty() && into[..501] == bytes(501));
+            assert!(receiver.inner.tagged().movers.is_empty() && into[..501] == bytes(501));
         }
     }
     let mut lent = Writing::new(recv, &mut into);
@@ -425,7 +425,7 @@ fn bytes_to_be_read_are_sent_when_they_are_called_for_and_not_before() {
         let completion = receiver.collect(recv, &mut ()).unwrap();
         assert_eq!(completion.result.is_ok(), called);
         assert!(!called || completion.memory.unwrap().as_bytes() == bytes(100));
-        assert!(receiver.inner.stack().movers.len() <= 1);
+        assert!(receiver.inner.tagged().movers.len() <= 1);
     }
 }
 
@@ -596,4 +596,15 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     arrive(&mut receiver, &packet);
     assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Left));
     assert_eq!(peer_state(&receiver, WorldRank(0)).packets_waiting(), 1);
+}
+
+#[test]
+fn a_long_packet_of_another_protocol_is_no_message() {
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let number = peer_of(&receiver, WorldRank(0)).index() as u8;
+    let mut head = packet(Protocol::Rma, kind::EAGER, expected, &[5, 0, 0, 0, 0, 0, 0, 0]);
+    head[4] = number;
+    receiver.inner.sink(&mut ()).long_packet(&head, &&[0; 100][..]);
+    let refused = samite_fabric::wire::WireError::Protocol { theirs: Protocol::Rma as u8 };
+    assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(refused.to_string())));
 }

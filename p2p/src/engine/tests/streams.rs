@@ -154,7 +154,7 @@ fn the_death_of_a_sender_ends_what_has_not_come_whole() {
         take_first(&mut engines);
         let Usage { requests, unexpected, unexpected_messages, .. } = engines[1].usage();
         assert_eq!((requests, unexpected, unexpected_messages), (0, 0, 0));
-        assert!(engines[1].inner.stack().streams.is_empty());
+        assert!(engines[1].inner.tagged().streams.is_empty());
     }
 }
 
@@ -247,7 +247,7 @@ fn a_claimed_message_that_is_whole_needs_no_sender() {
         let got = completion.memory.map_or(buffer, |memory| memory.as_bytes().to_vec());
         assert!(got == bytes(LEN));
         let Usage { requests, unexpected, .. } = engines[1].usage();
-        assert_eq!((requests, unexpected, engines[1].inner.stack().claims.len()), (0, 0, 0));
+        assert_eq!((requests, unexpected, engines[1].inner.tagged().claims.len()), (0, 0, 0));
     }
 }
 
@@ -306,7 +306,7 @@ fn a_claimed_message_that_cannot_become_whole_is_an_error_at_once() {
         // For `way` 2 the sender is restarted, and the next incarnation has the same address. The port has fenced that
         // address, so it reports the peer as lost.
         assert_eq!(cause, [Cause::Left, died, Cause::Lost][way]);
-        assert_eq!((engines[1].usage().requests, engines[1].inner.stack().claims.len()), (0, 0));
+        assert_eq!((engines[1].usage().requests, engines[1].inner.tagged().claims.len()), (0, 0));
     }
 }
 

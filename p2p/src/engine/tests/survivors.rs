@@ -226,7 +226,7 @@ fn shrink_under_failures(seed: u64) {
     job.settle();
     for rank in &living {
         assert_eq!(
-            job.engine(*rank).inner.stack().contexts.name(2),
+            job.engine(*rank).inner.tagged().contexts.name(2),
             None,
             "seed {seed}: the old one is closed"
         );
@@ -254,9 +254,9 @@ fn a_closed_communicator_serves_the_others_until_they_have_the_result() {
     }
     assert!(matches!(job.engine(0).agreement(ids[0].1), Some(Progress::Decided(_))));
     job.engine(0).close_contexts(Time::ZERO, 2);
-    assert_eq!(job.engine(0).inner.stack().contexts.name(2), Some(2), "others may need it");
+    assert_eq!(job.engine(0).inner.tagged().contexts.name(2), Some(2), "others may need it");
     job.settle();
-    assert_eq!(job.engine(0).inner.stack().contexts.name(2), None);
+    assert_eq!(job.engine(0).inner.tagged().contexts.name(2), None);
     assert_eq!(all_same(job.ends(&ids[1..])), Ok(Err(Decision { flags: 1, failed: Group::EMPTY })));
     job.at_rest();
 }
