@@ -126,6 +126,8 @@ impl<P: Port> Runtime<P> {
                 Err(refused) => return Some(unfinished(refused)),
             };
             let rested = self.clock.now();
+            // The next poll must find the deadline that has ended the sleep.
+            core.now = rested;
             core.waited_ns += rested.since(now);
             begun = (!slept).then_some(rested);
         }

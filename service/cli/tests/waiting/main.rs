@@ -9,6 +9,7 @@
 )]
 #![expect(clippy::print_stderr, reason = "the figures, for manual runs")]
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,8 +35,30 @@ mod support;
 /// greatest length by then. The tests measure waits of this length; no order of events depends on it.
 const LONG: Duration = Duration::from_millis(500);
 
-/// The longest time from a wake-up to the sleeper's reaction, on a busy machine.
-const PROMPT: Duration = Duration::from_millis(50);
+/// The longest time from a wake-up to the sleeper's reaction.
+///
+/// A busy machine can delay a test for longer than this, which the product cannot prevent. So a test measures each
+/// reaction several times, and the least delay counts: see [`Delays`]. The time is shorter than the greatest length of a
+/// nap, 16 ms, after which a sleeper looks by itself if the port cannot wake it, and much shorter than the 100 ms after
+/// which a sleeper that nothing wakes looks by itself, so that the least of three such delays is unlikely to be shorter.
+const PROMPT: Duration = Duration::from_millis(10);
+
+/// The least delay of each kind of reaction. Other processes can make a reaction later, but not earlier, so the least
+/// delay is the least disturbed.
+#[derive(Default)]
+struct Delays(BTreeMap<String, Duration>);
+
+impl Delays {
+    fn add(&mut self, what: impl Into<String>, delay: Duration) {
+        let least = self.0.entry(what.into()).or_insert(delay);
+        *least = delay.min(*least);
+    }
+
+    fn assert_prompt(&self) {
+        eprintln!("least delays: {:?}", self.0);
+        assert!(self.0.values().all(|delay| *delay < PROMPT), "{:?}", self.0);
+    }
+}
 
 /// Waits until no other test runs, and returns the guard that the test must hold while it runs.
 fn turn() -> MutexGuard<'static, ()> {
@@ -66,7 +89,7 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
     let mut sent = [0_u64];
-    let mut shares = Vec::new();
+    let (mut shares, mut delays) = (Vec::new(), Delays::default());
     for round in 0..4 {
         if world.rank() == 0 {
             thread::sleep(LONG);
@@ -88,11 +111,13 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             if round > 0 {
                 let (waited, late) = (now - start, now - Duration::from_nanos(sent[0]));
                 eprintln!("waited {waited:?}, busy {busy:?}, woken after {late:?}");
-                assert!(waited > LONG / 2 && late < PROMPT, "{late:?} late");
+                assert!(waited > LONG / 2, "{waited:?}");
+                delays.add("message", late);
                 shares.push(busy.as_secs_f64() / waited.as_secs_f64());
             }
         }
     }
+    delays.assert_prompt();
     // Other processes can make a wait cost more processor time, but not less. So the smallest share is the least
     // disturbed.
     if let Some(least) = shares.iter().copied().reduce(f64::min) {
@@ -132,12 +157,12 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     world.send(&number, Rank(1), 2).unwrap();
 }
 
-/// Cancels `operation` after it has waited for a while. Returns its result and the time from cancel to return.
-fn cancelled<R>(operation: impl FnOnce(&CancelToken) -> R) -> (R, Duration) {
+/// Cancels `operation` after this time. Returns its result and the time from cancel to return.
+fn cancelled_after<R>(time: Duration, operation: impl FnOnce(&CancelToken) -> R) -> (R, Duration) {
     let cancel = CancelToken::new();
     thread::scope(|scope| {
         let canceller = scope.spawn(|| {
-            thread::sleep(LONG / 5);
+            thread::sleep(time);
             let now = Instant::now();
             cancel.cancel();
             now
@@ -191,20 +216,23 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
     bounded.recv(&mut number, Rank(1), 0).unwrap();
     let pid = Pid::from_raw(number[0]).unwrap();
     wait_in_vain_until(comm, true);
+    let mut delays = Delays::default();
     for round in 0..3 {
         for data in [&short, &long] {
             let place = format!("round {round}, {} bytes", data.len());
-            let prompt = |late: Duration, what: &str| assert!(late < PROMPT, "{place}: {what} {late:?} late");
+            let mut prompt =
+                |late: Duration, what: &str| delays.add(format!("{what} of {} bytes", data.len()), late);
             let ended = |result: Result<(), Error>| match result {
                 // The message was sent while there was room.
                 Ok(()) => {}
                 Err(Error::Cancelled { .. } | Error::TimedOut { .. }) => {}
                 Err(error) => panic!("{place}: {error}"),
             };
-            let (sent, late) = cancelled(|cancel| comm.with_cancel(cancel).send(data, Rank(1), 1));
+            let (sent, late) =
+                cancelled_after(LONG / 5, |cancel| comm.with_cancel(cancel).send(data, Rank(1), 1));
             ended(sent);
             prompt(late, "send");
-            let (sent, late) = cancelled(|cancel| {
+            let (sent, late) = cancelled_after(LONG / 5, |cancel| {
                 comm.with_cancel(cancel).scope(|scope| scope.isend(data, Rank(1), 1).map(|_| ()))
             });
             ended(sent);
@@ -233,6 +261,7 @@ fn a_long_send_ends_though_its_receiver_is_stopped() {
             prompt(start.elapsed(), "pending");
         }
     }
+    delays.assert_prompt();
     kill_process(pid, Signal::CONT).unwrap();
     bounded.send(&[0_u8], Rank(1), 9).unwrap();
     bounded.recv(&mut [0_u8], Rank(1), 9).unwrap();
@@ -301,7 +330,8 @@ fn a_sleeper_learns_of_a_killed_peer_at_once() {
     // The report goes from the kernel to the launcher and from there to this rank, and each of these processes must be
     // given a core. On a busy machine this takes tens of milliseconds, which is not the product's time. The product
     // promises that the report waits for no timer: the sleeper would find it after up to 100 ms by itself.
-    assert!(late.saturating_sub(without_core) < PROMPT, "{late:?} late, {without_core:?} without a core");
+    let soon = Duration::from_millis(50);
+    assert!(late.saturating_sub(without_core) < soon, "{late:?} late, {without_core:?} without a core");
 }
 
 /// Returns the processes of the launcher that has started this rank.
@@ -390,41 +420,36 @@ fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
-    let start = Instant::now();
-    let error = world.with_timeout(LONG).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
-    assert!((LONG..LONG + PROMPT).contains(&start.elapsed()), "{:?}", start.elapsed());
-
-    let cancel = CancelToken::new();
-    thread::scope(|scope| {
-        let sleeper = scope.spawn(|| {
-            let error = world.with_cancel(&cancel).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
-            (error, Instant::now())
-        });
-        thread::sleep(LONG);
+    let mut delays = Delays::default();
+    for _ in 0..3 {
         let start = Instant::now();
-        cancel.cancel();
-        let (error, woken) = sleeper.join().unwrap();
-        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
-        assert!(woken - start < PROMPT, "{:?}", woken - start);
-    });
+        let error = world.with_timeout(LONG).recv(&mut [0_u8], Rank(0), 0).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert!(start.elapsed() >= LONG, "{:?}", start.elapsed());
+        delays.add("deadline", start.elapsed() - LONG);
 
-    thread::scope(|scope| {
-        let sleepers: Vec<_> = (1_u64..4)
-            .map(|tag| {
-                let world = &world;
-                scope.spawn(move || {
-                    world.recv(&mut [0_u8], Source::ANY, tag).unwrap();
-                    Instant::now()
+        let (result, late) =
+            cancelled_after(LONG, |cancel| world.with_cancel(cancel).recv(&mut [0_u8], Rank(0), 0));
+        assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+        delays.add("cancel", late);
+
+        thread::scope(|scope| {
+            let sleepers: Vec<_> = (1_u64..4)
+                .map(|tag| {
+                    let world = &world;
+                    scope.spawn(move || {
+                        world.recv(&mut [0_u8], Source::ANY, tag).unwrap();
+                        Instant::now()
+                    })
                 })
-            })
-            .collect();
-        for (tag, sleeper) in (1_u64..4).zip(sleepers).collect::<Vec<_>>().into_iter().rev() {
-            thread::sleep(LONG);
-            let start = Instant::now();
-            world.send(&[1_u8], Rank(0), tag).unwrap();
-            let woken = sleeper.join().unwrap();
-            assert!(woken - start < PROMPT, "{:?}", woken - start);
-        }
-    });
+                .collect();
+            for (tag, sleeper) in (1_u64..4).zip(sleepers).collect::<Vec<_>>().into_iter().rev() {
+                thread::sleep(LONG / 2);
+                let start = Instant::now();
+                world.send(&[1_u8], Rank(0), tag).unwrap();
+                delays.add(format!("message {tag}"), sleeper.join().unwrap() - start);
+            }
+        });
+    }
+    delays.assert_prompt();
 }
