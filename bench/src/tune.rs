@@ -172,11 +172,12 @@ fn cost(thresholds: Thresholds, times: &[(usize, Times)]) -> (f64, f64) {
 
 /// Returns the thresholds with the least mean cost among those whose greatest ratio is least, up to noise.
 /// `eager_limit` is the longest message that the transport sends in one packet. Thresholds lie between two measured
-/// lengths. The defaults remain if they are as good.
+/// lengths. The defaults remain unless the gain is more than noise: a way that was slow in a few jobs only would change
+/// them otherwise.
 fn best(default: Thresholds, eager_limit: usize, times: &[(usize, Times)]) -> Thresholds {
     let cuts = || std::iter::once(0).chain(times.iter().map(|(len, _)| *len));
     let last = times.last().map_or(0, |(len, _)| *len);
-    let mut candidates = vec![default];
+    let mut candidates = Vec::new();
     for eager_max in cuts().filter(|&len| len <= eager_limit) {
         for below_direct in cuts() {
             for stream_max in cuts() {
@@ -189,10 +190,11 @@ fn best(default: Thresholds, eager_limit: usize, times: &[(usize, Times)]) -> Th
     let costs: Vec<_> = candidates.into_iter().map(|candidate| (candidate, cost(candidate, times))).collect();
     let least = costs.iter().map(|(_, (worst, _))| *worst).fold(f64::INFINITY, f64::min);
     let good = costs.into_iter().filter(|(_, (worst, _))| *worst <= least * (1.0 + NOISE));
-    // The defaults come first, and of equal candidates `min_by` returns the first.
-    let rounded = |mean: f64| (mean / NOISE).round();
-    good.min_by(|(_, (_, a)), (_, (_, b))| rounded(*a).total_cmp(&rounded(*b)))
-        .map_or(default, |(found, _)| found)
+    let (worst, mean) = cost(default, times);
+    match good.min_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b)) {
+        Some((found, (_, found_mean))) if worst > least * (1.0 + NOISE) || mean > found_mean + NOISE => found,
+        _ => default,
+    }
 }
 
 /// A transport of this machine.
@@ -534,6 +536,19 @@ mod tests {
     fn defaults_remain_if_they_are_as_good() {
         let times = times([(1.0, 1.0), (1.02, 1.0), (1.0, 1.02), (1.0, 1.0)]);
         assert_eq!(best(DEFAULT, 16_000, &times), DEFAULT);
+    }
+
+    /// Streams seem to be faster by 4 % for 12 and 16 KB.
+    #[test]
+    fn a_gain_within_noise_changes_no_threshold() {
+        let mut times = times([(1.0, 1.0), (50.0, 1.0), (90.0, 1.0), (250.0, 0.1)]);
+        for (_, owners) in times.iter_mut().filter(|(len, _)| (12 << 10..=16_000).contains(len)) {
+            for ways in owners {
+                ways[1] = ways[0] / 1.04;
+            }
+        }
+        let default = Thresholds { stream_max: STREAM_MAX, direct_min: (256 << 10) + 1, ..DEFAULT };
+        assert_eq!(best(default, 16_000, &times), default);
     }
 
     #[test]
