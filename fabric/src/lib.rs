@@ -12,6 +12,7 @@
 
 mod caps;
 mod copy;
+pub mod delay;
 mod error;
 pub mod layout;
 pub mod link;

@@ -653,6 +653,7 @@ pub fn environment(provider: Option<&str>) -> impl Iterator<Item = (&'static str
     let everywhere =
         [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")];
     let over_tcp = [("FI_OFI_RXM_MSG_RX_SIZE", "512"), ("FI_TCP_MAX_RX_SIZE", "512")];
+    let provider = provider.map(crate::delay::undelayed);
     let is_tcp = provider.is_none_or(|provider| provider.split(';').next() == Some("tcp"));
     let over_tcp = over_tcp.into_iter().filter(move |_| is_tcp);
     everywhere.into_iter().chain(over_tcp).filter(|(name, _)| samite_os::env::get(name).is_none())

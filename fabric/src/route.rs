@@ -3,7 +3,8 @@
 //! ```text
 //!                     ┌─ loopback   its address belongs to the hub of this process
 //!   Route::resolve ───┼─ shm        same host and pid namespace, and its mailbox can be opened
-//!                     └─ ofi        any other peer with an address there
+//!                     ├─ ofi        any other peer with an address there
+//!                     └─ delay      another route, delayed: the only port beside loopback if the program selects it
 //! ```
 //! The first port that can resolve the peer's address carries everything to it; [`Route::explain`] gives the reason.
 //! The choice depends on the addresses and on the system's permissions, never on names of hosts. It is made once: a
@@ -23,6 +24,7 @@ use std::os::fd::BorrowedFd;
 use self::address::{Addresses, Path};
 #[cfg(feature = "ofi")]
 use self::pace::Pace;
+use crate::delay::Delay;
 use crate::loopback::Loopback;
 #[cfg(feature = "ofi")]
 use crate::ofi::OfiPort;
@@ -43,6 +45,8 @@ pub struct Ports {
     /// The port for all other peers.
     #[cfg(feature = "ofi")]
     pub ofi: Option<OfiPort>,
+    /// A delayed transport.
+    pub delay: Option<Delay<Route>>,
 }
 
 /// A port that sends through several other ports. See the [module](self).
@@ -52,6 +56,7 @@ pub struct Route {
     shm: Option<Branch<Shm>>,
     #[cfg(feature = "ofi")]
     ofi: Option<Branch<OfiPort>>,
+    delay: Option<Box<Branch<Delay<Route>>>>,
     /// The pace of polls of libfabric. Each of them costs a system call, while a poll of another port only reads a
     /// flag.
     #[cfg(feature = "ofi")]
@@ -83,6 +88,7 @@ macro_rules! on {
             Path::Ofi => $route.ofi.as_mut().map(|$branch| $call),
             #[cfg(not(feature = "ofi"))]
             Path::Ofi => None,
+            Path::Delay => $route.delay.as_mut().map(|$branch| $call),
         }
     };
 }
@@ -92,8 +98,12 @@ impl Route {
     ///
     /// # Errors
     /// [`PortError::Unsupported`] if `ports` has none.
+    ///
+    /// # Panics
+    /// If `ports` has both shared memory and a delayed transport.
     pub fn new(ports: Ports) -> Result<Self, PortError> {
-        let Ports { loopback, shm, .. } = ports;
+        let Ports { loopback, shm, delay, .. } = ports;
+        assert!(shm.is_none() || delay.is_none(), "shared memory would bypass the delay");
         #[cfg(feature = "ofi")]
         let ofi = ports.ofi;
         let caps = [
@@ -101,6 +111,7 @@ impl Route {
             shm.as_ref().map(Port::caps),
             #[cfg(feature = "ofi")]
             ofi.as_ref().map(Port::caps),
+            delay.as_ref().map(Port::caps),
         ];
         // A single port is polled each time.
         #[cfg(feature = "ofi")]
@@ -116,6 +127,7 @@ impl Route {
             shm: shm.map(Branch::new),
             #[cfg(feature = "ofi")]
             ofi: ofi.map(Branch::new),
+            delay: delay.map(Branch::new).map(Box::new),
             #[cfg(feature = "ofi")]
             ofi_pace,
             peers: Vec::new(),
@@ -132,6 +144,7 @@ impl Route {
             Path::Loopback => "it is in this process",
             Path::Shm => "it is on this host, in this pid namespace, and its mailbox could be opened",
             Path::Ofi => "it has an address there",
+            Path::Delay => "the program has selected this transport",
         };
         let refusals: String = refusals.iter().map(|(path, why)| format!("; not {path}: {why}")).collect();
         Some(format!("{}: {reason}{refusals}", self.caps_for(peer).name))
@@ -207,7 +220,7 @@ impl Route {
                 hint: format!("{INNER_ID_MAX} are in use on one path: register less, larger memory"),
             });
         }
-        Ok(Registration { id: (path as u32) << PATH_SHIFT | registration.id, ..registration })
+        Ok(Registration { id: registration.id << PATH_BITS | path as u32, ..registration })
     }
 
     /// Returns the path to a peer, and the identifiers that the port of that path uses for the peer and for a span of
@@ -239,6 +252,7 @@ impl Port for Route {
             Some(Path::Ofi) => self.ofi.as_ref().map(|branch| branch.port.caps()),
             #[cfg(not(feature = "ofi"))]
             Some(Path::Ofi) => None,
+            Some(Path::Delay) => self.delay.as_ref().map(|branch| branch.port.caps()),
             None => None,
         };
         caps.unwrap_or(&self.caps)
@@ -250,6 +264,7 @@ impl Port for Route {
             self.shm.as_ref().map(|branch| (Path::Shm, branch.port.address())),
             #[cfg(feature = "ofi")]
             self.ofi.as_ref().map(|branch| (Path::Ofi, branch.port.address())),
+            self.delay.as_ref().map(|branch| (Path::Delay, branch.port.address())),
         ];
         Addresses::new(addresses.into_iter().flatten()).encode()
     }
@@ -376,7 +391,15 @@ impl Port for Route {
     }
 
     fn path(&self, peer: PeerId) -> Result<PathId, PortError> {
-        self.peer(peer).map(|(path, _)| PathId(path as u32))
+        let (path, inner) = self.peer(peer)?;
+        let inner = match path {
+            Path::Delay => {
+                self.delay.as_ref().map_or(Ok(PathId::default()), |branch| branch.port.path(inner))
+            }
+            // These ports have one path each.
+            Path::Loopback | Path::Shm | Path::Ofi => Ok(PathId::default()),
+        };
+        Ok(PathId(outcome(peer, Some(inner))?.0 << PATH_BITS | path as u32))
     }
 
     fn register_span(
@@ -387,10 +410,9 @@ impl Port for Route {
         access: Access,
     ) -> Result<Registration, PortError> {
         let unknown = PortError::Unsupported { what: "register memory on a path that it does not have" };
-        let path =
-            Path::ALL.into_iter().find(|&known| known as u32 == path.0).ok_or_else(|| unknown.clone())?;
+        let (path, inner) = inner_path(path.0).ok_or_else(|| unknown.clone())?;
         let registered =
-            on!(self, path, branch => branch.port.register_span(PathId::default(), region, span, access));
+            on!(self, path, branch => branch.port.register_span(PathId(inner), region, span, access));
         self.outer_registration(path, registered.ok_or(unknown)??)
     }
 
@@ -412,18 +434,25 @@ impl Port for Route {
     }
 
     fn resume(&mut self, path: PathId, registration: Registration, region: &Region) -> bool {
-        let inner = inner_registration(registration).filter(|(registered, _)| *registered as u32 == path.0);
-        let Some((path, registration)) = inner else { return false };
-        on!(self, path, branch => branch.port.resume(PathId::default(), registration, region))
-            .unwrap_or(false)
+        let Some((path, inner)) = inner_path(path.0) else { return false };
+        match inner_registration(registration) {
+            Some((registered, registration)) if registered == path => {
+                on!(self, path, branch => branch.port.resume(PathId(inner), registration, region))
+                    .unwrap_or(false)
+            }
+            _ => false,
+        }
     }
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         let peer_ids = &self.peer_ids;
         let mut events = 0;
+        // No route has both (see `new`), so the second check costs nothing beside shared memory.
         if let Some(shm) = &mut self.shm {
             events += shm.poll(Path::Shm, peer_ids, sink)?;
+        } else if let Some(delay) = &mut self.delay {
+            events += delay.poll(Path::Delay, peer_ids, sink)?;
         }
         if let Some(loopback) = &mut self.loopback {
             events += loopback.poll(Path::Loopback, peer_ids, sink)?;
@@ -456,8 +485,12 @@ impl Port for Route {
         if self.ofi.as_ref().is_some_and(|ofi| ofi.outstanding > 0 || self.ofi_pace.is_fast()) {
             return false;
         }
-        self.shm.as_ref().is_none_or(|shm| shm.port.seems_idle())
-            && self.loopback.as_ref().is_none_or(|loopback| loopback.port.seems_idle())
+        let of_host = match (&self.shm, &self.delay) {
+            (Some(shm), _) => shm.port.seems_idle(),
+            (None, Some(delay)) => delay.port.seems_idle(),
+            (None, None) => true,
+        };
+        of_host && self.loopback.as_ref().is_none_or(|loopback| loopback.port.seems_idle())
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
@@ -466,6 +499,7 @@ impl Port for Route {
         all.extend(self.loopback.iter().flat_map(|branch| branch.port.descriptors()));
         #[cfg(feature = "ofi")]
         all.extend(self.ofi.iter().flat_map(|branch| branch.port.descriptors()));
+        all.extend(self.delay.iter().flat_map(|branch| branch.port.descriptors()));
         all
     }
 
@@ -590,8 +624,15 @@ fn outcome<T>(peer: PeerId, answer: Option<Result<T, PortError>>) -> Result<T, P
 /// Returns the path that the registration's id names, and the registration as the port of that path knows it. Returns
 /// `None` if there is no such path.
 fn inner_registration(registration: Registration) -> Option<(Path, Registration)> {
-    let path = Path::ALL.into_iter().find(|&path| path as u32 == registration.id >> PATH_SHIFT)?;
-    Some((path, Registration { id: registration.id & INNER_ID_MAX, ..registration }))
+    let (path, id) = inner_path(registration.id)?;
+    Some((path, Registration { id, ..registration }))
+}
+
+/// Splits a number of the route into the path in its low bits, and the number that the port of that path uses. Returns
+/// `None` if there is no such path.
+fn inner_path(number: u32) -> Option<(Path, u32)> {
+    let path = number & ((1 << PATH_BITS) - 1);
+    Some((Path::ALL.into_iter().find(|&known| known as u32 == path)?, number >> PATH_BITS))
 }
 
 /// Returns the capabilities that hold for both ports.
@@ -620,10 +661,10 @@ fn common(a: Caps, b: Caps) -> Caps {
     }
 }
 
-/// The top bits of a registration's id are its path, and the others are the id that the port of that path has given to
-/// it.
-const PATH_SHIFT: u32 = 30;
-const INNER_ID_MAX: u32 = (1 << PATH_SHIFT) - 1;
+/// The low bits of a registration's id, and of a [`PathId`], are the path. The others are the number that the port of
+/// that path uses. That port may be another route.
+const PATH_BITS: u32 = 2;
+const INNER_ID_MAX: u32 = u32::MAX >> PATH_BITS;
 
 /// The largest number of the route's polls for each poll of an idle provider. Over tcp a poll of the provider is a
 /// system call of 0.2 us, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The

@@ -4,15 +4,16 @@ use samite_control::{Place, Settings};
 use samite_fabric::PortError;
 #[cfg(feature = "ofi")]
 use samite_fabric::SplitMix64;
+use samite_fabric::delay::{Delay, Model};
 use samite_fabric::loopback::{Hub, Loopback};
 #[cfg(feature = "ofi")]
 use samite_fabric::ofi::{OfiConfig, OfiPort};
-use samite_fabric::route::Ports;
+use samite_fabric::route::{Ports, Route};
 use samite_fabric::shm::{self, Shm};
 
 /// A port that chooses the way to each peer separately.
 #[cfg(not(feature = "simulated"))]
-pub(crate) type Transport = samite_fabric::route::Route;
+pub(crate) type Transport = Route;
 #[cfg(feature = "simulated")]
 pub(crate) type Transport = crate::simulated::Either;
 
@@ -23,8 +24,15 @@ pub(crate) type Transport = crate::simulated::Either;
 pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Transport, PortError> {
     let mut ports = Ports { loopback: Some(Hub::new().port()), ..Ports::default() };
     match settings.transport() {
-        Some(SHM) => ports.shm = Some(open_shm(settings, place, size)?),
-        Some(provider) => open_provider(provider, settings, place, &mut ports)?,
+        Some(name) => match Model::split(name) {
+            Some(Ok((model, inner))) => {
+                let mut delayed = Ports::default();
+                open_named(inner, settings, place, size, &mut delayed)?;
+                ports.delay = Some(Delay::new(Route::new(delayed)?, model)?);
+            }
+            // The settings accept no wrong name of a delayed transport.
+            Some(Err(_)) | None => open_named(name, settings, place, size, &mut ports)?,
+        },
         None if place.hosts > 1 => {
             open_provider(DEFAULT_PROVIDER, settings, place, &mut ports)?;
             // If shared memory cannot be opened, ranks of this host are reached through libfabric, like those of other
@@ -40,6 +48,21 @@ pub(crate) fn open(settings: &Settings, place: &Place, size: u32) -> Result<Tran
         },
     }
     Transport::new(ports)
+}
+
+/// Opens the port of a transport that the program has selected by its name.
+fn open_named(
+    name: &str,
+    settings: &Settings,
+    place: &Place,
+    size: u32,
+    ports: &mut Ports,
+) -> Result<(), PortError> {
+    match name {
+        SHM => ports.shm = Some(open_shm(settings, place, size)?),
+        provider => open_provider(provider, settings, place, ports)?,
+    }
+    Ok(())
 }
 
 /// Returns the transport of a rank that is a thread, from its port in the hub of all ranks.

@@ -16,10 +16,11 @@ pub(super) enum Path {
     Loopback = 0,
     Shm = 1,
     Ofi = 2,
+    Delay = 3,
 }
 
 impl Path {
-    pub(super) const ALL: [Self; 3] = [Self::Loopback, Self::Shm, Self::Ofi];
+    pub(super) const ALL: [Self; 4] = [Self::Loopback, Self::Shm, Self::Ofi, Self::Delay];
 }
 
 impl fmt::Display for Path {
@@ -28,6 +29,7 @@ impl fmt::Display for Path {
             Self::Loopback => "loopback",
             Self::Shm => "samite-shm",
             Self::Ofi => "libfabric",
+            Self::Delay => "a delayed transport",
         })
     }
 }

@@ -28,6 +28,7 @@ fn without_ofi(loopback: Option<Loopback>, shm: Option<Shm>) -> Route {
         shm,
         #[cfg(feature = "ofi")]
         ofi: None,
+        delay: None,
     };
     Route::new(ports).unwrap()
 }
@@ -125,7 +126,13 @@ fn with_ofi() -> Route {
         ..crate::ofi::OfiConfig::default()
     };
     let shm = Shm::open(&Config { peers_max: 1, ..SHM }).unwrap();
-    Route::new(Ports { loopback: None, shm: Some(shm), ofi: Some(OfiPort::open(&config).unwrap()) }).unwrap()
+    Route::new(Ports {
+        loopback: None,
+        shm: Some(shm),
+        ofi: Some(OfiPort::open(&config).unwrap()),
+        delay: None,
+    })
+    .unwrap()
 }
 
 #[test]

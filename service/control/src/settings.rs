@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use samite_coll::Selection;
+use samite_fabric::delay::Model;
 use samite_fabric::shm;
 use samite_p2p::{Config, Library, Tuning};
 
@@ -439,13 +440,18 @@ const OTHERS: &[Parameter] = &[
     Parameter {
         name: "transport",
         meaning: "How ranks reach each other: `samite-shm`, or a provider of libfabric like `tcp;ofi_rxm`. By default \
-                  shared memory within a host, and `tcp;ofi_rxm` between hosts.",
+                  shared memory within a host, and `tcp;ofi_rxm` between hosts. With `delay(2us,0.33ns/B)+` in \
+                  front of the name, each packet arrives 2 us later than its last byte has left, at 0.33 ns for each \
+                  byte; all ranks must be on one host.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
-            range: "`samite-shm` or the name of a provider",
+            range: "`samite-shm` or the name of a provider, also after `delay(LATENCY,TIME/B)+`",
             get: |settings| settings.transport.clone().unwrap_or_else(|| AUTOMATIC.to_owned()),
-            set: |settings, text| name(text).map(|name| settings.transport = name),
+            set: |settings, text| {
+                let is_valid = Model::split(text).is_none_or(|delayed| delayed.is_ok());
+                name(text).filter(|_| is_valid).map(|name| settings.transport = name)
+            },
         },
     },
     Parameter {

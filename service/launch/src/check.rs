@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use samite_fabric::delay::undelayed;
+
 use samite_control::{Parameter, Settings, is_known_variable, variable};
 
 use super::say::say_to_the_end;
@@ -33,7 +35,7 @@ pub(super) fn check(options: &Options) -> Result<(), LaunchError> {
     // providers, and variables for the ranks may enable a provider.
     let is_of_this_host =
         options.remote.is_none() && !options.env.iter().any(|(name, _)| name.starts_with("FI_"));
-    match settings.transport() {
+    match settings.transport().map(undelayed) {
         Some(name) if is_of_this_host && !SURE.contains(&name) => transport(name),
         _ => Ok(()),
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use samite::bootstrap::Launch;
 use samite_control::{Settings, environment, is_known_variable};
+use samite_fabric::delay::undelayed;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,7 +43,7 @@ enum Verdict {
 /// Returns true if a job needs libfabric even if all its ranks are on this host. `asked` is the selected transport; the
 /// job needs libfabric if that is another transport than `samite-shm`.
 fn is_libfabric_needed(asked: Option<&str>) -> bool {
-    asked.is_some_and(|asked| asked != "samite-shm")
+    asked.is_some_and(|asked| undelayed(asked) != "samite-shm")
 }
 
 #[derive(Debug, Serialize)]

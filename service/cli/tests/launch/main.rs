@@ -5,6 +5,7 @@ mod announced;
 mod calls;
 mod claims;
 mod crowd;
+mod delayed;
 mod examples;
 mod flood;
 mod forked;

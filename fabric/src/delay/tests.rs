@@ -1,0 +1,228 @@
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::*;
+use crate::Memory;
+use crate::loopback::{Hub, Loopback};
+use crate::route::{Ports, Route};
+use crate::shm::{self, Shm};
+use crate::testing::onesided::{Ends, all_cases};
+use crate::testing::{Heard, Recorder};
+
+const MODEL: Model = Model { latency_ns: 50_000.0, byte_ns: 1.0 };
+
+fn pair(model: Model) -> (Delay<Loopback>, PeerId, Delay<Loopback>, PeerId) {
+    let hub = Hub::new();
+    let [mut a, mut b] = [0; 2].map(|_| Delay::new(hub.port(), model).unwrap());
+    let (to_b, to_a) = (a.resolve(&b.address()).unwrap(), b.resolve(&a.address()).unwrap());
+    (a, to_b, b, to_a)
+}
+
+/// Returns all events until `count` have come.
+fn heard<P: Port>(port: &mut Delay<P>, count: usize) -> Vec<Heard> {
+    let mut sink = Recorder::default();
+    while sink.0.len() < count {
+        port.poll(&mut sink).unwrap();
+    }
+    sink.0
+}
+
+fn waits_for(port: &Delay<impl Port>, patience_ms: i64) -> bool {
+    let descriptors = port.descriptors();
+    let mut all: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let patience = Timespec { tv_sec: 0, tv_nsec: patience_ms * 1_000_000 };
+    poll(&mut all, Some(&patience)).unwrap() > 0
+}
+
+#[test]
+fn names_are_read_and_written() {
+    for (name, latency_ns, byte_ns, inner) in [
+        ("delay(2us,0.33ns/B)+samite-shm", 2e3, 0.33, "samite-shm"),
+        ("delay(1.5ms,0ns/B)+tcp;ofi_rxm", 1.5e6, 0.0, "tcp;ofi_rxm"),
+        ("delay(900ns,1us/B)+net", 900.0, 1e3, "net"),
+        ("delay(0ns, 2ns/B)+net", 0.0, 2.0, "net"),
+        ("delay(1s,0ns/B)+net", 1e9, 0.0, "net"),
+    ] {
+        let (model, rest) = Model::split(name).unwrap().unwrap();
+        assert_eq!((model.latency_ns, model.byte_ns, rest), (latency_ns, byte_ns, inner), "{name}");
+        let again = format!("{model}+{rest}");
+        assert_eq!(Model::split(&again), Some(Ok((model, inner))), "{again}");
+    }
+    for bad in ["2us", "2us,1ns/B", "2us,1ns/B)", "2us,1ns/B)+", "2,1ns/B)+x", "2us,1ns)+x", "2s,1ns/B)+x"] {
+        let bad = format!("delay({bad}");
+        assert!(Model::split(&bad).unwrap().is_err(), "{bad}");
+    }
+    let twice = "delay(2us,1ns/B)+delay(2us,1ns/B)+x";
+    assert!(Model::split(twice).unwrap().is_err());
+    assert_eq!(Model::split("samite-shm"), None);
+}
+
+#[test]
+fn one_sided_calls_do_what_they_say() {
+    let model = Model { latency_ns: 300.0, byte_ns: 0.01 };
+    all_cases(move || {
+        let hub = Hub::new();
+        let [a, b] = [0; 2].map(|_| Delay::new(hub.port(), model).unwrap());
+        Ends::new(a, b, || {})
+    });
+}
+
+#[test]
+fn one_sided_calls_do_what_they_say_below_a_route() {
+    let model = Model { latency_ns: 300.0, byte_ns: 0.01 };
+    all_cases(move || {
+        let [a, b] = [0; 2].map(|_| {
+            let shm = Some(Shm::open(&shm::Config::default()).unwrap());
+            let inner = Route::new(Ports { shm, ..Ports::default() }).unwrap();
+            let delay = Some(Delay::new(inner, model).unwrap());
+            Route::new(Ports { delay, ..Ports::default() }).unwrap()
+        });
+        Ends::new(a, b, || {})
+    });
+}
+
+#[test]
+fn packets_arrive_in_order_and_not_before_their_time() {
+    let (mut a, to_b, mut b, _) = pair(MODEL);
+    let mut sent = Vec::new();
+    for len in [0, 5000, 1, 3000, 40] {
+        let begun = now();
+        assert_eq!(a.send(to_b, b"head", &vec![len as u8; len]), Ok(Post::Done));
+        sent.push((begun, len));
+    }
+    let (mut left, mut arrived) = (0, Vec::new().into_iter());
+    for (begun, len) in sent {
+        if arrived.as_slice().is_empty() {
+            arrived = heard(&mut b, 1).into_iter();
+        }
+        let packet = [&b"head"[..], &vec![len as u8; len]].concat();
+        assert!(arrived.next() == Some(Heard::Packet(packet)), "{len} bytes are next");
+        // The packets before it have left first.
+        left = begun.max(left) + 4 + len as u64;
+        assert!(now() >= left + 50_000, "{len} bytes");
+    }
+}
+
+#[test]
+fn operations_end_after_a_round_trip_and_notifications_after_a_trip() {
+    let (mut a, to_b, mut b, to_a) = pair(MODEL);
+    let region = |bytes: &[u8]| Region::new(Memory::new(bytes.to_vec()));
+    let (ours, theirs) = (region(&[7; 100]), region(&[0; 104]));
+    let local = a.register(to_b, &ours, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
+    let remote = b.register(to_a, &theirs, Access::REMOTE_READ | Access::REMOTE_WRITE).unwrap().remote(0);
+    let from = Local { registration: local, offset: 0, len: 100 };
+    let begun = now();
+    assert_eq!(a.put_imm(to_b, from, remote, 0xffff_1234_5678, OpId(1)), Ok(Post::Done));
+    assert_eq!(heard(&mut b, 1), [Heard::Notified(0x1234_5678)]);
+    // The time of a notification is cut to ticks.
+    assert!(now() + 16 >= begun + 100 + 50_000);
+    assert_eq!(heard(&mut a, 1), [Heard::Completed(OpId(1), Ok(()))]);
+    assert!(now() >= begun + 100 + 100_000);
+    let begun = now();
+    assert_eq!(a.change(to_b, Change::Add(1), remote, OpId(2)), Ok(Changed::Done));
+    assert_eq!(heard(&mut a, 1), [Heard::Changed(OpId(2), 0x0707_0707_0707_0707)]);
+    assert!(now() >= begun + 100_000);
+}
+
+#[test]
+fn a_full_network_makes_senders_wait() {
+    let (mut a, to_b, mut b, _) = pair(Model { latency_ns: 1e6, byte_ns: 1e3 });
+    let mut sent = 0;
+    while a.send(to_b, &[], &[0; 100]).unwrap() == Post::Done {
+        sent += 1;
+        assert!(sent < 1000, "each packet takes 0.1 ms, and 1 ms of them fill the network");
+    }
+    heard(&mut b, sent);
+    while a.send(to_b, &[], &[1; 100]).unwrap() == Post::Again {}
+    assert_eq!(heard(&mut b, 1), [Heard::Packet(vec![1; 100])]);
+}
+
+#[test]
+fn a_sleeper_is_woken_when_an_event_is_due() {
+    let [mut a, mut b] = [0; 2].map(|_| {
+        let inner = Shm::open(&shm::Config::default()).unwrap();
+        Delay::new(inner, Model { latency_ns: 5e6, byte_ns: 0.0 }).unwrap()
+    });
+    let to_b = a.resolve(&b.address()).unwrap();
+    b.resolve(&a.address()).unwrap();
+    while b.arm() == Sleep::NotNow {
+        b.poll(&mut Recorder::default()).unwrap();
+    }
+    let begun = now();
+    assert_eq!(a.send(to_b, b"wake", b""), Ok(Post::Done));
+    let mut recorder = Recorder::default();
+    // The first wake-up comes from the ring, as a rule before the packet is due. The next one comes from the timer.
+    while recorder.0.is_empty() {
+        assert!(waits_for(&b, 900), "the sleeper is woken");
+        b.disarm();
+        b.poll(&mut recorder).unwrap();
+        assert!(recorder.0.is_empty() || now() >= begun + 5_000_000);
+        while recorder.0.is_empty() && b.arm() == Sleep::NotNow {
+            b.poll(&mut recorder).unwrap();
+        }
+    }
+    assert_eq!(recorder.0, [Heard::Packet(b"wake".to_vec())]);
+    b.disarm();
+    assert_eq!(b.kept.due(), None);
+    while b.arm() == Sleep::NotNow {
+        b.poll(&mut recorder).unwrap();
+    }
+    assert!(!waits_for(&b, 0), "nothing is left");
+}
+
+#[test]
+fn an_event_that_is_kept_does_not_seem_idle_once_it_is_due() {
+    let (mut a, to_b, mut b, _) = pair(MODEL);
+    assert_eq!(a.send(to_b, b"", b"x"), Ok(Post::Done));
+    while b.kept.due().is_none() {
+        b.poll(&mut Recorder::default()).unwrap();
+    }
+    let due = b.kept.due().unwrap();
+    while now() < due {}
+    assert!(!b.seems_idle());
+    assert_eq!(b.arm(), Sleep::NotNow);
+}
+
+#[test]
+fn nothing_arrives_from_a_fenced_peer() {
+    let (mut a, to_b, mut b, to_a) = pair(MODEL);
+    assert_eq!(a.send(to_b, b"", b"kept"), Ok(Post::Done));
+    while b.kept.due().is_none() {
+        b.poll(&mut Recorder::default()).unwrap();
+    }
+    b.fence_peer(to_a);
+    assert_eq!(b.kept.due(), None);
+    assert!(b.send(to_a, b"", b"").is_err());
+}
+
+#[test]
+fn the_end_of_a_peer_comes_after_its_packets() {
+    let (mut a, to_b, mut b, to_a) = pair(MODEL);
+    assert_eq!(a.send(to_b, b"", b"last"), Ok(Post::Done));
+    drop(a);
+    assert_eq!(heard(&mut b, 2), [Heard::Packet(b"last".to_vec()), Heard::Lost(to_a)]);
+}
+
+#[test]
+fn forged_stamps_delay_no_longer_than_honest_ones() {
+    let hub = Hub::new();
+    let mut b = Delay::new(hub.port(), MODEL).unwrap();
+    let mut stranger = hub.port();
+    let Address(address) = b.address();
+    let to_b = stranger.resolve(&Address(address[3 + 16 + 8..].to_vec())).unwrap();
+    let stamp = Stamp { due: u64::MAX.into(), from: 1.into() };
+    assert_eq!(stranger.send(to_b, stamp.as_bytes(), b"late"), Ok(Post::Done));
+    assert_eq!(stranger.send(to_b, b"short", b""), Ok(Post::Done));
+    assert_eq!(heard(&mut b, 1), [Heard::Packet(b"late".to_vec())]);
+    b.poll(&mut Recorder::default()).unwrap();
+    assert_eq!(b.kept.due(), None, "the short packet was dropped");
+}
+
+#[test]
+fn a_port_of_another_host_is_unreachable() {
+    let hub = Hub::new();
+    let [mut a, b] = [0; 2].map(|_| Delay::new(hub.port(), MODEL).unwrap());
+    let Address(mut address) = b.address();
+    address[5] ^= 1;
+    assert!(matches!(a.resolve(&Address(address)), Err(PortError::Unreachable { .. })));
+    assert!(matches!(a.resolve(&hub.port().address()), Err(PortError::BadAddress { .. })));
+}
