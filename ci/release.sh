@@ -73,8 +73,8 @@ echo 'release.sh: packages'
 # Do not use `cargo publish --dry-run`, which reuses an earlier unpacked package of the same version.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 crates=(
-    samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite-coll samite-control samite
-    samite-launch samite-cli
+    samite-os samite-fabric-sys samite-fabric samite-matching samite-p2p samite-rma samite-coll samite-control
+    samite samite-launch samite-cli
 )
 cargo package --quiet --locked --no-verify --allow-dirty --target-dir "$target" "${crates[@]/#/--package=}"
 unpacked=$target/unpacked

@@ -1,0 +1,274 @@
+//! The order of a window's epochs: which epoch may be activated while others are active.
+//!
+//! An epoch has two lifetimes (Zounmevo 2014, section 5.6). For the program it is *open* until it is closed. Inside it
+//! is *active* from its activation until its completion. An epoch that cannot be activated when it is opened is
+//! *deferred*. The rules are in sections 5.6.1 and 5.6.2. There are two differences. An epoch may be activated beside
+//! one that was still open when it was opened: the blocking calls permit that too, for example `post`, `start`,
+//! `complete`, `wait` in one process. And the reorder flags are checked against every active epoch, and not only
+//! against the preceding one: the preceding one may have been activated beside an epoch with which the new one must not
+//! be active.
+
+use samite_fabric::link::{Group, WorldRank};
+
+bitflags::bitflags! {
+    /// Permissions to activate an epoch while an earlier one is active (Zounmevo 2014, section 5.6.2). They have no
+    /// effect on epochs of fences and of `lock_all`. The program must know that the operations of the two epochs touch
+    /// different bytes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Reorder: u8 {
+        /// An access epoch while an earlier access epoch is active.
+        const ACCESS_AFTER_ACCESS = 1;
+        /// An access epoch while an earlier exposure epoch is active.
+        const ACCESS_AFTER_EXPOSURE = 2;
+        /// An exposure epoch while an earlier exposure epoch is active.
+        const EXPOSURE_AFTER_EXPOSURE = 4;
+        /// An exposure epoch while an earlier access epoch is active.
+        const EXPOSURE_AFTER_ACCESS = 8;
+    }
+}
+
+/// The kind of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Several ranks may hold the lock at the same time.
+    Shared,
+    /// One rank holds the lock alone.
+    Exclusive,
+}
+
+/// The kind of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An access epoch to the members of a group.
+    Start(Group),
+    /// An exposure epoch to the members of a group.
+    Post(Group),
+    /// An access epoch to one member, which holds a lock there.
+    Lock { target: WorldRank, kind: LockKind },
+    /// An access epoch to all members, with shared locks.
+    LockAll,
+    /// An access and exposure epoch of all members. `word` is the number of the opening fence that a target must have
+    /// called before operations go to it, or 0 if all targets are known to have called the fence.
+    Fence { word: u64 },
+    /// The end of the window.
+    Free,
+}
+
+/// The class of an epoch in the rules on its activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Access,
+    Exposure,
+    /// An epoch that waits for all earlier ones, and holds up all later ones (rules 18 and 19).
+    Alone,
+}
+
+impl Kind {
+    fn class(&self) -> Class {
+        match self {
+            Self::Start(_) | Self::Lock { .. } => Class::Access,
+            Self::Post(_) => Class::Exposure,
+            Self::LockAll | Self::Fence { .. } | Self::Free => Class::Alone,
+        }
+    }
+
+    /// Returns true if no member takes part in both epochs.
+    fn is_disjoint_from(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Start(a) | Self::Post(a), Self::Start(b) | Self::Post(b)) => {
+                let (small, large) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+                !small.iter().any(|member| large.contains(member))
+            }
+            (Self::Start(group) | Self::Post(group), &Self::Lock { target, .. })
+            | (&Self::Lock { target, .. }, Self::Start(group) | Self::Post(group)) => !group.contains(target),
+            (Self::Lock { target: a, .. }, Self::Lock { target: b, .. }) => a != b,
+            _ => false,
+        }
+    }
+
+    /// Returns true if the member is a target of this access epoch.
+    pub(crate) fn has_target(&self, member: WorldRank) -> bool {
+        match self {
+            Self::Start(group) => group.contains(member),
+            Self::Lock { target, .. } => *target == member,
+            Self::LockAll | Self::Fence { .. } => true,
+            Self::Post(_) | Self::Free => false,
+        }
+    }
+}
+
+/// An epoch as the rules see it. Times are numbers of the calls on the window that open or close an epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) kind: &'a Kind,
+    pub(crate) is_active: bool,
+    pub(crate) opened: u64,
+    /// `None` while the epoch is open.
+    pub(crate) closed: Option<u64>,
+}
+
+/// The permissions of a window for its epochs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Permissions {
+    pub(crate) reorder: Reorder,
+    /// True if epochs may pass earlier ones that are deferred, if no member takes part in both.
+    pub(crate) overtake: bool,
+}
+
+/// Returns true if `epoch` may be activated. `earlier` are the epochs that were opened before it and have not
+/// completed. `is_locked` is true if a member holds the lock of this process's part of the window.
+pub(crate) fn may_activate<'a>(
+    epoch: View<'_>,
+    earlier: impl IntoIterator<Item = View<'a>>,
+    is_locked: bool,
+    permissions: Permissions,
+) -> bool {
+    earlier.into_iter().all(|other| {
+        let (class, before) = (epoch.kind.class(), other.kind.class());
+        if class == Class::Alone || before == Class::Alone {
+            return false;
+        }
+        let passes = permissions.overtake && epoch.kind.is_disjoint_from(other.kind);
+        if !other.is_active {
+            return passes;
+        }
+        let was_open = other.closed.is_none_or(|closed| closed > epoch.opened);
+        was_open || passes || is_reordered(epoch.kind, other.kind, is_locked, permissions.reorder)
+    })
+}
+
+/// Returns true if a flag permits to activate an epoch of kind `kind` while one of kind `before` is active (rules 12 to
+/// 17).
+fn is_reordered(kind: &Kind, before: &Kind, is_locked: bool, reorder: Reorder) -> bool {
+    let (flag, condition) = match (kind.class(), before.class()) {
+        (Class::Access, Class::Access) => {
+            // Rule 13 (a): the rank that would be locked is not a target.
+            let is_target = |target| before.has_target(target);
+            let is_free = !matches!(kind, &Kind::Lock { target, .. } if is_target(target));
+            (Reorder::ACCESS_AFTER_ACCESS, is_free)
+        }
+        (Class::Access, Class::Exposure) => (Reorder::ACCESS_AFTER_EXPOSURE, true),
+        (Class::Exposure, Class::Exposure) => (Reorder::EXPOSURE_AFTER_EXPOSURE, !is_locked),
+        (Class::Exposure, Class::Access) => (Reorder::EXPOSURE_AFTER_ACCESS, !is_locked),
+        _ => return false,
+    };
+    condition && reorder.contains(flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(members: impl IntoIterator<Item = u32>) -> Kind {
+        Kind::Start(Group::new(members.into_iter().map(WorldRank)).unwrap())
+    }
+
+    fn post(members: impl IntoIterator<Item = u32>) -> Kind {
+        Kind::Post(Group::new(members.into_iter().map(WorldRank)).unwrap())
+    }
+
+    fn lock(target: u32) -> Kind {
+        Kind::Lock { target: WorldRank(target), kind: LockKind::Shared }
+    }
+
+    /// An epoch that was opened at 10, and an earlier one that was opened at 1 and closed at 2.
+    fn after(kind: &Kind, before: &Kind, reorder: Reorder) -> bool {
+        let epoch = View { kind, is_active: false, opened: 10, closed: None };
+        let other = View { kind: before, is_active: true, opened: 1, closed: Some(2) };
+        may_activate(epoch, [other], false, Permissions { reorder, overtake: false })
+    }
+
+    #[test]
+    fn without_flags_closed_epochs_are_waited_for() {
+        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { word: 0 }, Kind::Free];
+        for kind in &kinds {
+            assert!(may_activate(
+                View { kind, is_active: false, opened: 1, closed: None },
+                [],
+                false,
+                Permissions::default()
+            ));
+            assert!(kinds.iter().all(|before| !after(kind, before, Reorder::empty())));
+        }
+    }
+
+    #[test]
+    fn each_flag_permits_its_pair() {
+        let (access, exposure) = ([start([1]), lock(2)], [post([3]), post([4])]);
+        let pairs = [
+            (Reorder::ACCESS_AFTER_ACCESS, &access, &access),
+            (Reorder::ACCESS_AFTER_EXPOSURE, &access, &exposure),
+            (Reorder::EXPOSURE_AFTER_EXPOSURE, &exposure, &exposure),
+            (Reorder::EXPOSURE_AFTER_ACCESS, &exposure, &access),
+        ];
+        for (flag, kinds, befores) in pairs {
+            for (kind, before) in
+                kinds.iter().flat_map(|kind| befores.iter().map(move |before| (kind, before)))
+            {
+                let same_lock = matches!((kind, before), (Kind::Lock { .. }, Kind::Lock { .. }));
+                assert_eq!(after(kind, before, flag), !same_lock, "{kind:?} after {before:?}");
+                assert!(!after(kind, before, flag.complement()), "{kind:?} after {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fences_and_lock_all_are_alone() {
+        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { word: 0 }];
+        for alone in [Kind::LockAll, Kind::Fence { word: 0 }, Kind::Free] {
+            assert!(kinds.iter().all(|kind| !after(&alone, kind, Reorder::all())));
+            assert!(kinds.iter().all(|kind| !after(kind, &alone, Reorder::all())));
+        }
+    }
+
+    #[test]
+    fn a_locked_rank_is_not_locked_again_nor_exposed() {
+        assert!(!after(&lock(1), &start([1, 2]), Reorder::all()));
+        assert!(!after(&lock(1), &lock(1), Reorder::all()));
+        assert!(after(&lock(1), &lock(2), Reorder::all()));
+        for before in [post([1]), start([1])] {
+            let (kind, permissions) = (post([2]), Permissions { reorder: Reorder::all(), overtake: false });
+            let epoch = View { kind: &kind, is_active: false, opened: 10, closed: None };
+            let other = View { kind: &before, is_active: true, opened: 1, closed: Some(2) };
+            assert!(may_activate(epoch, [other], false, permissions));
+            assert!(!may_activate(epoch, [other], true, permissions), "the lock is held");
+        }
+    }
+
+    #[test]
+    fn flags_count_against_every_active_epoch() {
+        // The preceding epoch alone would permit the activation; the one before it does not.
+        let (first, second, third) = (post([1]), start([2]), start([3]));
+        let view = |kind, closed| View { kind, is_active: true, opened: 1, closed };
+        let epoch = View { kind: &third, is_active: false, opened: 10, closed: None };
+        let permissions = Permissions { reorder: Reorder::ACCESS_AFTER_ACCESS, overtake: false };
+        assert!(may_activate(epoch, [view(&second, Some(3))], false, permissions));
+        let both = [view(&first, Some(4)), view(&second, Some(3))];
+        assert!(!may_activate(epoch, both, false, permissions));
+    }
+
+    #[test]
+    fn an_epoch_stands_beside_those_that_were_open() {
+        let (exposure, access) = (post([1]), start([1]));
+        for (kind, before) in [(&access, &exposure), (&exposure, &access), (&lock(2), &lock(1))] {
+            let epoch = View { kind, is_active: false, opened: 10, closed: None };
+            for (closed, expected) in [(None, true), (Some(11), true), (Some(9), false)] {
+                let other = View { kind: before, is_active: true, opened: 1, closed };
+                assert_eq!(may_activate(epoch, [other], false, Permissions::default()), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_epoch_overtakes_those_with_other_peers_only() {
+        let permissions = Permissions { reorder: Reorder::empty(), overtake: true };
+        let may = |kind: &Kind, before: &Kind| {
+            let epoch = View { kind, is_active: false, opened: 10, closed: None };
+            let other = View { kind: before, is_active: false, opened: 1, closed: Some(2) };
+            may_activate(epoch, [other], false, permissions)
+        };
+        assert!(may(&start([1, 2]), &start([3])) && may(&lock(1), &post([2])) && may(&lock(1), &lock(2)));
+        assert!(!may(&start([1, 2]), &post([2])) && !may(&lock(1), &lock(1)) && !may(&lock(1), &start([1])));
+        assert!(!may(&lock(1), &Kind::LockAll) && !may(&Kind::Fence { word: 0 }, &lock(1)));
+    }
+}

@@ -1,0 +1,18 @@
+//! Counts of events.
+
+/// Counts of the events of all windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations whose packets were all sent.
+    pub operations: u64,
+    /// Bytes that operations of other ranks and of this one have written here.
+    pub written: u64,
+    /// Bytes that were read here for other ranks and for this one.
+    pub read: u64,
+    /// Epochs that have completed.
+    pub epochs: u64,
+    /// Locks that this process has granted.
+    pub locks: u64,
+    /// Requests for windows that do not exist yet, and that were refused because too many wait.
+    pub refused: u64,
+}

@@ -1,0 +1,148 @@
+//! Errors, by cause.
+
+use samite_fabric::link::{self, Cause, Fate, WorldRank};
+
+use crate::{ElementType, Reduction};
+
+/// The reason why a call or a request did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Misuse: the window was freed, or belongs to another process.
+    #[error("there is no such window: it was freed, or belongs to another process")]
+    NoSuchWindow,
+    /// Misuse: a window with this name exists.
+    #[error("a window with this name exists: give each window of a communicator the next number")]
+    NameInUse,
+    /// Misuse: the epoch was closed.
+    #[error("there is no such epoch: it was closed")]
+    NoSuchEpoch,
+    /// Misuse: the call is not permitted while this epoch is open.
+    #[error("{call} is not permitted while {open} is open: close that epoch first")]
+    WrongState {
+        /// The call.
+        call: &'static str,
+        /// The open epoch.
+        open: &'static str,
+    },
+    /// Misuse: the epoch does not permit operations to this rank.
+    #[error("rank {rank} is no target of the epoch")]
+    NotATarget {
+        /// The rank in the job.
+        rank: WorldRank,
+    },
+    /// Misuse: the rank is no member of the window.
+    #[error("rank {rank} is no member of the window")]
+    NotAMember {
+        /// The rank in the job.
+        rank: WorldRank,
+    },
+    /// Misuse: the operation leaves the target's part of the window. Nothing was sent.
+    #[error(
+        "{len} bytes at offset {at} are not in the part of rank {rank}, which has {size} bytes: correct the \
+         displacement or the length"
+    )]
+    OutOfBounds {
+        /// The target.
+        rank: WorldRank,
+        /// The offset of the first byte.
+        at: u64,
+        /// The number of bytes.
+        len: u64,
+        /// Bytes in the part.
+        size: u64,
+    },
+    /// Misuse: the place of an accumulate is no multiple of the size of an element, or of 8 bytes if that is less.
+    #[error("offset {at} in the part of rank {rank} is not aligned for elements of {element:?}")]
+    Misaligned {
+        /// The target.
+        rank: WorldRank,
+        /// The offset of the first byte.
+        at: u64,
+        /// The type.
+        element: ElementType,
+    },
+    /// Misuse: the data does not have the length that the operation needs.
+    #[error(
+        "{len} bytes are not a whole number of elements of {element:?}, or not as many as the operation needs"
+    )]
+    WrongLength {
+        /// The number of bytes.
+        len: usize,
+        /// The type.
+        element: ElementType,
+    },
+    /// Misuse: the operation is not defined for the type.
+    #[error("{op:?} is not defined for elements of {element:?}")]
+    Undefined {
+        /// The operation.
+        op: Reduction,
+        /// The type.
+        element: ElementType,
+    },
+    /// The other side ended its epoch early, by a cancel or a deadline.
+    #[error("rank {rank} has ended its epoch early")]
+    Aborted {
+        /// The rank.
+        rank: WorldRank,
+        /// The fate of the operations with that rank.
+        fate: Fate,
+    },
+    /// The deadline passed.
+    #[error("the deadline has passed; awaited: {awaited:?}")]
+    TimedOut {
+        /// The fate of the operations.
+        fate: Fate,
+        /// The awaited ranks, at most [`AWAITED_MAX`].
+        awaited: Box<[Awaiting]>,
+    },
+    /// An error that all protocols share: failure of a peer, exhaustion, cancel.
+    #[error("{0:?}")]
+    Link(link::Error),
+}
+
+/// The largest number of ranks that [`Error::TimedOut`] names.
+pub const AWAITED_MAX: usize = 64;
+
+impl From<link::Error> for Error {
+    fn from(error: link::Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl Error {
+    pub(crate) fn peer_failed(rank: WorldRank, cause: Cause, fate: Fate) -> Self {
+        Self::Link(link::Error::PeerFailed { rank, cause, fate, report: None })
+    }
+
+    pub(crate) fn exhausted(what: &'static str, hint: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        Self::Link(link::Error::Exhausted { what, hint: hint.into() })
+    }
+}
+
+/// A rank, and the event for which a request waits there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    /// The rank.
+    pub rank: WorldRank,
+    /// The event.
+    pub event: Event,
+}
+
+/// The event for which a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An earlier epoch of this process must complete first.
+    Turn,
+    /// The rank has not created the window, or its first answer has not arrived.
+    Window,
+    /// The rank has not granted the lock.
+    Lock,
+    /// The rank has not begun the exposure epoch or the fence.
+    Exposure,
+    /// The rank has not completed its access epoch.
+    Completion,
+    /// The rank has not sent or applied the data of operations.
+    Data,
+    /// The rank has not called the fence, or has not freed the window.
+    Barrier,
+}

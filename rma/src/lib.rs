@@ -1,0 +1,51 @@
+//! One-sided windows: a process reads, writes and accumulates in the memory of others, and opens and closes every kind
+//! of epoch without waiting.
+//!
+//! [`Windows`] is a protocol on the link ([`samite_fabric::link::Stack`]), with the number
+//! [`Protocol::Rma`](samite_fabric::wire::Protocol::Rma). It is a state machine: it takes calls, packets and deadlines,
+//! owns no thread and reads no clock. Its calls take the [`Link`](samite_fabric::link::Link) and send nothing
+//! themselves: drive the engine afterwards.
+//!
+//! # Contract
+//! * **No call waits.** A call that opens an epoch returns at once. A call that closes one returns a request, which
+//!   ends when the epoch has completed. In between, a late process delays only the epochs that depend on it.
+//! * **Epochs of a window are activated in order** (Zounmevo 2014, section 5.6): unless a flag permits more, an epoch
+//!   is activated when those before it have completed. So a program whose calls do not wait writes the same bytes as
+//!   the program whose calls wait.
+//! * **Every request ends**, with success or with an [`Error`] that names the rank and the cause.
+//! * **The creation of a window is local.** A window has the same [`Name`] at all members. A member learns the place and
+//!   size of another member's part at their first contact. A request for a window that the other member has not created
+//!   waits there. Such requests are limited in number ([`Config::early_max`]).
+//! * **Memory is reached by copies alone** ([`samite_fabric::Region`]), so no reference to it changes its value.
+//! * **Operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies them
+//!   on arrival. Each process applies the operations on its own memory, so accumulates are atomic.
+//!
+//! # Where to look
+//! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
+//! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`: all of these are
+//! pure. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
+//! the packets of all windows.
+
+#![forbid(unsafe_code)]
+
+mod activation;
+mod barrier;
+mod core;
+mod counters;
+mod element;
+mod error;
+mod locks;
+mod ordinals;
+mod outbox;
+mod requests;
+mod window;
+mod windows;
+mod wire;
+
+pub use activation::{LockKind, Reorder};
+pub use counters::Counters;
+pub use element::{ElementType, Reduction};
+pub use error::{AWAITED_MAX, Awaiting, Error, Event};
+pub use requests::Completion;
+pub use window::{Action, EpochId, Hints, Name, Part, WindowId};
+pub use windows::{Assertions, Config, Fenced, Target, Windows};

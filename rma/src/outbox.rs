@@ -1,0 +1,87 @@
+//! The packets that wait to be sent to each peer.
+
+use std::collections::VecDeque;
+
+use samite_fabric::link::{Link, Peer, WorldRank};
+use samite_fabric::wire::Protocol;
+
+use crate::WindowId;
+use crate::window::Step;
+use crate::wire::Note;
+
+/// A packet, or an operation that takes several packets.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// The description of this process's part of a window: the first packet to a member, or the answer to its first
+    /// packet.
+    Meet {
+        window: WindowId,
+        is_answer: bool,
+    },
+    /// `slot` is that of the window at the receiver. It and the generation in the note are set when they are known.
+    Note {
+        slot: u32,
+        kind: u8,
+        note: Note,
+    },
+    Step {
+        window: WindowId,
+        to: WorldRank,
+        epoch: u64,
+        step: Step,
+    },
+}
+
+/// The state of each peer, by its index.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Vec<PeerState>);
+
+#[derive(Debug, Default)]
+pub(crate) struct PeerState {
+    /// The length of the longest packet, once the path is known.
+    pub(crate) packet_max: usize,
+    pub(crate) queue: VecDeque<Item>,
+    /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
+    /// this number is limited.
+    pub(crate) unanswered: u32,
+    /// The number of the peer's requests for windows that do not exist yet.
+    pub(crate) early: usize,
+    /// True if there was once no room to note such a request.
+    pub(crate) was_refused: bool,
+}
+
+impl Outbox {
+    pub(crate) fn of(&mut self, peer: Peer) -> &mut PeerState {
+        if peer.index() >= self.0.len() {
+            self.0.resize_with(peer.index() + 1, PeerState::default);
+        }
+        &mut self.0[peer.index()]
+    }
+
+    /// Returns true if there was once no room to note a request of the peer.
+    pub(crate) fn was_refused(&self, peer: Peer) -> bool {
+        self.0.get(peer.index()).is_some_and(|state| state.was_refused)
+    }
+
+    /// Returns true if packets wait for the peer.
+    pub(crate) fn has_items(&self, peer: Peer) -> bool {
+        self.0.get(peer.index()).is_some_and(|state| !state.queue.is_empty())
+    }
+
+    /// Notes that an answer of the peer has arrived.
+    pub(crate) fn answered(&mut self, link: &mut Link, peer: Peer) {
+        let state = self.of(peer);
+        state.unanswered = state.unanswered.saturating_sub(1);
+        if !state.queue.is_empty() {
+            link.list(peer);
+        }
+    }
+
+    /// Queues an item.
+    pub(crate) fn push(&mut self, link: &mut Link, peer: Peer, item: Item) {
+        self.of(peer).queue.push_back(item);
+        link.set_queued(peer, Protocol::Rma);
+        link.seek(peer);
+        link.list(peer);
+    }
+}

@@ -1,0 +1,219 @@
+//! Requests: operations, flushes and the ends of epochs that the program waits for.
+
+use std::collections::BTreeSet;
+
+use samite_fabric::layout::Room as _;
+use samite_fabric::link::{Expiry, Link, Outcome, RequestId, Slot, Slots, Time, WorldRank};
+use samite_fabric::wire::Protocol;
+use samite_fabric::{Body, Memory};
+
+use crate::{EpochId, Error};
+
+/// The result of a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// Success, or the error.
+    pub result: Result<(), Error>,
+    /// The memory of an operation. `None` for other requests, and for an operation whose bytes are still awaited.
+    pub memory: Option<Memory>,
+}
+
+/// The requests of all windows.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    all: Slots<Request>,
+    /// The bytes of operations that are recorded and not sent.
+    pub(crate) recorded: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) epoch: Option<EpochId>,
+    pub(crate) deadline: Time,
+    pub(crate) kind: Kind,
+    result: Option<Result<(), Error>>,
+    /// True while the request has memory that packets are read from or written to, or counts in an epoch.
+    is_busy: bool,
+    /// True if the program does not want the result.
+    is_detached: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// An operation with one member.
+    Operation {
+        rank: WorldRank,
+        /// The memory that replies are written to, or the data of an operation that was sent.
+        memory: Option<Memory>,
+        /// The number of bytes whose reply is awaited.
+        left: usize,
+    },
+    /// A flush, with the members whose answer is awaited.
+    Flush(BTreeSet<WorldRank>),
+    /// The end of an epoch.
+    Close,
+}
+
+impl Slot for Request {
+    fn bare() -> Self {
+        Self {
+            epoch: None,
+            deadline: Time::NEVER,
+            kind: Kind::Close,
+            result: None,
+            is_busy: false,
+            is_detached: false,
+        }
+    }
+
+    fn is_bare(&self) -> bool {
+        matches!(self.kind, Kind::Close) && self.result.is_none()
+    }
+}
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        Self { all: Slots::new(Protocol::Rma), recorded: 0 }
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&mut self, link: &mut Link, epoch: EpochId, kind: Kind, deadline: Time) -> RequestId {
+        let request =
+            Request { epoch: Some(epoch), deadline, kind, result: None, is_busy: true, is_detached: false };
+        let id = self.all.insert(request);
+        let all = &self.all;
+        let is_current = |id, due| all.get(id).is_some_and(|request: &Request| request.deadline == due);
+        link.set_deadline(id, deadline, is_current);
+        id
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
+        self.all.get(id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the memory of an operation with a reply.
+    pub(crate) fn memory(&self, id: RequestId) -> Option<&Memory> {
+        match &self.all.get(id)?.kind {
+            Kind::Operation { memory, .. } => memory.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Sets the result of a request that has none. Its memory may still be in use.
+    pub(crate) fn decide(&mut self, id: RequestId, result: Result<(), Error>) {
+        if let Some(request) = self.all.get_mut(id) {
+            request.result.get_or_insert(result);
+        }
+    }
+
+    /// Ends a request: from now on nothing uses it except its owner.
+    pub(crate) fn end(&mut self, id: RequestId, result: Result<(), Error>) {
+        self.decide(id, result);
+        if let Some(request) = self.all.get_mut(id) {
+            request.is_busy = false;
+            if request.is_detached {
+                self.all.remove(id);
+            }
+        }
+    }
+
+    /// Gives the memory of an operation that was sent back to its request.
+    pub(crate) fn give_back(&mut self, id: RequestId, data: Option<Memory>) {
+        if let Some(Request { kind: Kind::Operation { memory, .. }, .. }) = self.all.get_mut(id) {
+            *memory = data;
+        }
+    }
+
+    /// Takes a reply. Returns the epoch and true if it was the last one of its operation. Returns `None` if the sender
+    /// owes no such reply.
+    pub(crate) fn reply(
+        &mut self,
+        id: RequestId,
+        from: WorldRank,
+        offset: u64,
+        bytes: &(impl Body + ?Sized),
+    ) -> Option<(EpochId, bool)> {
+        let request = self.all.get_mut(id)?;
+        let Kind::Operation { rank, memory: Some(memory), left } = &mut request.kind else { return None };
+        let offset = usize::try_from(offset).ok()?;
+        let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= memory.len());
+        if *rank != from || !fits || *left < bytes.len() || bytes.len() == 0 {
+            return None;
+        }
+        memory.writable().put(offset, bytes);
+        *left -= bytes.len();
+        Some((request.epoch?, *left == 0))
+    }
+
+    /// Notes that a member has answered a flush. Returns false if its answer was not awaited.
+    pub(crate) fn flushed(&mut self, id: RequestId, from: WorldRank) -> bool {
+        let Some(Request { kind: Kind::Flush(awaited), .. }) = self.all.get_mut(id) else { return false };
+        let was_awaited = awaited.remove(&from);
+        if awaited.is_empty() {
+            self.end(id, Ok(()));
+        }
+        was_awaited
+    }
+
+    /// Returns the flushes that await an answer of this member to the window of `epoch`.
+    pub(crate) fn flushes(&self, window: crate::WindowId, from: WorldRank) -> Vec<RequestId> {
+        self.all.select(|request| {
+            matches!(&request.kind, Kind::Flush(awaited) if awaited.contains(&from))
+                && request.epoch.is_some_and(|epoch| epoch.window == window)
+        })
+    }
+
+    /// Returns the operations of an epoch with a member whose replies are awaited.
+    pub(crate) fn operations(&self, epoch: EpochId, with: WorldRank) -> Vec<RequestId> {
+        self.all.select(|request| {
+            matches!(request.kind, Kind::Operation { rank, .. } if rank == with)
+                && request.epoch == Some(epoch)
+                && request.is_busy
+        })
+    }
+
+    pub(crate) fn outcome(&self, id: RequestId) -> Outcome {
+        match self.all.get(id) {
+            Some(Request { result: None, .. }) => Outcome::Pending,
+            _ => Outcome::Ready,
+        }
+    }
+
+    /// Returns the result of a request, and forgets the request.
+    pub(crate) fn collect(&mut self, id: RequestId) -> Option<Completion> {
+        let request = self.all.get_mut(id)?;
+        let result = request.result.take()?;
+        if request.is_busy {
+            request.is_detached = true;
+            return Some(Completion { result, memory: None });
+        }
+        let memory = match &mut request.kind {
+            Kind::Operation { memory, .. } => memory.take(),
+            _ => None,
+        };
+        self.all.remove(id);
+        Some(Completion { result, memory })
+    }
+
+    /// Forgets a request, now or when it ends.
+    pub(crate) fn detach(&mut self, id: RequestId) {
+        match self.all.get_mut(id) {
+            Some(request) if request.is_busy => request.is_detached = true,
+            _ => self.all.remove(id),
+        }
+    }
+
+    /// Returns the answer to a deadline that is not the one of a pending request, or that is handled later.
+    pub(crate) fn puts_off(&self, id: RequestId, due: Time, is_busy: bool) -> Option<Expiry> {
+        match self.all.get(id) {
+            Some(request) if request.deadline == due && request.result.is_none() => {
+                is_busy.then_some(Expiry::Later)
+            }
+            _ => Some(Expiry::Done),
+        }
+    }
+}

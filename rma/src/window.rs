@@ -1,0 +1,441 @@
+//! The state of a window at one of its members.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use samite_fabric::link::{Cause, Group, Peer, RequestId, WorldRank};
+use samite_fabric::{Memory, PortError, Region};
+
+use crate::activation::{self, Kind, Permissions, View};
+use crate::locks::Lock;
+use crate::ordinals::{Exposures, Ranges};
+use crate::outbox::Item;
+use crate::wire::Traits;
+use crate::{ElementType, Error, Reduction, Reorder};
+
+/// The name of a window, which is the same at all members: the name of its communicator, and its number among the
+/// windows of that communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// The communicator.
+    pub communicator: u64,
+    /// The number of the window.
+    pub number: u64,
+}
+
+/// The name of a window in this process. The default is the name of no window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WindowId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// The name of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochId {
+    pub(crate) window: WindowId,
+    pub(crate) number: u64,
+}
+
+impl EpochId {
+    /// Returns the window of the epoch.
+    #[must_use]
+    pub fn window(self) -> WindowId {
+        self.window
+    }
+}
+
+/// Properties of a window that the program guarantees or wants. They may differ between members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Hints {
+    /// Epochs that may be activated while an earlier one is active.
+    pub reorder: Reorder,
+    /// True if an epoch may be activated while an earlier one is deferred, if no member takes part in both. Epochs of
+    /// fences and of `lock_all` neither overtake nor are overtaken.
+    pub overtake: bool,
+}
+
+/// The memory of a window at one member: a part of a region.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The region that contains the part.
+    pub region: Region,
+    /// The first byte.
+    pub start: usize,
+    /// The number of bytes.
+    pub len: usize,
+    /// The number of bytes of a displacement unit.
+    pub unit: u32,
+}
+
+impl Part {
+    /// Returns a part that is a whole region.
+    #[must_use]
+    pub fn whole(region: Region, unit: u32) -> Self {
+        let len = region.len();
+        Self { region, start: 0, len, unit }
+    }
+
+    /// Returns true if `len` bytes from `at` on lie in the part.
+    pub(crate) fn contains(&self, at: u64, len: usize) -> bool {
+        at.checked_add(len as u64).is_some_and(|end| end <= self.len as u64)
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`].
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), PortError> {
+        self.check(at, into.len())?;
+        self.region.copy_out(self.start + at, into)
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// [`PortError::OutOfBounds`], [`PortError::Unsupported`].
+    pub(crate) fn write(&self, at: usize, from: &[u8]) -> Result<(), PortError> {
+        self.check(at, from.len())?;
+        self.region.copy_in(self.start + at, from)
+    }
+
+    /// Applies an operation to elements, and returns the former bytes.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Part::write`].
+    pub(crate) fn accumulate(
+        &self,
+        at: usize,
+        op: Reduction,
+        element: ElementType,
+        operands: &[u8],
+    ) -> Result<Vec<u8>, PortError> {
+        let mut before = vec![0; operands.len()];
+        self.read(at, &mut before)?;
+        let mut after = before.clone();
+        if op.apply(element, operands, &mut after) {
+            self.write(at, &after)?;
+        }
+        Ok(before)
+    }
+
+    fn check(&self, at: usize, len: usize) -> Result<(), PortError> {
+        if self.contains(at as u64, len) { Ok(()) } else { Err(PortError::OutOfBounds { offset: at, len }) }
+    }
+}
+
+/// A window at one member.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) name: Name,
+    pub(crate) group: Group,
+    pub(crate) part: Part,
+    pub(crate) generation: u32,
+    pub(crate) hints: Hints,
+    /// The number of calls so far that opened or closed an epoch.
+    pub(crate) calls: u64,
+    /// The epochs from number `first` on. Completed epochs leave the list when they are at its front.
+    pub(crate) epochs: VecDeque<Epoch>,
+    pub(crate) first: u64,
+    pub(crate) active: BTreeSet<u64>,
+    /// The number of the first epoch that was not activated.
+    pub(crate) deferred: u64,
+    pub(crate) open: Open,
+    pub(crate) fences: Fences,
+    /// The members that this process has to do with.
+    pub(crate) members: BTreeMap<WorldRank, Member>,
+    pub(crate) lock: Lock,
+    /// A member that has failed. The next barriers end with it.
+    pub(crate) failed: Option<WorldRank>,
+}
+
+/// The epochs that the program has not closed.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    /// An epoch of `start`, `lock_all` or a fence.
+    pub(crate) access: Option<u64>,
+    pub(crate) exposure: Option<u64>,
+    pub(crate) locks: BTreeMap<WorldRank, u64>,
+    pub(crate) is_freed: bool,
+}
+
+/// The fences of a window. These numbers are the same at all members.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    /// The number of fences so far that end an epoch.
+    pub(crate) closing: u64,
+    /// The number of fences so far that only begin an epoch.
+    pub(crate) opening: u64,
+    /// The number of the latest of these that was activated here.
+    pub(crate) opened: u64,
+    /// True if the next fence ends an epoch.
+    pub(crate) precedes: bool,
+}
+
+impl Window {
+    pub(crate) fn epoch(&mut self, number: u64) -> Option<&mut Epoch> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.epochs.get_mut(place).filter(|epoch| !epoch.is_complete)
+    }
+
+    /// Adds an epoch, and returns its number.
+    pub(crate) fn open(&mut self, kind: Kind) -> u64 {
+        self.calls += 1;
+        self.epochs.push_back(Epoch::new(kind, self.calls));
+        self.first + self.epochs.len() as u64 - 1
+    }
+
+    /// Returns true if the rules permit to activate an epoch now.
+    pub(crate) fn may_activate(&self, number: u64) -> bool {
+        let place = (number - self.first) as usize;
+        let earlier = self.epochs.range(..place).filter(|epoch| !epoch.is_complete).map(Epoch::view);
+        let permissions = Permissions { reorder: self.hints.reorder, overtake: self.hints.overtake };
+        activation::may_activate(self.epochs[place].view(), earlier, self.lock.is_held(), permissions)
+    }
+
+    /// Removes the epochs at the front that have completed.
+    pub(crate) fn trim(&mut self) {
+        while self.epochs.front().is_some_and(|epoch| epoch.is_complete) {
+            self.epochs.pop_front();
+            self.first += 1;
+        }
+        self.deferred = self.deferred.max(self.first);
+    }
+}
+
+/// An epoch.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    pub(crate) kind: Kind,
+    pub(crate) is_active: bool,
+    pub(crate) is_complete: bool,
+    opened: u64,
+    pub(crate) closed: Option<u64>,
+    /// The members that take part. For epochs of all members, those with operations.
+    pub(crate) parties: BTreeMap<WorldRank, Party>,
+    /// The number of parties that are not over.
+    pub(crate) left: usize,
+    pub(crate) barrier: Option<Barrier>,
+    /// The request that waits for the completion.
+    pub(crate) request: Option<RequestId>,
+    pub(crate) error: Option<Error>,
+}
+
+/// The barrier at the end of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Barrier {
+    pub(crate) space: Space,
+    pub(crate) number: u64,
+    /// The round under way. `None` until all operations of the epoch are applied.
+    pub(crate) round: Option<u32>,
+}
+
+/// The barriers that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Fence = 0,
+    Free = 1,
+}
+
+impl Epoch {
+    fn new(kind: Kind, opened: u64) -> Self {
+        Self {
+            kind,
+            is_active: false,
+            is_complete: false,
+            opened,
+            closed: None,
+            parties: BTreeMap::new(),
+            left: 0,
+            barrier: None,
+            request: None,
+            error: None,
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View { kind: &self.kind, is_active: self.is_active, opened: self.opened, closed: self.closed }
+    }
+}
+
+/// The part of an epoch that concerns one member.
+#[derive(Debug, Default)]
+pub(crate) struct Party {
+    /// The number of the access, exposure or lock.
+    pub(crate) ordinal: u64,
+    pub(crate) state: State,
+    /// The steps that wait for the target's permission.
+    pub(crate) steps: VecDeque<Step>,
+    /// The number of steps that were passed on and are not sent.
+    pub(crate) queued: usize,
+    /// The number of operations whose reply is awaited.
+    pub(crate) unanswered: usize,
+    pub(crate) closing: Closing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The epoch is not active, or the target was not asked.
+    #[default]
+    Idle,
+    /// The target's permission is awaited. In an exposure epoch: the end of the member's access.
+    Asked,
+    Granted,
+    Over,
+}
+
+/// The progress of the end of an access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Closing {
+    #[default]
+    No,
+    /// [`Step::Close`] is among the steps.
+    Queued,
+    Sent,
+    Answered,
+}
+
+/// A step of an access, in the order of the program.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Operation(Box<Operation>),
+    Flush(RequestId),
+    /// The end of the access. It is aborted if the flag is true.
+    Close(bool),
+}
+
+/// The kind of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Writes the memory to the target.
+    Put,
+    /// Reads from the target into the memory.
+    Get,
+    /// Combines elements of the target with elements of the memory.
+    Accumulate {
+        /// The operation on each element.
+        op: Reduction,
+        /// The type of the elements.
+        element: ElementType,
+    },
+    /// Combines elements of the target with elements of the memory, which then gets the former elements. With one element
+    /// it is MPI's `MPI_Fetch_and_op`.
+    GetAccumulate {
+        /// The operation on each element.
+        op: Reduction,
+        /// The type of the elements.
+        element: ElementType,
+    },
+    /// Replaces an element of the target by the second element of the memory if it is equal to the first. The first
+    /// element of the memory then is the former element.
+    CompareSwap {
+        /// The type of the element.
+        element: ElementType,
+    },
+}
+
+impl Action {
+    /// Returns true if the target sends bytes back.
+    pub(crate) fn has_reply(self) -> bool {
+        matches!(self, Self::Get | Self::GetAccumulate { .. } | Self::CompareSwap { .. })
+    }
+
+    /// Returns the type of the elements, if the operation is atomic for each of them.
+    pub(crate) fn element(self) -> Option<ElementType> {
+        match self {
+            Self::Put | Self::Get => None,
+            Self::Accumulate { element, .. }
+            | Self::GetAccumulate { element, .. }
+            | Self::CompareSwap { element } => Some(element),
+        }
+    }
+
+    /// Returns the number of bytes at the target.
+    pub(crate) fn len_at_target(self, memory: usize) -> usize {
+        if let Self::CompareSwap { .. } = self { memory / 2 } else { memory }
+    }
+}
+
+/// An operation that was not sent completely.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) action: Action,
+    /// The displacement at the target, in the target's units.
+    pub(crate) displacement: u64,
+    /// The number of bytes at the target.
+    pub(crate) len: usize,
+    /// The number of bytes whose packets were sent.
+    pub(crate) sent: usize,
+    /// The data. The data of an operation with a reply is in its request.
+    pub(crate) memory: Option<Memory>,
+    pub(crate) request: Option<RequestId>,
+}
+
+impl Operation {
+    /// Returns the memory that the operation takes while it is recorded.
+    pub(crate) fn cost(&self) -> usize {
+        size_of::<Self>() + self.len
+    }
+}
+
+/// A member that this process has to do with.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) peer: Peer,
+    pub(crate) contact: Contact,
+    /// Packets that wait until the member's traits are known.
+    pub(crate) held: VecDeque<Item>,
+    pub(crate) failure: Option<Box<Cause>>,
+    // As an origin of operations to the member.
+    /// The number of access epochs to the member.
+    pub(crate) accesses: u64,
+    /// The number of the latest exposure that the member has granted.
+    pub(crate) granted: u64,
+    /// The exposures that the member has aborted and that are not granted.
+    pub(crate) revoked: Ranges,
+    /// The number of locks that were requested from the member.
+    pub(crate) locks: u64,
+    /// The number of the member's latest opening fence.
+    pub(crate) opened: u64,
+    // As a target of operations of the member.
+    /// The number of exposure epochs for the member.
+    pub(crate) exposures: u64,
+    pub(crate) exposed: Exposures,
+    /// The number of the lock that the member holds or has requested.
+    pub(crate) lock: u64,
+    /// The opening fence for which the member waits, or 0.
+    pub(crate) asked: u64,
+    /// The number of the member's latest barrier, by [`Space`].
+    pub(crate) fenced: [u64; 2],
+}
+
+impl Member {
+    pub(crate) fn new(peer: Peer) -> Self {
+        Self {
+            peer,
+            contact: Contact::None,
+            held: VecDeque::new(),
+            failure: None,
+            accesses: 0,
+            granted: 0,
+            revoked: Ranges::default(),
+            locks: 0,
+            opened: 0,
+            exposures: 0,
+            exposed: Exposures::default(),
+            lock: 0,
+            asked: 0,
+            fenced: [0; 2],
+        }
+    }
+}
+
+/// The knowledge about a member's part of the window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contact {
+    None,
+    Asked,
+    Known(Traits),
+}
+
+/// A million windows take at most 512 bytes each.
+const _: () = assert!(size_of::<Window>() <= 432);

@@ -1,0 +1,352 @@
+//! All windows of a process: creation, calls, and the protocol on the link.
+
+mod calls;
+mod ending;
+mod inbound;
+mod outbound;
+
+use std::collections::HashMap;
+
+use samite_fabric::link::{
+    Done, Ending, Expiry, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Stack, Time, Turn,
+};
+use samite_fabric::wire::{Header, Protocol};
+use samite_fabric::{Caps, Port, PortError};
+use slab::Slab;
+
+use crate::core::Core;
+use crate::counters::Counters;
+use crate::outbox::Outbox;
+use crate::requests::{Completion, Requests};
+use crate::window::{Contact, Fences, Open, Window};
+use crate::wire::Traits;
+use crate::{Error, Hints, Name, Part, WindowId};
+
+pub use self::calls::{Assertions, Fenced, Target};
+
+/// Limits of [`Windows`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The budget, in bytes, for operations that are recorded and not sent.
+    pub recorded_max: usize,
+    /// The largest number of epochs of one window that have not completed.
+    pub epochs_max: usize,
+    /// The largest number of windows.
+    pub windows_max: usize,
+    /// The largest number of requests of one peer for windows that do not exist yet.
+    pub early_max: usize,
+    /// The largest number of packets to one peer whose answer is awaited. It must be at most
+    /// [`answers_max`](samite_fabric::link::Config::answers_max) of the peer's link.
+    pub questions_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            recorded_max: 256 << 20,
+            epochs_max: 4 << 20,
+            windows_max: 1 << 20,
+            early_max: 4096,
+            questions_max: 64,
+        }
+    }
+}
+
+/// The windows of a process: see the [crate](crate).
+#[derive(Debug)]
+pub struct Windows {
+    config: Config,
+    windows: Slab<Window>,
+    names: HashMap<Name, u32>,
+    /// The generation of the latest window.
+    generation: u32,
+    /// The requests for windows that do not exist yet.
+    early: HashMap<Name, Vec<(Peer, Traits)>>,
+    outbox: Outbox,
+    requests: Requests,
+    counters: Counters,
+}
+
+impl Windows {
+    /// Returns a process without windows.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            windows: Slab::new(),
+            names: HashMap::new(),
+            generation: 0,
+            early: HashMap::new(),
+            outbox: Outbox::default(),
+            requests: Requests::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Creates a window with these members, one of which is this process. The call sends nothing unless a member has
+    /// already asked for the window.
+    ///
+    /// # Errors
+    /// [`Error::NameInUse`], [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
+    /// too many windows.
+    pub fn create(
+        &mut self,
+        link: &mut Link,
+        name: Name,
+        members: Group,
+        part: Part,
+        hints: Hints,
+    ) -> Result<WindowId, Error> {
+        let own = link.identity().rank;
+        if !members.contains(own) {
+            return Err(Error::NotAMember { rank: own });
+        }
+        if let Some((_, last)) = members.bounds() {
+            link.check_rank(last)?;
+        }
+        if self.names.contains_key(&name) {
+            return Err(Error::NameInUse);
+        }
+        if self.windows.len() >= self.config.windows_max {
+            return Err(Error::exhausted("windows", "free windows that are not used any more"));
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.windows.vacant_entry();
+        let slot = u32::try_from(entry.key()).expect("windows_max windows have slots of 32 bits");
+        let id = WindowId { slot, generation: self.generation };
+        entry.insert(Window {
+            name,
+            group: members,
+            part,
+            generation: self.generation,
+            hints,
+            calls: 0,
+            epochs: Default::default(),
+            first: 0,
+            active: Default::default(),
+            deferred: 0,
+            open: Open::default(),
+            fences: Fences::default(),
+            members: Default::default(),
+            lock: Default::default(),
+            failed: None,
+        });
+        self.names.insert(name, slot);
+        self.welcome(link, id);
+        Ok(id)
+    }
+
+    /// Answers the members that have asked for a window before it was created.
+    fn welcome(&mut self, link: &mut Link, id: WindowId) {
+        let early = self.early.remove(&self.windows[id.slot as usize].name).unwrap_or_default();
+        for (peer, traits) in early {
+            self.outbox.of(peer).early -= 1;
+            // The packet of a peer that is no member was refused when it arrived only if the window existed then.
+            let _ = self.introduced(link, peer, id.slot, traits);
+        }
+        let refused: Vec<_> = link
+            .peers()
+            .filter(|(peer, _)| self.outbox.was_refused(*peer))
+            .map(|(_, state)| state.rank())
+            .collect();
+        for rank in refused {
+            self.with(link, id.slot, |core| {
+                if core.window.group.contains(rank) {
+                    core.contact(rank);
+                }
+            });
+        }
+    }
+
+    /// Returns the number of bytes of this process's part of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    pub fn len(&self, window: WindowId) -> Result<usize, Error> {
+        Ok(self.window(window)?.part.len)
+    }
+
+    /// Returns true if the process has no windows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Returns the members of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    pub fn members(&self, window: WindowId) -> Result<&Group, Error> {
+        Ok(&self.window(window)?.group)
+    }
+
+    /// Copies bytes of this process's part of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`]; [`Error::Link`] if the bytes are not in the part.
+    pub fn read(&self, window: WindowId, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        let read = self.window(window)?.part.read(offset, into);
+        read.map_err(|error| Error::Link(error.into()))
+    }
+
+    /// Writes bytes of this process's part of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`]; [`Error::Link`] if the bytes are not in the part, or if the memory cannot be written.
+    pub fn write(&mut self, window: WindowId, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let written = self.window(window)?.part.write(offset, from);
+        written.map_err(|error| Error::Link(error.into()))
+    }
+
+    /// Returns the progress of a request.
+    #[must_use]
+    pub fn outcome(&self, request: RequestId) -> Outcome {
+        self.requests.outcome(request)
+    }
+
+    /// Returns the result of a request that has ended, and forgets the request.
+    pub fn collect(&mut self, request: RequestId) -> Option<Completion> {
+        self.requests.collect(request)
+    }
+
+    /// Forgets a request: when it ends, its result is dropped.
+    pub fn detach(&mut self, request: RequestId) {
+        self.requests.detach(request);
+    }
+
+    /// Returns the counts of events so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the number of requests that were not collected.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Returns the bytes of operations that are recorded and not sent.
+    #[must_use]
+    pub fn recorded(&self) -> usize {
+        self.requests.recorded
+    }
+
+    /// Returns true while an epoch, a flush or an operation is under way: then the process must make progress.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.requests.len() > 0 || self.windows.iter().any(|(_, window)| !window.active.is_empty())
+    }
+
+    /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
+    /// fuzzing.
+    pub fn check_invariants(&self) {
+        for (_, window) in &self.windows {
+            window.check_invariants();
+        }
+    }
+
+    fn window(&self, id: WindowId) -> Result<&Window, Error> {
+        let window = self.windows.get(id.slot as usize);
+        window.filter(|window| window.generation == id.generation).ok_or(Error::NoSuchWindow)
+    }
+
+    /// Calls a function with the state machine of a window, and then settles it. Removes the window when it is freed.
+    fn with<R>(&mut self, link: &mut Link, slot: u32, body: impl FnOnce(&mut Core<'_>) -> R) -> Option<R> {
+        let window = self.windows.get_mut(slot as usize)?;
+        let id = WindowId { slot, generation: window.generation };
+        let mut core = Core::new(id, window, &mut self.outbox, &mut self.requests, &mut self.counters, link);
+        let result = body(&mut core);
+        core.settle();
+        if window.open.is_freed && window.epochs.is_empty() {
+            self.names.remove(&window.name);
+            self.windows.remove(slot as usize);
+        }
+        Some(result)
+    }
+
+    /// Calls a function with the state machine of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], and the errors of the function.
+    fn call<R>(
+        &mut self,
+        link: &mut Link,
+        id: WindowId,
+        body: impl FnOnce(&mut Core<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.window(id)?;
+        self.with(link, id.slot, body).ok_or(Error::NoSuchWindow)?
+    }
+}
+
+impl Window {
+    fn check_invariants(&self) {
+        for (number, epoch) in (self.first..).zip(&self.epochs) {
+            let left =
+                epoch.parties.values().filter(|party| party.state != crate::window::State::Over).count();
+            assert_eq!(epoch.left, left, "the parties of epoch {number} that are not over");
+            assert_eq!(
+                self.active.contains(&number),
+                epoch.is_active && !epoch.is_complete,
+                "epoch {number}"
+            );
+            assert!(
+                !epoch.is_active || number < self.deferred || self.hints.overtake,
+                "epochs before {number} are activated"
+            );
+        }
+        assert!(self.first <= self.deferred && self.deferred <= self.first + self.epochs.len() as u64);
+        for (rank, member) in &self.members {
+            assert!(
+                member.held.is_empty() || matches!(member.contact, Contact::Asked),
+                "packets to rank {rank} wait for its answer"
+            );
+        }
+    }
+}
+
+impl Stack for Windows {
+    fn packet<L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        body: &[u8],
+        _: &mut L,
+    ) -> Result<(), Fault> {
+        self.packet_of(link, from, header, body)
+    }
+
+    fn completed<L: Lent>(&mut self, _: &mut Link, _: Done, _: &mut L) -> Result<(), Fault> {
+        unreachable!("windows post no operations of the port")
+    }
+
+    fn path_resolved(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
+        self.outbox.of(peer).packet_max = caps.packet_max;
+    }
+
+    fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+        self.end_of_peer(link, peer, ending);
+    }
+
+    fn no_path(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str) {
+        self.no_path_to(link, peer, what, hint);
+    }
+
+    fn expired(&mut self, link: &mut Link, request: RequestId, due: Time, busy: bool) -> Expiry {
+        self.deadline_passed(link, request, due, busy)
+    }
+
+    fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
+        self.send_next(out, to)
+    }
+
+    fn has_data_for(&self, peer: Peer) -> bool {
+        self.outbox.has_items(peer)
+    }
+
+    fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {
+        self.goodbye_to(link, peer);
+    }
+}

@@ -1,0 +1,525 @@
+//! The calls that open and close epochs, and the calls that start operations.
+
+use std::collections::BTreeSet;
+
+use samite_fabric::Memory;
+use samite_fabric::link::{Fate, Group, Link, RequestId, Time, WorldRank};
+
+use super::Windows;
+use crate::activation::Kind;
+use crate::core::{Core, check_place};
+use crate::requests;
+use crate::window::{Barrier, Contact, Operation, Party, Space, State, Step};
+use crate::{Action, EpochId, Error, LockKind, Reduction, WindowId};
+
+bitflags::bitflags! {
+    /// Assertions of a fence (MPI 4.1, section 12.5.5). Each of them must be given by all members or by none.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Assertions: u8 {
+        /// The fence ends no epoch with operations. (`MPI_MODE_NOPRECEDE`)
+        const NO_PRECEDE = 1;
+        /// The fence begins no epoch. (`MPI_MODE_NOSUCCEED`)
+        const NO_SUCCEED = 2;
+    }
+}
+
+/// The result of a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// The request for the completion of the epoch that the fence has ended. `None` if it has ended none.
+    pub completion: Option<RequestId>,
+    /// The epoch that the fence has begun.
+    pub epoch: Option<EpochId>,
+}
+
+/// The place of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The rank in the job.
+    pub rank: WorldRank,
+    /// The displacement, in the target's units.
+    pub displacement: u64,
+}
+
+impl Windows {
+    /// Opens an access epoch to the members of a group (`MPI_Win_start`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NotAMember`], [`Error::WrongState`]; [`Error::Link`] if there are too many
+    /// epochs.
+    pub fn start(&mut self, link: &mut Link, window: WindowId, targets: &Group) -> Result<EpochId, Error> {
+        self.check_epochs(window)?;
+        self.call(link, window, |core| {
+            core.check_members(targets)?;
+            core.check_access("start")?;
+            let number = core.window.open(Kind::Start(targets.clone()));
+            core.window.open.access = Some(number);
+            core.add_parties(number, targets);
+            Ok(core.opened_epoch(number))
+        })
+    }
+
+    /// Opens an exposure epoch for the members of a group (`MPI_Win_post`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::start`].
+    pub fn post(&mut self, link: &mut Link, window: WindowId, origins: &Group) -> Result<EpochId, Error> {
+        self.check_epochs(window)?;
+        self.call(link, window, |core| {
+            core.check_members(origins)?;
+            core.drop_fence("post")?;
+            if core.window.open.exposure.is_some() {
+                return Err(Error::WrongState { call: "post", open: "an exposure epoch" });
+            }
+            if core.has_lock_all() {
+                return Err(Error::WrongState { call: "post", open: "an epoch of lock_all" });
+            }
+            let number = core.window.open(Kind::Post(origins.clone()));
+            core.window.open.exposure = Some(number);
+            core.add_parties(number, origins);
+            Ok(core.opened_epoch(number))
+        })
+    }
+
+    /// Opens an access epoch with a lock at one member (`MPI_Win_lock`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::start`].
+    pub fn lock(
+        &mut self,
+        link: &mut Link,
+        window: WindowId,
+        target: WorldRank,
+        kind: LockKind,
+    ) -> Result<EpochId, Error> {
+        self.check_epochs(window)?;
+        self.call(link, window, |core| {
+            if !core.window.group.contains(target) {
+                return Err(Error::NotAMember { rank: target });
+            }
+            core.drop_fence("lock")?;
+            if core.window.open.access.is_some() {
+                return Err(Error::WrongState { call: "lock", open: "an access epoch" });
+            }
+            if core.window.open.locks.contains_key(&target) {
+                return Err(Error::WrongState {
+                    call: "lock",
+                    open: "an epoch with a lock of the same rank",
+                });
+            }
+            let number = core.window.open(Kind::Lock { target, kind });
+            core.window.open.locks.insert(target, number);
+            core.add_party(number, target);
+            Ok(core.opened_epoch(number))
+        })
+    }
+
+    /// Opens an access epoch with shared locks at all members (`MPI_Win_lock_all`). A member is asked for its lock at
+    /// the first operation.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::start`].
+    pub fn lock_all(&mut self, link: &mut Link, window: WindowId) -> Result<EpochId, Error> {
+        self.check_epochs(window)?;
+        self.call(link, window, |core| {
+            core.check_access("lock_all")?;
+            if core.window.open.exposure.is_some() {
+                return Err(Error::WrongState { call: "lock_all", open: "an exposure epoch" });
+            }
+            let number = core.window.open(Kind::LockAll);
+            core.window.open.access = Some(number);
+            Ok(core.opened_epoch(number))
+        })
+    }
+
+    /// Ends the epoch of the preceding fence, and begins another one (`MPI_Win_fence`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::WrongState`]; [`Error::Link`] if there are too many epochs.
+    pub fn fence(
+        &mut self,
+        link: &mut Link,
+        window: WindowId,
+        assertions: Assertions,
+        deadline: Time,
+    ) -> Result<Fenced, Error> {
+        self.check_epochs(window)?;
+        self.call(link, window, |core| {
+            let closes = core.window.fences.precedes && !assertions.contains(Assertions::NO_PRECEDE);
+            let open = core.open_fence_epoch();
+            core.check_fence(open, closes)?;
+            let completion = closes.then(|| core.close_fence(open, deadline));
+            let opens = !assertions.contains(Assertions::NO_SUCCEED);
+            core.window.fences.precedes = opens;
+            let epoch = opens.then(|| core.begin_fence(closes));
+            core.rescan();
+            Ok(Fenced { completion, epoch })
+        })
+    }
+
+    /// Closes an epoch (`MPI_Win_complete`, `MPI_Win_wait`, `MPI_Win_unlock`, `MPI_Win_unlock_all`). The returned
+    /// request ends when the epoch has completed. Epochs of fences are closed by the next fence.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::WrongState`] for an epoch of a fence.
+    pub fn close(&mut self, link: &mut Link, epoch: EpochId, deadline: Time) -> Result<RequestId, Error> {
+        self.call(link, epoch.window, |core| {
+            let number = epoch.number;
+            match core.open_kind(number)? {
+                Kind::Fence { .. } | Kind::Free => {
+                    return Err(Error::WrongState { call: "close", open: "an epoch of a fence" });
+                }
+                Kind::Lock { target, .. } => {
+                    core.window.open.locks.remove(&target);
+                }
+                Kind::Post(_) => core.window.open.exposure = None,
+                Kind::Start(_) | Kind::LockAll => core.window.open.access = None,
+            }
+            let request = core.begin_close(number, deadline);
+            core.close(number, Some(request));
+            Ok(request)
+        })
+    }
+
+    /// Returns true if the accesses of all origins to an open exposure epoch are over. The epoch then completes when it
+    /// is closed (`MPI_Win_test`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`].
+    pub fn is_exposure_over(&mut self, link: &mut Link, epoch: EpochId) -> Result<bool, Error> {
+        self.call(link, epoch.window, |core| {
+            core.open_kind(epoch.number)?;
+            let epoch = core.window.epoch(epoch.number).ok_or(Error::NoSuchEpoch)?;
+            Ok(epoch.is_active && epoch.left == 0)
+        })
+    }
+
+    /// Frees a window. The returned request ends when every member has freed it, and then the memory is not accessed
+    /// any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::WrongState`].
+    pub fn free(&mut self, link: &mut Link, window: WindowId, deadline: Time) -> Result<RequestId, Error> {
+        self.call(link, window, |core| {
+            core.drop_fence("free")?;
+            let open = &core.window.open;
+            if open.access.is_some() || open.exposure.is_some() || !open.locks.is_empty() {
+                return Err(Error::WrongState { call: "free", open: "an epoch" });
+            }
+            if open.is_freed {
+                return Err(Error::NoSuchWindow);
+            }
+            core.window.open.is_freed = true;
+            let number = core.window.open(Kind::Free);
+            let request = core.begin_close(number, deadline);
+            core.set_barrier(number, Space::Free, 1);
+            core.close(number, Some(request));
+            Ok(request)
+        })
+    }
+
+    /// Starts an operation in an open epoch. `memory` is the data, or the room for the result, or both. Returns a
+    /// request if the operation has a result, or if `deadline` is given. The data can be used again when the request
+    /// has ended: that of a write when it was sent.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of the
+    /// target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; [`Error::Link`] if the
+    /// target has failed, or if the budget is used up.
+    pub fn operate(
+        &mut self,
+        link: &mut Link,
+        epoch: EpochId,
+        target: Target,
+        action: Action,
+        memory: Memory,
+        deadline: Option<Time>,
+    ) -> Result<Option<RequestId>, Error> {
+        let recorded_max = self.config.recorded_max;
+        self.call(link, epoch.window, |core| {
+            let kind = core.open_kind(epoch.number)?;
+            if !core.window.group.contains(target.rank) || !kind.has_target(target.rank) {
+                return Err(Error::NotATarget { rank: target.rank });
+            }
+            let len = check_action(action, &memory)?;
+            let mut operation = Operation {
+                action,
+                displacement: target.displacement,
+                len,
+                sent: 0,
+                memory: None,
+                request: None,
+            };
+            core.check_target(target.rank, &operation)?;
+            if core.requests.recorded + operation.cost() > recorded_max {
+                let hint = "wait for operations, or close epochs, before you start more";
+                return Err(Error::exhausted("the budget for recorded operations", hint));
+            }
+            let has_reply = action.has_reply();
+            let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
+            if has_reply || deadline.is_some() {
+                let (rank, left) = (target.rank, if has_reply { len } else { 0 });
+                let kind = requests::Kind::Operation { rank, memory: kept, left };
+                let deadline = deadline.unwrap_or(Time::NEVER);
+                operation.request = Some(core.requests.begin(core.link, epoch, kind, deadline));
+            }
+            let request = operation.request;
+            if len == 0 {
+                if let Some(id) = request {
+                    if !has_reply {
+                        core.requests.give_back(id, operation.memory.take());
+                    }
+                    core.requests.end(id, Ok(()));
+                }
+                return Ok(request);
+            }
+            core.requests.recorded += operation.cost();
+            core.record(epoch.number, target.rank, Step::Operation(Box::new(operation)));
+            Ok(request)
+        })
+    }
+
+    /// Begins a flush of the operations to one target of a passive epoch, or to all: the request ends when they are
+    /// applied (`MPI_Win_flush`, `MPI_Win_flush_all`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`]; [`Error::WrongState`] for an epoch
+    /// without a lock; [`Error::Link`] if the target has failed.
+    pub fn flush(
+        &mut self,
+        link: &mut Link,
+        epoch: EpochId,
+        target: Option<WorldRank>,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        self.call(link, epoch.window, |core| core.flush(epoch, target, deadline, |_| true))
+    }
+
+    /// Begins a flush as [`Windows::flush`] does, of which the request ends when the operations are complete at this
+    /// side: when the data of all reads has arrived (`MPI_Win_flush_local`, `MPI_Win_flush_local_all`). The data of
+    /// writes belongs to the window or to their requests.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::flush`].
+    pub fn flush_local(
+        &mut self,
+        link: &mut Link,
+        epoch: EpochId,
+        target: Option<WorldRank>,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        self.call(link, epoch.window, |core| {
+            core.flush(epoch, target, deadline, |party| party.unanswered > 0)
+        })
+    }
+
+    fn check_epochs(&self, window: WindowId) -> Result<(), Error> {
+        let open = self.window(window)?;
+        if open.open.is_freed {
+            return Err(Error::NoSuchWindow);
+        }
+        if open.epochs.len() >= self.config.epochs_max {
+            return Err(Error::exhausted("epochs of a window", "wait for earlier epochs"));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that the memory suits an operation. Returns the number of bytes at the target.
+fn check_action(action: Action, memory: &Memory) -> Result<usize, Error> {
+    let bytes = memory.len();
+    let (op, element) = match action {
+        Action::Put => return Ok(bytes),
+        _ if action.has_reply() && memory.is_shared() => {
+            return Err(Error::exhausted("memory that can be written", "pass memory that is not shared"));
+        }
+        Action::Get => return Ok(bytes),
+        Action::Accumulate { op, element } | Action::GetAccumulate { op, element } => (op, element),
+        Action::CompareSwap { element } => (Reduction::Replace, element),
+    };
+    if !op.accepts(element) {
+        return Err(Error::Undefined { op, element });
+    }
+    let is_swap = matches!(action, Action::CompareSwap { .. });
+    if !bytes.is_multiple_of(element.size()) || is_swap && bytes != 2 * element.size() {
+        return Err(Error::WrongLength { len: bytes, element });
+    }
+    Ok(action.len_at_target(bytes))
+}
+
+impl Core<'_> {
+    /// Returns the kind of an epoch that is open.
+    fn open_kind(&mut self, number: u64) -> Result<Kind, Error> {
+        let epoch = self.window.epoch(number).filter(|epoch| epoch.closed.is_none());
+        epoch.map(|epoch| epoch.kind.clone()).ok_or(Error::NoSuchEpoch)
+    }
+
+    fn opened_epoch(&mut self, number: u64) -> EpochId {
+        self.rescan();
+        EpochId { window: self.id, number }
+    }
+
+    fn check_members(&self, group: &Group) -> Result<(), Error> {
+        match group.iter().find(|rank| !self.window.group.contains(*rank)) {
+            Some(rank) => Err(Error::NotAMember { rank }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the target takes part, and the place of the operation if the target's part is known.
+    fn check_target(&mut self, rank: WorldRank, operation: &Operation) -> Result<(), Error> {
+        let member = self.member(rank);
+        if let Some(cause) = member.failure.as_deref().cloned() {
+            return Err(Error::peer_failed(rank, cause, Fate::NotDelivered));
+        }
+        match member.contact {
+            Contact::Known(traits) => check_place(rank, traits, operation).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_lock_all(&mut self) -> bool {
+        let Some(number) = self.window.open.access else { return false };
+        self.window.epoch(number).is_some_and(|epoch| epoch.kind == Kind::LockAll)
+    }
+
+    /// Returns the epoch of the latest fence, if it is open.
+    fn open_fence_epoch(&mut self) -> Option<u64> {
+        let number = self.window.open.access?;
+        let epoch = self.window.epoch(number)?;
+        matches!(epoch.kind, Kind::Fence { .. }).then_some(number)
+    }
+
+    /// Checks that `start` or `lock_all` may open an access epoch.
+    fn check_access(&mut self, call: &'static str) -> Result<(), Error> {
+        self.drop_fence(call)?;
+        if self.window.open.access.is_some() {
+            return Err(Error::WrongState { call, open: "an access epoch" });
+        }
+        if !self.window.open.locks.is_empty() {
+            return Err(Error::WrongState { call, open: "an epoch with a lock" });
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch of a fence that no operation has used: the fence has begun nothing if another kind of epoch
+    /// follows it.
+    fn drop_fence(&mut self, call: &'static str) -> Result<(), Error> {
+        let Some(number) = self.open_fence_epoch() else { return Ok(()) };
+        if self.window.epoch(number).is_some_and(|epoch| !epoch.parties.is_empty()) {
+            return Err(Error::WrongState { call, open: "an epoch of a fence, with operations," });
+        }
+        self.window.open.access = None;
+        self.discard_fence(number);
+        Ok(())
+    }
+
+    fn check_fence(&mut self, open: Option<u64>, closes: bool) -> Result<(), Error> {
+        let call = "fence";
+        if open.is_none() && self.window.open.access.is_some() {
+            return Err(Error::WrongState { call, open: "an access epoch" });
+        }
+        if self.window.open.exposure.is_some() {
+            return Err(Error::WrongState { call, open: "an exposure epoch" });
+        }
+        if !self.window.open.locks.is_empty() {
+            return Err(Error::WrongState { call, open: "an epoch with a lock" });
+        }
+        if closes { Ok(()) } else { self.drop_fence(call) }
+    }
+
+    /// Ends the epoch of the preceding fence with a barrier.
+    fn close_fence(&mut self, open: Option<u64>, deadline: Time) -> RequestId {
+        self.window.fences.closing += 1;
+        // The preceding fence may have been followed by another kind of epoch. The barrier takes place all the same,
+        // because the other members cannot know that.
+        let number = open.unwrap_or_else(|| self.window.open(Kind::Fence { word: 0 }));
+        self.window.open.access = None;
+        let request = self.begin_close(number, deadline);
+        self.set_barrier(number, Space::Fence, self.window.fences.closing);
+        self.close(number, Some(request));
+        request
+    }
+
+    fn set_barrier(&mut self, number: u64, space: Space, ordinal: u64) {
+        if let Some(epoch) = self.window.epoch(number) {
+            epoch.barrier = Some(Barrier { space, number: ordinal, round: None });
+        }
+    }
+
+    /// Begins the epoch of a fence. If the fence has ended an epoch, its barrier shows that all members have called it.
+    /// Otherwise operations wait until the target has called it.
+    fn begin_fence(&mut self, closes: bool) -> EpochId {
+        let fences = &mut self.window.fences;
+        fences.opening += u64::from(!closes);
+        let word = if closes { 0 } else { fences.opening };
+        let number = self.window.open(Kind::Fence { word });
+        self.window.open.access = Some(number);
+        EpochId { window: self.id, number }
+    }
+
+    /// Adds the parties of an epoch, with the next number for each of them.
+    fn add_parties(&mut self, number: u64, group: &Group) {
+        group.iter().for_each(|rank| self.add_party(number, rank));
+    }
+
+    fn add_party(&mut self, number: u64, rank: WorldRank) {
+        let Some(kind) = self.window.epoch(number).map(|epoch| epoch.kind.clone()) else { return };
+        let member = self.member(rank);
+        let ordinal = match kind {
+            Kind::Start(_) => {
+                member.accesses += 1;
+                member.accesses
+            }
+            Kind::Post(_) => {
+                member.exposures += 1;
+                member.exposures
+            }
+            _ => 0,
+        };
+        let failure = member.failure.as_deref().cloned();
+        if let Some(epoch) = self.window.epoch(number) {
+            epoch.parties.insert(rank, Party { ordinal, ..Default::default() });
+            epoch.left += 1;
+        }
+        if let Some(cause) = failure {
+            self.fail_party(number, rank, &cause);
+        }
+    }
+
+    fn flush(
+        &mut self,
+        epoch: EpochId,
+        target: Option<WorldRank>,
+        deadline: Time,
+        is_needed: impl Fn(&Party) -> bool,
+    ) -> Result<RequestId, Error> {
+        let kind = self.open_kind(epoch.number)?;
+        if !matches!(kind, Kind::Lock { .. } | Kind::LockAll) {
+            return Err(Error::WrongState { call: "flush", open: "an epoch without a lock" });
+        }
+        if let Some(rank) = target {
+            if !kind.has_target(rank) || !self.window.group.contains(rank) {
+                return Err(Error::NotATarget { rank });
+            }
+            if let Some(cause) = self.member(rank).failure.as_deref().cloned() {
+                return Err(Error::peer_failed(rank, cause, Fate::Unknown));
+            }
+        }
+        let parties = &self.window.epoch(epoch.number).ok_or(Error::NoSuchEpoch)?.parties;
+        let is_chosen = |rank: &WorldRank| target.is_none_or(|target| target == *rank);
+        let chosen = parties
+            .iter()
+            .filter(|(rank, party)| is_chosen(rank) && party.state != State::Over && is_needed(party));
+        let awaited: BTreeSet<_> = chosen.map(|(rank, _)| *rank).collect();
+        let kind = requests::Kind::Flush(awaited.clone());
+        let request = self.requests.begin(self.link, epoch, kind, deadline);
+        if awaited.is_empty() {
+            self.requests.end(request, Ok(()));
+        }
+        for rank in awaited {
+            self.record(epoch.number, rank, Step::Flush(request));
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,184 @@
+//! Early ends: deadlines, cancels, and the end of peers.
+
+use samite_fabric::link::{self, Cause, Ending, Expiry, Fate, Link, Peer, RequestId, Time};
+
+use super::Windows;
+use crate::activation::Kind;
+use crate::barrier;
+use crate::outbox::Item;
+use crate::requests;
+use crate::window::{Contact, Epoch, Member, Party, Space, State, Window};
+use crate::{AWAITED_MAX, Awaiting, EpochId, Error, Event};
+
+impl Windows {
+    /// Cancels a request. An operation that was not passed on to be sent is dropped; one that was runs to its end. The
+    /// end of an epoch ends the request now: locks and exposures that are not granted are withdrawn, and granted ones
+    /// end as aborted on both sides. A request that has ended keeps its result.
+    pub fn cancel(&mut self, link: &mut Link, request: RequestId) {
+        self.end_early(link, request, |fate, _| Error::Link(link::Error::Cancelled { fate }));
+    }
+
+    pub(super) fn deadline_passed(
+        &mut self,
+        link: &mut Link,
+        request: RequestId,
+        due: Time,
+        is_busy: bool,
+    ) -> Expiry {
+        if let Some(expiry) = self.requests.puts_off(request, due, is_busy) {
+            return expiry;
+        }
+        self.end_early(link, request, |fate, awaited| Error::TimedOut { fate, awaited });
+        Expiry::Done
+    }
+
+    /// Ends a request that has no result.
+    fn end_early(&mut self, link: &mut Link, id: RequestId, error: impl Fn(Fate, Box<[Awaiting]>) -> Error) {
+        let Some(request) = self.requests.get(id) else { return };
+        let Some(epoch) = request.epoch else { return };
+        if self.requests.outcome(id) == link::Outcome::Ready {
+            return;
+        }
+        let awaited = self.awaited(epoch, &request.kind, link);
+        match request.kind {
+            requests::Kind::Operation { rank, .. } => {
+                let dropped = error(Fate::NotDelivered, awaited.clone());
+                let was_dropped = self
+                    .with(link, epoch.window.slot, |core| core.withdraw(epoch.number, rank, id, &dropped));
+                if was_dropped != Some(true) {
+                    self.requests.decide(id, Err(error(Fate::Unknown, awaited)));
+                }
+            }
+            requests::Kind::Flush(_) => self.requests.end(id, Err(error(Fate::Unknown, awaited))),
+            requests::Kind::Close => {
+                let error = error(Fate::Unknown, awaited);
+                self.requests.end(id, Err(error.clone()));
+                self.with(link, epoch.window.slot, |core| core.abort(epoch.number, &error));
+            }
+        }
+    }
+
+    /// Returns the ranks and events for which a request waits.
+    fn awaited(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
+        let Ok(window) = self.window(epoch.window) else { return Box::default() };
+        let mut awaited = window.awaited(epoch.number, link);
+        match kind {
+            requests::Kind::Operation { rank, .. } => awaited.retain(|awaiting| awaiting.rank == *rank),
+            requests::Kind::Flush(ranks) => awaited.retain(|awaiting| ranks.contains(&awaiting.rank)),
+            requests::Kind::Close => {}
+        }
+        awaited.truncate(AWAITED_MAX);
+        awaited.into()
+    }
+
+    /// Ends the operations with a peer.
+    pub(super) fn end_of_peer(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
+        match ending {
+            Ending::Left => self.fail_peer(link, peer, &Cause::Left),
+            Ending::Failed(cause) => self.fail_peer(link, peer, cause),
+            // The members are first incarnations.
+            Ending::Unmet => self.fail_peer(link, peer, &Cause::Restarted),
+            Ending::FailedAfterGoodbye(_) | Ending::Explained(_) | Ending::Renewed { .. } => {}
+        }
+    }
+
+    fn fail_peer(&mut self, link: &mut Link, peer: Peer, cause: &Cause) {
+        let rank = link.peer(peer).rank();
+        if self.outbox.of(peer).early > 0 {
+            self.early.retain(|_, all| {
+                all.retain(|(early, _)| *early != peer);
+                !all.is_empty()
+            });
+            self.outbox.of(peer).early = 0;
+        }
+        self.outbox.of(peer).was_refused = false;
+        self.outbox.of(peer).unanswered = 0;
+        for item in std::mem::take(&mut self.outbox.of(peer).queue) {
+            if let Item::Step { window, .. } = &item {
+                self.with(link, window.slot, |core| core.drop_item(rank, item, cause));
+            }
+        }
+        link.clear_queued(peer, samite_fabric::wire::Protocol::Rma);
+        let slots: Vec<_> = self.windows.iter().map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            if self.windows[slot as usize].group.contains(rank) {
+                self.with(link, slot, |core| core.fail_member(rank, cause));
+            }
+        }
+    }
+
+    /// Ends the operations with a peer to which there is no room for a connection. Synchronization is not dropped: the
+    /// link tries again.
+    pub(super) fn no_path_to(&mut self, link: &mut Link, peer: Peer, what: &'static str, hint: &str) {
+        let rank = link.peer(peer).rank();
+        let error = Error::exhausted(what, hint.to_owned());
+        let slots: Vec<_> = self.windows.iter().map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            self.with(link, slot, |core| core.drop_operations(rank, &error));
+        }
+    }
+
+    /// Ends the operations that would need to send more packets to a peer, after this side's goodbye to it.
+    pub(super) fn goodbye_to(&mut self, link: &mut Link, peer: Peer) {
+        self.fail_peer(link, peer, &Cause::Left);
+    }
+}
+
+impl Window {
+    /// Returns the ranks and events for which an epoch waits.
+    fn awaited(&self, number: u64, link: &Link) -> Vec<Awaiting> {
+        let own = link.identity().rank;
+        let Some(epoch) = self.peek(number) else { return Vec::new() };
+        if epoch.is_active {
+            return self.awaited_by_active(epoch, link);
+        }
+        let mut awaited = Vec::new();
+        for earlier in
+            self.active.iter().filter(|active| **active < number).filter_map(|active| self.peek(*active))
+        {
+            if earlier.closed.is_none() {
+                awaited.push(Awaiting { rank: own, event: Event::Turn });
+            }
+            awaited.extend(self.awaited_by_active(earlier, link));
+        }
+        awaited
+    }
+
+    fn awaited_by_active(&self, epoch: &Epoch, link: &Link) -> Vec<Awaiting> {
+        let of = |(rank, party): (&samite_fabric::link::WorldRank, &Party)| {
+            let contact = self.members.get(rank).map(|member| &member.contact);
+            let event = match (&epoch.kind, party.state) {
+                (_, State::Over) => return None,
+                _ if !matches!(contact, Some(Contact::Known(_))) => Event::Window,
+                (Kind::Post(_), _) => Event::Completion,
+                (_, State::Granted) => Event::Data,
+                (Kind::Lock { .. } | Kind::LockAll, _) => Event::Lock,
+                _ => Event::Exposure,
+            };
+            Some(Awaiting { rank: *rank, event })
+        };
+        let mut awaited: Vec<_> = epoch.parties.iter().filter_map(of).collect();
+        if let Some(barrier) = epoch.barrier
+            && let Some(round) = barrier.round
+        {
+            let own = self.group.index(link.identity().rank).expect("this process is a member");
+            let partners = barrier::predecessors(own, self.group.len(), round);
+            let is_missing = |rank: &samite_fabric::link::WorldRank| {
+                let heard = |member: &Member| heard(member, barrier.space) >= barrier.number;
+                !self.members.get(rank).is_some_and(heard)
+            };
+            let missing = partners.filter_map(|index| self.group.rank(index)).filter(is_missing);
+            awaited.extend(missing.map(|rank| Awaiting { rank, event: Event::Barrier }));
+        }
+        awaited
+    }
+
+    fn peek(&self, number: u64) -> Option<&Epoch> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.epochs.get(place).filter(|epoch| !epoch.is_complete)
+    }
+}
+
+fn heard(member: &Member, space: Space) -> u64 {
+    member.fenced[space as usize]
+}

@@ -1,0 +1,334 @@
+//! Packets from members.
+
+use samite_fabric::link::{Fault, Link, Peer, RequestId};
+use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
+use zerocopy::IntoBytes;
+
+use super::Windows;
+use crate::core::{Core, Violation, is_aligned};
+use crate::outbox::Item;
+use crate::window::Contact;
+use crate::wire::{Note, Place, Reply, Traits, Wanted, kind};
+use crate::{ElementType, Name, Reduction, WindowId};
+
+impl From<Violation> for WireError {
+    fn from(violation: Violation) -> Self {
+        Self::Value { field: violation.0 }
+    }
+}
+
+impl Windows {
+    /// Handles a packet.
+    pub(super) fn packet_of(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        if header.protocol() != Protocol::Rma {
+            return Err(Fault::new(from, WireError::Protocol { theirs: header.protocol() as u8 }));
+        }
+        self.handle(link, from, header, body).map_err(|error| Fault::new(from, error))
+    }
+
+    fn handle(&mut self, link: &mut Link, from: Peer, header: &Header, body: &[u8]) -> Result<(), WireError> {
+        let slot = header.context.get();
+        if let kind::REPLY | kind::FLUSHED | kind::CLOSED = header.kind {
+            self.outbox.answered(link, from);
+        }
+        match header.kind {
+            kind::MEET => self.meet(link, from, traits_of(body)?),
+            kind::MET => self.met(link, from, traits_of(body)?),
+            kind::PUT | kind::ACCUMULATE | kind::GET | kind::FETCH | kind::COMPARE_SWAP => {
+                let (place, data) = prefix::<Place>(body)?;
+                let place = *place;
+                self.with_member(link, from, slot, place.generation.get(), |core| {
+                    core.apply(from, header.kind, &place, data)
+                })
+            }
+            kind::REPLY => {
+                let (reply, data) = prefix::<Reply>(body)?;
+                self.reply(link, from, reply, data)
+            }
+            kind::FLUSHED => {
+                let request = RequestId::from_wire(exact::<Note>(body)?.token.get());
+                let rank = link.peer(from).rank();
+                if !self.requests.flushed(request, rank) {
+                    link.note_stale();
+                }
+                Ok(())
+            }
+            kind::CLOSED => {
+                let note = *exact::<Note>(body)?;
+                self.with_member(link, from, note.flag.get(), note.generation.get(), |core| {
+                    let rank = core.link.peer(from).rank();
+                    Ok(core.closed(rank, note.token.get())?)
+                })
+            }
+            kind::FLUSH..=kind::OPENED => {
+                let note = *exact::<Note>(body)?;
+                self.with_member(link, from, slot, note.generation.get(), |core| {
+                    core.note_received(from, header.kind, &note)
+                })
+            }
+            theirs => Err(WireError::Kind { theirs }),
+        }
+    }
+
+    /// Handles the introduction of a peer that wants to use this process's part of a window.
+    fn meet(&mut self, link: &mut Link, from: Peer, traits: Traits) -> Result<(), WireError> {
+        let name = name_of(&traits);
+        if let Some(&slot) = self.names.get(&name) {
+            self.introduced(link, from, slot, traits)?;
+            return Ok(());
+        }
+        let early = &mut self.outbox.of(from).early;
+        if *early >= self.config.early_max {
+            self.outbox.of(from).was_refused = true;
+            self.counters.refused += 1;
+            return Ok(());
+        }
+        *early += 1;
+        self.early.entry(name).or_default().push((from, traits));
+        Ok(())
+    }
+
+    /// Notes the traits of a member that has introduced itself, and answers.
+    pub(super) fn introduced(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        slot: u32,
+        traits: Traits,
+    ) -> Result<(), WireError> {
+        let generation = self.windows[slot as usize].generation;
+        let window = WindowId { slot, generation };
+        let rank = link.peer(from).rank();
+        if !self.windows[slot as usize].group.contains(rank) {
+            return Err(WireError::Value { field: "window" });
+        }
+        self.with(link, slot, |core| {
+            if core.member(rank).failure.is_some() {
+                // A restarted rank is no member.
+                return core.link.note_stale();
+            }
+            core.met(rank, traits);
+            core.outbox.push(core.link, from, Item::Meet { window, is_answer: true });
+        });
+        Ok(())
+    }
+
+    /// Handles a member's answer to the introduction of this process.
+    fn met(&mut self, link: &mut Link, from: Peer, traits: Traits) -> Result<(), WireError> {
+        let rank = link.peer(from).rank();
+        let Some(&slot) = self.names.get(&name_of(&traits)) else {
+            link.note_stale();
+            return Ok(());
+        };
+        let met = self.with(link, slot, |core| {
+            let is_asked = core.window.group.contains(rank)
+                && core
+                    .window
+                    .members
+                    .get(&rank)
+                    .is_some_and(|member| !matches!(member.contact, Contact::None));
+            if is_asked {
+                core.met(rank, traits);
+            }
+            is_asked
+        });
+        if met == Some(true) { Ok(()) } else { Err(WireError::Value { field: "window" }) }
+    }
+
+    /// Calls a function with a window, after a packet from one of its members. A packet for a window that was freed is
+    /// ignored.
+    fn with_member(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        slot: u32,
+        generation: u32,
+        body: impl FnOnce(&mut Core<'_>) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let window = self.windows.get(slot as usize).filter(|window| window.generation == generation);
+        let Some(window) = window else {
+            link.note_stale();
+            return Ok(());
+        };
+        let rank = link.peer(from).rank();
+        match window.members.get(&rank) {
+            Some(member) if member.failure.is_some() => {
+                link.note_stale();
+                Ok(())
+            }
+            Some(member) if matches!(member.contact, Contact::Known(_)) => {
+                self.with(link, slot, body).unwrap_or(Ok(()))
+            }
+            _ => Err(WireError::Value { field: "window" }),
+        }
+    }
+
+    fn reply(&mut self, link: &mut Link, from: Peer, reply: &Reply, data: &[u8]) -> Result<(), WireError> {
+        let id = RequestId::from_wire(reply.request.get());
+        let rank = link.peer(from).rank();
+        if self.requests.get(id).is_none() {
+            link.note_stale();
+            return Ok(());
+        }
+        let Some((epoch, is_last)) = self.requests.reply(id, rank, reply.offset.get(), data) else {
+            return Err(WireError::Value { field: "reply" });
+        };
+        if is_last {
+            self.requests.end(id, Ok(()));
+            self.with(link, epoch.window.slot, |core| core.answered(epoch.number, rank));
+        }
+        Ok(())
+    }
+}
+
+/// Reads the description of a member's part.
+fn traits_of(body: &[u8]) -> Result<Traits, WireError> {
+    let traits = exact::<Traits>(body)?;
+    if traits.reply_max.get() < REPLY_MAX_LEAST {
+        return Err(WireError::Value { field: "reply_max" });
+    }
+    Ok(*traits)
+}
+
+/// Every packet has room for a reply of this length: see [`Caps::packet_max`](samite_fabric::Caps::packet_max).
+const REPLY_MAX_LEAST: u32 = 256;
+
+fn name_of(traits: &Traits) -> Name {
+    Name { communicator: traits.communicator.get(), number: traits.number.get() }
+}
+
+impl Core<'_> {
+    /// Handles a packet of synchronization.
+    fn note_received(&mut self, from: Peer, kind: u8, note: &Note) -> Result<(), WireError> {
+        let rank = self.link.peer(from).rank();
+        let (number, flag) = (note.number.get(), note.flag.get() != 0);
+        match kind {
+            kind::FLUSH => {
+                self.link.answer(
+                    from,
+                    Protocol::Rma,
+                    kind::FLUSHED,
+                    Note::new(0, note.token.get()).as_bytes(),
+                );
+            }
+            kind::LOCK => self.lock_requested(rank, note)?,
+            kind::LOCKED => self.locked(rank, number)?,
+            kind::UNLOCK => {
+                self.unlocked(rank, note)?;
+                self.answer_closed(from, note);
+            }
+            kind::FINISH => self.answer_closed(from, note),
+            kind::GRANT => self.granted(rank, number, flag)?,
+            kind::DONE => self.done(rank, number, flag)?,
+            kind::FENCED => self.fenced(rank, note)?,
+            kind::ASK => self.asked(rank, number),
+            kind::OPENED => self.opened(rank, number),
+            theirs => return Err(WireError::Kind { theirs }),
+        }
+        Ok(())
+    }
+
+    fn answer_closed(&mut self, from: Peer, note: &Note) {
+        let rank = self.link.peer(from).rank();
+        let Contact::Known(traits) = self.member(rank).contact else {
+            unreachable!("packets of unknown members are refused")
+        };
+        let answer =
+            Note { generation: traits.generation, flag: traits.slot, ..Note::new(0, note.token.get()) };
+        self.link.answer(from, Protocol::Rma, kind::CLOSED, answer.as_bytes());
+    }
+
+    /// Returns true if a member may access the memory now.
+    fn is_accessible_to(&mut self, rank: samite_fabric::link::WorldRank) -> bool {
+        let fences = &self.window.fences;
+        fences.opened > 0
+            || fences.closing > 0
+            || self.window.lock.is_held_by(rank)
+            || self.member(rank).exposed.is_open()
+    }
+
+    /// Applies an operation of a member.
+    fn apply(&mut self, from: Peer, kind: u8, place: &Place, data: &[u8]) -> Result<(), WireError> {
+        let rank = self.link.peer(from).rank();
+        if !self.is_accessible_to(rank) {
+            return Err(WireError::Value { field: "access" });
+        }
+        let (wanted, data) = match kind {
+            kind::GET | kind::FETCH | kind::COMPARE_SWAP => {
+                let (wanted, data) = prefix::<Wanted>(data)?;
+                (Some(*wanted), data)
+            }
+            _ => (None, data),
+        };
+        let len = match (kind, wanted) {
+            (kind::GET, Some(wanted)) if data.is_empty() => wanted.len.get() as usize,
+            (kind::GET, _) => return Err(WireError::Long { extra: data.len() }),
+            (kind::COMPARE_SWAP, _) => data.len() / 2,
+            _ => data.len(),
+        };
+        let at = place.at.get();
+        if !self.window.part.contains(at, len)
+            || wanted.is_some_and(|wanted| wanted.len.get() as usize != len)
+        {
+            return Err(WireError::Value { field: "place" });
+        }
+        // The part is in memory, so the offset fits.
+        let before = self.change(kind, place, at as usize, len, data)?;
+        if let Some(wanted) = wanted {
+            self.counters.read += len as u64;
+            let head = Reply { request: wanted.request, offset: wanted.offset };
+            self.link.answer(from, Protocol::Rma, kind::REPLY, &[head.as_bytes(), &before].concat());
+        }
+        Ok(())
+    }
+
+    /// Changes this process's part, and returns the former bytes.
+    fn change(
+        &mut self,
+        kind: u8,
+        place: &Place,
+        at: usize,
+        len: usize,
+        data: &[u8],
+    ) -> Result<Vec<u8>, WireError> {
+        let part = &self.window.part;
+        let is_write = kind != kind::GET;
+        self.counters.written += if is_write { len as u64 } else { 0 };
+        let refused = |_| WireError::Value { field: "memory" };
+        if let kind::PUT | kind::GET = kind {
+            let mut before = Vec::new();
+            if is_write {
+                part.write(at, data).map_err(refused)?;
+            } else {
+                before.resize(len, 0);
+                part.read(at, &mut before).map_err(refused)?;
+            }
+            return Ok(before);
+        }
+        let element = ElementType::from_number(place.element).ok_or(WireError::Value { field: "element" })?;
+        let is_whole = data.len().is_multiple_of(element.size()) && is_aligned(at as u64, element);
+        if kind == kind::COMPARE_SWAP {
+            if len != element.size() || data.len() != 2 * len || !is_whole {
+                return Err(WireError::Value { field: "elements" });
+            }
+            let (expected, new) = data.split_at(len);
+            let mut before = vec![0; len];
+            part.read(at, &mut before).map_err(refused)?;
+            if before == expected {
+                part.write(at, new).map_err(refused)?;
+            }
+            return Ok(before);
+        }
+        let op = Reduction::from_number(place.op).filter(|op| op.accepts(element));
+        match op {
+            Some(op) if is_whole => part.accumulate(at, op, element, data).map_err(refused),
+            _ => Err(WireError::Value { field: "elements" }),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Packets to members.
+
+use samite_fabric::link::{Out, Peer, RequestId, Turn, WorldRank};
+use samite_fabric::wire::{Flags, Header, Protocol};
+use samite_fabric::{Body, Memory, Port, PortError, Post};
+use zerocopy::IntoBytes;
+
+use super::Windows;
+use crate::activation::Kind;
+use crate::outbox::Item;
+use crate::window::{Action, Contact, Operation, Step, Window};
+use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
+use crate::{Reduction, WindowId};
+
+/// The result of an attempt to send an item.
+enum Progress {
+    /// The item was sent completely, or its window has gone.
+    Over,
+    /// A packet was sent, and others follow.
+    More,
+    Waits(Turn),
+}
+
+impl Windows {
+    /// Sends the next packet to a peer.
+    pub(super) fn send_next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer) -> Result<Turn, PortError> {
+        let Some(mut item) = self.outbox.of(to).queue.pop_front() else {
+            out.link.clear_queued(to, Protocol::Rma);
+            return Ok(Turn::Skipped);
+        };
+        let asks = self.has_answer(&item);
+        if asks && self.outbox.of(to).unanswered >= self.config.questions_max {
+            self.outbox.of(to).queue.push_front(item);
+            return Ok(Turn::NoAnswer);
+        }
+        let progress = self.send_item(out, to, &mut item)?;
+        if asks && !matches!(progress, Progress::Waits(_)) {
+            self.outbox.of(to).unanswered += 1;
+        }
+        let turn = match progress {
+            Progress::Over => {
+                if let Item::Step { window, to, epoch, step } = item {
+                    self.with(out.link, window.slot, |core| core.sent(epoch, to, step));
+                }
+                Turn::Sent
+            }
+            Progress::More => {
+                self.outbox.of(to).queue.push_front(item);
+                Turn::Sent
+            }
+            Progress::Waits(turn) => {
+                self.outbox.of(to).queue.push_front(item);
+                turn
+            }
+        };
+        if !self.outbox.has_items(to) {
+            out.link.clear_queued(to, Protocol::Rma);
+        }
+        Ok(turn)
+    }
+
+    /// Returns true if the peer answers the packets of this item at once.
+    fn has_answer(&mut self, item: &Item) -> bool {
+        let Item::Step { window, epoch, step, .. } = item else { return false };
+        match step {
+            Step::Operation(operation) => operation.action.has_reply(),
+            Step::Flush(_) => true,
+            Step::Close(_) => {
+                let epoch =
+                    self.windows.get_mut(window.slot as usize).and_then(|window| window.epoch(*epoch));
+                epoch.is_some_and(|epoch| !matches!(epoch.kind, Kind::Start(_)))
+            }
+        }
+    }
+
+    fn send_item<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        to: Peer,
+        item: &mut Item,
+    ) -> Result<Progress, PortError> {
+        match item {
+            Item::Meet { window, is_answer } => {
+                let Some(traits) = self.traits_for(to, *window) else { return Ok(Progress::Over) };
+                let kind = if *is_answer { kind::MET } else { kind::MEET };
+                send(out, to, kind, 0, traits.as_bytes(), &[][..])
+            }
+            Item::Note { slot, kind, note } => send(out, to, *kind, *slot, note.as_bytes(), &[][..]),
+            Item::Step { window, to: rank, epoch, step } => {
+                let Some(open) = self.windows.get_mut(window.slot as usize) else {
+                    return Ok(Progress::Over);
+                };
+                let Some(Contact::Known(traits)) = open.members.get(rank).map(|member| member.contact) else {
+                    unreachable!("steps wait until the traits are known")
+                };
+                match step {
+                    Step::Operation(operation) => {
+                        let memory = match (&operation.memory, operation.request) {
+                            (Some(memory), _) => memory,
+                            (None, Some(id)) => self.requests.memory(id).expect("replies are awaited"),
+                            (None, None) => unreachable!("an operation has memory"),
+                        };
+                        let packet_max = self.outbox.of(to).packet_max;
+                        let (progress, len) = send_operation(out, to, traits, operation, memory, packet_max)?;
+                        if !matches!(progress, Progress::Over) {
+                            return Ok(progress);
+                        }
+                        operation.sent += len;
+                        let is_whole = operation.sent == operation.len;
+                        Ok(if is_whole { Progress::Over } else { Progress::More })
+                    }
+                    Step::Flush(id) => send_note(out, to, traits, kind::FLUSH, Note::new(0, id.to_wire())),
+                    Step::Close(is_aborted) => {
+                        let (kind, note) = closing_note(open, *epoch, *rank, *is_aborted);
+                        send_note(out, to, traits, kind, note)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the description of this process's part of a window for a peer.
+    fn traits_for(&mut self, to: Peer, id: WindowId) -> Option<Traits> {
+        let packet_max = self.outbox.of(to).packet_max;
+        let window = self.window(id).ok()?;
+        Some(Traits {
+            communicator: window.name.communicator.into(),
+            number: window.name.number.into(),
+            len: (window.part.len as u64).into(),
+            unit: window.part.unit.into(),
+            slot: id.slot.into(),
+            generation: id.generation.into(),
+            reply_max: u32::try_from(packet_max - REPLY_HEAD).unwrap_or(u32::MAX).into(),
+        })
+    }
+}
+
+/// Returns the packet that ends an access.
+fn closing_note(window: &mut Window, number: u64, rank: WorldRank, is_aborted: bool) -> (u8, Note) {
+    let Some(epoch) = window.epoch(number) else { unreachable!("an epoch waits for its last packets") };
+    let ordinal = epoch.parties.get(&rank).map_or(0, |party| party.ordinal);
+    match epoch.kind {
+        Kind::Start(_) => (kind::DONE, Note::new(ordinal, 0).flagged(is_aborted)),
+        Kind::Fence { .. } => (kind::FINISH, Note::new(0, number)),
+        _ => (kind::UNLOCK, Note::new(ordinal, number)),
+    }
+}
+
+fn send_note<P: Port>(
+    out: &mut Out<'_, P>,
+    to: Peer,
+    traits: Traits,
+    kind: u8,
+    note: Note,
+) -> Result<Progress, PortError> {
+    let note = Note { generation: traits.generation, ..note };
+    send(out, to, kind, traits.slot.get(), note.as_bytes(), &[][..])
+}
+
+/// Sends the next packet of an operation. Also returns the number of bytes that the packet concerns.
+fn send_operation<P: Port>(
+    out: &mut Out<'_, P>,
+    to: Peer,
+    traits: Traits,
+    operation: &Operation,
+    memory: &Memory,
+    packet_max: usize,
+) -> Result<(Progress, usize), PortError> {
+    let (kind, op, element) = match operation.action {
+        Action::Put => (kind::PUT, None, None),
+        Action::Get => (kind::GET, None, None),
+        Action::Accumulate { op, element } => (kind::ACCUMULATE, Some(op), Some(element)),
+        Action::GetAccumulate { op: Reduction::NoOp, element } => (kind::GET, None, Some(element)),
+        Action::GetAccumulate { op, element } => (kind::FETCH, Some(op), Some(element)),
+        Action::CompareSwap { element } => (kind::COMPARE_SWAP, None, Some(element)),
+    };
+    let mut most = packet_max - OPERATION_HEAD;
+    if operation.action.has_reply() {
+        most = most.min(traits.reply_max.get() as usize).max(1);
+    }
+    let left = operation.len - operation.sent;
+    // All packets but the last carry whole elements of any type.
+    let len = if left <= most { left } else { most / PIECE_UNIT * PIECE_UNIT };
+    let unit = u64::from(traits.unit.get());
+    let place = Place {
+        generation: traits.generation,
+        op: op.map_or(0, |op| op as u8),
+        element: element.map_or(0, |element| element as u8),
+        reserved: 0.into(),
+        at: (operation.displacement * unit + operation.sent as u64).into(),
+    };
+    let wanted = operation.request.filter(|_| operation.action.has_reply()).map(|id: RequestId| Wanted {
+        request: id.to_wire().into(),
+        offset: (operation.sent as u64).into(),
+        len: (len as u32).into(),
+    });
+    let data = match kind {
+        kind::GET => memory.readable().part(0, 0),
+        kind::COMPARE_SWAP => memory.readable().part(0, memory.len()),
+        _ => memory.readable().part(operation.sent, operation.sent + len),
+    };
+    let slot = traits.slot.get();
+    let progress = match wanted {
+        None => send(out, to, kind, slot, place.as_bytes(), &data),
+        Some(wanted) => send(out, to, kind, slot, &[place.as_bytes(), wanted.as_bytes()].concat(), &data),
+    }?;
+    Ok((progress, len))
+}
+
+/// Sends a packet.
+fn send<P: Port>(
+    out: &mut Out<'_, P>,
+    to: Peer,
+    kind: u8,
+    slot: u32,
+    head: &[u8],
+    body: &(impl Body + ?Sized),
+) -> Result<Progress, PortError> {
+    let header = out.link.header(to, Protocol::Rma, kind, Flags::empty(), slot);
+    let mut packet = [0; HEAD_MAX];
+    let whole = Header::LEN + head.len();
+    packet[..Header::LEN].copy_from_slice(header.as_bytes());
+    packet[Header::LEN..whole].copy_from_slice(head);
+    Ok(match out.send(to, &packet[..whole], body)? {
+        Post::Done | Post::Over => Progress::Over,
+        Post::Again => Progress::Waits(Turn::NoRoom),
+    })
+}
+
+/// Bytes of a packet before its data, at most.
+const HEAD_MAX: usize = Header::LEN + size_of::<Traits>();
+
+const _: () = assert!(HEAD_MAX >= OPERATION_HEAD);
+
+/// The sizes of all element types divide it.
+const PIECE_UNIT: usize = 16;

@@ -1,0 +1,172 @@
+//! The packets of windows. Each begins with the link's header, whose `context` is the slot of the window at the
+//! receiver. All fields are little-endian; element values are in the byte order of the machine.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Kinds of packets.
+pub(crate) mod kind {
+    /// [`Traits`](super::Traits): the sender wants to use the receiver's part of a window, and describes its own part.
+    pub(crate) const MEET: u8 = 0;
+    /// [`Traits`](super::Traits): the answer to `MEET`.
+    pub(crate) const MET: u8 = 1;
+    /// [`Place`](super::Place) and bytes.
+    pub(crate) const PUT: u8 = 2;
+    /// [`Place`](super::Place) and operands.
+    pub(crate) const ACCUMULATE: u8 = 3;
+    /// [`Place`](super::Place) and [`Wanted`](super::Wanted).
+    pub(crate) const GET: u8 = 4;
+    /// [`Place`](super::Place), [`Wanted`](super::Wanted) and operands.
+    pub(crate) const FETCH: u8 = 5;
+    /// [`Place`](super::Place), [`Wanted`](super::Wanted), the expected element and the new one.
+    pub(crate) const COMPARE_SWAP: u8 = 6;
+    /// [`Reply`](super::Reply) and the former bytes.
+    pub(crate) const REPLY: u8 = 7;
+    // The packets of the other kinds are a `Note`.
+    /// Asks for an answer when all earlier packets are applied. `token` names the request.
+    pub(crate) const FLUSH: u8 = 8;
+    /// Answers `FLUSH`.
+    pub(crate) const FLUSHED: u8 = 9;
+    /// Requests lock `number`. `flag` is 1 for an exclusive lock.
+    pub(crate) const LOCK: u8 = 10;
+    /// Grants lock `number`.
+    pub(crate) const LOCKED: u8 = 11;
+    /// Releases lock `number`, or withdraws its request. `token` is the epoch.
+    pub(crate) const UNLOCK: u8 = 12;
+    /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
+    pub(crate) const FINISH: u8 = 13;
+    /// Answers `UNLOCK` and `FINISH`.
+    pub(crate) const CLOSED: u8 = 14;
+    /// Exposure `number` begins for the receiver. If `flag` is 1, the exposure was aborted instead.
+    pub(crate) const GRANT: u8 = 15;
+    /// Access `number` is over. If `flag` is 1, it was aborted.
+    pub(crate) const DONE: u8 = 16;
+    /// The sender has completed a round of barrier `number`. `flag` is 0 for fences, and 1 for the barrier that frees
+    /// the window. `token` is 0, or 1 more than the rank of a member that has failed.
+    pub(crate) const FENCED: u8 = 17;
+    /// Asks for `OPENED` when the receiver has activated opening fence `number`.
+    pub(crate) const ASK: u8 = 18;
+    /// The sender has activated opening fence `number`.
+    pub(crate) const OPENED: u8 = 19;
+}
+
+/// A window's name, and the sender's part of it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Traits {
+    /// The communicator of the name.
+    pub(crate) communicator: U64,
+    /// The window's number on the communicator.
+    pub(crate) number: U64,
+    /// Bytes of the part.
+    pub(crate) len: U64,
+    /// Bytes of a displacement unit.
+    pub(crate) unit: U32,
+    /// The slot of the window: later packets carry it in `context`.
+    pub(crate) slot: U32,
+    /// The generation of the window in that slot.
+    pub(crate) generation: U32,
+    /// The largest number of bytes in a [`Reply`] to the receiver.
+    pub(crate) reply_max: U32,
+}
+
+/// The place of an operation in a window.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Place {
+    /// The generation of the receiver's window.
+    pub(crate) generation: U32,
+    /// The number of the [`Reduction`](crate::Reduction).
+    pub(crate) op: u8,
+    /// The number of the [`ElementType`](crate::ElementType).
+    pub(crate) element: u8,
+    pub(crate) reserved: U16,
+    /// The offset of the first byte.
+    pub(crate) at: U64,
+}
+
+/// The wish for the former bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Wanted {
+    /// The name of the request at the origin.
+    pub(crate) request: U64,
+    /// The place of the bytes in the request's memory.
+    pub(crate) offset: U64,
+    /// The number of bytes.
+    pub(crate) len: U32,
+}
+
+/// The answer to [`Wanted`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Reply {
+    pub(crate) request: U64,
+    pub(crate) offset: U64,
+}
+
+/// A packet of synchronization.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Note {
+    /// The generation of the receiver's window.
+    pub(crate) generation: U32,
+    pub(crate) flag: U32,
+    pub(crate) number: U64,
+    pub(crate) token: U64,
+}
+
+impl Note {
+    /// Returns a note whose generation is filled in when it is sent.
+    pub(crate) fn new(number: u64, token: u64) -> Self {
+        Self { number: number.into(), token: token.into(), ..Self::default() }
+    }
+
+    pub(crate) fn flagged(self, flag: bool) -> Self {
+        Self { flag: u32::from(flag).into(), ..self }
+    }
+}
+
+/// Bytes of a packet before the bytes of a reply.
+pub(crate) const REPLY_HEAD: usize = samite_fabric::wire::Header::LEN + size_of::<Reply>();
+/// Bytes of a packet before the bytes of an operation, at most.
+pub(crate) const OPERATION_HEAD: usize =
+    samite_fabric::wire::Header::LEN + size_of::<Place>() + size_of::<Wanted>();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the layout that the version number identifies: if it must change, so must
+    /// [`VERSION`](samite_fabric::wire::VERSION).
+    #[test]
+    fn version_5_is_laid_out_like_this() {
+        assert_eq!(samite_fabric::wire::VERSION, 5);
+        let word = |at: u8| u64::from_le_bytes(std::array::from_fn(|index| at + index as u8));
+        let half = |at: u8| u32::from_le_bytes(std::array::from_fn(|index| at + index as u8));
+        let traits = Traits {
+            communicator: word(0).into(),
+            number: word(8).into(),
+            len: word(16).into(),
+            unit: half(24).into(),
+            slot: half(28).into(),
+            generation: half(32).into(),
+            reply_max: half(36).into(),
+        };
+        let reserved = [6, 7].into();
+        let place = Place { generation: half(0).into(), op: 4, element: 5, reserved, at: word(8).into() };
+        let wanted = Wanted { request: word(0).into(), offset: word(8).into(), len: half(16).into() };
+        let reply = Reply { request: word(0).into(), offset: word(8).into() };
+        let note = Note {
+            generation: half(0).into(),
+            flag: half(4).into(),
+            number: word(8).into(),
+            token: word(16).into(),
+        };
+        let laid_out =
+            [traits.as_bytes(), place.as_bytes(), wanted.as_bytes(), reply.as_bytes(), note.as_bytes()];
+        for (bytes, len) in laid_out.into_iter().zip([40, 16, 20, 16, 24]) {
+            assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of windows on the loopback port and in simulated networks with random delays, limits and faults.
+
+mod operations;
+mod rules;
+mod world;

@@ -1,0 +1,202 @@
+//! Operations: their effects, their lengths, their bounds.
+
+use samite_fabric::link::RequestId;
+use samite_fabric::{Memory, Port};
+use samite_rma::{Action, ElementType, Error, Hints, LockKind, Reduction};
+
+use crate::world::{NEVER, PART, World, group, on_loopback, on_sim, rank};
+
+fn everywhere(
+    size: usize,
+    seeds: u64,
+    test: impl Fn(&mut World<samite_fabric::loopback::Loopback>),
+    on_sim_test: impl Fn(&mut World<samite_fabric::sim::SimPort>),
+) {
+    on_loopback(size, Hints::default(), test);
+    on_sim(seeds, size, Hints::default(), on_sim_test);
+}
+
+#[test]
+fn operations_have_their_effects() {
+    everywhere(2, 200, effects, effects);
+}
+
+fn effects<P: Port>(w: &mut World<P>) {
+    let epoch = w.lock(0, 1, LockKind::Exclusive);
+    w.put(0, epoch, (1, 3), &[5, 6, 7]);
+    let (element, sum) = (ElementType::U64, Reduction::Sum);
+    let one = |value: u64| Memory::new(vec![value]);
+    w.operate(0, epoch, (1, 3), Action::Accumulate { op: sum, element }, one(10), None).unwrap();
+    let fetch =
+        w.operate(0, epoch, (1, 3), Action::GetAccumulate { op: sum, element }, one(1), None).unwrap();
+    let no_op = Action::GetAccumulate { op: Reduction::NoOp, element };
+    let read = w.operate(0, epoch, (1, 3), no_op, one(99), None).unwrap();
+    let swap = |expected: u64, new: u64| Memory::new(vec![expected, new]);
+    let won = w.operate(0, epoch, (1, 4), Action::CompareSwap { element }, swap(6, 60), None).unwrap();
+    let lost = w.operate(0, epoch, (1, 4), Action::CompareSwap { element }, swap(6, 61), None).unwrap();
+    let get = w.get(0, epoch, (1, 2), 5);
+    let written = w.operate(0, epoch, (1, 0), Action::Put, one(4), Some(NEVER)).unwrap().unwrap();
+    assert_eq!(w.values(0, written), [4], "the memory comes back");
+    let mut first = |request: Option<RequestId>| w.values(0, request.unwrap())[0];
+    assert_eq!([first(fetch), first(read), first(won), first(lost)], [15, 16, 6, 60]);
+    assert_eq!(w.values(0, get), [0, 16, 60, 7, 0]);
+    let close = w.close(0, epoch);
+    w.wait(0, close);
+    assert_eq!([w.word(1, 0), w.word(1, 3), w.word(1, 4), w.word(1, 5)], [4, 16, 60, 7]);
+    assert_eq!((w.engines[0].stack().pending(), w.engines[0].stack().recorded()), (0, 0));
+}
+
+#[test]
+fn operations_have_any_length() {
+    everywhere(2, 200, lengths, lengths);
+}
+
+fn lengths<P: Port>(w: &mut World<P>) {
+    let values: Vec<u64> = (0..PART as u64 / 8).map(|index| index * index).collect();
+    for target in [1, 0] {
+        let epoch = w.lock(0, target, LockKind::Shared);
+        w.put(0, epoch, (target, 0), &values);
+        let action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
+        let sums = w.operate(0, epoch, (target, 0), action, Memory::new(values.clone()), None).unwrap();
+        let get = w.get(0, epoch, (target, 0), values.len());
+        let empty = w.get(0, epoch, (target, PART as u64 / 8), 0);
+        assert_eq!(w.values(0, sums.unwrap()), values);
+        let doubled: Vec<u64> = values.iter().map(|value| 2 * value).collect();
+        assert_eq!(w.values(0, get), doubled);
+        assert_eq!(w.values(0, empty), []);
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+    }
+}
+
+#[test]
+fn reads_of_many_packets_stay_within_the_limit_on_answers() {
+    everywhere(2, 50, many_reads, many_reads);
+}
+
+fn many_reads<P: Port>(w: &mut World<P>) {
+    let epoch = w.lock_all(0);
+    let gets: Vec<_> = (0..300).map(|_| w.get(0, epoch, (1, 0), PART / 8)).collect();
+    for get in gets {
+        assert_eq!(w.values(0, get).len(), PART / 8);
+    }
+    let close = w.close(0, epoch);
+    w.wait(0, close);
+}
+
+#[test]
+fn atomic_operations_of_all_ranks_add_up() {
+    everywhere(4, 100, sums, sums);
+}
+
+fn sums<P: Port>(w: &mut World<P>) {
+    let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
+    let epochs: Vec<_> = (0..4).map(|at| w.lock_all(at)).collect();
+    for round in 0..10 {
+        for (at, epoch) in epochs.iter().enumerate() {
+            for target in 0..4 {
+                let memory = Memory::new(vec![1_u64, round]);
+                w.operate(at, *epoch, (target, 0), action, memory, None).unwrap();
+            }
+        }
+    }
+    let flushes: Vec<_> = (0..4).map(|at| w.flush(at, epochs[at], None)).collect();
+    for (at, flush) in flushes.into_iter().enumerate() {
+        w.wait(at, flush);
+    }
+    for (at, epoch) in epochs.into_iter().enumerate() {
+        assert_eq!([w.word(at, 0), w.word(at, 1)], [40, 180]);
+        let close = w.close(at, epoch);
+        w.wait(at, close);
+    }
+}
+
+#[test]
+fn misuse_is_a_typed_error() {
+    on_loopback(3, Hints::default(), |w| {
+        let (window, stranger) = (w.window, samite_fabric::link::WorldRank(3));
+        let epoch = w.lock(0, 1, LockKind::Exclusive);
+        let word = || Memory::new(vec![1_u64]);
+        let not = w.operate(0, epoch, (2, 0), Action::Put, word(), None);
+        assert_eq!(not, Err(Error::NotATarget { rank: rank(2) }));
+        let element = ElementType::F64;
+        let action = Action::Accumulate { op: Reduction::BitAnd, element };
+        let undefined = w.operate(0, epoch, (1, 0), action, word(), None);
+        assert_eq!(undefined, Err(Error::Undefined { op: Reduction::BitAnd, element }));
+        let action = Action::Accumulate { op: Reduction::Sum, element };
+        let partial = w.operate(0, epoch, (1, 0), action, Memory::new(vec![1_u8; 9]), None);
+        assert_eq!(partial, Err(Error::WrongLength { len: 9, element }));
+        let locked = w.call(0, |windows, link| windows.lock(link, window, stranger, LockKind::Shared));
+        assert_eq!(locked, Err(Error::NotAMember { rank: stranger }));
+        // The target's part is not known yet.
+        let size = PART as u64;
+        let outside = Error::OutOfBounds { rank: rank(1), at: size - 8, len: 16, size };
+        let at_end = (1, size / 8 - 1);
+        let late = w.operate(0, epoch, at_end, Action::Put, Memory::new(vec![0_u64; 2]), Some(NEVER));
+        let late = late.unwrap().unwrap();
+        assert_eq!(w.complete(0, late).result, Err(outside.clone()));
+        let early = w.operate(0, epoch, at_end, Action::Put, Memory::new(vec![0_u64; 2]), Some(NEVER));
+        assert_eq!(early, Err(outside));
+        let far = w.operate(0, epoch, (1, u64::MAX / 4), Action::Put, word(), None);
+        assert!(matches!(far, Err(Error::OutOfBounds { at: u64::MAX, .. })), "{far:?}");
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+        let closed = w.operate(0, epoch, (1, 0), Action::Put, word(), None);
+        assert_eq!(closed, Err(Error::NoSuchEpoch));
+        let again = w.call(0, |windows, link| windows.start(link, window, &group([0, 1])));
+        assert!(again.is_ok());
+        for call in [
+            w.call(0, |windows, link| windows.start(link, window, &group([1]))),
+            w.call(0, |windows, link| windows.lock(link, window, rank(1), LockKind::Shared)),
+            w.call(0, |windows, link| windows.lock_all(link, window)),
+        ] {
+            assert!(matches!(call, Err(Error::WrongState { open: "an access epoch", .. })), "{call:?}");
+        }
+        let freed = w.call(0, |windows, link| windows.free(link, window, NEVER));
+        assert!(matches!(freed, Err(Error::WrongState { .. })));
+    });
+}
+
+#[test]
+fn an_operation_without_a_request_reports_its_bounds_at_the_end_of_the_epoch() {
+    on_loopback(2, Hints::default(), |w| {
+        let epoch = w.lock(0, 1, LockKind::Exclusive);
+        w.put(0, epoch, (1, PART as u64), &[1]);
+        let close = w.close(0, epoch);
+        assert!(matches!(w.complete(0, close).result, Err(Error::OutOfBounds { .. })));
+    });
+}
+
+#[test]
+fn a_request_precedes_its_window() {
+    everywhere(3, 100, early, early);
+}
+
+fn early<P: Port>(w: &mut World<P>) {
+    let hints = Hints::default();
+    w.window = w.create_at(0, 2, hints);
+    let epoch = w.lock(0, 1, LockKind::Exclusive);
+    w.put(0, epoch, (1, 0), &[77]);
+    let close = w.close(0, epoch);
+    w.settle();
+    assert!(w.is_pending(0, close));
+    assert_eq!(w.create_at(1, 2, hints), w.window);
+    w.wait(0, close);
+    assert_eq!(w.word(1, 0), 77);
+    let frees: Vec<_> = [0, 1].map(|at| free(w, at)).into();
+    w.settle();
+    assert!(frees.iter().enumerate().all(|(at, free)| w.is_pending(at, *free)), "a member has not freed it");
+    w.create_at(2, 2, hints);
+    let last = free(w, 2);
+    for (at, free) in frees.into_iter().chain([last]).enumerate() {
+        w.wait(at, free);
+    }
+    w.settle();
+    let window = w.window;
+    assert!((0..3).all(|at| w.engines[at].stack().len(window) == Err(Error::NoSuchWindow)));
+}
+
+fn free<P: Port>(w: &mut World<P>, at: usize) -> RequestId {
+    let window = w.window;
+    w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()
+}

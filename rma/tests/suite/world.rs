@@ -1,0 +1,283 @@
+//! Ranks with windows, driven by one thread.
+
+use std::collections::BTreeSet;
+
+use samite_fabric::link::{
+    Config as LinkConfig, Engine, Group, Identity, Link, Outcome, RequestId, Time, WorldRank,
+    first_incarnation,
+};
+use samite_fabric::loopback::{Hub, Loopback};
+use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
+use samite_fabric::{Address, Memory, Port, Region, SplitMix64};
+use samite_rma::{
+    Action, Assertions, Completion, Config, EpochId, Error, Fenced, Hints, LockKind, Name, Part, Target,
+    WindowId, Windows,
+};
+
+pub(crate) const NEVER: Time = Time::NEVER;
+const SECRET: [u8; 16] = [9; 16];
+
+/// The ranks of a job, and one window of all of them.
+pub(crate) struct World<P> {
+    pub(crate) engines: Vec<Engine<P, Windows>>,
+    addresses: Vec<Address>,
+    /// Lets the medium make progress, and returns the time.
+    rest: Box<dyn FnMut() -> Time>,
+    pub(crate) now: Time,
+    /// Ranks that are not polled.
+    pub(crate) stopped: BTreeSet<usize>,
+    pub(crate) window: WindowId,
+    windows: u64,
+}
+
+/// Runs a test on the loopback port.
+pub(crate) fn on_loopback(size: usize, hints: Hints, test: impl Fn(&mut World<Loopback>)) {
+    let hub = Hub::new();
+    let mut now = 0;
+    let rest = move || {
+        now += 1_000;
+        Time::from_nanos(now)
+    };
+    let ports = (0..size).map(|_| hub.port()).collect();
+    test(&mut World::new(ports, hints, rest));
+}
+
+/// Runs a test in simulated networks.
+pub(crate) fn on_sim(seeds: u64, size: usize, hints: Hints, test: impl Fn(&mut World<SimPort>)) {
+    for seed in 0..seeds {
+        let mut rng = SplitMix64::new(seed);
+        let net = Net::new(seed, SimConfig::adverse(&mut rng));
+        let ports = (0..size).map(|rank| net.start(rank as u32)).collect();
+        let of_world = net.clone();
+        let rest = move || {
+            if !of_world.advance() {
+                of_world.advance_to(of_world.now_ns() + 1_000);
+            }
+            Time::from_nanos(of_world.now_ns())
+        };
+        let run = std::panic::AssertUnwindSafe(|| test(&mut World::new(ports, hints, rest)));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            panic!("seed {seed}: {text}");
+        }
+    }
+}
+
+/// The bytes of each rank's part.
+pub(crate) const PART: usize = 4096;
+
+pub(crate) fn rank(index: usize) -> WorldRank {
+    WorldRank(index as u32)
+}
+
+pub(crate) fn group(ranks: impl IntoIterator<Item = usize>) -> Group {
+    Group::new(ranks.into_iter().map(rank)).unwrap()
+}
+
+pub(crate) fn link_config() -> LinkConfig {
+    LinkConfig {
+        credit_max: 1 << 20,
+        window_min: 1 << 16,
+        window_max: 1 << 20,
+        questions_max: 50,
+        answers_max: 100,
+        quarantine_max: 0,
+        gathered_max: 0,
+        registered_max: 0,
+        gathered_ns: 0,
+    }
+}
+
+impl<P: Port> World<P> {
+    fn new(ports: Vec<P>, hints: Hints, rest: impl FnMut() -> Time + 'static) -> Self {
+        let size = ports.len();
+        let addresses = ports.iter().map(P::address).collect();
+        let engine = |(index, port)| {
+            let incarnation = first_incarnation(&SECRET, rank(index));
+            let identity = Identity { rank: rank(index), size: size as u32, incarnation, secret: SECRET };
+            Engine::new(port, identity, link_config(), Windows::new(Config::default()))
+        };
+        let engines = ports.into_iter().enumerate().map(engine).collect();
+        let window = WindowId::default();
+        let (now, stopped) = (Time::ZERO, BTreeSet::new());
+        let mut world = Self { engines, addresses, rest: Box::new(rest), now, stopped, window, windows: 0 };
+        world.window = world.create(hints);
+        world
+    }
+
+    /// Creates a window of all ranks, with zeros. Its id is the same everywhere, since all create the same windows.
+    pub(crate) fn create(&mut self, hints: Hints) -> WindowId {
+        self.windows += 1;
+        let number = self.windows;
+        let ids = (0..self.engines.len()).map(|at| self.create_at(at, number, hints)).collect::<Vec<_>>();
+        assert!(ids.windows(2).all(|pair| pair[0] == pair[1]));
+        ids[0]
+    }
+
+    pub(crate) fn create_at(&mut self, at: usize, number: u64, hints: Hints) -> WindowId {
+        let members = Group::range(rank(0), self.engines.len() as u32);
+        let part = Part::whole(Region::new(Memory::new(vec![0_u64; PART / 8])), 8);
+        let name = Name { communicator: 1 << 40, number };
+        self.call(at, |windows, link| windows.create(link, name, members, part, hints)).unwrap()
+    }
+
+    pub(crate) fn call<R>(&mut self, at: usize, body: impl FnOnce(&mut Windows, &mut Link) -> R) -> R {
+        let now = self.now;
+        let (out, windows) = self.engines[at].parts();
+        out.link.set_now(now);
+        let result = body(windows, out.link);
+        self.engines[at].drive(&mut ());
+        result
+    }
+
+    /// Polls all ranks once. Returns true if something happened.
+    pub(crate) fn step(&mut self) -> bool {
+        self.now = (self.rest)();
+        let mut has_events = false;
+        for at in 0..self.engines.len() {
+            if self.stopped.contains(&at) {
+                continue;
+            }
+            let wanted: Vec<_> = self.engines[at].wanted().collect();
+            for of in wanted {
+                let address = self.addresses[of.index()].clone();
+                self.engines[at].introduce(of, first_incarnation(&SECRET, of), address).unwrap();
+                has_events = true;
+            }
+            let events = self.engines[at].poll(self.now, &mut ()).unwrap();
+            self.engines[at].check_invariants();
+            self.engines[at].stack().check_invariants();
+            has_events |= events > 0 || self.engines[at].link().has_work();
+        }
+        has_events
+    }
+
+    /// Polls all ranks until nothing happens.
+    pub(crate) fn settle(&mut self) {
+        let mut idle = 0;
+        for _ in 0..100_000 {
+            idle = if self.step() { 0 } else { idle + 1 };
+            // A storm of a simulated port ends within 100 us, that is 100 idle steps.
+            if idle > 250 {
+                return;
+            }
+        }
+        panic!("the ranks do not come to rest");
+    }
+
+    /// Waits for a request, and returns its result.
+    #[track_caller]
+    pub(crate) fn complete(&mut self, at: usize, request: RequestId) -> Completion {
+        for _ in 0..100_000 {
+            if let Some(completion) = self.engines[at].stack_mut().collect(request) {
+                return completion;
+            }
+            self.step();
+        }
+        panic!("the request of rank {at} does not end");
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&mut self, at: usize, request: RequestId) {
+        assert_eq!(self.complete(at, request).result, Ok(()), "rank {at}");
+    }
+
+    pub(crate) fn is_pending(&self, at: usize, request: RequestId) -> bool {
+        self.engines[at].stack().outcome(request) == Outcome::Pending
+    }
+
+    // Calls on the window.
+
+    #[track_caller]
+    pub(crate) fn start(&mut self, at: usize, targets: &[usize]) -> EpochId {
+        let (window, targets) = (self.window, group(targets.iter().copied()));
+        self.call(at, |windows, link| windows.start(link, window, &targets)).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&mut self, at: usize, origins: &[usize]) -> EpochId {
+        let (window, origins) = (self.window, group(origins.iter().copied()));
+        self.call(at, |windows, link| windows.post(link, window, &origins)).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&mut self, at: usize, target: usize, kind: LockKind) -> EpochId {
+        let window = self.window;
+        self.call(at, |windows, link| windows.lock(link, window, rank(target), kind)).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn lock_all(&mut self, at: usize) -> EpochId {
+        let window = self.window;
+        self.call(at, |windows, link| windows.lock_all(link, window)).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn close(&mut self, at: usize, epoch: EpochId) -> RequestId {
+        self.call(at, |windows, link| windows.close(link, epoch, NEVER)).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn fence(&mut self, at: usize, assertions: Assertions) -> Fenced {
+        let window = self.window;
+        self.call(at, |windows, link| windows.fence(link, window, assertions, NEVER)).unwrap()
+    }
+
+    /// Fences at all ranks, and waits.
+    #[track_caller]
+    pub(crate) fn fence_all(&mut self, assertions: Assertions) -> Vec<Option<EpochId>> {
+        let all: Vec<_> = (0..self.engines.len()).map(|at| self.fence(at, assertions)).collect();
+        for (at, fenced) in all.iter().enumerate() {
+            if let Some(request) = fenced.completion {
+                self.wait(at, request);
+            }
+        }
+        all.into_iter().map(|fenced| fenced.epoch).collect()
+    }
+
+    pub(crate) fn operate(
+        &mut self,
+        at: usize,
+        epoch: EpochId,
+        target: (usize, u64),
+        action: Action,
+        memory: Memory,
+        deadline: Option<Time>,
+    ) -> Result<Option<RequestId>, Error> {
+        let target = Target { rank: rank(target.0), displacement: target.1 };
+        self.call(at, |windows, link| windows.operate(link, epoch, target, action, memory, deadline))
+    }
+
+    #[track_caller]
+    pub(crate) fn put(&mut self, at: usize, epoch: EpochId, target: (usize, u64), values: &[u64]) {
+        let memory = Memory::new(values.to_vec());
+        assert_eq!(self.operate(at, epoch, target, Action::Put, memory, None), Ok(None));
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&mut self, at: usize, epoch: EpochId, target: (usize, u64), len: usize) -> RequestId {
+        let memory = Memory::new(vec![0_u64; len]);
+        self.operate(at, epoch, target, Action::Get, memory, None).unwrap().unwrap()
+    }
+
+    /// Waits for an operation, and returns its memory.
+    #[track_caller]
+    pub(crate) fn values(&mut self, at: usize, request: RequestId) -> Vec<u64> {
+        let completion = self.complete(at, request);
+        assert_eq!(completion.result, Ok(()), "rank {at}");
+        completion.memory.unwrap().into_vec::<u64>().unwrap()
+    }
+
+    /// Returns a word of a rank's own part.
+    pub(crate) fn word(&self, at: usize, displacement: usize) -> u64 {
+        let mut bytes = [0; 8];
+        self.engines[at].stack().read(self.window, displacement * 8, &mut bytes).unwrap();
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[track_caller]
+    pub(crate) fn flush(&mut self, at: usize, epoch: EpochId, target: Option<usize>) -> RequestId {
+        self.call(at, |windows, link| windows.flush(link, epoch, target.map(rank), NEVER)).unwrap()
+    }
+}
