@@ -12,11 +12,15 @@
 //! all members learn that from the launcher, and give up at once. A member that has left in good order may have
 //! finished before, so its end is no reason to give up. A partner that still needs a message from this member gets the
 //! error of that message.
+//!
+//! At the deadline the rank asks the other members if they have begun the operation ([`Engine::call_roll`]), and its
+//! error contains the answers. It waits for them for a tenth of the time until the deadline at most.
 
 mod board;
 mod buffers;
 mod check;
 mod notice;
+mod roll;
 
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,6 +37,8 @@ use self::board::OnBoard;
 pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
 pub use self::check::Check;
 use self::notice::Notice;
+use self::roll::Roll;
+pub use self::roll::RollCall;
 use crate::schedule::{Buffer, Place, Plan, Span, Step, Steps};
 
 /// The arguments with which a rank begins a collective operation.
@@ -44,7 +50,9 @@ pub struct Call {
     pub group: Group,
     /// The control context of the communicator.
     pub context: u32,
-    /// The number of the operation: all ranks count the collective operations of the communicator, from 0.
+    /// The operations among which `number` is a number.
+    pub series: Series,
+    /// The number of the operation: all ranks count the operations of the series on the communicator, from 0.
     pub number: u32,
     /// The size of an element in bytes.
     pub element: usize,
@@ -54,11 +62,36 @@ pub struct Call {
     pub check: Option<Check>,
 }
 
+/// The operations of a communicator that have numbers of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Series {
+    /// The operations of the program.
+    Program,
+    /// The operations in which the members create the communicator's board. The members may begin them in different
+    /// operations of the program, if their calls do not match.
+    Board,
+}
+
+impl Series {
+    /// The bit of a tag in which the series differ.
+    const BIT: u64 = 1 << 60;
+
+    /// Returns the bits in the tags of the messages of this series.
+    fn tag(self) -> u64 {
+        match self {
+            Self::Program => COLLECTIVE_TAG,
+            Self::Board => COLLECTIVE_TAG | Self::BIT,
+        }
+    }
+}
+
 /// A collective operation under way at this rank, with its buffers. Dropping it leaves its requests in the engine: call
 /// [`quit`](Self::quit) first if it has not ended.
 pub struct Collective<B> {
     call: Call,
     at: Place,
+    /// The time at which the operation began.
+    begun: Time,
     /// The check while it is under way. No step is taken before it has ended.
     checking: Option<Box<Collective<OwnedBuffers>>>,
     steps: Steps,
@@ -71,6 +104,8 @@ pub struct Collective<B> {
     buffers: B,
     /// The notice that this rank awaits from a partner that has given up a message.
     awaited: Option<AwaitedNotice>,
+    /// The question to the members after the deadline. Nothing else of the operation is under way then.
+    roll: Option<Roll>,
     /// The use of the communicator's board, until the operation ends.
     on_board: Option<OnBoard>,
     /// See [`leaves_messages`](Self::leaves_messages).
@@ -117,7 +152,7 @@ struct AwaitedNotice {
 
 /// The mask for the bits of an operation's number that a tag contains. The low 32 bits of the tag contain the round of
 /// the message.
-const NUMBERS: u32 = (1 << 29) - 1;
+const NUMBERS: u32 = (1 << 28) - 1;
 
 impl<B: Buffers> Collective<B> {
     /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
@@ -132,6 +167,9 @@ impl<B: Buffers> Collective<B> {
         buffers: B,
     ) -> Self {
         engine.set_now(now);
+        if call.series == Series::Program {
+            engine.note_begun(call.context, call.number);
+        }
         let rank = call.group.index(mine).expect("this rank takes part");
         let at = Place::new(rank, call.group.len());
         let bytes = |elements: usize| elements * call.element;
@@ -149,12 +187,14 @@ impl<B: Buffers> Collective<B> {
         let mut collective = Self {
             steps: call.plan.steps(at),
             at,
+            begun: now,
             checking,
             blocked: None,
             messages: VecDeque::new(),
             first: 0,
             buffers,
             awaited: None,
+            roll: None,
             on_board: call.plan.uses_board().then(|| OnBoard::begin(engine, call.context, call.number)),
             leaves_messages: false,
             ends: engine.ends(),
@@ -177,9 +217,9 @@ impl<B: Buffers> Collective<B> {
         message.is_some_and(|message| message.request == Some(request))
     }
 
-    /// Returns the number of the operation: see [`Call::number`].
-    pub fn number(&self) -> u32 {
-        self.call.number
+    /// Returns the number of the operation if it is one of the program: see [`Call::number`].
+    pub fn number(&self) -> Option<u32> {
+        (self.call.series == Series::Program).then_some(self.call.number)
     }
 
     /// Returns the control context of the communicator.
@@ -212,6 +252,9 @@ impl<B: Buffers> Collective<B> {
         if let Some(notice) = &self.awaited {
             return notice.request;
         }
+        if let Some(roll) = &self.roll {
+            return roll.call.request();
+        }
         if let Some(on_board) = self.at_board() {
             return on_board.awaited();
         }
@@ -230,6 +273,9 @@ impl<B: Buffers> Collective<B> {
         if self.awaited.is_some() {
             return self.end_awaited(engine);
         }
+        if self.roll.is_some() {
+            return self.end_roll(engine);
+        }
         while self.result.is_none() {
             // At the end a rank waits for all messages.
             let (step, is_last) = match self.blocked.take().or_else(|| self.steps.next()) {
@@ -245,7 +291,7 @@ impl<B: Buffers> Collective<B> {
                 Ok(false) => {
                     self.blocked = (!is_last).then_some(step);
                     if let Some(error) = self.end_of_vigil(engine) {
-                        self.fail(engine, error.into());
+                        self.fail_or_ask(engine, error.into());
                     }
                     return;
                 }
@@ -286,7 +332,7 @@ impl<B: Buffers> Collective<B> {
     fn end_by<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
         let partner = match &failed {
             Failed::Error(Error::PeerFailed { rank, .. } | Error::Abandoned { rank, .. }) => *rank,
-            _ => return self.fail(engine, failed),
+            _ => return self.fail_or_ask(engine, failed),
         };
         if self.claim_notice(engine, partner) {
             return;
@@ -482,6 +528,9 @@ impl<B: Buffers> Collective<B> {
             self.fail(engine, error.into());
             return true;
         }
+        if self.roll.is_some() {
+            return false;
+        }
         if self.awaited.is_none() && self.at_board().is_some() {
             self.keep_vigil(engine);
         } else if self.awaited.is_none() {
@@ -508,6 +557,7 @@ impl<B: Buffers> Collective<B> {
     fn fail<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
         // A check that is still here failed when it began, and for the same reason. So it needs no `quit`.
         self.checking = None;
+        self.drop_roll(engine);
         let messages = std::mem::take(&mut self.messages);
         if let Some(notice) = self.awaited.take() {
             engine.forget(notice.request);
@@ -546,7 +596,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     fn tag(&self, round: u32) -> u64 {
-        COLLECTIVE_TAG | u64::from(self.call.number & NUMBERS) << 32 | u64::from(round)
+        self.call.series.tag() | u64::from(self.call.number & NUMBERS) << 32 | u64::from(round)
     }
 
     /// Returns the number of the next message. The engine asks for the message's buffer by this number ([`Lent`]).
@@ -612,7 +662,7 @@ impl<B: Buffers> Lent for Collective<B> {
     }
 }
 
-/// Drops the messages of the operations before operation `number`, which have ended at this rank. Such messages
+/// Drops the messages of the program's operations before operation `number`, which have ended at this rank. Such messages
 /// exist only if one of these operations has failed.
 pub fn discard_before<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) {
     let number = number & NUMBERS;
@@ -620,7 +670,7 @@ pub fn discard_before<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context:
     // 0 at this bit and agree with `number` in all higher bits.
     for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
         let prefix = u64::from(number & !(1 << bit)) << 32;
-        let (tag, mask) = (COLLECTIVE_TAG | prefix, !0 << (32 + bit));
+        let (tag, mask) = (Series::Program.tag() | prefix, !0 << (32 + bit));
         engine.discard_all(&Pattern { context, source: Source::ANY, tag, mask });
     }
 }

@@ -36,7 +36,7 @@ mod simulate;
 pub use choose::{Choice, Row, Selection, Situation, Table};
 pub use collective::{
     BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
-    Slices, discard_before,
+    RollCall, Series, Slices, discard_before,
 };
 pub use schedule::{Blocks, Buffer, Place, Plan, Span, Stage, Step, Steps};
 pub use simulate::{LogGp, Simulation, simulate};

@@ -79,7 +79,9 @@ pub use self::config::Config;
 pub use self::counters::{Counters, Rejected, Traffic};
 pub use self::ending::Finality;
 pub use self::engine::Engine;
-pub use self::error::{Awaited, Cause, Error, Fate, Operation, OtherTags, Report, Status, TagPattern};
+pub use self::error::{
+    Awaited, Cause, Error, Fate, Members, Operation, OtherTags, Report, Status, TagPattern,
+};
 pub use self::group::{Comparison, Group, Indices, NoGroup};
 pub use self::leases::Lease;
 pub use self::lent::{Lent, Reading, Writing};

@@ -1230,6 +1230,7 @@ impl Agreement {
                 awaited: Awaited::Message,
                 other_tags: None,
                 is_stopped: engine.is_stopped(self.awaited()),
+                members: None,
             };
             self.gave_up
                 .get_or_insert(Error::TimedOut { fate: Fate::NotDelivered, report: Box::new(report) });

@@ -63,6 +63,8 @@ pub(crate) struct Contexts {
     /// The contexts below this one belong to all ranks and are not revoked: [`FIRST`], or 0 if the contexts of the job
     /// are revoked.
     job_end: u32,
+    /// The number of collective operations that this rank has begun in the contexts of the job.
+    begun_in_job: u32,
 }
 
 /// The ranks of which an incarnation has ended, each with the first name that this rank had not used at that time. The
@@ -94,6 +96,8 @@ struct Pair {
     /// later incarnation of it was known when the contexts were opened. Allocated for the first entry.
     #[expect(clippy::box_collection, reason = "few communicators have one, and there may be millions")]
     gone: Option<Box<BTreeMap<WorldRank, Cause>>>,
+    /// The number of collective operations that this rank has begun.
+    begun: u32,
 }
 
 impl Contexts {
@@ -117,6 +121,7 @@ impl Contexts {
             retired: BTreeMap::new(),
             revoked_early: BTreeSet::new(),
             job_end: FIRST,
+            begun_in_job: 0,
         }
     }
 
@@ -174,7 +179,7 @@ impl Contexts {
         }
         failed.extend(gone.iter().map(|(rank, cause)| (*rank, cause.clone())));
         let gone = (!gone.is_empty()).then(|| Box::new(gone));
-        let pair = Pair { name, members, own, gone };
+        let pair = Pair { name, members, own, gone, begun: 0 };
         self.deserted += usize::from(pair.is_deserted(&self.ended));
         self.all.insert(self.closed.number(name) / 2, pair);
         Some(failed)
@@ -306,6 +311,30 @@ impl Contexts {
             && number + 1 != PeerState::NOWHERE
             && !self.all.contains(number / 2)
             && !self.closed.contains(number)
+    }
+
+    /// Notes that this rank has begun the collective operation with this number. The ranks count the operations of each
+    /// pair of contexts from 0, and the numbers may wrap.
+    pub(crate) fn note_begun(&mut self, context: u32, number: u32) {
+        let begun = match context < FIRST {
+            true => &mut self.begun_in_job,
+            false => match self.all.get_mut(context / 2) {
+                Some(pair) => &mut pair.begun,
+                None => return,
+            },
+        };
+        if has_begun(number, *begun) {
+            return;
+        }
+        *begun = number.wrapping_add(1);
+    }
+
+    /// Returns the number of collective operations that this rank has begun.
+    pub(crate) fn begun(&self, context: u32) -> u32 {
+        match context < FIRST {
+            true => self.begun_in_job,
+            false => self.get(context).map_or(0, |pair| pair.begun),
+        }
     }
 
     /// Returns the name of open contexts.
@@ -513,6 +542,12 @@ impl Contexts {
     }
 }
 
+/// Returns true if the collective operation with this number is one of the first `begun` operations.
+pub(crate) fn has_begun(number: u32, begun: u32) -> bool {
+    let ahead = begun.wrapping_sub(number).cast_signed();
+    ahead > 0
+}
+
 /// The state of the contexts with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
@@ -622,6 +657,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn numbers_of_operations_may_wrap() {
+        for first in [0, 7, u32::MAX - 1, u32::MAX] {
+            let behind = first.wrapping_add(1);
+            assert!(!has_begun(first, first) && has_begun(first, behind));
+            assert!(!has_begun(behind, first) && has_begun(first, behind.wrapping_add(1000)));
+        }
+    }
 
     #[test]
     fn halves_are_those_of_all_names_between() {

@@ -53,7 +53,7 @@ pub use counters::{Counters, Usage};
 pub use engine::{COLLECTIVE_TAG, Engine, Harvest, How, Mode, Received, Sent};
 pub use outbox::{KEPT_OVERHEAD, SendBuffer, Untaken};
 pub use samite_fabric::link::{
-    Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, NoGroup, Operation,
+    Awaited, Cause, Comparison, Completion, Error, Fate, Group, Identity, Lent, Members, NoGroup, Operation,
     OtherTags, Outcome, Reading, Rejected, Report, RequestId, Status, TagPattern, Time, Traffic, WorldRank,
     Writing,
 };

@@ -7,6 +7,7 @@ mod outbound;
 mod partitioned;
 mod put;
 mod revocation;
+mod roll_call;
 mod target;
 mod transfer;
 
@@ -29,6 +30,7 @@ pub use self::claims::Claimed;
 pub(crate) use self::outbound::{Way, gather_or_send, send_at_once, send_memory_at_once};
 use self::partitioned::Partitioned;
 pub use self::partitioned::PartitionedId;
+use self::roll_call::RollCalls;
 pub(crate) use self::target::Target;
 use crate::Config;
 use crate::choose::{Limits, cost};
@@ -126,6 +128,7 @@ pub struct Tagged {
     pub(crate) refused: u64,
     /// Composite operations that their owners have cancelled or forgotten.
     pub(crate) unwanted: BTreeSet<RequestId>,
+    roll_calls: RollCalls,
 }
 
 /// The sends that wait for one peer.
@@ -282,6 +285,7 @@ impl Tagged {
             unexpected_max: 0,
             refused: 0,
             unwanted: BTreeSet::new(),
+            roll_calls: RollCalls::default(),
         }
     }
 

@@ -48,6 +48,9 @@
 //!
 //!  RETIRE name ───────────────────────────▶ the sender takes part in no agreement of survivors there any more
 //!
+//!  ROLL_CALL name ────────────────────────▶ how many collective operations has the receiver begun there?
+//!             ◀─ PRESENT name, begun        see `tagged/roll_call.rs`
+//!
 //!  INQUIRE from, until ───────────────────▶ see `names.rs`
 //!             ◀─ CONFIRM from, until, used
 //! ```
@@ -63,7 +66,7 @@
 use samite_fabric::Remote;
 use samite_fabric::layout::Signature;
 use samite_fabric::wire::{Header, Protocol, WireError};
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Kinds of packets of [`Protocol::P2p`](samite_fabric::wire::Protocol::P2p).
@@ -89,6 +92,8 @@ pub(crate) mod kind {
     pub(crate) const LANDED: u8 = 18;
     pub(crate) const VOID: u8 = 19;
     pub(crate) const RETIRE: u8 = 20;
+    pub(crate) const ROLL_CALL: u8 = 21;
+    pub(crate) const PRESENT: u8 = 22;
 }
 
 /// Begins a message whose bytes follow in the same packet.
@@ -419,6 +424,44 @@ pub(crate) struct Retire {
     pub(crate) name: U64,
 }
 
+/// Asks how many collective operations the receiver has begun in the contexts with this name. The name 0 stands for the
+/// contexts of the job.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RollCall {
+    pub(crate) name: U64,
+}
+
+/// Answers [`RollCall`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Present {
+    pub(crate) name: U64,
+    /// The number of collective operations that the sender has begun in these contexts.
+    pub(crate) begun: U32,
+    /// 1 if the sender has closed the contexts. Then it does not know the number.
+    is_closed: U32,
+}
+
+impl Present {
+    /// `begun` is `None` if the contexts are closed.
+    pub(crate) fn new(name: U64, begun: Option<u32>) -> Self {
+        Self { name, begun: begun.unwrap_or(0).into(), is_closed: u32::from(begun.is_none()).into() }
+    }
+
+    /// Returns the number of operations, or `None` if the contexts are closed.
+    ///
+    /// # Errors
+    /// [`WireError::Value`].
+    pub(crate) fn begun(&self) -> Result<Option<u32>, WireError> {
+        match self.is_closed.get() {
+            0 => Ok(Some(self.begun.get())),
+            1 => Ok(None),
+            _ => Err(WireError::Value { field: "is_closed" }),
+        }
+    }
+}
+
 /// Asks if the rank that receives this packet may still send messages to the rank that asks. The question is about the
 /// contexts with the names from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -557,6 +600,10 @@ mod tests {
         assert_eq!(Leave { name: from(0) }.as_bytes(), up_to(7));
         assert_eq!((kind::VOID, kind::RETIRE), (19, 20));
         assert_eq!(Retire { name: from(0) }.as_bytes(), up_to(7));
+        assert_eq!((kind::ROLL_CALL, kind::PRESENT), (21, 22));
+        assert_eq!(RollCall { name: from(0) }.as_bytes(), up_to(7));
+        let [begun, is_closed] = [8, 12].map(|at| U32::from_bytes([at, at + 1, at + 2, at + 3]));
+        assert_eq!(Present { name: from(0), begun, is_closed }.as_bytes(), up_to(15));
         assert_eq!(Void { name: from(0) }.as_bytes(), up_to(7));
         assert_eq!(Inquire { from: from(0), until: from(8) }.as_bytes(), up_to(15));
         assert_eq!(Confirm { from: from(0), until: from(8), used: from(16) }.as_bytes(), up_to(23));

@@ -16,7 +16,7 @@ use crate::comm::{Called, Derived, Types};
 use crate::owned::{AnyOperation, Kept, Operation, Returned, returned};
 use crate::persistent::{Persistent, Sealed};
 use crate::request::{Done, Failed, Request, result_of};
-use crate::runtime::{self, AtEnd, Completion, EndValues};
+use crate::runtime::{AtEnd, Completion, EndValues};
 use crate::signature::signature_of;
 use crate::{AnyBuffer, Comm, Element, Error, Status};
 
@@ -442,9 +442,8 @@ impl Comm {
         buffers: OwnedBuffers,
         at_end: Option<Arc<AtEnd>>,
     ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
-        let (group, context) = (self.participants(), self.control());
         let check = self.check_of(called, &plan);
-        let operation = runtime::Operation { plan, group, context, element, buffers, check };
+        let operation = self.operation(plan, element, buffers, check, None);
         self.runtime.begin_collective(self.derived.as_deref(), operation, at_end, &self.bounds)
     }
 }

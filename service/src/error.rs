@@ -520,7 +520,7 @@ impl Status {
 }
 
 /// An operation that timed out, or whose peer failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Send or receive.
@@ -544,6 +544,38 @@ pub struct Report {
     pub other_tags: Option<OtherTags>,
     /// True if the peer's process was stopped (by SIGSTOP, for example), as the launcher last saw it.
     pub is_stopped: bool,
+    /// For a collective call that timed out: the other members, according to their answers at the deadline. `None` for
+    /// other operations.
+    pub members: Option<Box<Members>>,
+}
+
+/// The members of a communicator that have not begun a collective call, as far as they have answered.
+///
+/// A rank whose collective call times out asks the other members: those for which it waits, and others, up to 256. A
+/// member answers in any call that waits or tests. The question takes a tenth of the time-out at most, but at least
+/// 10 ms and at most a second. Members that are not listed have begun the call. If all have begun it, they may have made different
+/// calls, or wait for each other elsewhere: see [`Check::Collectives`](crate::Check::Collectives).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Members {
+    /// Members that have not begun the call.
+    pub absent: Vec<Member>,
+    /// Members that have not answered: they compute, are stopped, or cannot be reached.
+    pub silent: Vec<Member>,
+    /// Members that have dropped the communicator.
+    pub closed: Vec<Member>,
+    /// The number of members that were not asked.
+    pub unasked: u32,
+}
+
+/// A member of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its rank in the communicator. In an intercommunicator this is its rank in its own group.
+    pub rank: Rank,
+    /// Its rank in the job.
+    pub world_rank: Rank,
 }
 
 /// Messages that a receive does not match only because of their tags.
@@ -571,6 +603,8 @@ pub enum Operation {
     /// An agreement of the surviving members of a communicator: see [`Comm::agree`](crate::Comm::agree) and
     /// [`Comm::shrink`](crate::Comm::shrink).
     Agreement,
+    /// A collective call, which waits for a message of one of the ranks.
+    Collective,
 }
 
 /// The event that an operation waits for.
@@ -598,8 +632,13 @@ impl Error {
     #[cold]
     pub(crate) fn in_comm(self, local: impl Fn(Rank) -> Rank) -> Self {
         let status = |status: Status| Status { peer: local(status.peer), ..status };
-        let report =
-            |report: Box<Report>| Box::new(Report { peer: report.world_peer.map(&local), ..*report });
+        let report = |mut report: Box<Report>| {
+            report.peer = report.world_peer.map(&local);
+            for member in report.members.iter_mut().flat_map(|members| members.all_mut()) {
+                member.rank = local(member.world_rank);
+            }
+            report
+        };
         match self {
             Self::Truncated { status: of, room } => Self::Truncated { status: status(of), room },
             Self::PartialElement { status: of, element } => {
@@ -647,14 +686,16 @@ impl fmt::Display for Report {
             Operation::Search => write!(f, "search for a message from ")?,
             Operation::Creation => write!(f, "creation of a communicator, with the next step from ")?,
             Operation::Agreement => write!(f, "agreement of survivors, with the next step from ")?,
+            Operation::Collective => write!(f, "collective call, with the next step from ")?,
         }
         match self.peer {
             Some(rank) => f.write_str(&named(rank, self.world_peer.unwrap_or(rank)))?,
             None => write!(f, "any rank")?,
         }
-        if let Operation::Creation | Operation::Agreement = self.operation {
+        if let Operation::Creation | Operation::Agreement | Operation::Collective = self.operation {
             write!(f, ", after {} ms still waiting", self.age.as_millis())?;
-            return self.write_stop(f);
+            self.write_stop(f)?;
+            return self.members.as_ref().map_or(Ok(()), |members| write!(f, "; {members}"));
         }
         let awaited = match self.awaited {
             Awaited::Address => "the peer's address",
@@ -690,6 +731,55 @@ impl Report {
         }
     }
 }
+
+impl Members {
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        [&mut self.absent, &mut self.silent, &mut self.closed].into_iter().flatten()
+    }
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { absent, silent, closed, unasked } = self;
+        let parts =
+            [(absent, "not begun the call"), (silent, "not answered"), (closed, "dropped the communicator")];
+        let named = parts.into_iter().filter(|(members, _)| !members.is_empty());
+        let mut texts: Vec<_> = named.map(|(members, what)| have(members, what)).collect();
+        if texts.is_empty() {
+            let whole = if *unasked == 0 { "all ranks" } else { "all ranks that were asked" };
+            texts.push(format!("{whole} have begun the call"));
+        }
+        if *unasked > 0 {
+            texts.push(format!("{unasked} others were not asked"));
+        }
+        f.write_str(&texts.join("; "))
+    }
+}
+
+/// Returns the text that members have done something. Names the first ones.
+fn have(members: &[Member], what: &str) -> String {
+    if let [Member { rank, world_rank }] = *members {
+        return format!("{} has {what}", named(rank, world_rank));
+    }
+    let shown = &members[..members.len().min(NAMED_MAX)];
+    let names = match shown.iter().all(|member| member.rank == member.world_rank) {
+        true => {
+            let ranks = shown.iter().map(|member| member.rank.to_string());
+            format!("ranks {}", ranks.collect::<Vec<_>>().join(", "))
+        }
+        false => {
+            let names = shown.iter().map(|member| named(member.rank, member.world_rank));
+            names.collect::<Vec<_>>().join(", ")
+        }
+    };
+    match members.len() - shown.len() {
+        0 => format!("{names} have {what}"),
+        others => format!("{names} and {others} others have {what}"),
+    }
+}
+
+/// The largest number of members that the text of an error names for one reason.
+const NAMED_MAX: usize = 16;
 
 /// Returns the text for a rank that the communicator does not have.
 fn no_such_rank(rank: Rank, size: u32) -> String {
@@ -861,6 +951,7 @@ impl Public for samite_p2p::Report {
                 samite_p2p::Operation::Search => Operation::Search,
                 samite_p2p::Operation::Creation => Operation::Creation,
                 samite_p2p::Operation::Agreement => Operation::Agreement,
+                samite_p2p::Operation::Collective => Operation::Collective,
             },
             peer: self.peer.map(|rank| Rank(rank.0)),
             world_peer: self.peer.map(|rank| Rank(rank.0)),
@@ -873,7 +964,21 @@ impl Public for samite_p2p::Report {
                 .other_tags
                 .map(|samite_p2p::OtherTags { messages, first }| OtherTags { messages, first }),
             is_stopped: self.is_stopped,
+            members: self.members.map(|members| Box::new(members.public())),
         }
+    }
+}
+
+impl Public for samite_p2p::Members {
+    type Type = Members;
+    fn public(self) -> Members {
+        let all = |ranks: Vec<samite_p2p::WorldRank>| {
+            let member =
+                |rank: samite_p2p::WorldRank| Member { rank: Rank(rank.0), world_rank: Rank(rank.0) };
+            ranks.into_iter().map(member).collect()
+        };
+        let Self { absent, silent, closed, unasked } = self;
+        Members { absent: all(absent), silent: all(silent), closed: all(closed), unasked }
     }
 }
 
@@ -925,8 +1030,9 @@ mod tests {
             awaited: engine::Awaited::Message,
             other_tags: Some(engine::OtherTags { messages: 1, first: 9 }),
             is_stopped: true,
+            members: None,
         };
-        let mut reports = vec![report];
+        let mut reports = vec![report.clone()];
         for awaited in [
             engine::Awaited::Address,
             engine::Awaited::Room,
@@ -936,14 +1042,24 @@ mod tests {
             engine::Awaited::Marks,
         ] {
             let (operation, mask) = (engine::Operation::Send, 0xff);
-            reports.push(engine::Report { operation, mask, awaited, other_tags: None, ..report });
+            reports.push(engine::Report { operation, mask, awaited, other_tags: None, ..report.clone() });
         }
         let others = Some(engine::OtherTags { messages: 2, first: 9 });
-        reports.push(engine::Report { peer: None, mask: 0, other_tags: others, ..report });
+        reports.push(engine::Report { peer: None, mask: 0, other_tags: others, ..report.clone() });
         for operation in
             [engine::Operation::Search, engine::Operation::Creation, engine::Operation::Agreement]
         {
-            reports.push(engine::Report { operation, bytes: 0, ..report });
+            reports.push(engine::Report { operation, bytes: 0, ..report.clone() });
+        }
+        let (absent, silent) = (vec![WorldRank(1), WorldRank(3)], (0..20).map(WorldRank).collect());
+        for members in [
+            engine::Members::default(),
+            engine::Members { absent, closed: vec![WorldRank(5)], ..engine::Members::default() },
+            engine::Members { silent, unasked: 7, ..engine::Members::default() },
+        ] {
+            let members = Some(Box::new(members));
+            let operation = engine::Operation::Collective;
+            reports.push(engine::Report { operation, members, is_stopped: false, ..report.clone() });
         }
         let causes = [
             engine::Cause::Died("killed by SIGKILL".into()),

@@ -129,7 +129,8 @@ pub use comm::{
 pub use driver::Driver;
 pub use element::Element;
 pub use error::{
-    Awaited, Cause, ElementTypes, Error, Fate, Operation, OtherTags, Report, Status, TransportError,
+    Awaited, Cause, ElementTypes, Error, Fate, Member, Members, Operation, OtherTags, Report, Status,
+    TransportError,
 };
 pub use future::{ClaimFuture, ProbeFuture, RequestFuture};
 pub use group::{Comparison, Group, GroupError};

@@ -106,7 +106,8 @@ impl Run {
             let buffers = buffers(&plan, at);
             let (group, number) = (group.clone(), self.number);
             let (context, element, deadline) = (CONTEXT, ELEMENT, Time::NEVER);
-            let call = Call { plan, group, context, number, element, deadline, check };
+            let series = samite_coll::Series::Program;
+            let call = Call { plan, group, context, series, number, element, deadline, check };
             let engine = &mut self.engines[rank];
             self.operations.push(Collective::begin(engine, Time::ZERO, call, mine, buffers));
         }

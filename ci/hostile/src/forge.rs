@@ -29,6 +29,8 @@ const PART_END: u8 = 13;
 const INQUIRE: u8 = 14;
 const VOID: u8 = 19;
 const RETIRE: u8 = 20;
+const ROLL_CALL: u8 = 21;
+const PRESENT: u8 = 22;
 const CONFIRM: u8 = 15;
 const SYNC: u8 = 16;
 const PLACE: u8 = 17;
@@ -109,7 +111,7 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
             (Protocol::P2p, FIN, words(&[send, input.below(7) as u64]))
         }
         11 => (Protocol::P2p, REVOKE, words(&[seen.number(input)])),
-        12 => match input.byte() % 4 {
+        12 => match input.byte() % 5 {
             0 => (Protocol::P2p, ABORT, words(&[seen.number(input)])),
             1 => {
                 let from = u64::from(context(input));
@@ -119,8 +121,13 @@ pub(crate) fn packet(input: &mut Input<'_>, seen: &Seen, rank: u32, sequence: u3
                 let [from, until, used] = [(); 3].map(|()| u64::from(context(input)));
                 (Protocol::P2p, CONFIRM, words(&[from, until, used]))
             }
+            3 => {
+                let name = u64::from(context(input));
+                (Protocol::P2p, PRESENT, words(&[name, u64::from(input.u32()) << 31]))
+            }
             _ => {
-                let (kind, name) = ([LEAVE, VOID, RETIRE][input.below(3)], u64::from(context(input)));
+                let kind = [LEAVE, VOID, RETIRE, ROLL_CALL][input.below(4)];
+                let name = u64::from(context(input));
                 // Any member may revoke a communicator, and then other members cannot use it. So the names of VOID are
                 // those of contexts that are not open.
                 let name = if kind == VOID { name | 1 << 40 } else { name };

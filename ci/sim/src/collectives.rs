@@ -352,6 +352,7 @@ impl Member {
             plan,
             group: self.group.clone(),
             context: self.control(),
+            series: samite_coll::Series::Program,
             number: self.operations,
             element: ELEMENT,
             deadline: Time::NEVER,

@@ -13,7 +13,7 @@ use samite_fabric::{Memory, Port};
 use samite_p2p::{Engine, Error, Fate, HasTagged, Outcome, RequestId, WorldRank};
 
 use super::notice::Notice;
-use super::{Buffers, COLLECTIVE_TAG, Collective, Failed, NUMBERS};
+use super::{Buffers, Collective, Failed, NUMBERS, Series};
 use crate::schedule::{Span, Step};
 
 /// An operation on a board.
@@ -123,7 +123,7 @@ impl<B: Buffers> Collective<B> {
         let context = self.call.context;
         while let Some((member, number)) = board(engine, context).next_sleeper() {
             let Some(partner) = self.call.group.rank(member as u32) else { continue };
-            let tag = COLLECTIVE_TAG | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
+            let tag = Series::Program.tag() | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
             // A partner that has ended does not sleep.
             let _ = engine.send_detached(engine.now(), partner, context, tag, Memory::new(Vec::<u8>::new()));
         }

@@ -124,8 +124,16 @@ fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
 /// Returns the arguments with which each rank begins one operation.
 fn calls(plan: &Plan, n: u32, number: u32) -> Call {
     let group = Group::range(WorldRank(0), n);
-    let deadline = Time::NEVER;
-    Call { plan: plan.clone(), group, context: CONTROL, number, element: ELEMENT, deadline, check: None }
+    Call {
+        plan: plan.clone(),
+        group,
+        context: CONTROL,
+        series: Series::Program,
+        number,
+        element: ELEMENT,
+        deadline: Time::NEVER,
+        check: None,
+    }
 }
 
 /// Drives all operations until each has ended.
@@ -139,11 +147,12 @@ fn drive<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<Borrow
     panic!("the operations do not end: {operations:?}");
 }
 
-/// Drives the operations at the time 0, and then at the time [`LATER`]. Both times it polls so often that nothing more
-/// happens at the end.
+/// Drives the operations at the time 0, then at the time [`LATER`], and then at the time at which no rank waits for
+/// answers of the others any more. Each time it polls so often that nothing more happens at the end.
 fn drive_until_later<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<BorrowedBuffers<'_>>]) {
     (0..100).for_each(|_| step(engines, operations, Time::ZERO));
     (0..100).for_each(|_| step(engines, operations, LATER));
+    (0..100).for_each(|_| step(engines, operations, LATER.after(1_000_000_000)));
 }
 
 fn step<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<BorrowedBuffers<'_>>], now: Time) {
@@ -512,6 +521,96 @@ fn a_revocation_ends_the_operation_at_all_ranks() {
                 assert!(is_expected, "{len} elements, after {moment} polls: {results:?}");
             }
         }
+    }
+}
+
+/// Returns the members in the error of an operation that has timed out.
+fn members_in(result: Option<Result<(), Failed>>) -> samite_p2p::Members {
+    match result {
+        Some(Err(Failed::Error(Error::TimedOut { report, .. }))) => {
+            assert_eq!(report.operation, samite_p2p::Operation::Collective);
+            *report.members.expect("the members were asked")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ranks 1 and 3 of 5 do not begin the barrier. Rank 3 polls, and rank 1 does not. Only rank 0 has a deadline.
+#[test]
+fn at_a_deadline_the_members_are_asked() {
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    let mut engines = engines(5);
+    let reduce = reduce_by(sum);
+    let mut memories: Vec<_> = (0..3).map(|rank| Memory::new(&plan, Place::new(rank, 5))).collect();
+    let mut operations: Vec<_> = [0, 2, 4]
+        .into_iter()
+        .zip(&mut memories)
+        .map(|(rank, memory)| {
+            let deadline = if rank == 0 { SOON } else { Time::NEVER };
+            let call = Call { deadline, ..calls(&plan, 5, 7) };
+            let buffers = memory.buffers(&reduce);
+            Collective::begin(&mut engines[rank as usize], Time::ZERO, call, WorldRank(rank), buffers)
+        })
+        .collect();
+    let mut poll = |now: Time, operations: &mut [Collective<BorrowedBuffers<'_>>]| {
+        for _ in 0..100 {
+            for (operation, rank) in operations.iter_mut().zip([0, 2, 4]) {
+                engines[rank].poll(now, operation).unwrap();
+                operation.advance(&mut engines[rank]);
+                operation.attend(&mut engines[rank]);
+            }
+            engines[3].poll(now, &mut ()).unwrap();
+        }
+    };
+    poll(Time::ZERO, &mut operations);
+    assert!(!operations[0].has_ended());
+    poll(SOON, &mut operations);
+    assert!(!operations[0].has_ended(), "rank 1 may still answer");
+    poll(SOON.after(10_000_000), &mut operations);
+    let members = members_in(operations[0].take_result());
+    assert_eq!((members.absent, members.silent), (vec![WorldRank(3)], vec![WorldRank(1)]));
+    assert_eq!((members.closed, members.unasked), (vec![], 0));
+    for operation in &mut operations[1..] {
+        let result = operation.take_result();
+        let is_abandoned =
+            matches!(result, None | Some(Err(Failed::Error(Error::Abandoned { rank: WorldRank(0), .. }))));
+        assert!(is_abandoned, "{result:?}");
+    }
+}
+
+/// While the members are asked, a cancel and the failure of a member end the operation, and no later answer matters.
+#[test]
+fn an_operation_ends_while_the_members_are_asked() {
+    let plan = Plan::Barrier(barrier::Algorithm::Dissemination);
+    let reduce = reduce_by(sum);
+    for fails in [false, true] {
+        let mut engines = engines(3);
+        let mut memory = Memory::new(&plan, Place::new(0, 3));
+        let call = Call { deadline: SOON, ..calls(&plan, 3, 0) };
+        let buffers = memory.buffers(&reduce);
+        let mut operation = Collective::begin(&mut engines[0], Time::ZERO, call, WorldRank(0), buffers);
+        for _ in 0..10 {
+            engines[0].poll(SOON, &mut operation).unwrap();
+            operation.advance(&mut engines[0]);
+        }
+        assert!(!operation.attend(&mut engines[0]));
+        if fails {
+            engines[0].peer_failed(WorldRank(1), None, Cause::Lost).unwrap();
+            assert!(operation.attend(&mut engines[0]));
+        } else {
+            operation.quit(&mut engines[0], Error::Cancelled { fate: Fate::Unknown });
+        }
+        match (fails, operation.take_result()) {
+            (true, Some(Err(Failed::Error(Error::PeerFailed { rank: WorldRank(1), .. })))) => {}
+            (false, Some(Err(Failed::Error(Error::Cancelled { .. })))) => {}
+            (_, other) => panic!("{other:?}"),
+        }
+        for _ in 0..10 {
+            for engine in &mut engines {
+                engine.poll(LATER, &mut ()).unwrap();
+            }
+        }
+        assert_eq!(engines[0].usage().requests, 0);
     }
 }
 

@@ -254,7 +254,7 @@ pub struct Status {
 }
 
 /// The state of an operation when it timed out or its peer failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Send or receive.
     pub operation: Operation,
@@ -276,6 +276,23 @@ pub struct Report {
     pub other_tags: Option<OtherTags>,
     /// True if the peer's process was stopped (for example by SIGSTOP) at the launcher's last report.
     pub is_stopped: bool,
+    /// For an operation of all members of a group: the members that have not begun it, according to their answers at
+    /// the deadline. `None` if they were not asked.
+    pub members: Option<Box<Members>>,
+}
+
+/// The answers of members to the question if they have begun an operation. The members that have begun it are not
+/// listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// The members that have not begun the operation.
+    pub absent: Vec<WorldRank>,
+    /// The members that have not answered.
+    pub silent: Vec<WorldRank>,
+    /// The members that have closed the communicator.
+    pub closed: Vec<WorldRank>,
+    /// The number of members that were not asked, because there are very many members.
+    pub unasked: u32,
 }
 
 /// Messages that have arrived, and that a receive would match if they had its tag.
@@ -319,6 +336,8 @@ pub enum Operation {
     Creation,
     /// An agreement of the surviving members of a communicator.
     Agreement,
+    /// A collective operation.
+    Collective,
 }
 
 /// The event that an operation waits for.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use samite_fabric::link::{Cause, Error, Fate, Group, Outcome, Time, WorldRank};
+use samite_fabric::link::{Cause, Error, Fate, Group, Members, Outcome, RequestId, Time, WorldRank};
 use samite_fabric::{Memory, Port};
 use samite_matching::Pattern;
 
@@ -63,6 +63,40 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         }
         let (rank, cause) = ends.into_iter().find(|(_, cause)| counts(cause))?;
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Notes that this rank begins the collective operation with this number, for the other members that ask
+    /// ([`call_roll`](Self::call_roll)).
+    #[inline]
+    pub fn note_begun(&mut self, context: u32, number: u32) {
+        self.inner.tagged_mut().contexts.note_begun(context, number);
+    }
+
+    /// Asks members of a communicator if they have begun the collective operation with this number. Returns a request
+    /// that ends when all have answered, or at the time `until`. [`take_roll`](Self::take_roll) returns the answers,
+    /// and must be called once for each roll call. If there are more members than a roll call asks, it asks the first
+    /// ones. `members` contains no rank twice.
+    #[cold]
+    pub fn call_roll(
+        &mut self,
+        context: u32,
+        number: u32,
+        members: impl Iterator<Item = WorldRank>,
+        until: Time,
+    ) -> RequestId {
+        let (out, tagged) = self.inner.with_tagged();
+        let id = tagged.call_roll(out.link, (context, number), members, until);
+        if out.link.has_work() {
+            self.inner.drive(&mut ());
+        }
+        id
+    }
+
+    /// Ends a roll call, and returns the answers. A member that has failed or left meanwhile counts as one that has
+    /// begun the operation.
+    #[cold]
+    pub fn take_roll(&mut self, id: RequestId) -> Members {
+        self.inner.tagged_mut().take_roll(id)
     }
 
     /// Sends a message for which no caller waits. If its receiver fails, the message is lost. Never uses the outbox,

@@ -10,6 +10,7 @@ mod hellos;
 mod incarnations;
 mod outbox;
 mod questions;
+mod roll_calls;
 mod strangers;
 mod streams;
 mod survivors;
@@ -319,9 +320,15 @@ fn the_death_of_a_peer_ends_what_waits_for_it() {
         age_ns: 7,
         awaited: Awaited::Message,
         is_stopped: false,
+        members: None,
     };
-    let send_report =
-        Report { operation: Operation::Send, tag: 6, bytes: 100_000, awaited: Awaited::Fin, ..receive };
+    let send_report = Report {
+        operation: Operation::Send,
+        tag: 6,
+        bytes: 100_000,
+        awaited: Awaited::Fin,
+        ..receive.clone()
+    };
     for (id, fate, report) in [(recv, Fate::NotDelivered, receive), (send, Fate::Unknown, send_report)] {
         let completion = survivor.collect(id, &mut ()).unwrap();
         let (cause, report) = (Cause::Died("signal 9".into()), Some(Box::new(report)));

@@ -285,6 +285,7 @@ impl Ballot {
             awaited: Awaited::Message,
             other_tags: None,
             is_stopped: engine.is_stopped(rank),
+            members: None,
         };
         self.fail(Error::TimedOut { fate: Fate::NotDelivered, report: Box::new(report) });
     }

@@ -258,6 +258,7 @@ impl Tagged {
                 self.fail_halves(link, peer, |_| true, &Cause::Left);
                 self.end_streams(link, peer);
                 self.pass_revocations(link, rank, None);
+                self.end_in_roll_calls(link, rank);
             }
             Ending::Failed(cause) => {
                 let names = self.contexts.rank_ended(link, peer);
@@ -272,6 +273,7 @@ impl Tagged {
                 self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
                 self.pass_revocations(link, rank, None);
+                self.end_in_roll_calls(link, rank);
             }
             Ending::FailedAfterGoodbye(cause) => {
                 let names = self.contexts.names_ended(rank);
@@ -629,6 +631,7 @@ impl Request {
             age_ns: now.since(self.born),
             awaited,
             is_stopped: peer.is_some_and(PeerState::is_stopped),
+            members: None,
         }
     }
 }

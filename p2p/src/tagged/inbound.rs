@@ -198,6 +198,8 @@ impl Tagged {
             kind::LEAVE => self.leave(link, peer, exact(body)?)?,
             kind::RETIRE => self.retire(link, peer, exact(body)?)?,
             kind::VOID => self.void(link, peer, exact(body)?)?,
+            kind::ROLL_CALL => self.roll_called(link, peer, exact(body)?)?,
+            kind::PRESENT => self.present(link, peer, exact(body)?)?,
             kind::INQUIRE => self.inquire(link, peer, exact(body)?)?,
             kind::CONFIRM => self.confirm(link, peer, exact(body)?),
             kind::PART_INIT => self.part_init(link, peer, header.context.get(), exact(body)?)?,

@@ -157,8 +157,8 @@ impl Tagged {
         self.contexts.members(context).cloned().unwrap_or_else(all)
     }
 
-    fn name_of(&self, context: u32) -> u64 {
-        if context < FIRST { 0 } else { self.contexts.name(context).expect("a revoked context is open") }
+    pub(super) fn name_of(&self, context: u32) -> u64 {
+        if context < FIRST { 0 } else { self.contexts.name(context).expect("the context is open") }
     }
 
     /// Drops all messages that have arrived in two contexts, except the messages of agreements of survivors.

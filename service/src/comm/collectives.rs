@@ -3,7 +3,8 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use samite_coll::{Blocks, BorrowedBuffers, Plan, Selection, Situation, Table};
+use samite_coll::algorithms::between::Between;
+use samite_coll::{Blocks, BorrowedBuffers, Check, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::between::{Part, used, used_mut};
@@ -12,7 +13,7 @@ use super::{Called, Comm, Types};
 use crate::element::Element;
 use crate::error::Error;
 use crate::reduction::ReduceOp;
-use crate::runtime::Operation;
+use crate::runtime::{Operation, Reserved};
 use crate::select::Root;
 
 /// Collective operations (MPI 4.1, chapter 6).
@@ -820,10 +821,12 @@ impl Comm {
     ) -> Result<(), Error> {
         let lens = [input.len(), output.len()];
         let (mut plan, mut scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
-        let (derived, group, context) = (self.derived.as_deref(), self.participants(), self.control());
-        let mut settled = Ok(());
-        if plan.synchronizes() && self.remote_size().is_none() && !self.runtime.shares_board(derived) {
-            settled = self.runtime.settle_board(derived, &group, context, &self.bounds);
+        let mut check = self.check_of(called, &plan);
+        let (mut reserved, mut settled) = (None, Ok(()));
+        if self.must_settle(plan.synchronizes()) {
+            let number = self.runtime.reserve(self.derived.as_deref(), self.control())?;
+            settled = self.settle(&number, check.take());
+            reserved = Some(number);
             // The board may permit another algorithm.
             (plan, scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
         }
@@ -834,13 +837,69 @@ impl Comm {
             reduce,
             layouts: None,
         };
-        let check = self.check_of(called, &plan);
-        let operation = Operation { plan, group, context, element: size_of::<T>(), buffers, check };
+        let number = reserved.as_ref();
+        let operation = self.operation(plan, size_of::<T>(), buffers, check, number);
+        let derived = self.derived.as_deref();
         let result = match settled {
             Ok(()) => self.runtime.collective(derived, operation, &self.bounds),
+            // All members have this error.
+            Err(error @ Error::CallsDiffer { .. }) => Err(error),
             Err(error) => Err(self.runtime.give_up_collective(derived, operation, error)),
         };
         result.map_err(|error| self.local_error(error))
+    }
+
+    /// Returns an operation on this communicator. `reserved` is its number if it was reserved.
+    pub(crate) fn operation<B>(
+        &self,
+        plan: Plan,
+        element: usize,
+        buffers: B,
+        check: Option<Check>,
+        reserved: Option<&Reserved<'_>>,
+    ) -> Operation<B> {
+        let (group, context, number) = (self.participants(), self.control(), reserved.map(Reserved::number));
+        Operation { plan, group, context, element, buffers, check, number }
+    }
+
+    /// Returns true if a call must first learn if the members share a board. `synchronizes` is true if each member needs
+    /// data of all others in the call.
+    fn must_settle(&self, synchronizes: bool) -> bool {
+        self.remote_size().is_none()
+            && self.runtime.must_settle_board(self.derived.as_deref(), self.size(), synchronizes)
+    }
+
+    /// Waits until a board that is being created can be used, or until it is known that there is none. Call it before
+    /// the algorithm of a nonblocking or persistent operation is chosen.
+    pub(super) fn await_board(&self) -> Result<(), Error> {
+        if !self.must_settle(false) {
+            return Ok(());
+        }
+        let (derived, bounds) = (self.derived.as_deref(), &self.bounds);
+        let settled = self.runtime.settle_board(derived, &self.participants(), self.control(), None, bounds);
+        settled.map_err(|error| self.local_error(error))
+    }
+
+    /// Learns if the members share a board, before the operation with a reserved number. First compares the calls, if
+    /// they are checked: calls that do not match would not all take part in the creation of a board.
+    #[cold]
+    fn settle(&self, reserved: &Reserved<'_>, check: Option<Check>) -> Result<(), Error> {
+        let (derived, bounds) = (self.derived.as_deref(), &self.bounds);
+        let (group, context) = (self.participants(), self.control());
+        if check.is_some() {
+            let reduce = |_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction");
+            let (input, output, scratch) = (&[][..], &mut [][..], &mut [][..]);
+            let buffers = BorrowedBuffers { input, output, scratch, reduce: &reduce, layouts: None };
+            let comparison = self.operation(Between::nothing(), 1, buffers, check, Some(reserved));
+            let compared = self.runtime.collective(derived, comparison, bounds);
+            if let Err(error) = compared {
+                if !matches!(error, Error::CallsDiffer { .. }) {
+                    self.runtime.decline_board(derived, &group, context);
+                }
+                return Err(error);
+            }
+        }
+        self.runtime.settle_board(derived, &group, context, Some(reserved), bounds)
     }
 
     /// Checks a plan against the lengths of the input and the output, and allocates the memory for intermediate data.

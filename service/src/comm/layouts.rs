@@ -16,7 +16,7 @@ use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective,
 use crate::element::Element;
 use crate::error::Error;
 use crate::layout::{Layout, LayoutError};
-use crate::runtime::{Operation, no_reduction};
+use crate::runtime::no_reduction;
 use crate::topology::Neighbourhood;
 
 /// Collective operations whose blocks have [`Layout`]s, one for each block. The elements of a block may lie anywhere in
@@ -334,14 +334,7 @@ impl Comm {
         let layouts = Some(&layouts);
         let check = self.check_of(called, &plan);
         let buffers = BorrowedBuffers { input, output, scratch: &mut [], reduce: &reduce, layouts };
-        let operation = Operation {
-            plan,
-            group: self.participants(),
-            context: self.control(),
-            element: 1,
-            buffers,
-            check,
-        };
+        let operation = self.operation(plan, 1, buffers, check, None);
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }

@@ -529,6 +529,7 @@ impl Comm {
         used: [usize; 2],
         (types, reduce): (Types, Reduction),
     ) -> Result<Prepared, Error> {
+        self.await_board()?;
         let (plan, scratch) = self.checked_plan::<T>(call, plan, used)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
         let scratch = Memory::new(scratch);

@@ -5,25 +5,28 @@
 //! others. In the second the members find out if all have succeeded. If one has not, none uses the board.
 //!
 //! A member begins this in its first blocking collective call in which it needs data of all members. So no member
-//! waits for another that it would not have waited for anyway, and all members begin it at the same place in the order
-//! of their calls.
+//! waits for another that it would not have waited for anyway. The two operations have numbers of their own. So a member
+//! counts the operations of the program alike if its first such call is another one than that of the other members.
 //!
 //! The call may end early, by a time-out or a cancel. Then the creation goes on without the call, and this member
-//! says in the second operation that it shares no board, if that has not begun. So all members come to the same result,
-//! and none of them waits for this member's next call. If a member fails or leaves before its part is done, the
-//! creation fails, and every later call of this member fails with the same error.
+//! says in the second operation that it shares no board, if that has not begun. So all members come to the same result.
+//! If the second operation has begun, other members may know the result, and use the board in their next operations. So
+//! this member waits for the result at the start of its next operation, and so do the operations that its other threads
+//! start during the creation. If the second operation fails, every later call of this member fails with the same error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use samite_coll::algorithms::{allgather, allreduce};
-use samite_coll::{Blocks, Call, Collective, Failed, OwnedBuffers, Place, Plan};
+use samite_coll::{Blocks, Call, Collective, Failed, OwnedBuffers, Place, Plan, RollCall, Series};
 use samite_fabric::shm::board::{ADDRESS_BYTES, Board, RANKS_MAX, Slot};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Awaited, Engine, Error, Fate, Group, Pattern, Source, Time, WorldRank};
+use samite_p2p::{
+    Awaited, Engine, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank,
+};
 
-use super::collective::{Counter, no_reduction};
+use super::collective::{Counter, Reserved, no_reduction};
 use super::state::Core;
 use super::waiting::deadline_after;
 use super::{Bounds, Runtime, error_of};
@@ -37,8 +40,10 @@ pub(crate) struct State(AtomicU8);
 
 impl State {
     const UNKNOWN: u8 = 0;
-    const NONE: u8 = 1;
-    const SHARED: u8 = 2;
+    /// The creation has begun, and its result is not known.
+    const AWAITED: u8 = 1;
+    const NONE: u8 = 2;
+    const SHARED: u8 = 3;
 
     /// Returns true if the members share a board.
     #[inline]
@@ -46,9 +51,18 @@ impl State {
         self.0.load(Ordering::Relaxed) == Self::SHARED
     }
 
+    /// Returns true if the next operation must wait for the creation of the board. If it `synchronizes`, it begins the
+    /// creation if there was none.
     #[inline]
-    fn is_known(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != Self::UNKNOWN
+    fn is_awaited(&self, synchronizes: bool) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            Self::UNKNOWN => synchronizes,
+            state => state == Self::AWAITED,
+        }
+    }
+
+    fn set(&self, state: u8) {
+        self.0.store(state, Ordering::Relaxed);
     }
 }
 
@@ -57,8 +71,6 @@ pub(super) struct Creation {
     stage: Stage,
     group: Group,
     rank: WorldRank,
-    /// The number of the second operation.
-    second: u32,
     /// True if the call that has begun the creation has ended.
     is_alone: bool,
 }
@@ -84,14 +96,13 @@ pub(super) enum Next {
 }
 
 impl Creation {
-    /// Begins the creation. `number` is the number of the first of its two operations.
+    /// Begins the creation.
     fn begin<P: Port>(
         engine: &mut Engine<P>,
         now: Time,
         group: Group,
         rank: WorldRank,
         context: u32,
-        number: u32,
     ) -> (Self, Collective<OwnedBuffers>) {
         let slot = match engine.boards_mut().reserve() {
             true => engine.port_mut().open_slot().ok(),
@@ -113,9 +124,10 @@ impl Creation {
             layouts: None,
         };
         let (element, deadline) = (ADDRESS_BYTES, Time::NEVER);
-        let call = Call { plan, group: group.clone(), context, number, element, deadline, check: None };
-        let second = number.wrapping_add(1);
-        let creation = Self { stage: Stage::Exchanging(slot), group, rank, second, is_alone: false };
+        let (series, number) = (Series::Board, 0);
+        let call =
+            Call { plan, group: group.clone(), context, series, number, element, deadline, check: None };
+        let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_alone: false };
         (creation, Collective::begin(engine, now, call, rank, buffers))
     }
 
@@ -145,7 +157,12 @@ impl Creation {
                 engine.boards_mut().release();
                 Next::End(Created::None)
             }
-            (_, Err(failed)) => {
+            // No member can have a board, because this one has not agreed. The operation of the program finds the reason.
+            (Stage::Exchanging(_), Err(_)) => {
+                engine.boards_mut().release();
+                Next::End(Created::None)
+            }
+            (Stage::Agreeing(_), Err(failed)) => {
                 engine.boards_mut().release();
                 Next::End(Created::Failed(match failed {
                     Failed::Error(error) => error,
@@ -179,14 +196,17 @@ impl Creation {
             reduce: Arc::new(|from: &[u8], into: &mut [u8]| into[0] = into[0].min(from[0])),
             layouts: None,
         };
-        let (group, number) = (self.group.clone(), self.second);
-        let call = Call { plan, group, context, number, element: 1, deadline: Time::NEVER, check: None };
+        let (group, series, number) = (self.group.clone(), Series::Board, 1);
+        let (element, deadline) = (1, Time::NEVER);
+        let call = Call { plan, group, context, series, number, element, deadline, check: None };
         Collective::begin(engine, engine.now(), call, self.rank, buffers)
     }
 
-    /// Continues without the call that has begun the creation.
-    pub(super) fn leave_alone(&mut self) {
+    /// Continues without the call that waits for the creation. Returns true if there will be no board, because this
+    /// member has not agreed yet, and will not.
+    pub(super) fn leave_alone(&mut self) -> bool {
         self.is_alone = true;
+        matches!(self.stage, Stage::Exchanging(_) | Stage::Agreeing(None))
     }
 }
 
@@ -202,91 +222,160 @@ impl<P: Port> Runtime<P> {
         self.counter(derived).board.is_shared()
     }
 
-    /// Creates the board of a communicator, unless that was tried before. Returns an error if the bounds end the wait
-    /// or the creation has failed. Then the caller must end its operation at all members, with this error.
+    /// Returns true if an operation of a communicator must call [`settle_board`](Self::settle_board) first.
+    /// `synchronizes` is true if each member needs data of all others in the operation, and waits for it.
     #[inline]
+    pub(crate) fn must_settle_board(&self, derived: Option<&Derived>, size: u32, synchronizes: bool) -> bool {
+        self.counter(derived).board.is_awaited(synchronizes)
+            && self.has_boards
+            && (2..=RANKS_MAX).contains(&size)
+    }
+
+    /// Waits until the creation of a communicator's board has ended, and begins it before if there was none. With
+    /// `reserved`, the wait is the start of the operation with that number, and at its deadline the other members are
+    /// asked. Returns an error if the bounds end the wait or the creation has failed. Then the caller must end its
+    /// operation at all members, with this error.
+    #[cold]
     pub(crate) fn settle_board(
         &self,
         derived: Option<&Derived>,
         group: &Group,
         context: u32,
-        bounds: &Bounds,
-    ) -> Result<(), PublicError> {
-        // In the checking mode all members compare their calls, also if only some of them would create a board.
-        let can_share = self.has_boards && !self.checks.collectives && (2..=RANKS_MAX).contains(&group.len());
-        match !can_share || self.counter(derived).board.is_known() {
-            true => Ok(()),
-            false => self.create_board(self.counter(derived), group, context, bounds),
-        }
-    }
-
-    #[cold]
-    fn create_board(
-        &self,
-        counter: &Counter,
-        group: &Group,
-        context: u32,
+        reserved: Option<&Reserved<'_>>,
         bounds: &Bounds,
     ) -> Result<(), PublicError> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
+        let counter = self.counter(derived);
         let begun = self.clock.now();
         core.now = begun;
-        if !core.collectives.creates_board(context) {
-            core.begin_board(counter, group, self.rank, context);
+        if counter.board.0.load(Ordering::Relaxed) == State::UNKNOWN {
+            counter.board.set(State::AWAITED);
+            core.begin_board(group, self.rank, context);
             self.hand_over(&mut core);
         }
         let deadline = deadline_after(begun, bounds.timeout.unwrap_or(Duration::MAX));
-        let tag = samite_p2p::COLLECTIVE_TAG;
-        let pattern = Pattern { context, source: Source::ANY, tag, mask: tag };
-        let is_cancelled = || bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
-        let turn = |core: &mut Core<P>, now: Time, stepped: Result<usize, Box<Error>>| {
-            core.sought = None;
-            stepped.map_err(|error| error.public())?;
-            if let Some(created) = core.collectives.board_created(context) {
-                return match created {
-                    Created::Shared => Ok(Some(State::SHARED)),
-                    Created::None => Ok(Some(State::NONE)),
-                    Created::Failed(error) => Err(error.public()),
-                };
-            }
-            let report = core.report_of(&pattern, begun, now, Awaited::Match);
-            let ended = match () {
-                () if now >= deadline => {
-                    let report = Box::new(report.public());
-                    Some(PublicError::TimedOut { fate: crate::Fate::Unknown, report })
-                }
-                () if is_cancelled() => Some(PublicError::Cancelled { fate: crate::Fate::Unknown }),
-                () => None,
-            };
-            if let Some(error) = ended {
-                core.collectives.leave_board_alone(context);
-                return Err(error);
-            }
-            core.sought = Some(report);
-            Ok(None)
-        };
+        let number = reserved.map(Reserved::number);
+        let mut wait =
+            Settling { counter, group, rank: self.rank, context, number, begun, deadline, roll: None };
         let end = self.drive_until(core, bounds.cancel.as_ref(), |core, now, stepped| {
-            match turn(core, now, stepped).transpose() {
+            match wait.turn(core, now, stepped, bounds.cancel.as_ref()).transpose() {
                 Some(end) => std::ops::ControlFlow::Break(end),
+                // While the members are asked, the engine's timer ends the wait.
+                None if wait.roll.is_some() => std::ops::ControlFlow::Continue(Time::NEVER),
                 None => std::ops::ControlFlow::Continue(deadline),
             }
         });
-        match end.map_err(|refused| error_of(refused, crate::Fate::Unknown))? {
-            Ok(state) => {
-                counter.board.0.store(state, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => Err(self.explain(error, bounds)),
+        let end = end.map_err(|refused| error_of(refused, crate::Fate::Unknown))?;
+        end.map_err(|error| self.explain(error, bounds))
+    }
+
+    /// Begins the creation of a communicator's board if there was none, and gives it up. The other members may wait for
+    /// this member's part.
+    #[cold]
+    pub(crate) fn decline_board(&self, derived: Option<&Derived>, group: &Group, context: u32) {
+        let (Ok(mut core), counter) = (self.lock(), self.counter(derived)) else { return };
+        if counter.board.0.load(Ordering::Relaxed) == State::UNKNOWN {
+            counter.board.set(State::NONE);
+            core.begin_board(group, self.rank, context);
+            core.collectives.leave_board_alone(context);
+            self.hand_over(&mut core);
         }
     }
 }
 
+/// The wait of a call for the creation of a board.
+struct Settling<'a> {
+    counter: &'a Counter,
+    group: &'a Group,
+    rank: WorldRank,
+    context: u32,
+    /// The number of the call's operation, if it has one.
+    number: Option<u32>,
+    begun: Time,
+    deadline: Time,
+    /// The error at the deadline, and the question to the members.
+    roll: Option<(Report, RollCall)>,
+}
+
+impl Settling<'_> {
+    /// Returns the result of the wait if it ends now.
+    fn turn<P: Port>(
+        &mut self,
+        core: &mut Core<P>,
+        now: Time,
+        stepped: Result<usize, Box<Error>>,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<()>, PublicError> {
+        core.sought = None;
+        stepped.map_err(|error| error.public())?;
+        let end = self.end(core, now, cancel);
+        if end.is_some() {
+            if let Some((_, roll)) = self.roll.take() {
+                roll.end(&mut core.engine);
+            }
+            return end.transpose();
+        }
+        let tag = samite_p2p::COLLECTIVE_TAG;
+        let pattern = Pattern { context: self.context, source: Source::ANY, tag, mask: tag };
+        core.sought = Some(core.report_of(&pattern, self.begun, now, Awaited::Match));
+        Ok(None)
+    }
+
+    fn end<P: Port>(
+        &mut self,
+        core: &mut Core<P>,
+        now: Time,
+        cancel: Option<&CancelToken>,
+    ) -> Option<Result<(), PublicError>> {
+        match core.collectives.board_created(self.context) {
+            Some(Created::Shared) => self.counter.board.set(State::SHARED),
+            Some(Created::None) => self.counter.board.set(State::NONE),
+            Some(Created::Failed(error)) => return Some(Err(error.public())),
+            None => {}
+        }
+        // Another thread may have taken the result.
+        if !self.counter.board.is_awaited(false) {
+            return Some(Ok(()));
+        }
+        let error = if cancel.is_some_and(CancelToken::is_cancelled) {
+            PublicError::Cancelled { fate: crate::Fate::Unknown }
+        } else {
+            PublicError::TimedOut { fate: crate::Fate::Unknown, report: self.late(core, now)? }
+        };
+        if core.collectives.leave_board_alone(self.context) {
+            self.counter.board.set(State::NONE);
+        }
+        Some(Err(error))
+    }
+
+    /// Asks the other members at the deadline. Returns the report once they have answered.
+    fn late<P: Port>(&mut self, core: &mut Core<P>, now: Time) -> Option<Box<crate::Report>> {
+        if now < self.deadline {
+            return None;
+        }
+        if self.roll.is_none() {
+            let tag = samite_p2p::COLLECTIVE_TAG;
+            let pattern = Pattern { context: self.context, source: Source::ANY, tag, mask: tag };
+            let report = core.report_of(&pattern, self.begun, now, Awaited::Match);
+            let report = Report { operation: Operation::Collective, ..report };
+            let Some(number) = self.number else { return Some(Box::new(report.public())) };
+            let (of, first) = ((self.context, number), std::iter::empty());
+            core.engine.set_now(now);
+            let roll = RollCall::begin(&mut core.engine, of, self.group, self.rank, self.begun, first);
+            self.roll = Some((report, roll));
+        }
+        let is_over = |(_, roll): &mut (_, RollCall)| core.engine.outcome(roll.request()) != Outcome::Pending;
+        let (report, roll) = self.roll.take_if(is_over)?;
+        let members = Some(Box::new(roll.end(&mut core.engine)));
+        Some(Box::new(Report { members, ..report }.public()))
+    }
+}
+
 impl<P: Port> Core<P> {
-    fn begin_board(&mut self, counter: &Counter, group: &Group, rank: WorldRank, context: u32) {
-        let number = counter.take_numbers(2);
+    fn begin_board(&mut self, group: &Group, rank: WorldRank, context: u32) {
         let Self { engine, collectives, now, .. } = self;
         let request = engine.begin_composite(*now, context);
-        let (creation, collective) = Creation::begin(engine, *now, group.clone(), rank, context, number);
+        let (creation, collective) = Creation::begin(engine, *now, group.clone(), rank, context);
         collectives.add_creation(engine, collective, request, creation);
     }
 }

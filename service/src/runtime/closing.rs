@@ -197,6 +197,7 @@ fn departure<P: Port>(core: &mut Core<P>, rank: WorldRank, age_ns: u64) -> Repor
         age_ns,
         awaited: Awaited::Room,
         is_stopped: core.engine.is_stopped(rank),
+        members: None,
     }
 }
 

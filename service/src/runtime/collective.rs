@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use samite_coll::{
-    BorrowedBuffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, discard_before,
+    BorrowedBuffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series, discard_before,
 };
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Memory, Port};
@@ -22,20 +22,33 @@ use crate::error::{Error, Public};
 use crate::request::Awaiting;
 
 /// The collective operations of a communicator on one lane. The members of the communicator begin these operations in
-/// the same order, so each operation has the same number at all members. The lane's lock protects the value. The types
-/// are atomic only because the callers have a shared reference.
+/// the same order, so each operation has the same number at all members. The lane's lock protects the value, except
+/// `waiting` when a thread stops waiting. Otherwise the types are atomic only because the callers have a shared
+/// reference.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     next: AtomicU32,
-    /// The number of blocking operations for whose end a thread waits.
+    /// The number of blocking operations for whose end a thread waits, and of numbers that are reserved.
     waiting: AtomicU32,
     pub(super) board: State,
 }
 
-impl Counter {
-    /// Returns the first of the numbers of the next operations.
-    pub(super) fn take_numbers(&self, operations: u32) -> u32 {
-        self.next.fetch_add(operations, Ordering::Relaxed)
+/// The number of a blocking operation that begins later. The operations of other threads that begin before get later
+/// numbers.
+pub(crate) struct Reserved<'a> {
+    counter: &'a Counter,
+    number: u32,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.counter.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -50,6 +63,8 @@ pub(crate) struct Operation<B> {
     pub(crate) buffers: B,
     /// See [`Call::check`].
     pub(crate) check: Option<Check>,
+    /// The number of the operation if one is reserved.
+    pub(crate) number: Option<u32>,
 }
 
 /// The values that a nonblocking operation gives back at its end, apart from its result and its output, which are the
@@ -243,12 +258,6 @@ impl Collectives {
         self.is_stale = true;
     }
 
-    /// Returns true if the board of a communicator is being created, or if that has ended and no call knows it.
-    pub(super) fn creates_board(&self, context: u32) -> bool {
-        self.created.iter().any(|(of, _)| *of == context)
-            || self.under_way.iter().any(|op| op.creation.is_some() && op.collective.context() == context)
-    }
-
     /// Returns the result of the creation of a board. Returns an error at each call, and another result once.
     pub(super) fn board_created(&mut self, context: u32) -> Option<Created> {
         let index = self.created.iter().position(|(of, _)| *of == context)?;
@@ -258,13 +267,10 @@ impl Collectives {
         })
     }
 
-    /// Lets the creation of a board continue without the call that has begun it.
-    pub(super) fn leave_board_alone(&mut self, context: u32) {
-        for operation in self.under_way.iter_mut().filter(|op| op.collective.context() == context) {
-            if let Some(creation) = &mut operation.creation {
-                creation.leave_alone();
-            }
-        }
+    /// Lets the creation of a board continue without the call that waits for it. Returns true if there will be no board.
+    pub(super) fn leave_board_alone(&mut self, context: u32) -> bool {
+        let of_context = self.under_way.iter_mut().filter(|op| op.collective.context() == context);
+        of_context.filter_map(|op| op.creation.as_mut()).any(|creation| creation.leave_alone())
     }
 
     /// Discards the messages that no operation of a communicator will receive. `number` is the number of the operation
@@ -272,7 +278,8 @@ impl Collectives {
     #[cold]
     fn discard<P: Port>(&mut self, engine: &mut Engine<P>, context: u32, number: u32) {
         let of_context = self.under_way.iter().filter(|operation| operation.collective.context() == context);
-        let age = of_context.map(|operation| number.wrapping_sub(operation.collective.number())).max();
+        let numbers = of_context.filter_map(|operation| operation.collective.number());
+        let age = numbers.map(|of_operation| number.wrapping_sub(of_operation)).max();
         let oldest = number.wrapping_sub(age.unwrap_or(0));
         discard_before(engine, context, oldest);
         // Messages of a failed operation remain if an earlier operation is under way.
@@ -287,6 +294,25 @@ fn cancelled() -> samite_p2p::Error {
 }
 
 impl<P: Port> Runtime<P> {
+    /// Reserves the next number of a communicator's operations for a blocking call.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    #[cold]
+    pub(crate) fn reserve<'a>(
+        &'a self,
+        derived: Option<&'a Derived>,
+        context: u32,
+    ) -> Result<Reserved<'a>, Error> {
+        let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
+        let counter = self.counter(derived);
+        let number = core.take_number(counter, context);
+        // The other members may ask before the operation begins.
+        core.engine.note_begun(context, number);
+        counter.waiting.fetch_add(1, Ordering::Relaxed);
+        Ok(Reserved { counter, number })
+    }
+
     /// Carries out a collective operation on a communicator, or on the world's communicator if `derived` is `None`.
     ///
     /// # Panics
@@ -427,12 +453,18 @@ impl<P: Port> Core<P> {
         operation: Operation<B>,
         deadline: samite_p2p::Time,
     ) -> (Call, B) {
-        let Operation { plan, group, context, element, buffers, check } = operation;
-        let number = counter.take_numbers(1);
+        let Operation { plan, group, context, element, buffers, check, number } = operation;
+        let number = number.unwrap_or_else(|| self.take_number(counter, context));
+        (Call { plan, group, context, series: Series::Program, number, element, deadline, check }, buffers)
+    }
+
+    /// Returns the number of the operation that begins next.
+    fn take_number(&mut self, counter: &Counter, context: u32) -> u32 {
+        let number = counter.next.fetch_add(1, Ordering::Relaxed);
         if self.collectives.failed.contains(&context) && counter.waiting.load(Ordering::Relaxed) == 0 {
             self.collectives.discard(&mut self.engine, context, number);
         }
-        (Call { plan, group, context, number, element, deadline, check }, buffers)
+        number
     }
 
     /// Cancels a request.

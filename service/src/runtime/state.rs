@@ -316,6 +316,7 @@ impl<P: Port> Core<P> {
             age_ns: now.since(begun),
             awaited,
             is_stopped: source.is_some_and(|rank| self.engine.is_stopped(rank)),
+            members: None,
         }
     }
 
@@ -460,7 +461,7 @@ impl<P: Port> Core<P> {
     }
 
     pub(super) fn figures(&mut self) -> (Figures, Vec<PeerStats>) {
-        figures_of(&mut self.engine, self.now, self.waited_ns, self.sought)
+        figures_of(&mut self.engine, self.now, self.waited_ns, self.sought.clone())
     }
 
     /// Polls until nothing more arrives. Called before the end of a rank is recorded, so that the messages that the

@@ -856,7 +856,90 @@ fn is_end(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::PeerFailed { .. } | Error::Abandoned { .. }))
 }
 
+/// Returns the ranks that the error of a collective call names as late.
+fn late_in(error: &Error) -> Vec<Rank> {
+    let Error::TimedOut { report, .. } = error else { panic!("{error}") };
+    let members = report.members.as_ref().unwrap_or_else(|| panic!("{error}"));
+    assert!(members.closed.is_empty() && members.unasked == 0, "{error}");
+    let mut late: Vec<_> = members.absent.iter().chain(&members.silent).map(|member| member.rank).collect();
+    late.sort_unstable();
+    late
+}
+
+fn late_ranks(cases: &mut Cases) {
+    cases.section("6.2.1");
+    cases.add("coll.late", 5, "at its deadline a call names the ranks that have not come", |job| {
+        // The ranks of `work` are those of the job in the opposite order.
+        let work = job.comm.split(Some(0), -i64::from(job.rank()))?.expect("it has a colour");
+        let brief = work.with_timeout(SHORT);
+        let is_late = matches!(work.rank(), Rank(1 | 3));
+        let begun = if work.rank() == 0 {
+            assert_eq!(late_in(&brief.barrier().unwrap_err()), [Rank(1), Rank(3)]);
+            None
+        } else {
+            (!is_late).then(|| work.ibarrier()).transpose()?
+        };
+        // All ranks answer while they wait here.
+        job.barrier()?;
+        if let Some(begun) = begun {
+            begun.cancel();
+            let ended = begun.wait().map(|_| ()).map_err(|failed| failed.error);
+            assert!(matches!(ended, Err(Error::Cancelled { .. })) || is_end(&ended), "{ended:?}");
+        }
+        job.barrier()?;
+        if work.rank() == 0 {
+            let mut requests = vec![brief.iallreduce(vec![1], vec![0], Sum)?];
+            requests.push(brief.iallreduce(vec![1], vec![0], Sum)?);
+            for request in requests {
+                assert_eq!(late_in(&request.wait().unwrap_err().error), [1, 2, 3, 4].map(Rank));
+            }
+        }
+        job.barrier()
+    });
+    cases.add("coll.late.persistent", 3, "also a round of a persistent call", |job| {
+        let work = job.comm.dup()?.with_timeout(SHORT);
+        if job.rank() != 1 {
+            let mut barrier = work.barrier_init()?;
+            barrier.start()?;
+            let ended = barrier.wait();
+            match ended {
+                Err(Error::Abandoned { .. }) => {}
+                ended => assert_eq!(late_in(&ended.unwrap_err()), [Rank(1)]),
+            }
+        }
+        job.barrier()
+    });
+}
+
+/// First calls that do not match. Only some ranks begin to create a board.
+fn first_calls(cases: &mut Cases) {
+    cases.section("6.2.1");
+    cases.add("coll.first_call", 3, "first calls that do not match leave no trace in later calls", |job| {
+        for root in 0..3 {
+            let work = job.comm.dup()?;
+            let brief = work.with_timeout(SHORT);
+            let ended = match job.rank() == root {
+                true => brief.barrier(),
+                false => brief.gather(&[1], &mut if job.rank() == 2 { vec![0; 3] } else { vec![] }, Rank(2)),
+            };
+            // A rank that needs nothing of the others succeeds.
+            let is_root = job.rank() == root || job.rank() == 2;
+            assert!(ended.is_err() || !is_root, "{ended:?}");
+            job.barrier()?;
+            for _ in 0..5 {
+                work.barrier()?;
+                let mut buffer = [job.rank()];
+                work.bcast(&mut buffer, Rank(1))?;
+                assert_eq!(buffer, [1]);
+            }
+        }
+        Ok(())
+    });
+}
+
 fn ends(cases: &mut Cases) {
+    late_ranks(cases);
+    first_calls(cases);
     cases.section("6.2.1");
     cases.add("coll.timeout", 3, "a time-out ends a call that a rank does not make", |job| {
         let work = job.comm.dup()?;
