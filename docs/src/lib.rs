@@ -18,6 +18,7 @@ pages! {
     Communicators = "communicators.md",
     Collectives = "collectives.md",
     Partitioned = "partitioned.md",
+    Windows = "windows.md",
     Layouts = "layouts.md",
     Values = "values.md",
     Checks = "checks.md",

@@ -710,14 +710,16 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
 
     /// Ends a request that [`begin_composite`](Self::begin_composite) has returned. On success the length of the
     /// message in its status is that of `memory`. If the request was [forgotten](Self::forget), the memory is freed.
-    pub fn end_composite(&mut self, id: RequestId, result: Result<(), Error>, memory: Memory) {
+    /// Returns true if the result can be collected.
+    pub fn end_composite(&mut self, id: RequestId, result: Result<(), Error>, memory: Memory) -> bool {
         let (out, tagged) = self.inner.with_tagged();
-        let Some(request) = tagged.requests.get_mut(id) else { return };
+        let Some(request) = tagged.requests.get_mut(id) else { return false };
         assert!(matches!(request.state, State::Composite), "{id:?} is a composite operation under way");
         let source = out.link.identity().rank;
         let status = Status { source, tag: 0, bytes: memory.len() };
         request.buffer = Buffer::Owned(memory);
         tagged.finish(out.link, id, result.map(|()| status));
+        tagged.requests.get(id).is_some()
     }
 
     /// Returns a composite operation that its owner has [cancelled](Self::cancel) or [forgotten](Self::forget). The

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use samite_fabric::Memory;
 use samite_fabric::layout::{Room, Signature};
-use samite_p2p::{Claimed, Engine, Pattern, RequestId, Time, WorldRank};
+use samite_p2p::{Claimed, Pattern, RequestId, Time, WorldRank};
 use zerocopy::IntoBytes;
 
 pub(crate) use attributes::Attached;
@@ -53,6 +53,7 @@ use crate::runtime::{Bounds, Runtime};
 use crate::scope::Scope;
 use crate::select::{Accepted, Destination, Rank, Source, Tag};
 use crate::signature::{ElementType, Of, signature_of};
+use crate::stack::Engine;
 use crate::stats::Stats;
 use crate::transport::Transport;
 use crate::world::CONTEXT;

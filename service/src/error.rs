@@ -14,6 +14,7 @@ use crate::select::Rank;
 use crate::signature::name_of;
 #[cfg(feature = "serde")]
 use crate::value::DecodeError;
+use crate::window::WindowError;
 
 /// The reason why an operation did not succeed.
 ///
@@ -133,6 +134,9 @@ pub enum Error {
         "the call needs an intercommunicator, and this communicator has one group: call create_intercomm first"
     )]
     NeedsTwoGroups,
+    /// A call on a window, or a request of one, has failed for a reason that only windows have.
+    #[error("{0}")]
+    Window(Box<WindowError>),
     /// Misuse: a rank has no such lane.
     #[error("there is no lane {lane} among {lanes}: lanes count from 0, and SAMITE_LANES sets their number")]
     NoSuchLane {
@@ -664,6 +668,7 @@ impl Error {
             }
             Self::Abandoned { rank, fate } => Self::Abandoned { rank: local(rank), fate },
             Self::NotPosted { rank } => Self::NotPosted { rank: local(rank) },
+            Self::Window(why) => Self::Window(Box::new(why.in_comm(local))),
             Self::LengthsDiffer { rank, ours, theirs } => {
                 Self::LengthsDiffer { rank: local(rank), ours, theirs }
             }

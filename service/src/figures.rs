@@ -2,8 +2,9 @@
 
 use samite_control::{Awaits, Figures};
 use samite_fabric::Port;
-use samite_p2p::{Awaited, Engine, Operation, Report, Time, WorldRank};
+use samite_p2p::{Awaited, Operation, Report, Time, WorldRank};
 
+use crate::stack::Engine;
 use crate::stats::{PeerStats, Stats};
 
 /// Returns the figures of an engine, which are sums over its peers, and the figures of each peer. `sought` describes

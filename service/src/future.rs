@@ -6,13 +6,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use samite_p2p::{Engine, Pattern};
+use samite_p2p::Pattern;
 
 use crate::comm::outside_handler;
 use crate::error::Public;
 use crate::owned::Owned;
 use crate::request::{Done, Failed, Request};
 use crate::runtime::{Entry, Sought, contain};
+use crate::stack::Engine;
 use crate::{Comm, Error, Message, Status};
 
 /// The future of a [`Request`], made by awaiting it. It returns the same result as [`Request::wait`], with one

@@ -9,12 +9,13 @@ use samite_control::{
     Connection, ControlError, Ending, Figures, PeerStats, Place, Secret, Ticket, environment,
 };
 use samite_fabric::{Address, Port, PortError};
-use samite_p2p::{Engine, Identity, WorldRank};
+use samite_p2p::{Identity, WorldRank};
 
 use crate::bootstrap::{BootstrapError, Candidate, Detected, Met, Refusal};
 use crate::error::TransportError;
 use crate::lanes::{self, Addresses, Lane, Lanes};
 use crate::runtime::{Directory, Notice, Runtime};
+use crate::stack::engine;
 use crate::transport::{self, Transport};
 use crate::world::World;
 use crate::{SettingError, Settings};
@@ -181,11 +182,8 @@ fn world(
     })?;
     let runtimes =
         transports.into_iter().zip(directories).enumerate().map(|(number, (transport, directory))| {
-            let engine = Engine::new(
-                transport,
-                identity.clone(),
-                lanes::engine_config(&settings.engine, settings.lanes),
-            );
+            let engine =
+                engine(transport, identity.clone(), lanes::engine_config(&settings.engine, settings.lanes));
             Runtime::new(engine, directory, &identity, place, Lane { number, of }, &settings).map(Arc::new)
         });
     let runtimes = runtimes.collect::<Result<_, _>>();

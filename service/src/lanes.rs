@@ -10,11 +10,12 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use samite_fabric::Address;
-use samite_p2p::{Config, Engine, Incarnations, Time};
+use samite_p2p::{Config, Incarnations, Time};
 
 use crate::Error;
 use crate::error::Fate;
 use crate::runtime::{Directory, Runtime};
+use crate::stack::Engine;
 use crate::transport::Transport;
 
 pub(crate) use directory::share;

@@ -110,12 +110,14 @@ mod signature;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
 pub mod simulated;
+mod stack;
 mod stats;
 mod topology;
 mod transport;
 #[cfg(feature = "serde")]
 mod value;
 mod watch;
+mod window;
 mod world;
 
 pub use buffer::{Buffer, BufferMut};
@@ -171,6 +173,10 @@ pub use topology::{
 };
 #[cfg(feature = "serde")]
 pub use value::{DecodeError, ValueFuture, ValueRequest};
+pub use window::{
+    Access, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Targets, Window, WindowError, WindowEvent,
+    WindowNumber, WindowOp,
+};
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive
 /// macros use this crate, so a program needs no dependency on zerocopy:

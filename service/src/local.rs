@@ -8,12 +8,13 @@ use samite_control::Place;
 use samite_fabric::Port;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
-use samite_p2p::{Engine, Identity, WorldRank};
+use samite_p2p::{Identity, WorldRank};
 
 use crate::Settings;
 use crate::init::first_incarnation;
 use crate::lanes::{self, Lane, Lanes};
 use crate::runtime::{Directory, Notice, Runtime};
+use crate::stack::engine;
 use crate::transport::{self, Transport};
 use crate::world::World;
 
@@ -89,7 +90,7 @@ pub(crate) fn run<R: Send>(
         let config = &settings.engine;
         let lanes = ports.into_iter().zip(directories).zip(&addresses).enumerate();
         let runtimes = lanes.map(|(number, ((port, directory), addresses))| {
-            let mut engine = Engine::new(port, identity.clone(), lanes::engine_config(config, of));
+            let mut engine = engine(port, identity.clone(), lanes::engine_config(config, of));
             for (rank, address) in (0..n).zip(addresses) {
                 // This cannot fail, since every rank is below `n`.
                 let _ = engine.introduce(WorldRank(rank), first_incarnation(rank), address.clone());
@@ -231,7 +232,7 @@ mod tests {
         let board = Board((0..2).map(|_| News::new()).collect::<Vec<_>>().into());
         let incarnation = first_incarnation(0);
         let identity = Identity { rank: WorldRank(0), size: 2, incarnation, secret: [0; 16] };
-        let engine = Engine::new(transport::local(hub.port()), identity.clone(), settings.engine.clone());
+        let engine = engine(transport::local(hub.port()), identity.clone(), settings.engine.clone());
         let directory = Box::new(Member { rank: 0, board: board.clone() });
         let (place, lane) = (Place::ALONE, Lane { number: 0, of: 1 });
         let runtime = Runtime::new(engine, directory, &identity, &place, lane, &settings).unwrap();

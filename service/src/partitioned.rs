@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use samite_fabric::layout::Signature;
 use samite_fabric::mem::{Partitioned, PartitionsMut};
-use samite_p2p::{Engine, PartitionedId, RequestId, Time, WorldRank};
+use samite_p2p::{PartitionedId, RequestId, Time, WorldRank};
 
 use crate::error::{Error, Public, Status};
 use crate::owned::{Kept, Operation, returned};
@@ -16,6 +16,7 @@ use crate::request::{Failed, Request};
 use crate::runtime::{Completion, Runtime};
 use crate::select::Rank;
 use crate::signature::signature_of;
+use crate::stack::Engine;
 use crate::transport::Transport;
 use crate::{Comm, Element};
 

@@ -5,12 +5,13 @@ use std::task::{Poll, Waker};
 
 use samite_fabric::layout::Room;
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Lent, Reading, RequestId, Writing};
+use samite_p2p::{Lent, Reading, RequestId, Writing};
 
 use crate::buffer::Held;
 use crate::comm::Derived;
 use crate::owned::{AnyBuffer, Owned};
 use crate::runtime::{Completion, Entry};
+use crate::stack::Engine;
 use crate::{Comm, Error, Status};
 
 /// A send or receive under way that owns its buffer, or a round that owns its persistent or partitioned operation. A

@@ -20,6 +20,7 @@ mod tasks;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiting;
+mod windows;
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
@@ -35,8 +36,8 @@ use samite_fabric::{Memory, Port, PortError};
 use samite_os::Refused;
 use samite_os::process::is_crowded;
 use samite_p2p::{
-    Awaited, Claimed, Engine, Group, How, Identity, Incarnations, Lent, Outcome, PartitionedId, Pattern,
-    Reading, Received, RequestId, SendBuffer, Sent, Source, Time, Typed, WorldRank, Writing,
+    Awaited, Claimed, Group, How, Identity, Incarnations, Lent, Outcome, PartitionedId, Pattern, Reading,
+    Received, RequestId, SendBuffer, Sent, Source, Time, Typed, WorldRank, Writing,
 };
 
 use crate::cancel::CancelToken;
@@ -46,6 +47,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::patience::Burst;
 use crate::request::Awaiting;
 use crate::select::Rank;
+use crate::stack::Engine;
 use crate::stats::Stats;
 use crate::watch::Watch;
 use collective::Collectives;
@@ -60,6 +62,8 @@ use sync::{BiasedGuard, BiasedMutex, Event};
 use tasks::Tasks;
 pub(crate) use tasks::{Entry, Sought, contain};
 use waiting::deadline_after;
+pub(crate) use windows::WindowCall;
+use windows::WindowRequests;
 
 /// Drives an engine on behalf of all threads that use it.
 pub(crate) struct Runtime<P> {
@@ -185,6 +189,7 @@ impl<P: Port> Runtime<P> {
             background: Background::new(settings.progress),
             loans: Arc::clone(&loans),
             collectives: Collectives::default(),
+            windows: WindowRequests::default(),
         };
         let core = BiasedMutex::with_errand(core, Core::harvest).map_err(|error| PortError::Provider {
             call: "madvise(MADV_WIPEONFORK)",

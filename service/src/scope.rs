@@ -11,7 +11,7 @@ use std::task::Poll;
 use samite_fabric::layout::{Data, Readable, Room, Signature, Writable};
 use samite_fabric::mem::Lender;
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Lent, Outcome, Received, RequestId, Sent};
+use samite_p2p::{Lent, Outcome, Received, RequestId, Sent};
 use slab::Slab;
 use zerocopy::IntoBytes;
 
@@ -22,6 +22,7 @@ use crate::request::{Awaiting, whole};
 use crate::runtime::Completion;
 use crate::select::{Destination, Source, Tag};
 use crate::signature::{ElementType, InLayout, Of, signature_in, signature_of};
+use crate::stack::Engine;
 use crate::{CheckedElement, Comm, Element, Error, Status};
 
 pub use set::PendingSet;

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Traffic, WorldRank};
+use samite_p2p::{Traffic, WorldRank};
 use serde::Serialize;
 
 use crate::select::Rank;
+use crate::stack::Engine;
 
 /// The counters of a process since its start, and its present state: see [`Comm::stats`](crate::Comm::stats).
 ///

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use samite_p2p::{
-    Agreed, AgreementId, Awaited, Choice, Decision, Engine, Fate, Pattern, Progress, Proposal, Source,
-};
+use samite_p2p::{Agreed, AgreementId, Awaited, Choice, Decision, Fate, Pattern, Progress, Proposal, Source};
 
 use super::{Comm, Derived, Hints};
 use crate::error::{Error, Public};
 use crate::runtime::{Bounds, Runtime};
 use crate::select::Rank;
+use crate::stack::Engine;
 use crate::transport::Transport;
 
 impl Comm {

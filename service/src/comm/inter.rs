@@ -205,7 +205,7 @@ impl Comm {
         if self.remote_size().is_some() { self.all_ranks().0 } else { self.members() }
     }
 
-    pub(super) fn check_one_group(&self) -> Result<(), Error> {
+    pub(crate) fn check_one_group(&self) -> Result<(), Error> {
         if self.remote_size().is_some() { Err(Error::NeedsOneGroup) } else { Ok(()) }
     }
 }

@@ -1,10 +1,11 @@
 //! A send and a receive under way together.
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Lent, Outcome, RequestId};
+use samite_p2p::{Lent, Outcome, RequestId};
 
 use super::{Awaiting, Done, Failed, Request};
 use crate::buffer::Buffer;
+use crate::stack::Engine;
 use crate::{Comm, Error, Status};
 
 /// A send and a receive under way together, each with an owned buffer: made by

@@ -4,13 +4,14 @@ use std::mem;
 use std::sync::Arc;
 
 use samite_fabric::Port;
-use samite_p2p::{Engine, Lent, Outcome, RequestId};
+use samite_p2p::{Lent, Outcome, RequestId};
 
 use super::{Awaiting, Done, Failed, Request};
 use crate::comm::{Derived, Extras};
 use crate::members::{Member, Members};
 use crate::owned::Owned;
 use crate::runtime::{Bounds, Completion};
+use crate::stack::Engine;
 use crate::{CancelToken, Comm, Error};
 
 /// Requests under way, whose results the caller takes in the order in which they end.

@@ -22,9 +22,7 @@ use samite_coll::algorithms::{allgather, allreduce};
 use samite_coll::{Blocks, Call, Collective, Failed, OwnedBuffers, Place, Plan, RollCall, Series};
 use samite_fabric::shm::board::{ADDRESS_BYTES, Board, RANKS_MAX, Slot};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{
-    Awaited, Engine, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank,
-};
+use samite_p2p::{Awaited, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank};
 
 use super::collective::{Counter, Reserved, no_reduction};
 use super::state::Core;
@@ -33,6 +31,7 @@ use super::{Bounds, Runtime, error_of};
 use crate::cancel::CancelToken;
 use crate::comm::Derived;
 use crate::error::{Error as PublicError, Public};
+use crate::stack::Engine;
 
 /// The knowledge of a member about the board of its communicator.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use samite_coll::{
@@ -11,7 +11,7 @@ use samite_coll::{
 };
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Fate, Group, Lent, RequestId, Status};
+use samite_p2p::{Fate, Group, Lent, RequestId, Status};
 
 use super::board::{Created, Creation, Next, State, again};
 use super::state::Core;
@@ -20,6 +20,7 @@ use crate::cancel::CancelToken;
 use crate::comm::Derived;
 use crate::error::{Error, Public};
 use crate::request::Awaiting;
+use crate::stack::Engine;
 
 /// The collective operations of a communicator on one lane. The members of the communicator begin these operations in
 /// the same order, so each operation has the same number at all members. The lane's lock protects the value, except
@@ -30,7 +31,16 @@ pub(crate) struct Counter {
     next: AtomicU32,
     /// The number of blocking operations for whose end a thread waits, and of numbers that are reserved.
     waiting: AtomicU32,
+    /// The number of the next window.
+    windows: AtomicU64,
     pub(super) board: State,
+}
+
+impl Counter {
+    /// Takes the number of the next window. The members of the communicator create its windows in the same order.
+    pub(super) fn take_window(&self) -> u64 {
+        self.windows.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// The number of a blocking operation that begins later. The operations of other threads that begin before get later
@@ -148,7 +158,6 @@ impl Collectives {
     /// Lets the operations take all steps that they can take after a poll, and ends those that have ended. `events` is
     /// the number of events of the poll. Returns the number of operations that have ended.
     pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>, events: usize) -> usize {
-        self.quit_unwanted(engine);
         self.under_way.iter_mut().for_each(|operation| operation.collective.advance(engine));
         self.is_stale |= events > 0 || self.ends != engine.ends();
         // A notice is an event, and a thread sleeps only after a poll without events.
@@ -164,15 +173,13 @@ impl Collectives {
         self.end_finished(engine)
     }
 
-    /// Gives up the operations whose requests the program has cancelled or dropped.
-    pub(super) fn quit_unwanted<P: Port>(&mut self, engine: &mut Engine<P>) {
-        while let Some(unwanted) = engine.take_unwanted() {
-            if let Some(operation) = self.under_way.iter_mut().find(|operation| operation.request == unwanted)
-            {
-                operation.collective.quit(engine, cancelled());
-            }
-        }
-        self.end_finished(engine);
+    /// Gives up the operation with a request. Returns false if there is none.
+    pub(super) fn quit<P: Port>(&mut self, engine: &mut Engine<P>, request: RequestId) -> bool {
+        let Some(operation) = self.under_way.iter_mut().find(|operation| operation.request == request) else {
+            return false;
+        };
+        operation.collective.quit(engine, cancelled());
+        true
     }
 
     /// Gives up all operations.
@@ -182,7 +189,7 @@ impl Collectives {
     }
 
     /// Ends the requests of the operations that have ended. Returns their number.
-    fn end_finished<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
+    pub(super) fn end_finished<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
         let ended = self.under_way.extract_if(.., |operation| operation.collective.has_ended());
         let ended: Vec<_> = ended.collect();
         let number = ended.len();
@@ -470,9 +477,7 @@ impl<P: Port> Core<P> {
     /// Cancels a request.
     pub(super) fn cancel(&mut self, id: RequestId) {
         self.engine.cancel(id);
-        if !self.collectives.is_empty() {
-            self.collectives.quit_unwanted(&mut self.engine);
-        }
+        self.quit_unwanted();
     }
 }
 

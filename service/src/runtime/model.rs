@@ -12,10 +12,11 @@ use loom::thread::{JoinHandle, yield_now};
 use samite_control::Progress;
 use samite_fabric::Memory;
 use samite_fabric::loopback::{Hub, Loopback};
-use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
+use samite_p2p::{Config, Identity, Pattern, Sent};
 
 use super::sync::{await_change, await_state, tell_change};
 use super::*;
+use crate::stack::engine;
 use crate::watch::{Bell, is_readable};
 
 /// The only rank of a job: its runtime, and the threads that use it.
@@ -56,7 +57,7 @@ impl Rank0 {
         let identity = Identity { rank: WorldRank(0), size: 1, incarnation: 7, secret: [9; 16] };
         let mut config = Config::default();
         config.overlap_min = LONG;
-        let mut engine = Engine::new(Hub::new().port(), identity.clone(), config);
+        let mut engine = engine(Hub::new().port(), identity.clone(), config);
         let address = engine.port().address();
         engine.introduce(WorldRank(0), 7, address).unwrap();
         while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}

@@ -9,20 +9,21 @@ use samite_fabric::link::GivenUp;
 use samite_fabric::mem::{Loans, OpenLoans};
 use samite_fabric::{Body, Port, Sleep};
 use samite_p2p::{
-    Awaited, Cause, Engine, Error, Harvest, Lent, Operation, Outcome, Pattern, Report, RequestId, Time,
-    WorldRank,
+    Awaited, Cause, Error, Harvest, Lent, Operation, Outcome, Pattern, Report, RequestId, Time, WorldRank,
 };
 
 use super::background::Background;
 use super::collective::Collectives;
 use super::directory::{Directory, Notice};
 use super::tasks::Tasks;
+use super::windows::WindowRequests;
 use super::{Bounds, Completion};
 use crate::CancelToken;
 use crate::error::Public;
 use crate::figures::figures_of;
 use crate::lanes::{Addresses, Lane};
 use crate::patience::{Burst, nap_while_bytes_move};
+use crate::stack::Engine;
 use crate::stats::Stats;
 use crate::watch::Watch;
 
@@ -65,6 +66,7 @@ pub(super) struct Core<P> {
     /// The buffers that scopes lend for long messages, each under its request.
     pub(super) loans: Arc<Loans>,
     pub(super) collectives: Collectives,
+    pub(super) windows: WindowRequests,
 }
 
 /// The one who waits until there is work.
@@ -140,7 +142,7 @@ impl<P: Port> Core<P> {
     #[inline(always)]
     pub(super) fn poll<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         // `&` instead of `&&` avoids a branch.
-        let polled = match self.loans.is_empty() & self.collectives.is_empty() {
+        let polled = match self.loans.is_empty() & self.collectives.is_empty() & self.windows.is_empty() {
             true => self.engine.poll(self.now, lent).map_err(Box::new),
             false => self.poll_with_others(lent),
         };
@@ -160,7 +162,9 @@ impl<P: Port> Core<P> {
         let mut lent = WithOthers { lent, loans: loans.open(), collectives };
         let events = engine.poll(*now, &mut lent).map_err(Box::new)?;
         drop(lent);
-        Ok(events + collectives.advance(engine, events))
+        self.quit_unwanted();
+        let Self { engine, collectives, windows, .. } = self;
+        Ok(events + collectives.advance(engine, events) + windows.advance(engine))
     }
 
     /// Returns the result of a request that has ended: see [`Engine::collect`].
@@ -169,7 +173,30 @@ impl<P: Port> Core<P> {
         if !self.loans.is_empty() {
             return self.collect_with_loans(id, lent);
         }
-        self.engine.collect(id, lent).map(Completion::from)
+        let completion = Completion::from(self.engine.collect(id, lent)?);
+        match completion.result {
+            Ok(_) => Some(completion),
+            Err(_) => Some(self.with_own_error(id, completion)),
+        }
+    }
+
+    /// Returns the completion of a failed request. An operation of a window has an error that the engine does not know.
+    #[cold]
+    fn with_own_error(&mut self, id: RequestId, completion: Completion) -> Completion {
+        let result = completion.result.map_err(|error| self.windows.error_of(id, error));
+        Completion { result, ..completion }
+    }
+
+    /// Gives up the operations whose requests the program has cancelled or dropped, if they consist of other operations.
+    pub(super) fn quit_unwanted(&mut self) {
+        let Self { engine, collectives, windows, .. } = self;
+        while let Some(unwanted) = engine.take_unwanted() {
+            if !collectives.quit(engine, unwanted) {
+                windows.cancel(engine, unwanted);
+            }
+        }
+        collectives.end_finished(engine);
+        windows.advance(engine);
     }
 
     #[cold]
@@ -177,7 +204,9 @@ impl<P: Port> Core<P> {
     fn collect_with_loans<L: Lent>(&mut self, id: RequestId, lent: &mut L) -> Option<Completion> {
         let Self { engine, loans, collectives, .. } = self;
         let mut lent = WithOthers { lent, loans: loans.open(), collectives };
-        engine.collect(id, &mut lent).map(Completion::from)
+        let collected = engine.collect(id, &mut lent);
+        drop(lent);
+        Some(self.with_own_error(id, Completion::from(collected?)))
     }
 
     /// Wakes the sleeping thread, which wakes the other waiting threads and the program's driver. If no thread sleeps,
@@ -263,9 +292,7 @@ impl<P: Port> Core<P> {
         match self.condemned {
             None => {
                 self.engine.forget(id);
-                if !self.collectives.is_empty() {
-                    self.collectives.quit_unwanted(&mut self.engine);
-                }
+                self.quit_unwanted();
             }
             Some(_) => {
                 self.engine.conceal();

@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use samite_fabric::Port;
-use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time};
+use samite_p2p::{Awaited, Outcome, Pattern, Report, RequestId, Time};
 use slab::Slab;
 
 use super::driving::Drivers;
@@ -20,6 +20,7 @@ use super::waiting::deadline_after;
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::CancelToken;
 use crate::error::{Error, Fate, Public};
+use crate::stack::Engine;
 
 /// The futures that wait for an engine.
 #[derive(Default)]

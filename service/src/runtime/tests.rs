@@ -9,12 +9,13 @@ use samite_control::Progress;
 use samite_fabric::Memory;
 use samite_fabric::loopback::Hub;
 use samite_os::alarm::Alarm;
-use samite_p2p::{Config, Engine, Identity, Pattern, Sent};
+use samite_p2p::{Config, Identity, Pattern, Sent};
 
 use super::state::{Sleeper, Who};
 use super::*;
 use crate::error::Cause;
 use crate::lanes::Addresses;
+use crate::stack::engine;
 use crate::watch::is_readable;
 
 /// A directory whose notices the test provides.
@@ -36,7 +37,7 @@ impl Directory for Notices {
 /// Returns the runtime of the first rank of a job. It knows no other rank.
 fn runtime<D: Directory + 'static>(size: u32, hub: &Hub, notices: D) -> Runtime<impl Port + use<D>> {
     let identity = Identity { rank: WorldRank(0), size, incarnation: 7, secret: [9; 16] };
-    let mut engine = Engine::new(hub.port(), identity.clone(), Config::default());
+    let mut engine = engine(hub.port(), identity.clone(), Config::default());
     let address = engine.port().address();
     engine.introduce(WorldRank(0), 7, address).unwrap();
     while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use samite_fabric::Port;
 use samite_os::Refused;
-use samite_p2p::{Awaited, Engine, Outcome, Pattern, Report, RequestId, Time, WorldRank};
+use samite_p2p::{Awaited, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
 use super::state::{Core, Sleeper, Who};
 use super::sync::BiasedGuard;
@@ -15,6 +15,7 @@ use crate::deal;
 use crate::error::{Cause, Error, Fate, Public};
 use crate::patience::{Patience, Rest};
 use crate::request::Awaiting;
+use crate::stack::Engine;
 use crate::watch::nap;
 
 impl<P: Port> Runtime<P> {

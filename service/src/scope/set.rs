@@ -1,10 +1,11 @@
 //! Sets of operations of a scope, whose results are taken one by one.
 
-use samite_p2p::{Engine, Outcome};
+use samite_p2p::Outcome;
 
 use super::{Awaited, Ends, Kind, Loan, Pending, Scope};
 use crate::members::{Member, Members};
 use crate::runtime::Completion;
+use crate::stack::Engine;
 use crate::{CancelToken, Error, Status};
 
 /// Operations of a scope, whose results the caller takes in the order in which they end: a

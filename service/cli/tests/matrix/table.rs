@@ -13,7 +13,7 @@ use samite::{
     Attribute, CancelToken, Cartesian, Cause, Comm, Dimension, Error, ErrorHandler, Hints, InPlace, Layout,
     Locality, Mode, Neighbourhood, Owned, PartitionedRecv, PartitionedSend, PendingSet, Persistent,
     PersistentCollective, PersistentRecv, PersistentSend, Rank, Request, RequestSet, Scope, Source, Status,
-    ValueRequest, start_all,
+    ValueRequest, WindowError, start_all,
 };
 
 /// The rank that all calls address.
@@ -128,6 +128,7 @@ impl Kind {
             (Self::Survives, S::Dead | S::Left, end) => end.is_ok(),
             // Such a call returns at once if its peer is present, and otherwise waits until its deadline.
             (Self::Returns, _, Ok(()) | Err(Error::TimedOut { .. })) => true,
+            (_, S::Stopped, Err(Error::Window(why))) => matches!(**why, WindowError::TimedOut { .. }),
             (_, S::Stopped, end) => matches!(end, Err(Error::TimedOut { .. })),
 
             (Self::WaitsForAny, _, Err(Error::Deserted)) => true,
@@ -211,6 +212,15 @@ fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)
         let _ = half.map(call);
         Ok(())
     })
+}
+
+/// Writes to the other rank's part of a window.
+fn shares_a_window(comm: &Comm) -> Result<(), Error> {
+    let window = comm.window(long())?;
+    let epoch = window.fence()?;
+    epoch.put(Rank(1 - comm.rank().0), 0, &long())?;
+    epoch.close()?;
+    window.free().map(drop)
 }
 
 fn meets_all(comm: &Comm) -> Result<(), Error> {
@@ -1090,6 +1100,7 @@ calls! {
     };
     "Comm::alltoallv_in_place", Waits, exchanges_some_blocks, |c| whole(c, exchanges_some_blocks);
     "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
+    "Comm::window", Waits, shares_a_window, |c| whole(c, shares_a_window);
     "Comm::ibarrier", Waits, meets_all, |c| held(c.ibarrier(), |r| Ok(r.wait().map(drop)?));
     "Comm::barrier_init", Waits, meets_all, |c| held(c.barrier_init(), |o| round(o, |o| o.wait()));
     "Comm::ibcast", Waits, broadcasts, |c| held(c.ibcast(long(), PEER), |r| Ok(r.wait().map(drop)?));

@@ -2,13 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samite_fabric::loopback::Hub;
-use samite_p2p::{Engine, Identity, WorldRank};
+use samite_p2p::{Identity, WorldRank};
 
 use crate::init::first_incarnation;
 use crate::lanes::Lane;
 use crate::lanes::Lanes;
 use crate::reduction::Sum;
 use crate::runtime::{Runtime, Silent};
+use crate::stack::engine;
 use crate::{CancelToken, Error, Group, Rank, Source, World, transport};
 
 fn group(ranks: impl IntoIterator<Item = u32>) -> Group {
@@ -175,7 +176,7 @@ fn under_a_launcher_without_reports_survivors_cannot_agree() {
     let (hub, settings) = (Hub::new(), samite_control::Settings::default());
     let identity =
         Identity { rank: WorldRank(0), size: 2, incarnation: first_incarnation(0), secret: [0; 16] };
-    let engine = Engine::new(transport::local(hub.port()), identity.clone(), settings.engine.clone());
+    let engine = engine(transport::local(hub.port()), identity.clone(), settings.engine.clone());
     let (place, lane) = (samite_control::Place::ALONE, Lane { number: 0, of: 1 });
     let runtime = Runtime::new(engine, Box::new(Silent), &identity, &place, lane, &settings).unwrap();
     let world = World::new(Lanes::new(vec![Arc::new(runtime)]));

@@ -1,0 +1,177 @@
+//! Calls on windows, and the requests of their operations and epochs.
+//!
+//! Each request of the windows that the program gets has a request of the engine beside it (see
+//! [`Engine::begin_composite`]). So waits, futures, sets, callbacks, cancels and the progress between calls treat it as
+//! they treat any other request.
+
+use std::collections::HashMap;
+
+use samite_fabric::link::Link;
+use samite_fabric::{Memory, Port, Region};
+use samite_p2p::{Fate, Outcome, RequestId, Time};
+use samite_rma::Windows;
+
+use super::state::Core;
+use super::{Bounds, Runtime};
+use crate::comm::Derived;
+use crate::error::{Error, Public};
+use crate::stack::Engine;
+
+/// The requests of windows in a lane.
+#[derive(Default)]
+pub(super) struct WindowRequests {
+    /// The requests that have not ended.
+    under_way: Vec<UnderWay>,
+    /// The errors of requests that have ended, and whose results were not taken, by the engine's request.
+    errors: HashMap<RequestId, Error>,
+}
+
+struct UnderWay {
+    of_window: RequestId,
+    of_engine: RequestId,
+    /// The memory of a window that is being freed.
+    region: Option<Region>,
+}
+
+impl WindowRequests {
+    /// Returns true if no request is under way.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Ends the requests of the windows' requests that have ended. Returns their number.
+    pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
+        let windows = &engine.stack().windows;
+        let has_ended = |request: &mut UnderWay| windows.outcome(request.of_window) == Outcome::Ready;
+        let ended: Vec<_> = self.under_way.extract_if(.., has_ended).collect();
+        let number = ended.len();
+        ended.into_iter().for_each(|request| self.end(engine, request));
+        number
+    }
+
+    fn end<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
+        let UnderWay { of_window, of_engine, region } = request;
+        let completion = engine.parts().1.windows.collect(of_window);
+        let (result, memory) = match completion {
+            Some(completion) => (completion.result.map_err(Public::public), completion.memory),
+            None => (Err(Error::NoSuchRequest), None),
+        };
+        let memory = memory.or_else(|| region?.reclaim().ok()).unwrap_or_else(|| Memory::zeroed(0));
+        // The engine knows other errors than windows have, so the error is kept here.
+        let placeholder = samite_p2p::Error::Cancelled { fate: Fate::Unknown };
+        let is_wanted =
+            engine.end_composite(of_engine, result.as_ref().copied().map_err(|_| placeholder), memory);
+        if let (Err(error), true) = (result, is_wanted) {
+            self.errors.insert(of_engine, error);
+        }
+    }
+
+    /// Cancels a request, if it is of a window.
+    pub(super) fn cancel<P: Port>(&mut self, engine: &mut Engine<P>, unwanted: RequestId) {
+        if let Some(request) = self.under_way.iter().find(|request| request.of_engine == unwanted) {
+            let (out, stack) = engine.parts();
+            stack.windows.cancel(out.link, request.of_window);
+        }
+    }
+
+    /// Returns the error of a request that has failed, or `error` if it is of no window.
+    #[cold]
+    pub(super) fn error_of(&mut self, request: RequestId, error: Error) -> Error {
+        self.errors.remove(&request).unwrap_or(error)
+    }
+}
+
+/// A call on the windows of a lane.
+pub(crate) struct WindowCall<'a> {
+    pub(crate) windows: &'a mut Windows,
+    pub(crate) link: &'a mut Link,
+    pub(crate) deadline: Time,
+}
+
+impl<P: Port> Runtime<P> {
+    /// Carries out a call on the windows.
+    ///
+    /// # Errors
+    /// The errors of the call, [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`].
+    pub(crate) fn on_windows<R>(
+        &self,
+        bounds: &Bounds,
+        call: impl FnOnce(WindowCall<'_>) -> Result<R, samite_rma::Error>,
+    ) -> Result<R, Error> {
+        let mut core = self.lock()?;
+        let called = core.call_windows(self.clock.now(), bounds, call);
+        self.rouse(&mut core);
+        self.hand_over(&mut core);
+        called
+    }
+
+    /// Carries out a call that begins a request of the windows, if it begins one. Returns the engine's request, and the
+    /// other result of the call. `region` is the memory of a window that the call frees.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Runtime::on_windows`].
+    pub(crate) fn begin_on_windows<R>(
+        &self,
+        context: u32,
+        bounds: &Bounds,
+        region: Option<Region>,
+        call: impl FnOnce(WindowCall<'_>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
+    ) -> Result<(Option<RequestId>, R), Error> {
+        let mut core = self.lock()?;
+        let now = self.clock.now();
+        let called = core.call_windows(now, bounds, call);
+        let begun = called.map(|(request, result)| {
+            let Core { engine, windows, .. } = &mut *core;
+            let request = request.map(|of_window| {
+                let of_engine = engine.begin_composite(now, context);
+                windows.under_way.push(UnderWay { of_window, of_engine, region });
+                windows.advance(engine);
+                of_engine
+            });
+            (request, result)
+        });
+        self.rouse(&mut core);
+        self.hand_over(&mut core);
+        begun
+    }
+
+    /// Returns the number of the next window of a communicator.
+    pub(crate) fn next_window(&self, derived: Option<&Derived>) -> u64 {
+        self.counter(derived).take_window()
+    }
+
+    /// Begins an operation that never ends by itself, because other ranks may access a window of this rank at any time.
+    /// While it is under way, a thread makes progress between the program's calls.
+    pub(crate) fn admit_accesses(&self, context: u32) -> Result<RequestId, Error> {
+        self.try_act(|engine, now| engine.begin_composite(now, context))
+    }
+
+    /// Ends an operation that [`admit_accesses`](Self::admit_accesses) has begun.
+    pub(crate) fn end_accesses(&self, request: RequestId) {
+        self.act(|engine, _| {
+            engine.end_composite(request, Ok(()), Memory::zeroed(0));
+            engine.collect(request, &mut ());
+        });
+    }
+}
+
+impl<P: Port> Core<P> {
+    fn call_windows<R>(
+        &mut self,
+        now: Time,
+        bounds: &Bounds,
+        call: impl FnOnce(WindowCall<'_>) -> Result<R, samite_rma::Error>,
+    ) -> Result<R, Error> {
+        if let Some(why) = &self.condemned {
+            return Err(Error::Condemned { why: why.clone() });
+        }
+        self.now = now;
+        let deadline = bounds.timeout.map_or(Time::NEVER, |timeout| super::deadline_after(now, timeout));
+        let (out, stack) = self.engine.parts();
+        out.link.set_now(now);
+        let result = call(WindowCall { windows: &mut stack.windows, link: out.link, deadline });
+        self.engine.drive(&mut ());
+        result.map_err(Public::public)
+    }
+}

@@ -1,0 +1,253 @@
+//! Windows: memory that the ranks of a communicator read, write and change without messages.
+
+mod epoch;
+mod error;
+mod number;
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use samite_fabric::{Memory, Region};
+use samite_p2p::{RequestId, WorldRank};
+use samite_rma::{Name, Part, WindowId};
+use zerocopy::IntoBytes;
+
+use crate::buffer::Held;
+use crate::cancel::CancelToken;
+use crate::comm::Comm;
+use crate::element::Element;
+use crate::error::{Error, Public};
+use crate::request::Request;
+use crate::runtime::{Bounds, WindowCall};
+use crate::select::Rank;
+
+pub use epoch::{Access, Epoch, EpochKind, Exposure, Fence, Lock, Targets};
+pub use error::{WindowError, WindowEvent};
+pub use number::{WindowNumber, WindowOp};
+
+/// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
+/// (MPI 4.1, chapter 12). [`Comm::window`] creates one.
+///
+/// Operations are methods of an [`Epoch`]. Opening an epoch never waits. Closing it waits until its operations are
+/// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it.
+///
+/// A window that is dropped is freed without waiting for the other ranks.
+///
+/// ```
+/// # samite::local(2, |world| {
+/// # let comm = world.comm();
+/// use samite::Rank;
+///
+/// let window = comm.window(vec![0_u64; 4])?;
+/// let other = Rank(1 - comm.rank().0);
+/// let epoch = window.fence()?;
+/// epoch.put(other, 2, &[7, 8])?;
+/// epoch.close()?;
+/// assert_eq!(window.read_vec(0..4)?, [0, 0, 7, 8]);
+/// assert_eq!(window.free()?, [0, 0, 7, 8]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Debug)]
+pub struct Window<T: Element> {
+    comm: Comm,
+    id: WindowId,
+    /// The memory of this rank's part, which the window shares with the runtime. `None` once the window is freed.
+    region: Option<Region>,
+    /// The operation that lasts as long as other ranks may access this rank's part: see
+    /// [`Runtime::admit_accesses`](crate::runtime::Runtime::admit_accesses).
+    admits: RequestId,
+    element: PhantomData<T>,
+}
+
+/// The kind of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Several ranks may hold the lock at the same time (`MPI_LOCK_SHARED`).
+    Shared,
+    /// One rank holds the lock alone (`MPI_LOCK_EXCLUSIVE`).
+    Exclusive,
+}
+
+impl Comm {
+    /// Creates a window of which `data` is this rank's part. The parts may have different lengths (`MPI_Win_create`,
+    /// `MPI_Win_allocate`). Operations count in elements of the target's part.
+    ///
+    /// All ranks of this communicator call it, in the same order relative to other windows. The call does not wait for
+    /// them.
+    ///
+    /// # Errors
+    /// [`Error::NeedsOneGroup`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`].
+    pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
+        self.handle_result("window", self.create_window(data))
+    }
+
+    fn create_window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
+        self.check_one_group()?;
+        let unit = u32::try_from(size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
+            what: "bytes of an element",
+            hint: "use smaller elements in windows".into(),
+        })?;
+        let region = Region::new(Memory::new(data));
+        let part = Part::whole(region.clone(), unit);
+        let number = self.runtime.next_window(self.derived.as_deref());
+        let name = Name { communicator: u64::from(self.context), number };
+        let members = self.members();
+        let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, link, .. }| {
+            windows.create(link, name, members, part, samite_rma::Hints::default())
+        });
+        let id = id.map_err(|error| self.local_error(error))?;
+        let admits = self.runtime.admit_accesses(self.context)?;
+        Ok(Window { comm: self.clone(), id, region: Some(region), admits, element: PhantomData })
+    }
+}
+
+impl<T: Element> Window<T> {
+    /// Returns the communicator whose ranks share the window.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// Returns the number of elements in this rank's part.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.part().len().checked_div(size_of::<T>()).unwrap_or(0)
+    }
+
+    /// Returns true if this rank's part has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bounds the calls of this window and of epochs that are opened later. A request that ends at its deadline ends
+    /// its epoch at both sides.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.comm.bounds.timeout = timeout;
+    }
+
+    /// Lets a cancel end the waits of this window, and of epochs that are opened later.
+    pub fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.comm.bounds.cancel = Some(cancel.clone());
+    }
+
+    /// Copies elements of this rank's part, from index `at` on. Other ranks may change them meanwhile.
+    ///
+    /// # Errors
+    /// [`WindowError::OutOfBounds`].
+    pub fn read(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
+        let result = self.own_bytes(at, into.len()).and_then(|offset| {
+            // Through bytes, because the elements need not be aligned in the region.
+            let copied = self.part().copy_out(offset, into.as_mut_bytes());
+            copied.map_err(|error| samite_p2p::Error::from(error).public())
+        });
+        self.comm.handle_result("Window::read", result)
+    }
+
+    /// Returns a copy of elements of this rank's part.
+    ///
+    /// # Errors
+    /// [`WindowError::OutOfBounds`].
+    pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
+        let mut elements = vec![T::new_zeroed(); range.len()];
+        self.read(range.start, &mut elements)?;
+        Ok(elements)
+    }
+
+    /// Writes elements of this rank's part, from index `at` on.
+    ///
+    /// # Errors
+    /// [`WindowError::OutOfBounds`].
+    pub fn write(&self, at: usize, from: &[T]) -> Result<(), Error> {
+        let result = self.own_bytes(at, from.len()).and_then(|offset| {
+            let copied = self.part().copy_in(offset, from.as_bytes());
+            copied.map_err(|error| samite_p2p::Error::from(error).public())
+        });
+        self.comm.handle_result("Window::write", result)
+    }
+
+    /// Returns the offset of `len` elements of this rank's part.
+    fn own_bytes(&self, at: usize, len: usize) -> Result<usize, Error> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(at * size_of::<T>()),
+            _ => Err(Error::Window(Box::new(WindowError::OutOfBounds {
+                rank: self.comm.rank(),
+                at: (at as u64).saturating_mul(size_of::<T>() as u64),
+                bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
+                size: self.part().len() as u64,
+            }))),
+        }
+    }
+
+    /// Frees the window, and returns this rank's part (`MPI_Win_free`). Waits until all ranks have freed it: from then
+    /// on no rank accesses the part.
+    ///
+    /// # Errors
+    /// [`Error::PeerFailed`] if a rank has failed before it freed the window: then the part is lost.
+    pub fn free(self) -> Result<Vec<T>, Error> {
+        Ok(self.ifree()?.wait_as("Window::free")?.buffer)
+    }
+
+    /// Begins to free the window. The request returns this rank's part when all ranks have freed the window.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn ifree(mut self) -> Result<Request<Vec<T>>, Error> {
+        let (id, region) = (self.id, self.region.take());
+        let begun = self.begin(region, |WindowCall { windows, link, deadline }| {
+            Ok((Some(windows.free(link, id, deadline)?), ()))
+        });
+        self.comm.runtime.end_accesses(self.admits);
+        let (request, ()) = self.comm.handle_result("Window::ifree", begun)?;
+        self.request(request)
+    }
+
+    /// Returns the request of an operation or epoch of this window.
+    fn request<B: Held>(&self, request: Option<RequestId>) -> Result<Request<B>, Error> {
+        Ok(Request::started(self.comm.clone(), request.ok_or(Error::NoSuchRequest)?))
+    }
+
+    /// Returns this rank's part.
+    fn part(&self) -> &Region {
+        self.region.as_ref().expect("only a consumed window has no part")
+    }
+
+    /// Carries out a call that may begin a request.
+    fn begin<R>(
+        &self,
+        region: Option<Region>,
+        call: impl FnOnce(WindowCall<'_>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
+    ) -> Result<(Option<RequestId>, R), Error> {
+        let Comm { runtime, context, bounds, .. } = &self.comm;
+        let begun = runtime.begin_on_windows(*context, bounds, region, call);
+        begun.map_err(|error| self.comm.local_error(error))
+    }
+
+    /// Returns the rank in the job of a rank.
+    fn world_rank(&self, rank: Rank) -> Result<WorldRank, Error> {
+        self.comm.check_rank(rank)?;
+        self.comm.world_rank(rank)
+    }
+
+    fn bounds(&self) -> &Bounds {
+        &self.comm.bounds
+    }
+}
+
+impl<T: Element> Drop for Window<T> {
+    fn drop(&mut self) {
+        if self.region.take().is_none() {
+            return;
+        }
+        let id = self.id;
+        // The request is not needed: the memory belongs to the runtime until the other ranks have freed the window. If
+        // the runtime was closed, there is nothing to do.
+        let _ = self.comm.runtime.on_windows(&Bounds::default(), |WindowCall { windows, link, .. }| {
+            let request = windows.free(link, id, samite_p2p::Time::NEVER)?;
+            windows.detach(request);
+            Ok(())
+        });
+        self.comm.runtime.end_accesses(self.admits);
+    }
+}

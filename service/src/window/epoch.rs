@@ -1,0 +1,481 @@
+//! Epochs: the spans in which a rank accesses other parts of a window, or exposes its own.
+
+use std::marker::PhantomData;
+
+use samite_fabric::Memory;
+use samite_fabric::link::{Link, Time};
+use samite_p2p::{Group, RequestId};
+use samite_rma::{Action, Assertions, EpochId, Target, WindowId, Windows};
+
+use super::{LockKind, Window, WindowNumber, WindowOp};
+use crate::element::Element;
+use crate::error::Error;
+use crate::request::Request;
+use crate::runtime::{Bounds, WindowCall};
+use crate::select::Rank;
+
+/// An open epoch of a [`Window`]. Its kind `K` decides which calls it has: [`Fence`], [`Access`], [`Exposure`] or
+/// [`Lock`].
+///
+/// [`close`](Self::close) consumes the epoch, and waits until it has completed: until all of its operations are done at
+/// their targets. [`iclose`](Self::iclose) returns a request for that. Epochs that are closed without waiting complete
+/// in the order in which they were opened; a later epoch waits inside the library, and not in a call. An epoch that is
+/// dropped is closed, and its result is not reported.
+#[derive(Debug)]
+#[must_use = "an epoch that is dropped is closed"]
+pub struct Epoch<'w, T: Element, K: EpochKind> {
+    window: &'w Window<T>,
+    /// `None` once it is closed.
+    id: Option<EpochId>,
+    kind: PhantomData<K>,
+}
+
+/// The kind of an [`Epoch`]. The trait is sealed: other types cannot implement it.
+pub trait EpochKind: Closing {}
+
+/// The kind of an epoch with operations. The trait is sealed: other types cannot implement it.
+pub trait Targets: EpochKind {}
+
+/// The epoch between two fences, in which each rank accesses all parts: [`Window::fence`].
+#[derive(Debug)]
+pub enum Fence {}
+
+/// An epoch of access to the parts of some ranks: [`Window::start`].
+#[derive(Debug)]
+pub enum Access {}
+
+/// An epoch in which some ranks access this rank's part: [`Window::post`].
+#[derive(Debug)]
+pub enum Exposure {}
+
+/// An epoch of access under a lock at one rank, or at all: [`Window::lock`], [`Window::lock_all`].
+#[derive(Debug)]
+pub enum Lock {}
+
+impl EpochKind for Fence {}
+impl EpochKind for Access {}
+impl EpochKind for Exposure {}
+impl EpochKind for Lock {}
+impl Targets for Fence {}
+impl Targets for Access {}
+impl Targets for Lock {}
+
+/// The implementation of [`EpochKind`], hidden from other crates.
+pub trait Closing {
+    #[doc(hidden)]
+    fn close(
+        windows: &mut Windows,
+        link: &mut Link,
+        epoch: EpochId,
+        deadline: Time,
+    ) -> Result<Option<RequestId>, samite_rma::Error>;
+}
+
+impl Closing for Fence {
+    fn close(
+        windows: &mut Windows,
+        link: &mut Link,
+        epoch: EpochId,
+        deadline: Time,
+    ) -> Result<Option<RequestId>, samite_rma::Error> {
+        Ok(windows.fence(link, epoch.window(), Assertions::NO_SUCCEED, deadline)?.completion)
+    }
+}
+
+macro_rules! closed_alone {
+    ($($kind:ident)*) => {
+        $(impl Closing for $kind {
+            fn close(
+                windows: &mut Windows,
+                link: &mut Link,
+                epoch: EpochId,
+                deadline: Time,
+            ) -> Result<Option<RequestId>, samite_rma::Error> {
+                windows.close(link, epoch, deadline).map(Some)
+            }
+        })*
+    };
+}
+
+closed_alone! { Access Exposure Lock }
+
+impl<T: Element> Window<T> {
+    /// Opens an epoch in which each rank accesses all parts. All ranks call it (`MPI_Win_fence`). It ends with
+    /// [`Epoch::close`], or with [`Epoch::next`], which opens the next epoch.
+    ///
+    /// # Errors
+    /// [`WindowError::WrongState`](super::WindowError::WrongState) if another epoch of this rank is open.
+    pub fn fence(&self) -> Result<Epoch<'_, T, Fence>, Error> {
+        self.open("Window::fence", |windows, link, id| {
+            let fenced = windows.fence(link, id, Assertions::NO_PRECEDE, Time::NEVER)?;
+            fenced.epoch.ok_or(samite_rma::Error::NoSuchEpoch)
+        })
+    }
+
+    /// Opens an epoch of access to the parts of these ranks (`MPI_Win_start`; closing it is `MPI_Win_complete`). Each
+    /// of them exposes its part by [`post`](Self::post).
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Exhausted`]; [`WindowError::WrongState`](super::WindowError::WrongState) if
+    /// another epoch of access is open.
+    pub fn start(&self, targets: &[Rank]) -> Result<Epoch<'_, T, Access>, Error> {
+        let targets = self.ranks("Window::start", targets)?;
+        self.open("Window::start", |windows, link, id| windows.start(link, id, &targets))
+    }
+
+    /// Opens an epoch in which these ranks access this rank's part (`MPI_Win_post`; closing it is `MPI_Win_wait`). Each
+    /// of them opens its epoch by [`start`](Self::start).
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Exhausted`]; [`WindowError::WrongState`](super::WindowError::WrongState) if
+    /// another epoch of exposure is open.
+    pub fn post(&self, origins: &[Rank]) -> Result<Epoch<'_, T, Exposure>, Error> {
+        let origins = self.ranks("Window::post", origins)?;
+        self.open("Window::post", |windows, link, id| windows.post(link, id, &origins))
+    }
+
+    /// Opens an epoch of access under a lock at a rank, which makes no call (`MPI_Win_lock`; closing it is
+    /// `MPI_Win_unlock`). The call does not wait for the lock: the operations wait for it.
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{LockKind, Rank, WindowOp};
+    ///
+    /// let counter = comm.window(vec![0_u64; 1])?;
+    /// let epoch = counter.lock(Rank(0), LockKind::Shared)?;
+    /// let ticket = epoch.fetch(Rank(0), 0, 1, WindowOp::Sum)?;
+    /// epoch.close()?;
+    /// assert!(ticket < 3);
+    /// let counts = counter.free()?;
+    /// assert!(comm.rank() != Rank(0) || counts == [3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Exhausted`]; [`WindowError::WrongState`](super::WindowError::WrongState) if
+    /// this rank has such an epoch already.
+    pub fn lock(&self, rank: Rank, kind: LockKind) -> Result<Epoch<'_, T, Lock>, Error> {
+        let target = self.comm().handle_result("Window::lock", self.world_rank(rank))?;
+        let kind = match kind {
+            LockKind::Shared => samite_rma::LockKind::Shared,
+            LockKind::Exclusive => samite_rma::LockKind::Exclusive,
+        };
+        self.open("Window::lock", |windows, link, id| windows.lock(link, id, target, kind))
+    }
+
+    /// Opens an epoch of access under shared locks at all ranks (`MPI_Win_lock_all`; closing it is
+    /// `MPI_Win_unlock_all`). A rank is asked for its lock at the first operation.
+    ///
+    /// # Errors
+    /// Returns the errors of [`lock`](Self::lock).
+    pub fn lock_all(&self) -> Result<Epoch<'_, T, Lock>, Error> {
+        self.open("Window::lock_all", |windows, link, id| windows.lock_all(link, id))
+    }
+
+    fn open<K: EpochKind>(
+        &self,
+        call: &'static str,
+        open: impl FnOnce(&mut Windows, &mut Link, WindowId) -> Result<EpochId, samite_rma::Error>,
+    ) -> Result<Epoch<'_, T, K>, Error> {
+        let id = self.id;
+        let opened = self
+            .comm()
+            .runtime
+            .on_windows(self.bounds(), |WindowCall { windows, link, .. }| open(windows, link, id));
+        match opened {
+            Ok(id) => Ok(Epoch { window: self, id: Some(id), kind: PhantomData }),
+            Err(error) => Err(self.comm().handle_world_error(call, error)),
+        }
+    }
+
+    fn ranks(&self, call: &'static str, ranks: &[Rank]) -> Result<Group, Error> {
+        let group = ranks.iter().map(|rank| self.world_rank(*rank)).collect::<Result<Vec<_>, _>>();
+        let group = group.and_then(|ranks| {
+            Group::new(ranks).map_err(|_| Error::Exhausted {
+                what: "places of one rank in a group",
+                hint: "name each rank once".into(),
+            })
+        });
+        self.comm().handle_result(call, group)
+    }
+}
+
+impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
+    /// Closes the epoch, and waits until it has completed.
+    ///
+    /// # Errors
+    /// The first error of its operations; [`Error::PeerFailed`] if a rank has failed;
+    /// [`WindowError::TimedOut`](super::WindowError::TimedOut), which names the awaited ranks; [`Error::Cancelled`],
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.iclose()?.wait_as("Epoch::close").map(|_| ())?)
+    }
+
+    /// Closes the epoch. The request ends when the epoch has completed, with the errors of [`close`](Self::close).
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn iclose(mut self) -> Result<Request<()>, Error> {
+        let window = self.window;
+        let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
+        let closed = window.begin(None, |WindowCall { windows, link, deadline }| {
+            Ok((K::close(windows, link, id, deadline)?, ()))
+        });
+        let (request, ()) = window.comm().handle_result("Epoch::iclose", closed)?;
+        window.request(request)
+    }
+}
+
+impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        // If the runtime was closed, the epoch has ended with it.
+        let _ = self.window.comm().runtime.on_windows(
+            &Bounds::default(),
+            |WindowCall { windows, link, .. }| {
+                if let Some(request) = K::close(windows, link, id, Time::NEVER)? {
+                    windows.detach(request);
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+impl<'w, T: Element> Epoch<'w, T, Fence> {
+    /// Closes the epoch by a fence, waits until it has completed, and returns the next epoch.
+    ///
+    /// # Errors
+    /// Returns the errors of [`close`](Self::close).
+    pub fn next(self) -> Result<Self, Error> {
+        let (request, next) = self.inext()?;
+        request.wait_as("Epoch::next")?;
+        Ok(next)
+    }
+
+    /// Closes the epoch by a fence. Returns a request, which ends when the epoch has completed, and the next epoch,
+    /// whose operations can be started before that.
+    ///
+    /// # Errors
+    /// Returns the errors of [`iclose`](Self::iclose).
+    pub fn inext(mut self) -> Result<(Request<()>, Self), Error> {
+        let window = self.window;
+        let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
+        let fenced = window.begin(None, |WindowCall { windows, link, deadline }| {
+            let fenced = windows.fence(link, id.window(), Assertions::empty(), deadline)?;
+            Ok((fenced.completion, fenced.epoch))
+        });
+        let (request, next) = window.comm().handle_result("Epoch::inext", fenced)?;
+        Ok((window.request(request)?, Self { window, id: next, kind: PhantomData }))
+    }
+}
+
+impl<T: Element> Epoch<'_, T, Exposure> {
+    /// Makes progress, and returns true if the accesses of all origins are over, so that [`close`](Self::close) does
+    /// not wait (`MPI_Win_test`).
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`].
+    pub fn is_over(&self) -> Result<bool, Error> {
+        let Some(id) = self.id else { return Ok(true) };
+        let comm = self.window.comm();
+        let over = comm.runtime.drive(&mut ()).and_then(|()| {
+            comm.runtime.on_windows(self.window.bounds(), |WindowCall { windows, link, .. }| {
+                windows.is_exposure_over(link, id)
+            })
+        });
+        over.map_err(|error| comm.handle_world_error("Epoch::is_over", error))
+    }
+}
+
+impl<T: Element> Epoch<'_, T, Lock> {
+    /// Waits until all operations of the epoch to one rank are done there (`MPI_Win_flush`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`close`](Self::close).
+    pub fn flush(&self, target: Rank) -> Result<(), Error> {
+        Ok(self.iflush(target)?.wait_as("Epoch::flush").map(|_| ())?)
+    }
+
+    /// Begins a [`flush`](Self::flush), and returns its request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`WindowError::NotATarget`](super::WindowError::NotATarget), [`Error::Closed`],
+    /// [`Error::Forked`].
+    pub fn iflush(&self, target: Rank) -> Result<Request<()>, Error> {
+        self.begin_flush("Epoch::iflush", Some(target), Windows::flush)
+    }
+
+    /// Waits until all operations of the epoch are done at their targets (`MPI_Win_flush_all`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`close`](Self::close).
+    pub fn flush_all(&self) -> Result<(), Error> {
+        Ok(self.iflush_all()?.wait_as("Epoch::flush_all").map(|_| ())?)
+    }
+
+    /// Begins a [`flush_all`](Self::flush_all), and returns its request.
+    ///
+    /// # Errors
+    /// Returns the errors of [`iflush`](Self::iflush).
+    pub fn iflush_all(&self) -> Result<Request<()>, Error> {
+        self.begin_flush("Epoch::iflush_all", None, Windows::flush)
+    }
+
+    fn begin_flush(
+        &self,
+        call: &'static str,
+        target: Option<Rank>,
+        flush: impl FnOnce(
+            &mut Windows,
+            &mut Link,
+            EpochId,
+            Option<samite_p2p::WorldRank>,
+            Time,
+        ) -> Result<RequestId, samite_rma::Error>,
+    ) -> Result<Request<()>, Error> {
+        let window = self.window;
+        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
+        let begun = target.map(|rank| window.world_rank(rank)).transpose().and_then(|target| {
+            window.begin(None, |WindowCall { windows, link, deadline }| {
+                Ok((Some(flush(windows, link, id, target, deadline)?), ()))
+            })
+        });
+        let (request, ()) = window.comm().handle_result(call, begun)?;
+        window.request(request)
+    }
+}
+
+/// Operations. The elements of a slice are copied in the call. `at` is the index of an element of the target's part.
+impl<T: Element, K: Targets> Epoch<'_, T, K> {
+    /// Writes elements to a part (`MPI_Put`). They are there when the epoch has completed, or after a flush.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Exhausted`];
+    /// [`WindowError::OutOfBounds`](super::WindowError::OutOfBounds) if the size of the part is known by now, otherwise
+    /// [`close`](Self::close) returns it.
+    pub fn put(&self, to: Rank, at: usize, data: &[T]) -> Result<(), Error> {
+        let done = self.operate(to, at, Action::Put, data.to_vec(), false);
+        self.window.comm().handle_result("Epoch::put", done).map(|_| ())
+    }
+
+    /// Writes elements to a part as [`put`](Self::put) does (`MPI_Rput`). The request returns the vector when its
+    /// elements were sent.
+    ///
+    /// # Errors
+    /// Returns the errors of [`put`](Self::put).
+    pub fn iput(&self, to: Rank, at: usize, data: Vec<T>) -> Result<Request<Vec<T>>, Error> {
+        self.start("Epoch::iput", to, at, Action::Put, data)
+    }
+
+    /// Reads elements of a part, and waits for them.
+    ///
+    /// # Errors
+    /// Returns the errors of [`put`](Self::put) and [`close`](Self::close).
+    pub fn get(&self, from: Rank, at: usize, into: &mut [T]) -> Result<(), Error> {
+        let got = self.iget(from, at, into.to_vec())?.wait_as("Epoch::get")?;
+        into.copy_from_slice(&got.buffer);
+        Ok(())
+    }
+
+    /// Reads elements of a part, as many as `into` has (`MPI_Get`, `MPI_Rget`). The request returns them.
+    ///
+    /// # Errors
+    /// Returns the errors of [`put`](Self::put).
+    pub fn iget(&self, from: Rank, at: usize, into: Vec<T>) -> Result<Request<Vec<T>>, Error> {
+        self.start("Epoch::iget", from, at, Action::Get, into)
+    }
+
+    fn start(
+        &self,
+        call: &'static str,
+        target: Rank,
+        at: usize,
+        action: Action,
+        data: Vec<T>,
+    ) -> Result<Request<Vec<T>>, Error> {
+        let begun = self.operate(target, at, action, data, true);
+        let request = self.window.comm().handle_result(call, begun)?;
+        self.window.request(request)
+    }
+
+    fn operate(
+        &self,
+        target: Rank,
+        at: usize,
+        action: Action,
+        data: Vec<T>,
+        has_request: bool,
+    ) -> Result<Option<RequestId>, Error> {
+        let window = self.window;
+        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
+        let target = Target { rank: window.world_rank(target)?, displacement: at as u64 };
+        let (request, ()) = window.begin(None, |WindowCall { windows, link, deadline }| {
+            let deadline = has_request.then_some(deadline);
+            let begun = windows.operate(link, id, target, action, Memory::new(data), deadline)?;
+            Ok((begun, ()))
+        })?;
+        Ok(request)
+    }
+}
+
+/// Atomic operations. Operations of all ranks on one element take place one after another.
+impl<T: WindowNumber, K: Targets> Epoch<'_, T, K> {
+    /// Combines elements of a part with those of `data` (`MPI_Accumulate`).
+    ///
+    /// # Errors
+    /// The errors of [`put`](Self::put); [`WindowError::Unsuitable`](super::WindowError::Unsuitable) if the operation
+    /// is not defined for the type.
+    pub fn accumulate(&self, to: Rank, at: usize, data: &[T], op: WindowOp) -> Result<(), Error> {
+        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        let done = self.operate(to, at, action, data.to_vec(), false);
+        self.window.comm().handle_result("Epoch::accumulate", done).map(|_| ())
+    }
+
+    /// Combines elements of a part with those of `data`. The request returns the former elements of the part
+    /// (`MPI_Get_accumulate`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate`](Self::accumulate).
+    pub fn iget_accumulate(
+        &self,
+        to: Rank,
+        at: usize,
+        data: Vec<T>,
+        op: WindowOp,
+    ) -> Result<Request<Vec<T>>, Error> {
+        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        self.start("Epoch::iget_accumulate", to, at, action, data)
+    }
+
+    /// Combines an element of a part with `operand`, and waits for the former element (`MPI_Fetch_and_op`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
+    pub fn fetch(&self, to: Rank, at: usize, operand: T, op: WindowOp) -> Result<T, Error> {
+        let before = self.iget_accumulate(to, at, vec![operand], op)?.wait_as("Epoch::fetch")?;
+        Ok(before.buffer[0])
+    }
+
+    /// Replaces an element of a part by `new` if it is equal to `expected`, and waits for the former element
+    /// (`MPI_Compare_and_swap`).
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
+    pub fn compare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<T, Error> {
+        let before = self.icompare_swap(to, at, expected, new)?.wait_as("Epoch::compare_swap")?;
+        Ok(before.buffer[0])
+    }
+
+    /// Begins a [`compare_swap`](Self::compare_swap). The request returns a vector whose first element is the former
+    /// element; the second one is `new`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate`](Self::accumulate).
+    pub fn icompare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<Request<Vec<T>>, Error> {
+        let action = Action::CompareSwap { element: T::element_type().0 };
+        self.start("Epoch::icompare_swap", to, at, action, vec![expected, new])
+    }
+}

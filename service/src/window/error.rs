@@ -1,0 +1,154 @@
+//! Errors of windows.
+
+use samite_rma::Error as Rma;
+
+use crate::error::{Error, Fate, Public};
+use crate::select::Rank;
+
+/// The reason why a call on a [`Window`](crate::Window), or a request of one, has failed: the content of
+/// [`Error::Window`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// Misuse: the window or the epoch has ended.
+    #[error("the window was freed, or the epoch was closed")]
+    Ended,
+    /// Misuse: the call is not permitted while this epoch is open.
+    #[error("{call} is not permitted while {open} is open: close that epoch first")]
+    WrongState {
+        /// The call.
+        call: &'static str,
+        /// The open epoch.
+        open: &'static str,
+    },
+    /// Misuse: the epoch permits no operations with this rank.
+    #[error("rank {rank} is no target of the epoch: open the epoch for it")]
+    NotATarget {
+        /// The rank in the window's communicator.
+        rank: Rank,
+    },
+    /// Misuse: the operation leaves the target's part of the window. Nothing was sent.
+    #[error(
+        "{bytes} bytes at byte {at} are not in the part of rank {rank}, which has {size} bytes: correct the index or \
+         the length"
+    )]
+    OutOfBounds {
+        /// The target.
+        rank: Rank,
+        /// The first byte.
+        at: u64,
+        /// The number of bytes.
+        bytes: u64,
+        /// The number of bytes of the part.
+        size: u64,
+    },
+    /// Misuse: the operation is not defined for elements of this type.
+    #[error("{0}")]
+    Unsuitable(String),
+    /// The rank has ended its epoch early, by a cancel or a deadline.
+    #[error("rank {rank} has ended its epoch early; its operations {fate}")]
+    Aborted {
+        /// The rank.
+        rank: Rank,
+        /// The fate of the operations with that rank.
+        fate: Fate,
+    },
+    /// The deadline passed.
+    #[error("the deadline has passed{}; the operations {fate}", named(.awaited))]
+    TimedOut {
+        /// The fate of the operations.
+        fate: Fate,
+        /// The awaited ranks, at most 64, each with the awaited event.
+        awaited: Vec<(Rank, WindowEvent)>,
+    },
+}
+
+/// An event at a rank for which an epoch waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WindowEvent {
+    /// The completion of an earlier epoch of this rank.
+    Turn,
+    /// The creation of the window.
+    Window,
+    /// The lock.
+    Lock,
+    /// The exposure epoch or the fence.
+    Exposure,
+    /// The end of the access epoch.
+    Completion,
+    /// The data of operations.
+    Data,
+    /// The call of the fence, or of free.
+    Barrier,
+}
+
+fn named(awaited: &[(Rank, WindowEvent)]) -> String {
+    let name = |(rank, event): &(Rank, WindowEvent)| {
+        let event = match event {
+            WindowEvent::Turn => "completes no earlier epoch",
+            WindowEvent::Window => "has not created the window",
+            WindowEvent::Lock => "has not granted the lock",
+            WindowEvent::Exposure => "has not exposed its part",
+            WindowEvent::Completion => "has not closed its access",
+            WindowEvent::Data => "has not answered",
+            WindowEvent::Barrier => "has not made the same call",
+        };
+        format!("; rank {rank} {event}")
+    };
+    awaited.iter().map(name).collect()
+}
+
+impl WindowError {
+    /// Translates the ranks in the error from ranks of the job to ranks of a communicator.
+    pub(crate) fn in_comm(self, local: impl Fn(Rank) -> Rank) -> Self {
+        match self {
+            Self::NotATarget { rank } => Self::NotATarget { rank: local(rank) },
+            Self::OutOfBounds { rank, at, bytes, size } => {
+                Self::OutOfBounds { rank: local(rank), at, bytes, size }
+            }
+            Self::Aborted { rank, fate } => Self::Aborted { rank: local(rank), fate },
+            Self::TimedOut { fate, awaited } => {
+                let awaited = awaited.into_iter().map(|(rank, event)| (local(rank), event)).collect();
+                Self::TimedOut { fate, awaited }
+            }
+            other => other,
+        }
+    }
+}
+
+impl Public for Rma {
+    type Type = Error;
+    #[cold]
+    fn public(self) -> Error {
+        Error::Window(Box::new(match self {
+            Rma::Link(error) => return error.public(),
+            Rma::NoSuchWindow | Rma::NoSuchEpoch => WindowError::Ended,
+            Rma::WrongState { call, open } => WindowError::WrongState { call, open },
+            Rma::NotATarget { rank } | Rma::NotAMember { rank } => {
+                WindowError::NotATarget { rank: Rank(rank.0) }
+            }
+            Rma::OutOfBounds { rank, at, len, size } => {
+                WindowError::OutOfBounds { rank: Rank(rank.0), at, bytes: len, size }
+            }
+            Rma::Aborted { rank, fate } => WindowError::Aborted { rank: Rank(rank.0), fate: fate.public() },
+            Rma::TimedOut { fate, awaited } => {
+                let awaited = awaited.iter().map(|awaiting| (Rank(awaiting.rank.0), event(awaiting.event)));
+                WindowError::TimedOut { fate: fate.public(), awaited: awaited.collect() }
+            }
+            error => WindowError::Unsuitable(error.to_string()),
+        }))
+    }
+}
+
+fn event(event: samite_rma::Event) -> WindowEvent {
+    match event {
+        samite_rma::Event::Turn => WindowEvent::Turn,
+        samite_rma::Event::Window => WindowEvent::Window,
+        samite_rma::Event::Lock => WindowEvent::Lock,
+        samite_rma::Event::Exposure => WindowEvent::Exposure,
+        samite_rma::Event::Completion => WindowEvent::Completion,
+        samite_rma::Event::Data => WindowEvent::Data,
+        samite_rma::Event::Barrier => WindowEvent::Barrier,
+    }
+}

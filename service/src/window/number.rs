@@ -1,0 +1,89 @@
+//! The element types and the operations of accumulates.
+
+use samite_rma::{ElementType, Reduction};
+
+use crate::element::Element;
+use crate::reduction::{ComplexF32, ComplexF64};
+
+/// The element types of accumulates, fetches and swaps: the numbers for which MPI defines them.
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait WindowNumber: Element + Sealed {}
+
+/// The implementation of [`WindowNumber`], hidden from other crates.
+pub trait Sealed {
+    #[doc(hidden)]
+    fn element_type() -> Type;
+}
+
+/// An element type.
+#[derive(Clone, Copy, Debug)]
+pub struct Type(pub(super) ElementType);
+
+macro_rules! numbers {
+    ($($type:ident = $element:ident)*) => {
+        $(
+            impl Sealed for $type {
+                fn element_type() -> Type {
+                    Type(ElementType::$element)
+                }
+            }
+            impl WindowNumber for $type {}
+        )*
+    };
+}
+
+numbers! {
+    u8 = U8 i8 = I8 u16 = U16 i16 = I16 u32 = U32 i32 = I32 u64 = U64 i64 = I64 u128 = U128 i128 = I128
+    f32 = F32 f64 = F64 ComplexF32 = ComplexF32 ComplexF64 = ComplexF64
+}
+
+/// The operation of an accumulate or a fetch on each element (MPI 4.1, sections 6.9.2 and 12.3.4). Arithmetic on
+/// integers wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WindowOp {
+    /// The sum (`MPI_SUM`).
+    Sum,
+    /// The product (`MPI_PROD`).
+    Product,
+    /// The smaller one (`MPI_MIN`).
+    Min,
+    /// The larger one (`MPI_MAX`).
+    Max,
+    /// 1 if both are not 0, otherwise 0 (`MPI_LAND`).
+    LogicalAnd,
+    /// 1 if one or both are not 0, otherwise 0 (`MPI_LOR`).
+    LogicalOr,
+    /// 1 if exactly one is not 0, otherwise 0 (`MPI_LXOR`).
+    LogicalXor,
+    /// The conjunction of each bit (`MPI_BAND`).
+    BitAnd,
+    /// The disjunction of each bit (`MPI_BOR`).
+    BitOr,
+    /// The exclusive disjunction of each bit (`MPI_BXOR`).
+    BitXor,
+    /// The operand (`MPI_REPLACE`).
+    Replace,
+    /// The element, unchanged (`MPI_NO_OP`): a fetch with it is an atomic read.
+    NoOp,
+}
+
+impl WindowOp {
+    pub(super) fn reduction(self) -> Reduction {
+        match self {
+            Self::Sum => Reduction::Sum,
+            Self::Product => Reduction::Product,
+            Self::Min => Reduction::Min,
+            Self::Max => Reduction::Max,
+            Self::LogicalAnd => Reduction::LogicalAnd,
+            Self::LogicalOr => Reduction::LogicalOr,
+            Self::LogicalXor => Reduction::LogicalXor,
+            Self::BitAnd => Reduction::BitAnd,
+            Self::BitOr => Reduction::BitOr,
+            Self::BitXor => Reduction::BitXor,
+            Self::Replace => Reduction::Replace,
+            Self::NoOp => Reduction::NoOp,
+        }
+    }
+}

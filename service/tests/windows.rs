@@ -1,0 +1,344 @@
+//! Windows: epochs, operations, ends by deadline and cancel, freeing.
+
+use std::time::Duration;
+
+use samite::{CancelToken, Comm, Error, LockKind, Rank, Window, WindowError, WindowEvent, WindowOp, World};
+
+/// Runs a test on ranks that are threads of this process.
+fn on(ranks: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
+    for result in samite::local(ranks, |world: World| body(world.comm())) {
+        result.unwrap();
+    }
+}
+
+fn others(comm: &Comm) -> Vec<Rank> {
+    (0..comm.size()).map(Rank).filter(|rank| *rank != comm.rank()).collect()
+}
+
+fn why<T>(result: Result<T, Error>) -> WindowError {
+    match result.map(|_| ()) {
+        Err(Error::Window(why)) => *why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn fences_separate_writes() {
+    on(4, |comm| {
+        let (rank, size) = (comm.rank().0, comm.size());
+        let window = comm.window(vec![0_u32; size as usize])?;
+        let mut epoch = window.fence()?;
+        for round in 1..=10 {
+            for to in 0..size {
+                epoch.put(Rank(to), rank as usize, &[round * 100 + rank])?;
+            }
+            epoch = epoch.next()?;
+            assert_eq!(window.read_vec(0..4)?, [0, 1, 2, 3].map(|from| round * 100 + from));
+            epoch = epoch.next()?;
+        }
+        epoch.close()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn fences_that_do_not_wait_write_the_same() {
+    on(3, |comm| {
+        let window = comm.window(vec![0_u64; 1])?;
+        let mut epoch = window.fence()?;
+        let mut ends = Vec::new();
+        for _ in 0..50 {
+            epoch.accumulate(Rank((comm.rank().0 + 1) % 3), 0, &[1], WindowOp::Sum)?;
+            let (end, next) = epoch.inext()?;
+            ends.push(end);
+            epoch = next;
+        }
+        epoch.close()?;
+        for end in ends {
+            end.wait()?;
+        }
+        assert_eq!(window.free()?, [50]);
+        Ok(())
+    });
+}
+
+#[test]
+fn post_start_complete_wait() {
+    on(3, |comm| {
+        let window = comm.window(vec![0_i16; 6])?;
+        let all = others(comm);
+        for round in 0..5_i16 {
+            let exposure = window.post(&all)?;
+            let access = window.start(&all)?;
+            for &to in &all {
+                access.put(to, comm.rank().index() * 2, &[round, comm.rank().0 as i16])?;
+            }
+            access.close()?;
+            exposure.close()?;
+            for from in &all {
+                assert_eq!(window.read_vec(from.index() * 2..from.index() * 2 + 2)?, [round, from.0 as i16]);
+            }
+        }
+        // The origins are known to be done when `is_over` returns true.
+        if comm.rank() == 0 {
+            let exposure = window.post(&[Rank(1)])?;
+            while !exposure.is_over()? {}
+            exposure.close()?;
+        } else if comm.rank() == 1 {
+            window.start(&[Rank(0)])?.close()?;
+        }
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn locks_exclude_and_count() {
+    const TURNS: u64 = 40;
+    on(4, |comm| {
+        let window = comm.window(vec![0_u64; 2])?;
+        for _ in 0..TURNS {
+            let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+            let mut count = [0];
+            epoch.get(Rank(0), 0, &mut count)?;
+            epoch.put(Rank(0), 0, &[count[0] + 1])?;
+            epoch.close()?;
+        }
+        let epoch = window.lock_all()?;
+        epoch.fetch(Rank(3), 1, 5, WindowOp::Max)?;
+        epoch.flush_all()?;
+        epoch.iflush(Rank(3))?.wait()?;
+        epoch.close()?;
+        let part = window.free()?;
+        assert_eq!(
+            part,
+            match comm.rank() {
+                Rank(0) => [4 * TURNS, 0],
+                Rank(3) => [0, 5],
+                _ => [0, 0],
+            }
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn requests_of_operations_return_their_buffers() {
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.window(vec![comm.rank().0 as f64; 1000])?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        let got = epoch.iget(other, 10, vec![0.0; 900])?;
+        let before = epoch.iget_accumulate(other, 0, vec![2.5; 3], WindowOp::Sum)?;
+        let put = epoch.iput(other, 990, vec![7.0; 10])?;
+        assert_eq!(put.wait()?.buffer, [7.0; 10]);
+        assert_eq!(got.wait()?.buffer, [f64::from(other.0); 900]);
+        assert_eq!(before.wait()?.buffer, [f64::from(other.0); 3]);
+        let mut set = comm.request_set();
+        for _ in 0..20 {
+            let request = epoch.iget(other, 990, vec![0.0; 10])?;
+            assert!(set.insert(request).is_ok(), "a request of this world");
+        }
+        let mut ended = 0;
+        while let Some((_, result)) = set.wait_any() {
+            assert_eq!(result?.buffer, [7.0; 10]);
+            ended += 1;
+        }
+        assert_eq!(ended, 20);
+        epoch.close()?;
+        let part = window.free()?;
+        assert_eq!(part[..3], [f64::from(comm.rank().0) + 2.5; 3]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_swap_takes_place_once() {
+    on(5, |comm| {
+        let window = comm.window(vec![u32::MAX; 1])?;
+        let epoch = window.lock_all()?;
+        let before = epoch.compare_swap(Rank(2), 0, u32::MAX, comm.rank().0)?;
+        let winner = if before == u32::MAX { comm.rank().0 } else { before };
+        epoch.close()?;
+        let mut winners = vec![0; 5];
+        comm.allgather(&[winner], &mut winners)?;
+        assert!(winners.iter().all(|other| *other == winner), "{winners:?}");
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn windows_of_a_communicator_have_its_ranks() {
+    on(4, |comm| {
+        let half = comm.split(Some(comm.rank().0 % 2), -i64::from(comm.rank().0))?.expect("a colour");
+        let window = half.window(vec![0_u8; 2])?;
+        let epoch = window.fence()?;
+        epoch.put(Rank(1 - half.rank().0), 1, &[comm.rank().0 as u8 + 1])?;
+        epoch.close()?;
+        let other = comm.rank().0 ^ 2;
+        assert_eq!(window.free()?, [0, other as u8 + 1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn misuse_is_an_error_before_anything_is_sent() {
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.window(vec![0_u16; 4])?;
+        assert!(matches!(window.lock(Rank(2), LockKind::Shared), Err(Error::InvalidRank { .. })));
+        let bounds = WindowError::OutOfBounds { rank: comm.rank(), at: 6, bytes: 4, size: 8 };
+        assert_eq!(why(window.read(3, &mut [0; 2])), bounds);
+        assert_eq!(why(window.write(3, &[0; 2])), bounds);
+        assert!(matches!(why(window.read(usize::MAX, &mut [0; 2])), WindowError::OutOfBounds { .. }));
+        let epoch = window.lock(other, LockKind::Shared)?;
+        assert_eq!(why(epoch.put(comm.rank(), 0, &[1])), WindowError::NotATarget { rank: comm.rank() });
+        assert!(matches!(why(window.fence()), WindowError::WrongState { call: "fence", .. }));
+        assert!(matches!(why(window.lock(other, LockKind::Shared)), WindowError::WrongState { .. }));
+        epoch.flush(other)?;
+        // The first contact has told the size of the part.
+        epoch.fetch(other, 0, 1, WindowOp::Sum)?;
+        assert_eq!(
+            why(epoch.put(other, 3, &[1, 2])),
+            WindowError::OutOfBounds { rank: other, at: 6, bytes: 4, size: 8 }
+        );
+        epoch.close()?;
+        comm.barrier()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn an_undefined_operation_is_an_error() {
+    on(1, |comm| {
+        let window = comm.window(vec![1.5_f32; 1])?;
+        let epoch = window.lock(comm.rank(), LockKind::Exclusive)?;
+        let error = why(epoch.accumulate(comm.rank(), 0, &[1.0], WindowOp::BitAnd));
+        assert!(matches!(error, WindowError::Unsuitable(_)), "{error}");
+        epoch.close()?;
+        assert_eq!(window.free()?, [1.5]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_deadline_names_the_awaited_ranks() {
+    on(2, |comm| {
+        let mut window = comm.window(vec![0_u8; 1])?;
+        if comm.rank() == 0 {
+            window.set_timeout(Some(Duration::from_millis(20)));
+            let error = why(window.start(&[Rank(1)])?.close());
+            let WindowError::TimedOut { awaited, .. } = error else { panic!("{error}") };
+            assert_eq!(awaited.len(), 1);
+            assert!(
+                matches!(awaited[0], (Rank(1), WindowEvent::Exposure | WindowEvent::Window)),
+                "{awaited:?}"
+            );
+            window.set_timeout(None);
+            comm.send(&[1_u8], Rank(1), 7)?;
+        } else {
+            comm.recv(&mut [0_u8], Rank(0), 7)?;
+        }
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn a_cancel_ends_an_epoch() {
+    on(2, |comm| {
+        let mut window = comm.window(vec![0_u8; 1])?;
+        if comm.rank() == 0 {
+            let cancel = CancelToken::new();
+            window.set_cancel(&cancel);
+            let request = window.post(&[Rank(1)])?.iclose()?;
+            assert!(!request.is_finished());
+            request.cancel();
+            assert!(request.wait().is_err());
+            let waiting = window.post(&[Rank(1)])?;
+            cancel.cancel();
+            assert!(waiting.close().is_err());
+            comm.send(&[1_u8], Rank(1), 7)?;
+        } else {
+            comm.recv(&mut [0_u8], Rank(0), 7)?;
+        }
+        drop(window);
+        comm.barrier()
+    });
+}
+
+#[test]
+fn dropped_epochs_and_windows_end() {
+    on(3, |comm| {
+        for _ in 0..20 {
+            let window = comm.window(vec![0_u32; 1])?;
+            let next = Rank((comm.rank().0 + 1) % 3);
+            let epoch = window.fence()?;
+            epoch.put(next, 0, &[7])?;
+            drop(epoch);
+            let lock = window.lock(next, LockKind::Exclusive)?;
+            lock.put(next, 0, &[8])?;
+            drop(lock);
+            let _ = window.start(&[])?;
+        }
+        comm.barrier()
+    });
+}
+
+#[test]
+fn a_late_rank_delays_only_its_own_epochs() {
+    on(3, |comm| {
+        let window = comm.window(vec![0_u64; 1])?;
+        match comm.rank() {
+            Rank(0) => {
+                // Rank 1 is late: this epoch completes only after rank 1 has got the message of rank 2.
+                let late = window.lock(Rank(1), LockKind::Shared)?;
+                late.put(Rank(1), 0, &[5])?;
+                let late = late.iclose()?;
+                comm.send(&[1_u8], Rank(2), 7)?;
+                late.wait()?;
+            }
+            Rank(1) => drop(comm.recv(&mut [0_u8], Rank(2), 8)?),
+            _ => {
+                comm.recv(&mut [0_u8], Rank(0), 7)?;
+                comm.send(&[1_u8], Rank(1), 8)?;
+            }
+        }
+        let part = window.free()?;
+        assert_eq!(part[0], if comm.rank() == 1 { 5 } else { 0 });
+        Ok(())
+    });
+}
+
+#[test]
+fn a_target_that_computes_is_reached() {
+    on(2, |comm| {
+        let window = comm.window(vec![0_u64; 1])?;
+        if comm.rank() == 0 {
+            let epoch = window.lock(Rank(1), LockKind::Exclusive)?;
+            epoch.put(Rank(1), 0, &[9])?;
+            epoch.close()?;
+        } else {
+            // This rank makes no call meanwhile. The part is memory of the process, so the copy makes no progress.
+            while window.read_vec(0..1)? != [9] {
+                std::hint::spin_loop();
+            }
+        }
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn many_windows_come_and_go() {
+    on(2, |comm| {
+        let windows = (0..200).map(|_| comm.window(vec![0_u8; 8])).collect::<Result<Vec<Window<u8>>, _>>()?;
+        for window in &windows {
+            let epoch = window.fence()?;
+            epoch.put(Rank(1 - comm.rank().0), 0, &[3; 8])?;
+            epoch.close()?;
+        }
+        let ends = windows.into_iter().map(Window::ifree).collect::<Result<Vec<_>, _>>()?;
+        for end in ends {
+            assert_eq!(end.wait()?.buffer, [3; 8]);
+        }
+        Ok(())
+    });
+}
