@@ -166,6 +166,7 @@ impl<'a> Core<'a> {
         for item in std::mem::take(&mut member.held) {
             self.push(rank, traits, item);
         }
+        self.touch_active();
     }
 
     // Steps of access epochs.
@@ -183,12 +184,17 @@ impl<'a> Core<'a> {
         if let Step::Operation(operation) = &step {
             party.unanswered += usize::from(operation.action.has_reply());
         }
+        // The target has aborted the access.
+        let is_over =
+            party.state == State::Over || party.closing != Closing::No && !matches!(step, Step::Close(_));
+        let is_active = epoch.is_active;
+        if is_over && failure.is_none() {
+            let error = Error::Aborted { rank, fate: Fate::NotDelivered };
+            return self.drop_step(number, rank, step, &error);
+        }
         party.steps.push_back(step);
-        let (is_active, is_over) = (epoch.is_active, party.state == State::Over);
         if let Some(cause) = failure {
             self.fail_party(number, rank, &cause);
-        } else if is_over {
-            self.drop_steps(number, rank, &Error::Aborted { rank, fate: Fate::NotDelivered });
         } else if is_active {
             self.ask(number, rank);
             self.release(number, rank);
@@ -414,7 +420,12 @@ impl<'a> Core<'a> {
     /// Completes an epoch if all its parties are over, and its barrier.
     fn check_completion(&mut self, number: u64) {
         let Some(epoch) = self.window.epoch(number) else { return };
+        let is_last = matches!(epoch.kind, Kind::Free);
         if epoch.closed.is_none() || !epoch.is_active || epoch.left > 0 || !self.pass_barrier(number) {
+            return;
+        }
+        // The packets to members whose traits are not known would be lost with the window.
+        if is_last && self.window.members.values().any(|member| !member.held.is_empty()) {
             return;
         }
         self.complete(number);

@@ -29,8 +29,8 @@ pub struct WindowId {
     pub(crate) generation: u32,
 }
 
-/// The name of an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The name of an epoch. The default is the name of no epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EpochId {
     pub(crate) window: WindowId,
     pub(crate) number: u64,

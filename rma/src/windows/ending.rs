@@ -39,7 +39,7 @@ impl Windows {
         if self.requests.outcome(id) == link::Outcome::Ready {
             return;
         }
-        let awaited = self.awaited(epoch, &request.kind, link);
+        let awaited = self.awaited_by(epoch, &request.kind, link);
         match request.kind {
             requests::Kind::Operation { rank, .. } => {
                 let dropped = error(Fate::NotDelivered, awaited.clone());
@@ -58,8 +58,16 @@ impl Windows {
         }
     }
 
-    /// Returns the ranks and events for which a request waits.
-    fn awaited(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
+    /// Returns the ranks and events for which a request waits, at most [`AWAITED_MAX`].
+    #[must_use]
+    pub fn awaited(&self, link: &Link, request: RequestId) -> Box<[Awaiting]> {
+        match self.requests.get(request) {
+            Some(requests::Request { epoch: Some(epoch), kind, .. }) => self.awaited_by(*epoch, kind, link),
+            _ => Box::default(),
+        }
+    }
+
+    fn awaited_by(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
         let Ok(window) = self.window(epoch.window) else { return Box::default() };
         let mut awaited = window.awaited(epoch.number, link);
         match kind {

@@ -113,8 +113,9 @@ impl Windows {
                 // A restarted rank is no member.
                 return core.link.note_stale();
             }
-            core.met(rank, traits);
+            // The answer goes before the packets that waited, because it introduces this process to the member.
             core.outbox.push(core.link, from, Item::Meet { window, is_answer: true });
+            core.met(rank, traits);
         });
         Ok(())
     }

@@ -31,7 +31,7 @@ pub(crate) struct World<P> {
 }
 
 /// Runs a test on the loopback port.
-pub(crate) fn on_loopback(size: usize, hints: Hints, test: impl Fn(&mut World<Loopback>)) {
+pub(crate) fn on_loopback(size: usize, hints: Hints, mut test: impl FnMut(&mut World<Loopback>)) {
     let hub = Hub::new();
     let mut now = 0;
     let rest = move || {

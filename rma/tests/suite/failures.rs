@@ -1,0 +1,414 @@
+//! Ends before the time: dead members, deadlines, cancels, forged packets, budgets.
+
+use samite_fabric::link::{Cause, Error as LinkError, Fate, Time, WorldRank};
+use samite_fabric::wire::{Flags, Header, Numbers, Protocol};
+use samite_fabric::{Memory, Port, Sink, SplitMix64};
+use samite_rma::{
+    Action, Assertions, Awaiting, Config, ElementType, Error, Event, Hints, LockKind, Name, Part, Reduction,
+    Windows,
+};
+use zerocopy::IntoBytes as _;
+
+use crate::world::{NEVER, PART, World, group, on_loopback, on_sim, rank};
+
+macro_rules! case {
+    ($name:ident, $size:expr, $test:ident) => {
+        #[test]
+        fn $name() {
+            on_loopback($size, Hints::default(), $test);
+            on_sim(200, $size, Hints::default(), $test);
+        }
+    };
+}
+
+/// Ends a rank: it is not polled any more, and all others learn that it has died.
+fn kill<P: Port>(w: &mut World<P>, victim: usize) {
+    w.stopped.insert(victim);
+    for at in 0..w.engines.len() {
+        if at != victim {
+            w.engines[at].peer_failed(rank(victim), None, Cause::Died("killed".into())).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+fn ends_with_failure<P: Port>(
+    w: &mut World<P>,
+    at: usize,
+    request: samite_fabric::link::RequestId,
+    of: usize,
+) {
+    let result = w.complete(at, request).result;
+    let names = matches!(&result, Err(Error::Link(LinkError::PeerFailed { rank: failed, .. })) if *failed == rank(of));
+    assert!(names, "rank {at}: {result:?}");
+}
+
+case!(the_lock_of_a_dead_rank_passes_on, 3, dead_holder);
+fn dead_holder<P: Port>(w: &mut World<P>) {
+    let held = w.lock(1, 0, LockKind::Exclusive);
+    let flush = w.flush(1, held, None);
+    w.wait(1, flush);
+    let waiting = w.lock(2, 0, LockKind::Exclusive);
+    w.put(2, waiting, (0, 0), &[5]);
+    let close = w.close(2, waiting);
+    w.settle();
+    assert!(w.is_pending(2, close));
+    kill(w, 1);
+    w.wait(2, close);
+    assert_eq!(w.word(0, 0), 5);
+}
+
+case!(a_dead_target_ends_its_part_alone, 4, dead_target);
+fn dead_target<P: Port>(w: &mut World<P>) {
+    let epoch = w.start(0, &[1, 2, 3]);
+    for target in [1, 2, 3] {
+        w.put(0, epoch, (target, 0), &[7]);
+    }
+    let get = w.get(0, epoch, (2, 0), 1);
+    let close = w.close(0, epoch);
+    let waits = [1, 3].map(|at| {
+        let exposure = w.post(at, &[0]);
+        (at, w.close(at, exposure))
+    });
+    w.settle();
+    kill(w, 2);
+    ends_with_failure(w, 0, get, 2);
+    ends_with_failure(w, 0, close, 2);
+    for (at, wait) in waits {
+        w.wait(at, wait);
+        assert_eq!(w.word(at, 0), 7);
+    }
+    // Later epochs with the dead rank end, and others work.
+    let lock = w.lock(0, 2, LockKind::Shared);
+    let dead = w.operate(0, lock, (2, 0), Action::Put, Memory::new(vec![1_u64]), None);
+    assert!(matches!(dead, Err(Error::Link(LinkError::PeerFailed { fate: Fate::NotDelivered, .. }))));
+    let close = w.close(0, lock);
+    ends_with_failure(w, 0, close, 2);
+    let lock = w.lock(0, 3, LockKind::Exclusive);
+    w.put(0, lock, (3, 0), &[8]);
+    let close = w.close(0, lock);
+    w.wait(0, close);
+    assert_eq!(w.word(3, 0), 8);
+}
+
+case!(a_dead_origin_ends_its_exposure, 3, dead_origin);
+fn dead_origin<P: Port>(w: &mut World<P>) {
+    let exposure = w.post(0, &[1, 2]);
+    let wait = w.close(0, exposure);
+    let epoch = w.start(1, &[0]);
+    w.put(1, epoch, (0, 0), &[3]);
+    let close = w.close(1, epoch);
+    w.wait(1, close);
+    assert!(w.is_pending(0, wait));
+    kill(w, 2);
+    ends_with_failure(w, 0, wait, 2);
+    assert_eq!(w.word(0, 0), 3);
+}
+
+case!(a_fence_and_a_free_end_at_all_survivors, 10, dead_in_fence);
+fn dead_in_fence<P: Port>(w: &mut World<P>) {
+    let epochs = w.fence_all(Assertions::empty());
+    for (at, epoch) in epochs.iter().enumerate() {
+        w.put(at, epoch.unwrap(), ((at + 1) % 10, 0), &[at as u64 + 1]);
+    }
+    let ends: Vec<_> = (0..9).map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap()).collect();
+    w.settle();
+    kill(w, 9);
+    for (at, end) in ends.into_iter().enumerate() {
+        ends_with_failure(w, at, end, 9);
+    }
+    assert!((1..9).all(|at| w.word(at, 0) == at as u64));
+    let window = w.window;
+    let frees: Vec<_> =
+        (0..9).map(|at| w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()).collect();
+    for (at, free) in frees.into_iter().enumerate() {
+        ends_with_failure(w, at, free, 9);
+        assert!(w.engines[at].stack().is_empty());
+    }
+}
+
+case!(a_deadline_names_all_awaited, 4, deadline);
+fn deadline<P: Port>(w: &mut World<P>) {
+    let exposure = w.post(2, &[0]);
+    let wait = w.close(2, exposure);
+    w.settle();
+    // The longest delay of a message is 1 ms.
+    let due = w.now.after(5_000_000);
+    let epoch = w.start(0, &[1, 2, 3]);
+    for target in [1, 2, 3] {
+        w.put(0, epoch, (target, 0), &[7]);
+    }
+    let close = w.call(0, |windows, link| windows.close(link, epoch, due)).unwrap();
+    w.wait(2, wait);
+    let Err(Error::TimedOut { awaited, .. }) = w.complete(0, close).result else { panic!("it timed out") };
+    let is_expected = |(awaiting, of): (&Awaiting, usize)| {
+        awaiting.rank == rank(of) && matches!(awaiting.event, Event::Exposure | Event::Window)
+    };
+    assert!(awaited.len() == 2 && awaited.iter().zip([1, 3]).all(is_expected), "{awaited:?}");
+    assert!(w.now >= due);
+    // The accesses that were not granted are skipped: the next ones match the next exposures.
+    for target in [1, 3] {
+        let exposure = w.post(target, &[0]);
+        let wait = w.close(target, exposure);
+        let result = w.complete(target, wait).result;
+        assert!(matches!(result, Err(Error::Aborted { rank: WorldRank(0), .. })), "{result:?}");
+        assert_eq!(w.word(target, 0), 0);
+        let epoch = w.start(0, &[target]);
+        w.put(0, epoch, (target, 0), &[9]);
+        let close = w.close(0, epoch);
+        let exposure = w.post(target, &[0]);
+        let wait = w.close(target, exposure);
+        w.wait(0, close);
+        w.wait(target, wait);
+        assert_eq!(w.word(target, 0), 9);
+    }
+    assert_eq!(w.word(2, 0), 7);
+}
+
+case!(a_cancelled_lock_is_withdrawn, 3, cancelled_lock);
+fn cancelled_lock<P: Port>(w: &mut World<P>) {
+    let held = w.lock(1, 0, LockKind::Exclusive);
+    let flush = w.flush(1, held, None);
+    w.wait(1, flush);
+    let waiting = w.lock(2, 0, LockKind::Exclusive);
+    let put = w.operate(2, waiting, (0, 0), Action::Put, Memory::new(vec![1_u64]), Some(NEVER));
+    let (put, close) = (put.unwrap().unwrap(), w.close(2, waiting));
+    w.settle();
+    w.call(2, |windows, link| windows.cancel(link, close));
+    let cancelled = |fate| Err(Error::Link(LinkError::Cancelled { fate }));
+    let ended = w.complete(2, put);
+    assert_eq!(ended.result, cancelled(Fate::Unknown));
+    assert_eq!(ended.memory.unwrap().into_vec::<u64>().unwrap(), [1], "the memory comes back");
+    assert_eq!(w.complete(2, close).result, cancelled(Fate::Unknown));
+    let next = w.lock(2, 0, LockKind::Shared);
+    w.put(2, next, (0, 0), &[2]);
+    let close = w.close(2, next);
+    w.settle();
+    assert!(w.is_pending(2, close));
+    let unlock = w.close(1, held);
+    w.wait(1, unlock);
+    w.wait(2, close);
+    assert_eq!(w.word(0, 0), 2);
+}
+
+case!(a_cancelled_exposure_ends_on_both_sides, 3, cancelled_exposure);
+fn cancelled_exposure<P: Port>(w: &mut World<P>) {
+    let exposure = w.post(0, &[1, 2]);
+    let wait = w.close(0, exposure);
+    let used = w.start(1, &[0]);
+    w.put(1, used, (0, 0), &[4]);
+    w.settle();
+    w.call(0, |windows, link| windows.cancel(link, wait));
+    w.settle();
+    let unknown = Error::Link(LinkError::Cancelled { fate: Fate::Unknown });
+    assert_eq!(w.complete(0, wait).result, Err(unknown));
+    // The access of rank 1 had begun, and that of rank 2 begins later.
+    let late = w.operate(1, used, (0, 0), Action::Get, Memory::new(vec![0_u64]), None).unwrap().unwrap();
+    assert_eq!(w.complete(1, late).result, Err(Error::Aborted { rank: rank(0), fate: Fate::NotDelivered }));
+    let close = w.close(1, used);
+    assert!(matches!(w.complete(1, close).result, Err(Error::Aborted { .. })));
+    let unused = w.start(2, &[0]);
+    w.put(2, unused, (0, 1), &[5]);
+    let close = w.close(2, unused);
+    assert!(matches!(w.complete(2, close).result, Err(Error::Aborted { .. })));
+    assert_eq!([w.word(0, 0), w.word(0, 1)], [4, 0]);
+    // The next ones match.
+    let exposure = w.post(0, &[1, 2]);
+    let wait = w.close(0, exposure);
+    for origin in [1, 2] {
+        let epoch = w.start(origin, &[0]);
+        w.put(origin, epoch, (0, origin as u64), &[6]);
+        let close = w.close(origin, epoch);
+        w.wait(origin, close);
+    }
+    w.wait(0, wait);
+    assert_eq!([w.word(0, 1), w.word(0, 2)], [6, 6]);
+}
+
+case!(a_read_that_times_out_keeps_its_memory_until_the_end, 2, late_read);
+fn late_read<P: Port>(w: &mut World<P>) {
+    let epoch = w.lock(0, 1, LockKind::Shared);
+    let flush = w.flush(0, epoch, None);
+    w.wait(0, flush);
+    w.stopped.insert(1);
+    let due = w.now.after(500_000);
+    let memory = Memory::new(vec![0_u64; PART / 8]);
+    let get = w.operate(0, epoch, (1, 0), Action::Get, memory, Some(due)).unwrap().unwrap();
+    let ended = w.complete(0, get);
+    assert!(matches!(ended.result, Err(Error::TimedOut { .. })), "{:?}", ended.result);
+    assert!(ended.memory.is_none(), "replies may still arrive");
+    w.stopped.clear();
+    let close = w.close(0, epoch);
+    w.wait(0, close);
+    assert_eq!(w.engines[0].stack().pending(), 0);
+}
+
+#[test]
+fn budgets_are_kept() {
+    on_loopback(2, Hints::default(), |w| {
+        let config =
+            Config { recorded_max: 1 << 20, epochs_max: 10, windows_max: 3, early_max: 2, questions_max: 8 };
+        for engine in &mut w.engines {
+            *engine.stack_mut() = Windows::new(config.clone());
+        }
+        let exhausted = |error: Error| matches!(error, Error::Link(LinkError::Exhausted { .. }));
+        // Rank 0 asks for three windows that rank 1 has not created: the third request is refused, and found later.
+        let closes = [1, 2, 3].map(|number| {
+            w.window = w.create_at(0, number, Hints::default());
+            let epoch = w.lock(0, 1, LockKind::Exclusive);
+            w.put(0, epoch, (1, 0), &[number]);
+            w.close(0, epoch)
+        });
+        let part = Part::whole(samite_fabric::Region::new(Memory::zeroed(8)), 8);
+        let name = Name { communicator: 1 << 40, number: 4 };
+        let fourth =
+            w.call(0, |windows, link| windows.create(link, name, group([0, 1]), part, Hints::default()));
+        assert!(exhausted(fourth.unwrap_err()));
+        w.settle();
+        assert_eq!(w.engines[1].stack().counters().refused, 1);
+        for number in [3, 2, 1] {
+            w.window = w.create_at(1, number, Hints::default());
+            w.wait(0, closes[number as usize - 1]);
+            assert_eq!(w.word(1, 0), number);
+        }
+        let epoch = w.start(0, &[1]);
+        let mut recorded = 0;
+        let error = loop {
+            let memory = Memory::new(vec![0_u8; PART]);
+            match w.operate(0, epoch, (1, 0), Action::Put, memory, None) {
+                Ok(_) => recorded += PART,
+                Err(error) => break error,
+            }
+        };
+        assert!(exhausted(error) && recorded > (1 << 20) / 2 && recorded < 1 << 20);
+        w.close(0, epoch);
+        let window = w.window;
+        let mut epochs = 1;
+        let error = loop {
+            match w.call(0, |windows, link| windows.start(link, window, &group([1]))) {
+                Ok(epoch) => w.close(0, epoch),
+                Err(error) => break error,
+            };
+            epochs += 1;
+        };
+        assert!(exhausted(error) && epochs == 10, "{epochs} epochs");
+    });
+}
+
+/// Any packets of a member, in any order, end that member or are ignored. Nothing panics, and others go on.
+#[test]
+fn forged_packets_disturb_nobody_else() {
+    let mut failed = 0;
+    for seed in 0..3000 {
+        on_loopback(3, Hints::default(), |w| {
+            let mut rng = SplitMix64::new(seed);
+            let epoch = w.lock(1, 0, LockKind::Shared);
+            let flush = w.flush(1, epoch, None);
+            w.wait(1, flush);
+            let exposure = w.post(0, &[1, 2]);
+            w.settle();
+            let (mut sequence, number) = sender(w);
+            for _ in 0..1 + rng.below(12) {
+                let packet = forged(&mut rng, sequence, number, w);
+                w.engines[0].sink(&mut ()).packet(&packet);
+                w.engines[0].drive(&mut ());
+                w.engines[0].stack().check_invariants();
+                sequence += 1;
+            }
+            failed += u32::from(w.engines[0].failure(rank(1)).is_some());
+            // Rank 2 goes on.
+            kill(w, 1);
+            let access = w.start(2, &[0]);
+            w.put(2, access, (0, 1), &[11]);
+            let close = w.close(2, access);
+            w.wait(2, close);
+            let lock = w.lock(2, 0, LockKind::Exclusive);
+            w.put(2, lock, (0, 0), &[12]);
+            let close = w.close(2, lock);
+            w.wait(2, close);
+            // A forged packet may have ended the access of rank 1.
+            let wait = w.close(0, exposure);
+            w.complete(0, wait);
+            assert_eq!([w.word(0, 0), w.word(0, 1)], [12, 11]);
+        });
+    }
+    assert!((500..3000).contains(&failed), "{failed} runs had an invalid packet");
+}
+
+/// Returns the sequence number that rank 0 expects from rank 1, and the number that it has given to that rank.
+fn sender<P: Port>(w: &mut World<P>) -> (u32, u32) {
+    let peer = w.engines[0].link_mut().find(rank(1)).unwrap();
+    (w.engines[0].link().peer(peer).expected(), peer.index() as u32)
+}
+
+fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
+    let small = |rng: &mut SplitMix64| match rng.below(6) {
+        0 => rng.next_u64(),
+        1 => u64::MAX - rng.below(3),
+        _ => rng.below(4),
+    };
+    let identity = |at: usize| w.engines[at].link().identity().incarnation;
+    let kind = rng.below(21) as u8;
+    let numbers = Numbers {
+        sender: number,
+        incarnation: identity(1),
+        sequence,
+        ack: 1,
+        grant: 0,
+        to: identity(0) as u16,
+        context: if rng.below(10) == 0 { small(rng) as u32 } else { 0 },
+    };
+    let mut packet = Header::with(Protocol::Rma, kind, Flags::empty(), numbers).as_bytes().to_vec();
+    // The first word is the generation of the window in most kinds of packets.
+    packet.extend(if rng.below(10) == 0 { small(rng) as u32 } else { 1 }.to_le_bytes());
+    packet.extend([rng.below(16) as u8, rng.below(22) as u8, 0, 0]);
+    let words = match kind {
+        0 | 1 => 4,
+        2..=6 => 1 + rng.below(6),
+        7 => 1 + rng.below(3),
+        _ => 2,
+    };
+    for _ in 0..words {
+        packet.extend(small(rng).to_le_bytes());
+    }
+    if rng.below(20) == 0 {
+        packet.truncate(Header::LEN + rng.below(24) as usize);
+    }
+    packet
+}
+
+#[test]
+fn a_window_of_many_ranks_is_small_until_it_is_used() {
+    use samite_fabric::link::{Config as LinkConfig, Engine, Group, Identity};
+    let link: LinkConfig = crate::world::link_config();
+    let port = samite_fabric::loopback::Hub::new().port();
+    let identity = Identity { rank: WorldRank(5), size: 1 << 20, incarnation: 1, secret: [0; 16] };
+    let mut engine = Engine::new(port, identity, link, Windows::new(Config::default()));
+    let (out, windows) = engine.parts();
+    let part = Part::whole(samite_fabric::Region::new(Memory::zeroed(64)), 1);
+    let all = Group::range(WorldRank(0), 1 << 20);
+    for number in 0..1000 {
+        let (name, part) = (Name { communicator: 1, number }, part.clone());
+        windows.create(out.link, name, all.clone(), part, Hints::default()).unwrap();
+    }
+    assert_eq!(out.link.peers().count(), 0, "no state for members");
+    assert_eq!(windows.counters(), &Default::default());
+}
+
+case!(a_target_that_says_goodbye_ends_its_part, 2, goodbye);
+fn goodbye<P: Port>(w: &mut World<P>) {
+    let epoch = w.lock(0, 1, LockKind::Shared);
+    let action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
+    let sum = w.operate(0, epoch, (1, 0), action, Memory::new(vec![1_u64]), None).unwrap().unwrap();
+    assert_eq!(w.values(0, sum), [0]);
+    w.settle();
+    let now: Time = w.now;
+    w.engines[1].close(now);
+    w.settle();
+    let close = w.close(0, epoch);
+    let result = w.complete(0, close).result;
+    assert!(
+        matches!(result, Err(Error::Link(LinkError::PeerFailed { cause: Cause::Left, .. }))),
+        "{result:?}"
+    );
+}
