@@ -12,6 +12,7 @@ mod ledger;
 mod parts;
 mod rank;
 mod run;
+mod windows;
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +42,9 @@ struct Arguments {
     /// Simulates collective calls instead: ranks are killed, and the survivors agree, shrink and go on.
     #[arg(long, conflicts_with = "names")]
     collectives: bool,
+    /// Simulates windows instead: random programs of epochs, with kills and cancels.
+    #[arg(long, conflicts_with_all = ["names", "collectives"])]
+    rma: bool,
     /// Number of cores to use; all by default.
     #[arg(long, value_name = "N")]
     cores: Option<NonZero<usize>>,
@@ -62,10 +66,11 @@ const TWICE: u64 = 50;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 fn main() -> ExitCode {
-    let Arguments { seeds, first, faults, names, collectives, cores, replay } = Arguments::parse();
-    let guarded = |seed, verbose| match collectives {
-        true => guarded(|| collectives::run(seed, verbose)),
-        false => guarded(|| run(seed, names, verbose)),
+    let Arguments { seeds, first, faults, names, collectives, rma, cores, replay } = Arguments::parse();
+    let guarded = |seed, verbose| match (collectives, rma) {
+        (true, _) => guarded(|| collectives::run(seed, verbose)),
+        (_, true) => guarded(|| windows::run(seed, verbose)),
+        _ => guarded(|| run(seed, names, verbose)),
     };
     if let Some(seed) = replay {
         return match guarded(seed, true) {
@@ -121,8 +126,9 @@ fn main() -> ExitCode {
     for (seed, error) in failures.iter().take(10) {
         eprintln!("seed {seed} FAILS: {error}");
         let names = names.map(|bits| format!("--names {bits} ")).unwrap_or_default();
-        let collectives = if collectives { "--collectives " } else { "" };
-        eprintln!("  replay it: ci/sim.sh {names}{collectives}--replay {seed}");
+        let kind = if collectives { "--collectives " } else { "" };
+        let kind = if rma { "--rma " } else { kind };
+        eprintln!("  replay it: ci/sim.sh {names}{kind}--replay {seed}");
     }
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -202,6 +208,20 @@ mod tests {
             }
         }
         assert!(total.killed > 100 && total.created.comms > 100 && total.received > 1000, "{total:?}");
+    }
+
+    #[test]
+    fn windows_have_the_memory_of_a_sequential_program() {
+        let mut total = Summary::default();
+        for seed in 0..100 {
+            let run = || windows::run(seed, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let once = run();
+            total.add(&once);
+            if seed % 20 == 0 {
+                assert_eq!(run().hash, once.hash, "seed {seed}");
+            }
+        }
+        assert!(total.killed > 10 && total.received > 500 && total.messages > 1000, "{total:?}");
     }
 
     #[test]

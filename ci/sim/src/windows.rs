@@ -1,0 +1,530 @@
+//! Simulated jobs of ranks with a window: random programs of epochs, with kills and cancels, against a sequential memory.
+//!
+//! The programs of all ranks are made before the run, in rounds that all ranks take part in. A rank waits for the
+//! completion of an epoch at once, later, or at its end, as the seed chooses. Each origin has words of its own in the
+//! part of each target, so the program order of its epochs decides their values, in blocking and in nonblocking
+//! programs alike. Everything follows from the seed.
+
+mod program;
+
+use std::collections::BTreeSet;
+
+use samite_fabric::link::{
+    Cause, Config as LinkConfig, Engine, Error as LinkError, Group, Identity, Outcome, RequestId, Time,
+    WorldRank, first_incarnation,
+};
+use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
+use samite_fabric::{Memory, Region, SplitMix64};
+use samite_rma::{Action, ElementType, EpochId, Error, Name, Part, Reduction, Target, WindowId, Windows};
+
+use self::program::{Plan, Read, Step, WORD, Write};
+use crate::ledger::require;
+use crate::run::Summary;
+
+const SECRET: [u8; 16] = [6; 16];
+/// The longest time from a death until a rank gets the launcher's report, in nanoseconds.
+const REPORT_NS: u64 = 200_000;
+/// Virtual time within which a run must end.
+const END_NS: u64 = 600_000_000_000;
+
+struct Run {
+    net: Net,
+    rng: SplitMix64,
+    plan: Plan,
+    ranks: Vec<Option<Rank>>,
+    /// Pending reports of the launcher: the time, the rank that gets the report, and the rank that it is about.
+    notices: BTreeSet<(u64, u32, u32)>,
+    /// The results of the epochs of each rank, in the order in which they were opened.
+    results: Vec<Vec<Option<Result<(), Error>>>>,
+    /// The results of reads: the rank, the number of the read in its program, and the words.
+    reads: Vec<(usize, Read, Vec<u64>)>,
+    /// The mean number of steps between two cancels or kills; 0 for none.
+    cancels: u64,
+    kills: u64,
+    has_cancelled: bool,
+    summary: Summary,
+}
+
+struct Rank {
+    engine: Engine<SimPort, Windows>,
+    /// The memory of the rank's part of the window.
+    part: Region,
+    window: WindowId,
+    /// The next step of the program.
+    next: usize,
+    /// The epochs that are open: the number of the epoch in `results`, and its name.
+    access: Option<(usize, EpochId)>,
+    exposure: Option<(usize, EpochId)>,
+    /// The requests for the completion of epochs.
+    completions: Vec<(usize, RequestId)>,
+    reads: Vec<(Read, RequestId)>,
+    /// The request that the program waits for.
+    waits: Option<RequestId>,
+    /// The request that frees the window, when the program has ended.
+    freed: Option<RequestId>,
+}
+
+/// Runs one seed.
+pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
+    let mut run = Run::new(seed);
+    if verbose {
+        run.net.record();
+    }
+    let result = run.play();
+    if verbose {
+        run.net.take_trace().into_iter().for_each(|event| print_line(&format!("{event:?}")));
+    }
+    result.map(|()| Summary { hash: run.net.trace_hash(), virtual_ns: run.net.now_ns(), ..run.summary })
+}
+
+#[expect(clippy::print_stdout, reason = "a program for the terminal")]
+fn print_line(text: &str) {
+    println!("{text}");
+}
+
+fn link_config() -> LinkConfig {
+    LinkConfig {
+        credit_max: 1 << 20,
+        window_min: 1 << 16,
+        window_max: 1 << 20,
+        questions_max: 50,
+        answers_max: 100,
+        quarantine_max: 0,
+        gathered_max: 0,
+        registered_max: 0,
+        gathered_ns: 0,
+    }
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = SplitMix64::new(seed ^ 0x726d_6100);
+        let mut net_config = NetConfig::adverse(&mut rng);
+        // Each kill is known to the launcher, and the network loses nothing else.
+        net_config.moves = false;
+        let net = Net::new(rng.next_u64(), net_config);
+        let plan = Plan::new(&mut rng);
+        let size = plan.size;
+        let cancels = [0, 0, 100, 20][rng.below(4) as usize];
+        let kills = [0, 0, 2000, 300][rng.below(4) as usize];
+        let ranks = (0..size).map(|rank| Some(Rank::new(&net, rank, &plan))).collect();
+        Self {
+            net,
+            rng,
+            plan,
+            ranks,
+            notices: BTreeSet::new(),
+            results: vec![Vec::new(); size as usize],
+            reads: Vec::new(),
+            cancels,
+            kills,
+            has_cancelled: false,
+            summary: Summary::default(),
+        }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        let mut idle = 0;
+        while !self.is_over() || idle < 3 {
+            if self.kills > 0 && self.rng.below(self.kills) == 0 {
+                self.kill();
+            }
+            if self.cancels > 0 && self.rng.below(self.cancels) == 0 {
+                self.cancel();
+            }
+            let events = self.step()?;
+            let moved = self.pass_time();
+            idle = if events == 0 && !moved { idle + 1 } else { 0 };
+            require(self.net.now_ns() < END_NS, || format!("it does not end: {}", self.state()))?;
+            require(idle < 10_000, || format!("it hangs: {}", self.state()))?;
+        }
+        self.check()
+    }
+
+    fn is_over(&self) -> bool {
+        let is_over = |rank: &Rank| rank.freed.is_some_and(|freed| rank.has_ended(freed));
+        self.ranks.iter().flatten().all(is_over)
+    }
+
+    fn state(&self) -> String {
+        let of = |(at, rank): (usize, &Option<Rank>)| {
+            let Some(rank) = rank else { return format!("rank {at} is dead") };
+            let step = self.plan.programs[at].get(rank.next);
+            let requests = rank.completions.iter().map(|(_, request)| request).chain(&rank.freed);
+            let windows = rank.engine.stack();
+            let awaited: Vec<_> =
+                requests.map(|request| windows.awaited(rank.engine.link(), *request)).collect();
+            format!("rank {at} at step {} {step:?} awaits {awaited:?}", rank.next)
+        };
+        self.ranks.iter().enumerate().map(of).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Kills a rank, but not the last one.
+    fn kill(&mut self) {
+        let victim = self.rng.below(self.ranks.len() as u64) as u32;
+        let living = self.ranks.iter().flatten().count();
+        if living < 2 || self.is_over() || self.ranks[victim as usize].take().is_none() {
+            return;
+        }
+        self.net.note(format!("rank {victim} is killed"));
+        self.net.kill(victim);
+        self.summary.killed += 1;
+        for whom in 0..self.ranks.len() as u32 {
+            self.notices.insert((self.net.now_ns() + self.rng.below(REPORT_NS), whom, victim));
+        }
+    }
+
+    /// Cancels a pending completion of a random rank.
+    fn cancel(&mut self) {
+        let at = self.rng.below(self.ranks.len() as u64) as usize;
+        let Some(rank) = &mut self.ranks[at] else { return };
+        let number = self.rng.below(rank.completions.len() as u64) as usize;
+        let Some(&(_, request)) = rank.completions.get(number) else { return };
+        if rank.has_ended(request) {
+            return;
+        }
+        self.net.note(format!("rank {at} cancels {request:?}"));
+        let (out, windows) = rank.engine.parts();
+        windows.cancel(out.link, request);
+        rank.engine.drive(&mut ());
+        self.has_cancelled = true;
+        self.summary.unmatched += 1;
+    }
+
+    /// Polls the ranks in a random order, and lets each take the next step of its program. Returns the number of events.
+    fn step(&mut self) -> Result<usize, String> {
+        let (mut events, now) = (0, self.net.now_ns());
+        while self.notices.first().is_some_and(|notice| notice.0 <= now) {
+            let Some((_, whom, about)) = self.notices.pop_first() else { break };
+            self.tell(whom, about)?;
+            events += 1;
+        }
+        let first = self.rng.below(self.ranks.len() as u64) as usize;
+        for at in 0..self.ranks.len() {
+            let index = (first + at) % self.ranks.len();
+            let Some(mut rank) = self.ranks[index].take() else { continue };
+            let polled = rank.engine.poll(Time::from_nanos(now), &mut ());
+            events += polled.map_err(|error| format!("{error:?}"))?;
+            for wanted in rank.engine.wanted().collect::<Vec<_>>() {
+                self.notices.insert((now + self.rng.below(REPORT_NS), index as u32, wanted.0));
+            }
+            let advanced = self.advance(index, &mut rank);
+            rank.engine.check_invariants();
+            rank.engine.stack().check_invariants();
+            self.ranks[index] = Some(rank);
+            events += usize::from(advanced?);
+        }
+        Ok(events)
+    }
+
+    /// Gives a rank the address of another one, or reports that it is dead.
+    fn tell(&mut self, whom: u32, about: u32) -> Result<(), String> {
+        let is_alive = self.ranks[about as usize].is_some();
+        let Some(listener) = &mut self.ranks[whom as usize] else { return Ok(()) };
+        let incarnation = first_incarnation(&SECRET, WorldRank(about));
+        let told = match is_alive {
+            true => listener.engine.introduce(WorldRank(about), incarnation, self.net.address(about)),
+            false => {
+                let cause = Cause::Died("killed".into());
+                listener.engine.peer_failed(WorldRank(about), Some(incarnation), cause)
+            }
+        };
+        told.map_err(|error| format!("{error:?}"))
+    }
+
+    /// Collects the requests that have ended, and takes the next step of a rank's program. Returns false if the rank
+    /// waits.
+    fn advance(&mut self, at: usize, rank: &mut Rank) -> Result<bool, String> {
+        self.collect(at, rank)?;
+        if rank.waits.take_if(|waits| rank.engine.stack().outcome(*waits) == Outcome::Ready).is_none()
+            && rank.waits.is_some()
+        {
+            return Ok(false);
+        }
+        let Some(step) = self.plan.programs[at].get(rank.next).cloned() else {
+            return self.finish(rank);
+        };
+        rank.next += 1;
+        self.take(at, rank, step)?;
+        Ok(true)
+    }
+
+    /// Frees the window when all requests have ended.
+    fn finish(&mut self, rank: &mut Rank) -> Result<bool, String> {
+        let is_quiet = rank.completions.is_empty() && rank.reads.is_empty();
+        if !is_quiet || rank.freed.is_some() {
+            return Ok(false);
+        }
+        let (out, windows) = rank.engine.parts();
+        let freed = windows.free(out.link, rank.window, Time::NEVER);
+        rank.freed = Some(freed.map_err(|error| format!("{error:?}"))?);
+        rank.engine.drive(&mut ());
+        Ok(true)
+    }
+
+    fn collect(&mut self, at: usize, rank: &mut Rank) -> Result<(), String> {
+        let windows = rank.engine.stack_mut();
+        let mut kept = Vec::new();
+        for (epoch, request) in std::mem::take(&mut rank.completions) {
+            match windows.collect(request) {
+                Some(completion) => self.results[at][epoch] = Some(completion.result),
+                None => kept.push((epoch, request)),
+            }
+        }
+        rank.completions = kept;
+        let mut kept = Vec::new();
+        for (read, request) in std::mem::take(&mut rank.reads) {
+            match windows.collect(request) {
+                Some(completion) if completion.result.is_ok() => {
+                    let memory = completion.memory.ok_or("a read without memory")?;
+                    let words = memory.into_vec::<u64>().map_err(|_| "memory of another type")?;
+                    self.reads.push((at, read, words));
+                    self.summary.received += 1;
+                }
+                Some(_) => self.summary.unknown += 1,
+                None => kept.push((read, request)),
+            }
+        }
+        rank.reads = kept;
+        Ok(())
+    }
+
+    fn take(&mut self, at: usize, rank: &mut Rank, step: Step) -> Result<(), String> {
+        let window = rank.window;
+        let number = self.results[at].len();
+        let (out, windows) = rank.engine.parts();
+        out.link.set_now(Time::from_nanos(self.net.now_ns()));
+        let link = out.link;
+        let failed = |error: Error| format!("rank {at}, {step:?}: {error}");
+        match &step {
+            Step::Post(origins) => {
+                rank.exposure = Some((number, windows.post(link, window, origins).map_err(failed)?));
+                self.results[at].push(None);
+            }
+            Step::Start(targets) => {
+                rank.access = Some((number, windows.start(link, window, targets).map_err(failed)?));
+                self.results[at].push(None);
+            }
+            Step::Lock(target, kind) => {
+                rank.access = Some((number, windows.lock(link, window, *target, *kind).map_err(failed)?));
+                self.results[at].push(None);
+            }
+            Step::LockAll => {
+                rank.access = Some((number, windows.lock_all(link, window).map_err(failed)?));
+                self.results[at].push(None);
+            }
+            Step::Fence(assertions, waits) => {
+                let fenced = windows.fence(link, window, *assertions, Time::NEVER).map_err(failed)?;
+                let before = rank.access.take();
+                if let Some(request) = fenced.completion {
+                    let (epoch, _) = before.unwrap_or_else(|| {
+                        self.results[at].push(None);
+                        (number, EpochId::default())
+                    });
+                    rank.completions.push((epoch, request));
+                    rank.waits = waits.then_some(request);
+                }
+                if let Some(epoch) = fenced.epoch {
+                    rank.access = Some((self.results[at].len(), epoch));
+                    self.results[at].push(None);
+                }
+            }
+            Step::CloseAccess(waits) | Step::CloseExposure(waits) => {
+                let is_access = matches!(step, Step::CloseAccess(_));
+                let open = if is_access { &mut rank.access } else { &mut rank.exposure };
+                let (epoch, id) = open.take().ok_or("no epoch is open")?;
+                let request = windows.close(link, id, Time::NEVER).map_err(failed)?;
+                rank.completions.push((epoch, request));
+                rank.waits = waits.then_some(request);
+            }
+            Step::Flush(target) => {
+                let (_, id) = rank.access.ok_or("no epoch is open")?;
+                match windows.flush(link, id, *target, Time::NEVER) {
+                    Ok(request) => windows.detach(request),
+                    Err(error) => may_fail(error)?,
+                }
+            }
+            Step::Write(write) => self.write(at, rank, *write)?,
+            Step::Sum(target, word) => {
+                let (_, id) = rank.access.ok_or("no epoch is open")?;
+                let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
+                let (target, memory) =
+                    (Target { rank: *target, displacement: *word }, Memory::new(vec![1_u64]));
+                windows.operate(link, id, target, action, memory, None).map_or_else(may_fail, |_| Ok(()))?;
+            }
+            Step::Read(read) => {
+                let (_, id) = rank.access.ok_or("no epoch is open")?;
+                let target =
+                    Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
+                let memory = Memory::new(vec![0_u64; read.count as usize]);
+                match windows.operate(link, id, target, Action::Get, memory, None) {
+                    Ok(request) => rank.reads.push((*read, request.ok_or("a read without a request")?)),
+                    Err(error) => may_fail(error)?,
+                }
+            }
+        }
+        rank.engine.drive(&mut ());
+        Ok(())
+    }
+
+    fn write(&mut self, at: usize, rank: &mut Rank, write: Write) -> Result<(), String> {
+        let (epoch, id) = rank.access.ok_or("no epoch is open")?;
+        let origin = WorldRank(at as u32);
+        let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
+        let words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
+        let (out, windows) = rank.engine.parts();
+        let started = windows.operate(out.link, id, target, Action::Put, Memory::new(words), None);
+        started.map_or_else(may_fail, |_| Ok(()))?;
+        self.plan.writes[at][write.number].epoch = Some(epoch);
+        self.summary.messages += 1;
+        Ok(())
+    }
+
+    /// Moves the clock to the next event. Returns false if there is none.
+    fn pass_time(&mut self) -> bool {
+        let now = self.net.now_ns();
+        let due = |rank: &Rank| {
+            let due = rank.engine.due();
+            (due > Time::from_nanos(now) && due != Time::NEVER).then_some(due.as_nanos())
+        };
+        let due = if self.is_over() { None } else { self.ranks.iter().flatten().filter_map(due).min() };
+        let notice = self.notices.first().map(|notice| notice.0.max(now));
+        let next = [self.net.next_ns(), due, notice].into_iter().flatten().min();
+        next.inspect(|&next| self.net.advance_to(next)).is_some()
+    }
+
+    // The check of the memory.
+
+    fn check(&self) -> Result<(), String> {
+        for (at, rank) in self.ranks.iter().enumerate().filter_map(|(at, rank)| Some((at, rank.as_ref()?))) {
+            let windows = rank.engine.stack();
+            // The request that freed the window is left.
+            require(windows.is_empty() && windows.pending() == 1 && windows.recorded() == 0, || {
+                format!("rank {at} has {} requests and {} bytes left", windows.pending(), windows.recorded())
+            })?;
+            for (epoch, result) in self.results[at].iter().enumerate() {
+                if let Some(Err(error)) = result {
+                    self.check_error(error).map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
+                }
+            }
+        }
+        let last = self.plan.last_reads();
+        let ends = last.iter().filter_map(|read| {
+            let owner = self.ranks[read.target.index()].as_ref()?;
+            let place = self.plan.place(read.origin, read.first) as usize * WORD;
+            let mut bytes = vec![0; read.count as usize * WORD];
+            owner.part.copy_out(place, &mut bytes).ok()?;
+            let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+            Some((read.target.index(), *read, words))
+        });
+        for (at, read, words) in self.reads.iter().cloned().chain(ends) {
+            self.check_read(&read, &words).map_err(|why| format!("rank {at}, {read:?}: {why}"))?;
+        }
+        self.check_sums()
+    }
+
+    fn is_dead(&self, rank: WorldRank) -> bool {
+        self.ranks[rank.index()].is_none()
+    }
+
+    fn check_error(&self, error: &Error) -> Result<(), String> {
+        let is_permitted = match error {
+            Error::Link(LinkError::PeerFailed { rank, .. }) => self.is_dead(*rank),
+            Error::Link(LinkError::Cancelled { .. }) => self.has_cancelled,
+            Error::Aborted { .. } => self.has_cancelled || self.summary.killed > 0,
+            _ => false,
+        };
+        require(is_permitted, || error.to_string())
+    }
+
+    /// Checks words that were read: each is the value of the last write before the read, or of a later one whose
+    /// epoch ended with an error.
+    fn check_read(&self, read: &Read, words: &[u64]) -> Result<(), String> {
+        if self.is_dead(read.origin) || self.is_dead(read.target) {
+            return Ok(());
+        }
+        let of_origin = &self.plan.writes[read.origin.index()];
+        for (word, found) in (read.first..).zip(words) {
+            let mut permitted = vec![0];
+            let is_earlier = |write: &&Write| write.target == read.target && write.number < read.after;
+            for write in of_origin.iter().filter(is_earlier).filter(|write| write.covers(word)) {
+                if self.is_certain(read.origin, write) {
+                    permitted.clear();
+                }
+                permitted.push(write.value + word - write.first);
+            }
+            require(permitted.contains(found), || {
+                format!("word {word} is {found}, and not of {permitted:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if a write between two living ranks has been carried out.
+    fn is_certain(&self, origin: WorldRank, write: &Write) -> bool {
+        let result = write.epoch.and_then(|epoch| self.results[origin.index()][epoch].as_ref());
+        match result {
+            Some(Ok(())) => true,
+            // Operations with other targets than the failed one go on.
+            Some(Err(Error::Link(LinkError::PeerFailed { .. }))) => !self.has_cancelled,
+            // The epoch of the last fence has no request.
+            None => !self.has_cancelled && self.summary.killed == 0,
+            Some(Err(_)) => false,
+        }
+    }
+
+    fn check_sums(&self) -> Result<(), String> {
+        for target in 0..self.plan.size {
+            let Some(owner) = &self.ranks[target as usize] else { continue };
+            let mut word = [0; WORD];
+            let place = self.plan.sum_place() as usize * WORD;
+            owner.part.copy_out(place, &mut word).map_err(|error| error.to_string())?;
+            let (found, most) = (u64::from_ne_bytes(word), self.plan.sums[target as usize]);
+            let is_exact = !self.has_cancelled && self.summary.killed == 0;
+            require(if is_exact { found == most } else { found <= most }, || {
+                format!("the sum at rank {target} is {found}, and not {most}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Accepts an error of an operation whose target has failed.
+fn may_fail(error: Error) -> Result<(), String> {
+    match error {
+        Error::Link(LinkError::PeerFailed { .. }) => Ok(()),
+        error => Err(error.to_string()),
+    }
+}
+
+impl Rank {
+    fn new(net: &Net, rank: u32, plan: &Plan) -> Self {
+        let incarnation = first_incarnation(&SECRET, WorldRank(rank));
+        let identity = Identity { rank: WorldRank(rank), size: plan.size, incarnation, secret: SECRET };
+        let windows = Windows::new(samite_rma::Config::default());
+        let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
+        engine.expect_word();
+        let region = Region::new(Memory::new(vec![0_u64; plan.part()]));
+        let (out, windows) = engine.parts();
+        let members = Group::range(WorldRank(0), plan.size);
+        let part = Part::whole(region.clone(), WORD as u32);
+        let name = Name { communicator: 1, number: 1 };
+        let window = windows.create(out.link, name, members, part, plan.hints).expect("the first window");
+        Self {
+            engine,
+            part: region,
+            window,
+            next: 0,
+            access: None,
+            exposure: None,
+            completions: Vec::new(),
+            reads: Vec::new(),
+            waits: None,
+            freed: None,
+        }
+    }
+
+    fn has_ended(&self, request: RequestId) -> bool {
+        self.engine.stack().outcome(request) == Outcome::Ready
+    }
+}
