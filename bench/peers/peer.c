@@ -22,7 +22,8 @@
 
 enum bench {
     LATENCY, SENDER_FIRST, RECEIVER_FIRST, LAYOUTS, BANDWIDTH, RATE, DEPTH, RING, PAIRS,
-    BARRIER, BCAST, REDUCE, ALLREDUCE, ALLGATHER, ALLTOALL, HELLO, MEMORY, BENCHES
+    BARRIER, BCAST, REDUCE, ALLREDUCE, ALLGATHER, ALLTOALL,
+    PUT, GET, FETCH_ADD, COMPARE_SWAP, PUT_BANDWIDTH, GET_BANDWIDTH, HELLO, MEMORY, BENCHES
 };
 
 static const struct {
@@ -43,6 +44,12 @@ static const struct {
     [ALLREDUCE] = {"allreduce", "call_us", "us"},
     [ALLGATHER] = {"allgather", "call_us", "us"},
     [ALLTOALL] = {"alltoall", "call_us", "us"},
+    [PUT] = {"put", "call_us", "us"},
+    [GET] = {"get", "call_us", "us"},
+    [FETCH_ADD] = {"fetch-add", "call_us", "us"},
+    [COMPARE_SWAP] = {"compare-swap", "call_us", "us"},
+    [PUT_BANDWIDTH] = {"put-bandwidth", "bandwidth_mb_s", "MB/s"},
+    [GET_BANDWIDTH] = {"get-bandwidth", "bandwidth_mb_s", "MB/s"},
     [HELLO] = {"hello", NULL, NULL},
     [MEMORY] = {"memory", "peak_mb", "MB"},
 };
@@ -64,6 +71,8 @@ static int depth, rank, size, window;
 static char *out, *into;
 static MPI_Request *requests;
 static MPI_Comm data, control;
+/* The window of the one-sided operations, with a part for each operation in flight. */
+static MPI_Win memory;
 /* The types of LAYOUTS. */
 static MPI_Datatype out_type, into_type;
 
@@ -170,6 +179,8 @@ static size_t make_types(void) {
 static int sent_blocks(void) { return bench == ALLTOALL ? size : 1; }
 static int received_blocks(void) { return bench == ALLTOALL || bench == ALLGATHER ? size : 1; }
 
+static int is_one_sided(void) { return bench >= PUT && bench <= GET_BANDWIDTH; }
+
 static void prepare(void) {
     long wide = WINDOW_BYTES_MAX / (bytes ? bytes : 1);
     window = wide < WINDOW_MIN ? WINDOW_MIN : wide > WINDOW ? WINDOW : (int)wide;
@@ -178,6 +189,16 @@ static void prepare(void) {
     out = allocate(length * sent_blocks());
     into = allocate(length * (buffers > 1 ? buffers : received_blocks()));
     requests = allocate(sizeof *requests * 2 * (window + size));
+    if (is_one_sided()) {
+        void *base;
+        MPI_Aint part = bytes < 8 ? 8 : bytes;
+        MPI_Win_allocate(part * window, 1, MPI_INFO_NULL, data, &base, &memory);
+        memset(base, 0, part * window);
+        free(into);
+        into = allocate(part * window);
+        MPI_Barrier(data);
+        if (rank == 0) MPI_Win_lock_all(0, memory);
+    }
 }
 
 /* Sends to the next `reach` ranks around the ring, and receives from as many previous ranks. */
@@ -214,11 +235,39 @@ static void collective(int root) {
     }
 }
 
+/* Carries out one-sided operations on the memory of rank 1, until they are complete there. */
+static void one_sided(void) {
+    uint64_t *number = (uint64_t *)out, zero = 0, before;
+    switch (bench) {
+    case PUT: MPI_Put(out, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, memory); break;
+    case GET: MPI_Get(into, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, memory); break;
+    case FETCH_ADD: MPI_Fetch_and_op(number, &before, MPI_UINT64_T, 1, 0, MPI_SUM, memory); break;
+    case COMPARE_SWAP: MPI_Compare_and_swap(number, &zero, &before, MPI_UINT64_T, 1, 0, memory); break;
+    case PUT_BANDWIDTH:
+        for (int i = 0; i < window; i++)
+            MPI_Put(out, bytes, MPI_BYTE, 1, bytes * i, bytes, MPI_BYTE, memory);
+        break;
+    default:
+        for (int i = 0; i < window; i++)
+            MPI_Get(into + bytes * i, bytes, MPI_BYTE, 1, bytes * i, bytes, MPI_BYTE, memory);
+        break;
+    }
+    MPI_Win_flush(1, memory);
+}
+
 /* The root of the latest collective call. It changes, so that no rank runs ahead of the others. */
 static int root;
 
 static double iterate(uint64_t iterations) {
     double begin = now_ns(), aside = 0;
+    if (is_one_sided()) {
+        /* Rank 1 is inside the library until all operations have ended. */
+        if (rank == 1) hear(0);
+        for (uint64_t i = 0; rank == 0 && i < iterations; i++) one_sided();
+        double time = now_ns() - begin;
+        if (rank == 0) tell(1);
+        return time;
+    }
     for (uint64_t i = 0; i < iterations; i++) {
         switch (bench) {
         case LATENCY:
@@ -294,7 +343,9 @@ static double figure(double ns) {
     case SENDER_FIRST:
     case RECEIVER_FIRST:
     case LAYOUTS: return ns / 2 / 1e3;
-    case BANDWIDTH: return (double)window * bytes / ns * 1e3;
+    case BANDWIDTH:
+    case PUT_BANDWIDTH:
+    case GET_BANDWIDTH: return (double)window * bytes / ns * 1e3;
     case RATE: return window / ns * 1e9;
     case DEPTH: return ns / depth;
     default: return ns / 1e3;
@@ -326,6 +377,7 @@ static void measure(void) {
     prepare();
     if (rank != 0) {
         for (uint64_t iterations; (iterations = agree(0)) != 0;) iterate(iterations);
+        if (is_one_sided()) MPI_Win_free(&memory);
         return;
     }
     uint64_t iterations = 1;
@@ -348,6 +400,10 @@ static void measure(void) {
         figures[count++] = figure(iterate(iterations) / iterations);
     }
     agree(0);
+    if (is_one_sided()) {
+        MPI_Win_unlock_all(memory);
+        MPI_Win_free(&memory);
+    }
     print(figures, count);
 }
 

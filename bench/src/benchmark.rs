@@ -47,6 +47,18 @@ pub(crate) enum Benchmark {
     Allgather,
     /// A block from each rank to each rank; time of the call
     Alltoall,
+    /// A put, and a flush that waits until it is visible at the target; time of both
+    Put,
+    /// A get and a flush; time of both
+    Get,
+    /// A number is added to a number at the target, and its former value fetched; time until it has arrived
+    FetchAdd,
+    /// A number at the target is compared and swapped; time until its former value has arrived
+    CompareSwap,
+    /// A window of puts, then a flush; bytes per second
+    PutBandwidth,
+    /// A window of gets, then a flush; bytes per second
+    GetBandwidth,
     /// Ranks start, greet rank 0, and exit; time from the start of the launcher to its end
     StartUp,
     /// The peak memory of a rank that has exchanged a message with every other rank
@@ -82,6 +94,12 @@ impl Benchmark {
             Self::Allreduce => "allreduce",
             Self::Allgather => "allgather",
             Self::Alltoall => "alltoall",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::FetchAdd => "fetch-add",
+            Self::CompareSwap => "compare-swap",
+            Self::PutBandwidth => "put-bandwidth",
+            Self::GetBandwidth => "get-bandwidth",
             Self::StartUp => "start-up",
             Self::Memory => "memory",
         }
@@ -91,12 +109,13 @@ impl Benchmark {
     pub(crate) fn metric(self) -> &'static str {
         match self {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst => "latency_us",
-            Self::Bandwidth => "bandwidth_mb_s",
+            Self::Bandwidth | Self::PutBandwidth | Self::GetBandwidth => "bandwidth_mb_s",
             Self::Rate => "rate_per_s",
             Self::Depth => "match_ns",
             Self::Ring | Self::Pairs => "exchange_us",
             Self::Barrier | Self::Bcast | Self::Reduce => "call_us",
             Self::Allreduce | Self::Allgather | Self::Alltoall => "call_us",
+            Self::Put | Self::Get | Self::FetchAdd | Self::CompareSwap => "call_us",
             Self::StartUp => "elapsed_ms",
             Self::Memory => "peak_mb",
         }
@@ -108,7 +127,8 @@ impl Benchmark {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst | Self::Ring | Self::Pairs => "us",
             Self::Barrier | Self::Bcast | Self::Reduce => "us",
             Self::Allreduce | Self::Allgather | Self::Alltoall => "us",
-            Self::Bandwidth => "MB/s",
+            Self::Put | Self::Get | Self::FetchAdd | Self::CompareSwap => "us",
+            Self::Bandwidth | Self::PutBandwidth | Self::GetBandwidth => "MB/s",
             Self::Rate => "1/s",
             Self::Depth => "ns",
             Self::StartUp => "ms",
@@ -118,7 +138,7 @@ impl Benchmark {
 
     /// Returns true if a larger figure is better.
     pub(crate) fn more_is_better(self) -> bool {
-        matches!(self, Self::Bandwidth | Self::Rate)
+        matches!(self, Self::Bandwidth | Self::Rate | Self::PutBandwidth | Self::GetBandwidth)
     }
 
     /// The collective operations.
@@ -128,6 +148,12 @@ impl Benchmark {
     /// Returns true if the benchmark measures a collective operation. Its data are numbers of 8 bytes.
     pub(crate) fn is_collective(self) -> bool {
         Self::COLLECTIVE.contains(&self)
+    }
+
+    /// Returns true if the benchmark measures one-sided operations of rank 0 on the memory of rank 1.
+    pub(crate) fn is_one_sided(self) -> bool {
+        matches!(self, Self::Put | Self::Get | Self::FetchAdd | Self::CompareSwap)
+            || matches!(self, Self::PutBandwidth | Self::GetBandwidth)
     }
 
     /// Returns true if Samite has variants of the benchmark with owned buffers and with a thread for progress.
@@ -140,6 +166,8 @@ impl Benchmark {
         match self {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst => &[2],
             Self::Bandwidth | Self::Rate | Self::Depth => &[2],
+            Self::Put | Self::Get | Self::FetchAdd | Self::CompareSwap => &[2],
+            Self::PutBandwidth | Self::GetBandwidth => &[2],
             Self::Ring | Self::Pairs => &[2, 8, 16],
             Self::Barrier | Self::Bcast | Self::Reduce => &[2, 4, 8],
             Self::Allreduce | Self::Allgather | Self::Alltoall => &[2, 4, 8],
@@ -161,6 +189,8 @@ impl Benchmark {
         let ranks = if ranks.is_empty() { self.default_ranks() } else { ranks };
         let bytes = match (bytes, self) {
             (_, Self::Barrier) => &[0][..],
+            (_, Self::FetchAdd | Self::CompareSwap) => &[8],
+            ([], Self::PutBandwidth | Self::GetBandwidth) => &[64 << 10, 1 << 20],
             ([], benchmark) if benchmark.is_collective() => &[8, 1 << 10, 64 << 10, 1 << 20],
             ([], Self::Latency) => &[8, 1 << 10, 64 << 10, 1 << 20],
             ([], Self::SenderFirst | Self::ReceiverFirst) => &[16 << 10, 64 << 10, 256 << 10, 1 << 20],
@@ -192,12 +222,15 @@ impl Benchmark {
         let ns = iteration.as_nanos() as f64;
         match self {
             Self::Latency | Self::SenderFirst | Self::ReceiverFirst => ns / 2.0 / 1e3,
-            Self::Bandwidth => (point.window() * point.bytes) as f64 / ns * 1e3,
+            Self::Bandwidth | Self::PutBandwidth | Self::GetBandwidth => {
+                (point.window() * point.bytes) as f64 / ns * 1e3
+            }
             Self::Rate => point.window() as f64 / ns * 1e9,
             Self::Depth => ns / point.depth.unwrap_or(1) as f64,
             Self::Ring | Self::Pairs => ns / 1e3,
             Self::Barrier | Self::Bcast | Self::Reduce => ns / 1e3,
             Self::Allreduce | Self::Allgather | Self::Alltoall => ns / 1e3,
+            Self::Put | Self::Get | Self::FetchAdd | Self::CompareSwap => ns / 1e3,
             Self::StartUp => ns / 1e6,
             Self::Memory => unreachable!("memory is no time"),
         }

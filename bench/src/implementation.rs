@@ -96,7 +96,8 @@ impl Implementation {
         if benchmark.is_of_transfers() {
             all.push(ours("samite-owned", transport));
         }
-        let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate);
+        let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate)
+            || matches!(benchmark, Benchmark::Put | Benchmark::PutBandwidth);
         if cfg!(feature = "ofi") && is_plain {
             if benchmark == Benchmark::Latency && transport == beside::TRANSPORT {
                 all.push(ours("samite+shm", transport));

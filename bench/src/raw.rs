@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use samite_control::{Channel, Connection, Notice, Ticket, variable};
+use samite_fabric::Remote;
 use samite_fabric::ofi::OfiConfig;
 use samite_fabric::ofi::raw::RawPair;
 use samite_os::spawn::inherited_fd;
@@ -24,7 +25,19 @@ pub(crate) struct Raw {
     rank: u32,
     config: OfiConfig,
     other: UnixStream,
-    ready: Option<(RawPair, Benchmark, usize)>,
+    ready: Option<Prepared>,
+}
+
+/// A pair that is ready to run a loop.
+#[derive(Debug)]
+struct Prepared {
+    pair: RawPair,
+    benchmark: Benchmark,
+    bytes: usize,
+    /// The number of messages in flight.
+    window: usize,
+    /// The other process's memory for puts.
+    target: Option<Remote>,
 }
 
 /// Joins the job as a rank without a communicator. Returns the ticket, and the connection to the launcher.
@@ -75,6 +88,16 @@ impl Raw {
         self.other.read_exact(&mut theirs)?;
         Ok(theirs)
     }
+
+    /// Sends the place of this process's memory for puts, and returns the place of the other's.
+    fn swap_targets(&mut self, ours: Remote) -> Result<Remote, EndError> {
+        let words = [ours.key, ours.address].map(u64::to_le_bytes);
+        let theirs = self.swap(words.as_flattened())?;
+        let (words, []) = theirs.as_chunks() else { return Err("the other process sent no place".into()) };
+        let &[key, address] = words else { return Err("the other process sent no place".into()) };
+        let [key, address] = [key, address].map(u64::from_le_bytes);
+        Ok(Remote { key, address })
+    }
 }
 
 impl End for Raw {
@@ -89,14 +112,18 @@ impl End for Raw {
     fn prepare(&mut self, benchmark: Benchmark, point: Point) -> Result<(), EndError> {
         self.ready = None;
         let window = match benchmark {
-            Benchmark::Latency => 1,
-            Benchmark::Bandwidth | Benchmark::Rate => point.window(),
+            Benchmark::Latency | Benchmark::Put => 1,
+            Benchmark::Bandwidth | Benchmark::Rate | Benchmark::PutBandwidth => point.window(),
             _ => return Err("libfabric alone is measured between two ranks, without tags".into()),
         };
         let mut pair = RawPair::open(&self.config, point.bytes, window)?;
         let theirs = self.swap(pair.address())?;
         pair.connect(&theirs)?;
-        self.ready = Some((pair, benchmark, point.bytes));
+        let target = match benchmark.is_one_sided() {
+            true => Some(self.swap_targets(pair.expose()?)?),
+            false => None,
+        };
+        self.ready = Some(Prepared { pair, benchmark, bytes: point.bytes, window, target });
         Ok(())
     }
 
@@ -113,14 +140,17 @@ impl End for Raw {
     }
 
     fn iterate(&mut self, iterations: u64) -> Result<Duration, EndError> {
-        let (pair, benchmark, bytes) = self.ready.as_mut().ok_or("no point to measure")?;
+        let prepared = self.ready.as_mut().ok_or("no point to measure")?;
+        let &mut Prepared { ref mut pair, benchmark, bytes, window, target } = prepared;
         let count = usize::try_from(iterations)?;
         let begin = Instant::now();
-        match (benchmark, self.rank) {
-            (Benchmark::Latency, 0) => pair.ping(*bytes, count),
-            (Benchmark::Latency, _) => pair.pong(*bytes, count),
-            (_, 0) => pair.stream(*bytes, count),
-            (_, _) => pair.sink(count),
+        match (benchmark, self.rank, target) {
+            (_, 0, Some(target)) => pair.put(target, bytes, window, count),
+            (_, _, Some(_)) => pair.attend(),
+            (Benchmark::Latency, 0, None) => pair.ping(bytes, count),
+            (Benchmark::Latency, _, None) => pair.pong(bytes, count),
+            (_, 0, None) => pair.stream(bytes, count),
+            (_, _, None) => pair.sink(count),
         }?;
         Ok(begin.elapsed())
     }
@@ -154,7 +184,7 @@ mod tests {
         let (zero, one) = UnixStream::pair().unwrap();
         let config = OfiConfig { interface: Some("lo".into()), ..OfiConfig::default() };
         // The provider injects messages of 8 bytes, and sends messages of 100,000 bytes by its rendezvous.
-        let points = [Benchmark::Latency, Benchmark::Bandwidth]
+        let points = [Benchmark::Latency, Benchmark::Bandwidth, Benchmark::Put, Benchmark::PutBandwidth]
             .map(|benchmark| (benchmark, benchmark.points(&[], &[8, 100_000], &[])));
         let run = |rank: u32, other: UnixStream| {
             let mut raw = Raw::new(rank, config.clone(), other);
@@ -165,7 +195,7 @@ mod tests {
         let figures = std::thread::scope(|scope| {
             let follower = scope.spawn(|| run(1, one));
             let figures = run(0, zero);
-            assert_eq!(follower.join().unwrap(), [None; 4]);
+            assert_eq!(follower.join().unwrap(), [None; 8]);
             figures
         });
         assert!(figures.iter().all(|spread| spread.is_some_and(|spread| spread.min > 0.0)));

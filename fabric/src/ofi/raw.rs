@@ -7,7 +7,8 @@
 //! rendezvous.
 //!
 //! While one process calls [`ping`](RawPair::ping), the other calls [`pong`](RawPair::pong) with the same arguments. In
-//! the same way [`stream`](RawPair::stream) and [`sink`](RawPair::sink) belong together.
+//! the same way [`stream`](RawPair::stream) and [`sink`](RawPair::sink) belong together, and [`put`](RawPair::put) and
+//! [`attend`](RawPair::attend).
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use super::object::{Object, error};
 use super::{OfiConfig, load};
 use crate::mem::Memory;
 use crate::rng::SplitMix64;
-use crate::{PortError, Region};
+use crate::{Access, PortError, Region, Remote};
 
 /// An endpoint with one peer.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct RawPair {
     /// Messages are sent from the first `len_max` bytes, and the messages of a window are received into the following
     /// parts of this length, one each, as in the loops over MPI. The contents do not matter.
     buffer: Registered,
+    /// The registrations of memory for the peer's puts.
+    targets: Registrations,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
     /// The receives that are not posted, by their contexts, in the order in which they ended.
     idle_receives: VecDeque<*mut c_void>,
@@ -73,8 +76,8 @@ impl RawPair {
         // SAFETY: the endpoint is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
         let region = Region::new(Memory::zeroed((1 + window) * len_max));
-        let buffer =
-            Registrations::new(mode, SplitMix64::new(config.seed)).bind_local(&domain, &ep, &region)?;
+        let mut targets = Registrations::new(mode, SplitMix64::new(config.seed));
+        let buffer = targets.bind_local(&domain, &ep, &region)?;
         let name = endpoint::name(&ep)?;
         let contexts: Box<[UnsafeCell<sys::fi_context2>]> =
             (0..receives + window).map(|_| UnsafeCell::default()).collect();
@@ -84,6 +87,7 @@ impl RawPair {
         let mut pair = Self {
             ep: Some(ep),
             buffer,
+            targets,
             contexts,
             idle_receives,
             idle_sends,
@@ -170,6 +174,45 @@ impl RawPair {
         self.settle()
     }
 
+    /// Makes memory for a window of messages that the peer puts there, and returns its place.
+    ///
+    /// # Errors
+    /// [`PortError::Unsupported`] if the provider has no writes; [`PortError::Provider`].
+    pub fn expose(&mut self) -> Result<Remote, PortError> {
+        let region = Region::new(Memory::zeroed(self.window * self.len_max));
+        let Self { ep: Some(ep), domain, targets, .. } = self else {
+            unreachable!("the endpoint is present until the pair is dropped")
+        };
+        let span = 0..region.len();
+        let registration = targets.register((domain, ep), &region, span, Access::REMOTE_WRITE, None)?;
+        Ok(registration.remote(0))
+    }
+
+    /// Puts `many` messages of `len` bytes side by side into memory that the peer has exposed, at most a window of
+    /// them, and waits until they are delivered, `count` times. Then ends the peer's [`attend`](Self::attend).
+    ///
+    /// # Errors
+    /// Returns the errors of [`ping`](Self::ping).
+    pub fn put(&mut self, into: Remote, len: usize, many: usize, count: usize) -> Result<(), PortError> {
+        for _ in 0..count {
+            for number in 0..many {
+                let address = into.address + (number * len) as u64;
+                self.write(Remote { address, ..into }, len)?;
+            }
+            self.settle()?;
+        }
+        self.send(ACKNOWLEDGEMENT_LEN)?;
+        self.settle()
+    }
+
+    /// Makes progress until the peer has ended its [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Returns the errors of [`ping`](Self::ping).
+    pub fn attend(&mut self) -> Result<(), PortError> {
+        self.receive(1)
+    }
+
     fn ep(&self) -> *mut sys::fid_ep {
         // The endpoint is present until the pair is dropped.
         self.ep.as_ref().map_or(std::ptr::null_mut(), Object::as_ptr)
@@ -209,6 +252,48 @@ impl RawPair {
         }
     }
 
+    /// Starts a write that completes when it is delivered.
+    fn write(&mut self, into: Remote, len: usize) -> Result<(), PortError> {
+        if len > self.len_max {
+            return Err(PortError::TooLong { len, max: self.len_max });
+        }
+        let mut span = self.buffer.span(0, len)?;
+        let local = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
+        let remote = sys::fi_rma_iov { addr: into.address, len, key: into.key };
+        let mut idle = 0;
+        loop {
+            let status = match self.idle_sends.last() {
+                Some(&context) => {
+                    let message = sys::fi_msg_rma {
+                        msg_iov: &local,
+                        desc: &mut span.descriptor,
+                        iov_count: 1,
+                        addr: self.peer,
+                        rma_iov: &remote,
+                        rma_iov_count: 1,
+                        context,
+                        data: 0,
+                    };
+                    // SAFETY: the endpoint is live and has FI_RMA. The message is read during the call. Buffer and
+                    // context live until the endpoint is closed, the written part is never written on this side, and no
+                    // other operation uses the context, which is removed from the list just below.
+                    unsafe {
+                        sys::fi_writemsg(self.ep(), &message, sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE)
+                    }
+                }
+                None => -(sys::FI_EAGAIN as isize),
+            };
+            match status {
+                0 => {
+                    self.idle_sends.pop();
+                    return Ok(());
+                }
+                status if status == -(sys::FI_EAGAIN as isize) => self.poll(&mut idle)?,
+                status => return Err(error("fi_writemsg", -status as i32)),
+            }
+        }
+    }
+
     /// Waits for `count` messages. Their receive buffers are posted again at the start of the next call, and not at the
     /// end of this one, so that the answer is sent first.
     #[inline]
@@ -222,7 +307,7 @@ impl RawPair {
         Ok(())
     }
 
-    /// Waits until all sends have completed.
+    /// Waits until all sends and writes have completed.
     fn settle(&mut self) -> Result<(), PortError> {
         let mut idle = 0;
         while self.idle_sends.len() < self.window {
@@ -284,6 +369,7 @@ impl Drop for RawPair {
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.buffer.leak();
+            self.targets.leak();
             std::mem::forget(std::mem::take(&mut self.contexts));
         }
     }
