@@ -102,7 +102,11 @@ impl Implementation {
             if benchmark == Benchmark::Latency && transport == beside::TRANSPORT {
                 all.push(ours("samite+shm", transport));
             }
-            all.push(ours("libfabric", if transport == SAMITE_SHM { "shm" } else { transport }));
+            let transport = if transport == SAMITE_SHM { "shm" } else { transport };
+            all.push(ours("libfabric", transport));
+            if benchmark == Benchmark::Bandwidth {
+                all.push(ours("libfabric-owned", transport));
+            }
         }
         for peer in &found.peers {
             let Some(settings) = peer.settings(transport) else { continue };

@@ -55,6 +55,9 @@ pub(crate) enum Ours {
     /// The same loops directly on libfabric, without a protocol
     #[cfg(feature = "ofi")]
     Libfabric,
+    /// As libfabric, but each message of a window is sent from a buffer of its own
+    #[cfg(feature = "ofi")]
+    LibfabricOwned,
 }
 
 /// One run of one implementation.
@@ -123,14 +126,18 @@ impl Once {
                 None => return Ok(ExitCode::SUCCESS),
             },
             #[cfg(feature = "ofi")]
-            Ours::Libfabric => {
+            Ours::Libfabric | Ours::LibfabricOwned => {
                 let (ticket, mut connection) = accept()?;
                 self.check_size(ticket.size)?;
                 let mut config = OfiConfig::default();
                 if let Some(transport) = self.transport()? {
                     config.provider = transport;
                 }
-                self.measure(&mut Raw::join(&ticket, &mut connection, config)?)?;
+                let raw = Raw::join(&ticket, &mut connection, config)?;
+                self.measure(&mut match self.implementation {
+                    Ours::LibfabricOwned => raw.with_owned(),
+                    _ => raw,
+                })?;
                 connection.leave()?;
             }
         }
@@ -195,6 +202,8 @@ impl Once {
             Ours::SamiteBesideShm => "samite+shm",
             #[cfg(feature = "ofi")]
             Ours::Libfabric => "libfabric",
+            #[cfg(feature = "ofi")]
+            Ours::LibfabricOwned => "libfabric-owned",
         }
     }
 }

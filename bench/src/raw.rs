@@ -24,6 +24,8 @@ use crate::measure::{End, EndError};
 pub(crate) struct Raw {
     rank: u32,
     config: OfiConfig,
+    /// True if each message of a window is sent from a buffer of its own.
+    is_owned: bool,
     other: UnixStream,
     ready: Option<Prepared>,
 }
@@ -54,7 +56,12 @@ const ADDRESS_LEN_MAX: usize = 1024;
 impl Raw {
     /// Returns the end of `rank`, 0 or 1; `other` is a socket to the other process.
     pub(crate) fn new(rank: u32, config: OfiConfig, other: UnixStream) -> Self {
-        Self { rank, config, other, ready: None }
+        Self { rank, config, is_owned: false, other, ready: None }
+    }
+
+    /// Sends each message of a window from a buffer of its own, as programs do that give their buffers away.
+    pub(crate) fn with_owned(self) -> Self {
+        Self { is_owned: true, ..self }
     }
 
     /// Connects to the other rank of a job of two ranks.
@@ -116,7 +123,8 @@ impl End for Raw {
             Benchmark::Bandwidth | Benchmark::Rate | Benchmark::PutBandwidth => point.window(),
             _ => return Err("libfabric alone is measured between two ranks, without tags".into()),
         };
-        let mut pair = RawPair::open(&self.config, point.bytes, window)?;
+        let sources = if self.is_owned { window } else { 1 };
+        let mut pair = RawPair::open(&self.config, point.bytes, window, sources)?;
         let theirs = self.swap(pair.address())?;
         pair.connect(&theirs)?;
         let target = match benchmark.is_one_sided() {

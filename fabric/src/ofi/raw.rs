@@ -19,7 +19,7 @@ use samite_fabric_sys as sys;
 
 use super::endpoint::{self, Batch, Completions, Domain};
 use super::info::Info;
-use super::memory::{Mode, Registered, Registrations};
+use super::memory::{Mode, Registered, Registrations, Span};
 use super::object::{Object, error};
 use super::{OfiConfig, load};
 use crate::mem::Memory;
@@ -31,9 +31,12 @@ use crate::{Access, PortError, Region, Remote};
 pub struct RawPair {
     // The order of the fields is that of closing, as in `OfiPort`: the endpoint is closed first.
     ep: Option<Object<sys::fid_ep>>,
-    /// Messages are sent from the first `len_max` bytes, and the messages of a window are received into the following
-    /// parts of this length, one each, as in the loops over MPI. The contents do not matter.
+    /// Messages are sent from the first `sources` parts of `len_max` bytes, in turns, and the messages of a window are
+    /// received into the following parts of this length, one each. The contents do not matter.
     buffer: Registered,
+    sources: usize,
+    /// The number of the part from which the next message is sent.
+    next_source: usize,
     /// The registrations of memory for the peer's puts.
     targets: Registrations,
     contexts: Box<[UnsafeCell<sys::fi_context2>]>,
@@ -60,13 +63,20 @@ const ACKNOWLEDGEMENT_LEN: usize = 4;
 
 impl RawPair {
     /// Opens the provider and the interface of `config` for messages of up to `len_max` bytes, of which up to
-    /// `window` (at least 1) are in flight.
+    /// `window` (at least 1) are in flight. The messages are sent from `sources` buffers (at least 1) in turns: the
+    /// loops over MPI have one, and owned messages one each.
     ///
     /// # Errors
     /// Returns the errors of [`OfiPort::open`](super::OfiPort::open).
-    pub fn open(config: &OfiConfig, len_max: usize, window: usize) -> Result<Self, PortError> {
+    pub fn open(
+        config: &OfiConfig,
+        len_max: usize,
+        window: usize,
+        sources: usize,
+    ) -> Result<Self, PortError> {
         load(Some(&config.provider))?;
         let (len_max, window) = (len_max.max(ACKNOWLEDGEMENT_LEN), window.max(1));
+        let sources = sources.max(1);
         let info = Info::choose(config)?;
         let domain = info.attributes().domain;
         let mode = Mode::new(domain.mr_mode, domain.mr_key_size);
@@ -75,7 +85,7 @@ impl RawPair {
         let domain = Domain::open(info, 2 * (receives + window), false)?;
         // SAFETY: the endpoint is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
-        let region = Region::new(Memory::zeroed((1 + window) * len_max));
+        let region = Region::new(Memory::zeroed((sources + window) * len_max));
         let mut targets = Registrations::new(mode, SplitMix64::new(config.seed));
         let buffer = targets.bind_local(&domain, &ep, &region)?;
         let name = endpoint::name(&ep)?;
@@ -87,6 +97,8 @@ impl RawPair {
         let mut pair = Self {
             ep: Some(ep),
             buffer,
+            sources,
+            next_source: 0,
             targets,
             contexts,
             idle_receives,
@@ -218,12 +230,20 @@ impl RawPair {
         self.ep.as_ref().map_or(std::ptr::null_mut(), Object::as_ptr)
     }
 
+    /// Returns the bytes of the next message.
+    #[inline]
+    fn source(&mut self, len: usize) -> Result<Span, PortError> {
+        let at = self.next_source * self.len_max;
+        self.next_source = (self.next_source + 1) % self.sources;
+        self.buffer.span(at, len)
+    }
+
     #[inline]
     fn send(&mut self, len: usize) -> Result<(), PortError> {
         if len > self.len_max {
             return Err(PortError::TooLong { len, max: self.len_max });
         }
-        let span = self.buffer.span(0, len)?;
+        let span = self.source(len)?;
         let start = span.start.as_ptr().cast();
         let mut idle = 0;
         loop {
@@ -257,7 +277,7 @@ impl RawPair {
         if len > self.len_max {
             return Err(PortError::TooLong { len, max: self.len_max });
         }
-        let mut span = self.buffer.span(0, len)?;
+        let mut span = self.source(len)?;
         let local = libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len };
         let remote = sys::fi_rma_iov { addr: into.address, len, key: into.key };
         let mut idle = 0;
@@ -346,7 +366,8 @@ impl RawPair {
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&context) = self.idle_receives.front() {
             let number = (context as usize - self.contexts.as_ptr() as usize) / size_of::<sys::fi_context2>();
-            let span = self.buffer.span((1 + number % self.window) * self.len_max, self.len_max)?;
+            let span =
+                self.buffer.span((self.sources + number % self.window) * self.len_max, self.len_max)?;
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
             // closed; the parts for receives are never read; no other operation uses the context.
             let status = unsafe {
