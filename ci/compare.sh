@@ -12,6 +12,7 @@ folder=${1:-${CARGO_TARGET_DIR:-target}/comparison}
 runs=${2:-5}
 [[ $# -gt 2 ]] && benchmarks=("${@:3}") ||
     benchmarks=(latency bandwidth rate depth ring pairs start-up memory
+        put get fetch-add compare-swap put-bandwidth get-bandwidth
         overhead examples overlap threads layouts partitioned completion failure)
 
 cargo build --release --locked --quiet -p samite-bench

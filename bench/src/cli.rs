@@ -70,6 +70,18 @@ enum Command {
     Allgather(OnceArgs),
     /// Time of an alltoall, us
     Alltoall(OnceArgs),
+    /// Time of a put and of a flush that waits until it is visible at the target, us
+    Put(OnceArgs),
+    /// Time of a get, us
+    Get(OnceArgs),
+    /// Time of an addition to a number at the target that returns the former value, us
+    FetchAdd(OnceArgs),
+    /// Time of a comparison and swap of a number at the target, us
+    CompareSwap(OnceArgs),
+    /// Bytes per second of a window of puts and a flush
+    PutBandwidth(OnceArgs),
+    /// Bytes per second of a window of gets
+    GetBandwidth(OnceArgs),
     /// The peak memory of a rank that has exchanged a message with every other rank, MB
     Memory(OnceArgs),
     /// Start ranks that greet rank 0: the program that `compare start-up` times
@@ -269,6 +281,12 @@ impl Cli {
             Command::Allreduce(args) => args.run(Benchmark::Allreduce, &[]),
             Command::Allgather(args) => args.run(Benchmark::Allgather, &[]),
             Command::Alltoall(args) => args.run(Benchmark::Alltoall, &[]),
+            Command::Put(args) => args.run(Benchmark::Put, &[]),
+            Command::Get(args) => args.run(Benchmark::Get, &[]),
+            Command::FetchAdd(args) => args.run(Benchmark::FetchAdd, &[]),
+            Command::CompareSwap(args) => args.run(Benchmark::CompareSwap, &[]),
+            Command::PutBandwidth(args) => args.run(Benchmark::PutBandwidth, &[]),
+            Command::GetBandwidth(args) => args.run(Benchmark::GetBandwidth, &[]),
             Command::Memory(args) => args.run(Benchmark::Memory, &[]),
             Command::Hello(args) => {
                 let ranks = args.ranks(Benchmark::StartUp)?;

@@ -72,6 +72,19 @@ pub(crate) trait Messages {
         let _ = (root, out, into);
         Err(format!("it has no {}", benchmark.name()).into())
     }
+
+    /// Makes memory of this rank for one-sided operations: `window` parts of `bytes` bytes.
+    fn expose(&mut self, bytes: usize, window: usize) -> Result<(), EndError> {
+        let _ = (bytes, window);
+        Err("it has no one-sided operations".into())
+    }
+
+    /// Carries out the operations of a benchmark on the memory of rank 1, `iterations` times. Each time, waits until
+    /// they are complete there.
+    fn one_sided(&mut self, benchmark: Benchmark, iterations: u64) -> Result<(), EndError> {
+        let _ = iterations;
+        Err(format!("it has no {}", benchmark.name()).into())
+    }
 }
 
 /// One of the ranks that run the loops over messages.
@@ -126,6 +139,10 @@ impl<M: Messages> End for Loops<M> {
             Benchmark::Depth | Benchmark::Ring => (1, 1),
             Benchmark::Bandwidth | Benchmark::Rate => (point.window(), point.window()),
             Benchmark::Pairs => (1, size - 1),
+            _ if benchmark.is_one_sided() => {
+                self.messages.expose(point.bytes, point.window())?;
+                (0, 0)
+            }
             _ if benchmark.is_collective() => (0, 0),
             _ => return Err("it has no loop".into()),
         };
@@ -160,6 +177,17 @@ impl<M: Messages> End for Loops<M> {
         let tags = DATA..DATA + *depth;
         let mut aside = Duration::ZERO;
         let begin = Instant::now();
+        if self.benchmark.is_one_sided() {
+            // Rank 1 is inside the library until all operations have ended.
+            if messages.rank() != 0 {
+                messages.recv(other, CONTROL, &mut none)?;
+                return Ok(begin.elapsed());
+            }
+            messages.one_sided(self.benchmark, iterations)?;
+            let time = begin.elapsed();
+            messages.send(other, CONTROL, &mut none)?;
+            return Ok(time);
+        }
         for _ in 0..iterations {
             match (self.benchmark, messages.rank()) {
                 (Benchmark::Latency, 0) => {

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use samite::reduction::Sum;
-use samite::{Rank, Request, World};
+use samite::{Rank, Request, Window, WindowOp, World};
 
 use crate::benchmark::Benchmark;
 use crate::loops::{DATA, Messages, STARTED, Side};
@@ -15,6 +15,16 @@ pub(crate) struct Samite {
     world: World,
     /// The transport to the next rank, read while that rank is connected.
     transport: String,
+    exposed: Option<Exposed>,
+}
+
+/// The memory for one-sided operations.
+#[derive(Debug)]
+struct Exposed {
+    window: Window<u8>,
+    numbers: Window<u64>,
+    /// The buffers of the operations in flight.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl Samite {
@@ -34,7 +44,7 @@ impl Samite {
             0,
         )?;
         let transport = world.comm().transport(Rank(next)).unwrap_or_default();
-        Ok(Self { world, transport })
+        Ok(Self { world, transport, exposed: None })
     }
 }
 
@@ -127,6 +137,55 @@ impl Messages for Samite {
             Benchmark::Alltoall => comm.alltoall(out, into),
             _ => return Err("it is no collective operation".into()),
         }?)
+    }
+
+    fn expose(&mut self, bytes: usize, window: usize) -> Result<(), EndError> {
+        let comm = self.world.comm();
+        // All ranks have left the earlier windows when they make new ones, so freeing these does not wait.
+        self.exposed = None;
+        self.exposed = Some(Exposed {
+            window: comm.window(vec![1; bytes * window])?,
+            numbers: comm.window(vec![1])?,
+            buffers: vec![vec![1; bytes]; window],
+        });
+        Ok(())
+    }
+
+    fn one_sided(&mut self, benchmark: Benchmark, iterations: u64) -> Result<(), EndError> {
+        let Some(Exposed { window, numbers, buffers }) = &mut self.exposed else {
+            return Err("no memory is exposed".into());
+        };
+        let target = Rank(1);
+        let (bytes, numbers) = (window.lock_all()?, numbers.lock_all()?);
+        for _ in 0..iterations {
+            match benchmark {
+                Benchmark::Put => {
+                    bytes.put(target, 0, &buffers[0])?;
+                    bytes.flush(target)?;
+                }
+                Benchmark::Get => bytes.get(target, 0, &mut buffers[0])?,
+                Benchmark::FetchAdd => drop(numbers.fetch(target, 0, 1, WindowOp::Sum)?),
+                Benchmark::CompareSwap => drop(numbers.compare_swap(target, 0, 0, 1)?),
+                Benchmark::PutBandwidth => {
+                    for (number, buffer) in buffers.iter().enumerate() {
+                        bytes.put(target, number * buffer.len(), buffer)?;
+                    }
+                    bytes.flush(target)?;
+                }
+                _ => {
+                    let len = buffers[0].len();
+                    let gets = take(buffers).into_iter().enumerate();
+                    let gets = gets.map(|(number, buffer)| bytes.iget(target, number * len, buffer));
+                    let gets: Vec<_> = gets.collect::<Result<_, _>>()?;
+                    *buffers = gets
+                        .into_iter()
+                        .map(|get| Ok(get.wait()?.buffer))
+                        .collect::<Result<_, EndError>>()?;
+                }
+            }
+        }
+        bytes.close()?;
+        Ok(numbers.close()?)
     }
 }
 
