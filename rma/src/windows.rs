@@ -65,6 +65,8 @@ pub struct Windows {
     outbox: Outbox,
     requests: Requests,
     counters: Counters,
+    /// The number of windows with active epochs.
+    active: usize,
 }
 
 impl Windows {
@@ -80,6 +82,7 @@ impl Windows {
             outbox: Outbox::default(),
             requests: Requests::new(),
             counters: Counters::default(),
+            active: 0,
         }
     }
 
@@ -235,15 +238,18 @@ impl Windows {
     /// Returns true while an epoch, a flush or an operation is under way: then the process must make progress.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.requests.len() > 0 || self.windows.iter().any(|(_, window)| !window.active.is_empty())
+        self.requests.len() > 0 || self.active > 0
     }
 
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
     /// fuzzing.
     pub fn check_invariants(&self) {
+        let mut active = 0;
         for (_, window) in &self.windows {
             window.check_invariants();
+            active += usize::from(!window.active.is_empty());
         }
+        assert_eq!(self.active, active, "windows with active epochs");
     }
 
     fn window(&self, id: WindowId) -> Result<&Window, Error> {
@@ -256,8 +262,11 @@ impl Windows {
         let window = self.windows.get_mut(slot as usize)?;
         let id = WindowId { slot, generation: window.generation };
         let mut core = Core::new(id, window, &mut self.outbox, &mut self.requests, &mut self.counters, link);
+        let was_active = !core.window.active.is_empty();
         let result = body(&mut core);
         core.settle();
+        self.active += usize::from(!window.active.is_empty());
+        self.active -= usize::from(was_active);
         if window.open.is_freed && window.epochs.is_empty() {
             self.names.remove(&window.name);
             self.windows.remove(slot as usize);

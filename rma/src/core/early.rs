@@ -1,0 +1,243 @@
+//! Early ends of epochs and operations: aborts, and failures of members.
+
+use samite_fabric::link::{Cause, Fate, RequestId, Time, WorldRank};
+
+use super::Core;
+use crate::Error;
+use crate::activation::Kind;
+use crate::outbox::Item;
+use crate::requests;
+use crate::window::{Closing, Epoch, State, Step};
+use crate::wire::{Note, kind};
+
+impl Core<'_> {
+    /// Ends the open epoch of a fence, which has no operations and no request.
+    pub(crate) fn discard_fence(&mut self, number: u64) {
+        let Some(epoch) = self.window.epoch(number) else { return };
+        if let Kind::Fence { word } = epoch.kind
+            && word > 0
+        {
+            self.open_fence(word);
+        }
+        self.complete(number);
+    }
+
+    /// Ends an access that the target has aborted.
+    pub(super) fn end_access(&mut self, number: u64, rank: WorldRank) {
+        let party = self.window.epoch(number).and_then(|epoch| epoch.parties.get(&rank));
+        if party.is_none_or(|party| party.state == State::Over) {
+            return;
+        }
+        self.drop_steps(number, rank, &Error::Aborted { rank, fate: Fate::NotDelivered });
+        if let Some(epoch) = self.window.epoch(number) {
+            epoch.error.get_or_insert(Error::Aborted { rank, fate: Fate::Unknown });
+        }
+        self.abort_party(number, rank);
+    }
+
+    /// Drops the steps of a party that wait for permission. Their requests end with an error.
+    pub(super) fn drop_steps(&mut self, number: u64, rank: WorldRank, error: &Error) {
+        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+            return;
+        };
+        let steps = std::mem::take(&mut party.steps);
+        if matches!(steps.back(), Some(Step::Close(_))) {
+            party.closing = Closing::No;
+        }
+        for step in steps {
+            self.drop_step(number, rank, step, error);
+        }
+    }
+
+    pub(super) fn drop_step(&mut self, number: u64, rank: WorldRank, step: Step, error: &Error) {
+        match step {
+            Step::Operation(operation) => self.drop_operation(number, rank, *operation, error.clone()),
+            Step::Flush(id) => self.requests.end(id, Err(error.clone())),
+            Step::Close(_) => {}
+        }
+    }
+
+    /// Ends the access of a party whose steps were dropped: withdraws it if it was not granted, otherwise ends it as
+    /// aborted.
+    pub(super) fn abort_party(&mut self, number: u64, rank: WorldRank) {
+        let Some(epoch) = self.window.epoch(number) else { return };
+        let (is_start, is_active) = (matches!(epoch.kind, Kind::Start(_)), epoch.is_active);
+        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        if party.closing != Closing::No || party.state == State::Over {
+            return;
+        }
+        match party.state {
+            State::Idle if is_start => {
+                let note = Note::new(party.ordinal, 0).flagged(true);
+                self.note(rank, kind::DONE, note);
+                self.end_party(number, rank, None);
+            }
+            State::Idle => self.end_party(number, rank, None),
+            State::Asked | State::Granted => {
+                assert!(is_active, "only active epochs ask");
+                party.closing = Closing::Queued;
+                self.pass(number, rank, Step::Close(true));
+            }
+            State::Over => {}
+        }
+    }
+
+    /// Ends an epoch early. Its request has ended with `error`. Operations that were sent run to their end.
+    pub(crate) fn abort(&mut self, number: u64, error: &Error) {
+        let Some(epoch) = self.window.epoch(number) else { return };
+        epoch.request = None;
+        if epoch.closed.is_none() {
+            self.close(number, None);
+        }
+        let Some(epoch) = self.window.epoch(number) else { return };
+        let (is_exposure, is_active) = (matches!(epoch.kind, Kind::Post(_)), epoch.is_active);
+        let has_barrier = epoch.barrier.is_some();
+        for rank in self.living_parties(number) {
+            if is_exposure {
+                self.abort_exposure(number, rank);
+                continue;
+            }
+            self.drop_steps(number, rank, error);
+            if has_barrier {
+                self.queue_close(number, rank, false);
+            } else {
+                self.abort_party(number, rank);
+            }
+        }
+        // The other members wait for this process's barrier, so an epoch with a barrier completes after the epochs before it.
+        if !is_active && !has_barrier && self.window.epoch(number).is_some_and(|epoch| epoch.left == 0) {
+            self.complete(number);
+        }
+        self.touch(number);
+    }
+
+    /// Ends the exposure to a member early. If it has begun, the member's answer is awaited.
+    pub(super) fn abort_exposure(&mut self, number: u64, rank: WorldRank) {
+        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+            return;
+        };
+        let note = Note::new(party.ordinal, 0).flagged(true);
+        let has_begun = party.state != State::Idle;
+        self.note(rank, kind::GRANT, note);
+        if !has_begun {
+            self.end_party(number, rank, None);
+        }
+    }
+
+    /// Ends a party whose member has failed.
+    pub(crate) fn fail_party(&mut self, number: u64, rank: WorldRank, cause: &Cause) {
+        let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
+        let id = self.epoch_id(number);
+        let Some(epoch) = self.window.epoch(number) else { return };
+        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        let was_granted = party.state == State::Granted;
+        let fate = if was_granted { Fate::Unknown } else { Fate::NotDelivered };
+        for step in std::mem::take(&mut party.steps) {
+            self.drop_step(number, rank, step, &error(Fate::NotDelivered));
+        }
+        for request in self.requests.operations(id, rank) {
+            self.requests.end(request, Err(error(Fate::Unknown)));
+        }
+        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+            (party.unanswered, party.queued) = (0, 0);
+        }
+        self.end_party(number, rank, Some(error(fate)));
+    }
+
+    /// Handles the end of a member.
+    pub(crate) fn fail_member(&mut self, rank: WorldRank, cause: &Cause) {
+        let member = self.member(rank);
+        if member.failure.is_some() {
+            return;
+        }
+        member.failure = Some(Box::new(cause.clone()));
+        let held = std::mem::take(&mut member.held);
+        for item in held {
+            self.drop_item(rank, item, cause);
+        }
+        let numbers: Vec<_> = (self.window.first..).take(self.window.epochs.len()).collect();
+        for number in numbers {
+            let takes_part = |epoch: &&mut Epoch| epoch.parties.contains_key(&rank);
+            if self.window.epoch(number).filter(takes_part).is_some() {
+                self.fail_party(number, rank, cause);
+            }
+        }
+        for id in self.requests.flushes(self.id, rank) {
+            self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
+        }
+        self.release_lock(rank);
+        if !matches!(cause, Cause::Left) {
+            self.window.failed.get_or_insert(rank);
+        }
+        self.touch_active();
+    }
+
+    /// Ends the step of an item that was queued for a member which has failed.
+    pub(crate) fn drop_item(&mut self, rank: WorldRank, item: Item, cause: &Cause) {
+        if let Item::Step { epoch, step, .. } = item {
+            let fate = match &step {
+                Step::Operation(operation) if operation.sent > 0 => Fate::Unknown,
+                _ => Fate::NotDelivered,
+            };
+            self.drop_step(epoch, rank, step, &Error::peer_failed(rank, cause.clone(), fate));
+        }
+    }
+
+    /// Drops the operations to a member that are not sent. Synchronization with the member stays queued.
+    pub(crate) fn drop_operations(&mut self, rank: WorldRank, error: &Error) {
+        let Some(member) = self.window.members.get_mut(&rank) else { return };
+        let held = std::mem::take(&mut member.held);
+        let mut kept = std::collections::VecDeque::new();
+        for item in held {
+            match item {
+                Item::Step { epoch, step: Step::Operation(operation), .. } => {
+                    self.refuse(epoch, rank, *operation, error.clone());
+                }
+                item => kept.push_back(item),
+            }
+        }
+        self.member(rank).held = kept;
+        for number in (self.window.first..).take(self.window.epochs.len()).collect::<Vec<_>>() {
+            let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+                continue;
+            };
+            for step in std::mem::take(&mut party.steps) {
+                match step {
+                    Step::Operation(operation) => {
+                        self.drop_operation(number, rank, *operation, error.clone())
+                    }
+                    step => {
+                        if let Some(party) =
+                            self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank))
+                        {
+                            party.steps.push_back(step);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes an operation that is recorded. Returns false if it was passed on.
+    pub(crate) fn withdraw(&mut self, number: u64, rank: WorldRank, id: RequestId, error: &Error) -> bool {
+        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+            return false;
+        };
+        let is_that = |step: &Step| match step {
+            Step::Operation(operation) => operation.request == Some(id),
+            Step::Flush(flush) => *flush == id,
+            Step::Close(_) => false,
+        };
+        let Some(place) = party.steps.iter().position(is_that) else { return false };
+        if let Some(step) = party.steps.remove(place) {
+            self.drop_step(number, rank, step, error);
+        }
+        true
+    }
+
+    /// Returns the request kind of the end of an epoch.
+    pub(crate) fn begin_close(&mut self, number: u64, deadline: Time) -> RequestId {
+        let epoch = self.epoch_id(number);
+        self.requests.begin(self.link, epoch, requests::Kind::Close, deadline)
+    }
+}

@@ -1,0 +1,211 @@
+//! Packets of synchronization from members.
+
+use samite_fabric::link::{Fate, WorldRank};
+
+use super::{Core, Violation};
+use crate::activation::Kind;
+use crate::locks::Released;
+use crate::ordinals::Over;
+use crate::window::{Closing, Space, State};
+use crate::wire::{Note, kind};
+use crate::{Error, LockKind};
+
+impl Core<'_> {
+    /// Handles the message of a member's barrier.
+    pub(crate) fn fenced(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
+        let space = if note.flag.get() == 0 { Space::Fence } else { Space::Free };
+        let heard = &mut self.member(rank).fenced[space as usize];
+        if note.number.get() != *heard + 1 {
+            return Err(Violation("number of a barrier"));
+        }
+        *heard += 1;
+        if let Some(failed) = note.token.get().checked_sub(1) {
+            let failed = WorldRank(u32::try_from(failed).unwrap_or(u32::MAX));
+            if !self.window.group.contains(failed) {
+                return Err(Violation("failed member"));
+            }
+            self.window.failed.get_or_insert(failed);
+        }
+        self.touch_active();
+        Ok(())
+    }
+
+    pub(crate) fn touch_active(&mut self) {
+        self.touched.extend(&self.window.active);
+    }
+
+    /// Handles a lock that was granted.
+    pub(crate) fn locked(&mut self, rank: WorldRank, ordinal: u64) -> Result<(), Violation> {
+        let is_of = |kind: &Kind| matches!(kind, Kind::Lock { .. } | Kind::LockAll);
+        if ordinal == 0 || ordinal > self.member(rank).locks {
+            return Err(Violation("number of a lock"));
+        }
+        for number in self.waiting(rank, is_of, |party_ordinal| party_ordinal == ordinal) {
+            self.grant(number, rank);
+        }
+        Ok(())
+    }
+
+    /// Handles the news of an exposure.
+    pub(crate) fn granted(
+        &mut self,
+        rank: WorldRank,
+        ordinal: u64,
+        is_revoked: bool,
+    ) -> Result<(), Violation> {
+        let is_of = |kind: &Kind| matches!(kind, Kind::Start(_));
+        let member = self.member(rank);
+        if is_revoked {
+            return self.revoked(rank, ordinal);
+        }
+        if ordinal <= member.granted {
+            return Err(Violation("number of an exposure"));
+        }
+        member.granted = ordinal;
+        for number in self.waiting(rank, is_of, |party_ordinal| party_ordinal <= ordinal) {
+            self.grant(number, rank);
+        }
+        Ok(())
+    }
+
+    /// Handles the news that an exposure was aborted. If it had begun, the member awaits the end of the access, which
+    /// may not have begun here.
+    pub(super) fn revoked(&mut self, rank: WorldRank, ordinal: u64) -> Result<(), Violation> {
+        let member = self.member(rank);
+        let is_opened = ordinal <= member.accesses;
+        let is_awaited = !is_opened && ordinal <= member.granted;
+        if !is_opened && !member.revoked.insert(ordinal) {
+            return Err(Violation("number of an exposure"));
+        }
+        if is_awaited {
+            self.note(rank, kind::DONE, Note::new(ordinal, 0).flagged(true));
+        }
+        let numbers = (self.window.first..).take(self.window.epochs.len());
+        let access =
+            is_opened.then(|| numbers.into_iter().find(|number| self.is_access(*number, rank, ordinal)));
+        if let Some(number) = access.flatten() {
+            self.end_access(number, rank);
+        }
+        Ok(())
+    }
+
+    /// Returns true if this is the epoch of an access to a member.
+    pub(super) fn is_access(&mut self, number: u64, rank: WorldRank, ordinal: u64) -> bool {
+        let Some(epoch) = self.window.epoch(number) else { return false };
+        let party = epoch.parties.get(&rank);
+        matches!(epoch.kind, Kind::Start(_)) && party.is_some_and(|party| party.ordinal == ordinal)
+    }
+
+    /// Handles the news that a member has activated an opening fence.
+    pub(crate) fn opened(&mut self, rank: WorldRank, word: u64) {
+        let member = self.member(rank);
+        member.opened = member.opened.max(word);
+        let opened = member.opened;
+        let is_of = |kind: &Kind| matches!(kind, Kind::Fence { word } if *word <= opened);
+        for number in self.waiting(rank, is_of, |_| true) {
+            self.grant(number, rank);
+        }
+    }
+
+    /// Returns the active epochs that wait for the permission of a member.
+    pub(super) fn waiting(
+        &mut self,
+        rank: WorldRank,
+        is_of: impl Fn(&Kind) -> bool,
+        has_ordinal: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        let numbers: Vec<_> = self.window.active.iter().copied().collect();
+        let is_waiting = |number: &u64| {
+            self.window.epoch(*number).is_some_and(|epoch| {
+                let party = epoch.parties.get(&rank);
+                is_of(&epoch.kind)
+                    && party.is_some_and(|party| party.state == State::Asked && has_ordinal(party.ordinal))
+            })
+        };
+        numbers.into_iter().filter(is_waiting).collect()
+    }
+
+    pub(super) fn grant(&mut self, number: u64, rank: WorldRank) {
+        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+            party.state = State::Granted;
+        }
+        self.release(number, rank);
+    }
+
+    /// Handles the answer to the end of an access.
+    pub(crate) fn closed(&mut self, rank: WorldRank, number: u64) -> Result<(), Violation> {
+        let Some(epoch) = self.window.epoch(number) else {
+            self.link.note_stale();
+            return Ok(());
+        };
+        match epoch.parties.get_mut(&rank) {
+            Some(party) if party.closing == Closing::Sent => party.closing = Closing::Answered,
+            Some(party) if party.state == State::Over => {}
+            _ => return Err(Violation("end of an epoch")),
+        }
+        self.check_party(number, rank);
+        Ok(())
+    }
+
+    /// Handles the end of a member's access to an exposure.
+    pub(crate) fn done(&mut self, rank: WorldRank, ordinal: u64, is_aborted: bool) -> Result<(), Violation> {
+        match self.member(rank).exposed.end(ordinal, is_aborted) {
+            Over::Of(number) => {
+                let error = is_aborted.then_some(Error::Aborted { rank, fate: Fate::Unknown });
+                self.end_party(number, rank, error);
+                Ok(())
+            }
+            Over::Early | Over::Stale => Ok(()),
+            Over::Invalid => Err(Violation("number of an access")),
+        }
+    }
+
+    /// Handles the request of this process's lock.
+    pub(crate) fn lock_requested(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
+        let kind = if note.flag.get() == 0 { LockKind::Shared } else { LockKind::Exclusive };
+        let member = self.member(rank);
+        if note.number.get() != member.lock + 1 {
+            return Err(Violation("number of a lock"));
+        }
+        member.lock += 1;
+        if !self.window.lock.request(rank, kind) {
+            return Err(Violation("second lock"));
+        }
+        self.grant_locks();
+        Ok(())
+    }
+
+    /// Handles the release of this process's lock, or the withdrawal of a request for it.
+    pub(crate) fn unlocked(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
+        if note.number.get() != self.member(rank).lock || !self.release_lock(rank) {
+            return Err(Violation("release of a lock"));
+        }
+        Ok(())
+    }
+
+    /// Ends a member's lock or its request. Returns false if it has none.
+    pub(super) fn release_lock(&mut self, rank: WorldRank) -> bool {
+        let released = self.window.lock.release(rank);
+        self.grant_locks();
+        self.rescan();
+        released != Released::Neither
+    }
+
+    pub(super) fn grant_locks(&mut self) {
+        while let Some(rank) = self.window.lock.grant() {
+            let ordinal = self.member(rank).lock;
+            self.counters.locks += 1;
+            self.note(rank, kind::LOCKED, Note::new(ordinal, 0));
+        }
+    }
+
+    /// Handles the question for an opening fence.
+    pub(crate) fn asked(&mut self, rank: WorldRank, word: u64) {
+        let opened = self.window.fences.opened;
+        if opened >= word {
+            self.note(rank, kind::OPENED, Note::new(opened, 0));
+        } else {
+            self.member(rank).asked = word;
+        }
+    }
+}
