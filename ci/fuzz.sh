@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
 
-targets=(header addresses ofi_addresses environment control engine member collective ring value)
+targets=(header addresses ofi_addresses environment control engine member collective windows ring value)
 unit=seconds amount=60
 if [[ ${1:-} == --executions ]]; then
     unit=executions amount=${2:?'--executions N'}

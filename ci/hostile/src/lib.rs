@@ -12,6 +12,7 @@ mod input;
 mod member;
 mod rings;
 mod tape;
+mod windows;
 
 pub use collective::collective;
 #[cfg(feature = "ofi")]
@@ -20,3 +21,4 @@ pub use decoders::{addresses, environment, header};
 pub use engine::engine;
 pub use member::member;
 pub use rings::ring;
+pub use windows::windows;

@@ -58,6 +58,11 @@ fn forged_messages_of_collective_operations() {
 }
 
 #[test]
+fn forged_packets_of_windows() {
+    from_seeds(20_000, samite_hostile::windows);
+}
+
+#[test]
 fn hostile_members() {
     from_seeds(3_000, samite_hostile::member);
     again("member", samite_hostile::member);

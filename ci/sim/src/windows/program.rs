@@ -44,7 +44,7 @@ pub(super) struct Write {
     pub(super) first: u64,
     pub(super) count: u64,
     pub(super) value: u64,
-    /// The number of the write among those of its origin.
+    /// The number of the write among the writes of its origin.
     pub(super) number: usize,
     /// The number of its epoch at the origin, when it was started.
     pub(super) epoch: Option<usize>,
