@@ -360,6 +360,11 @@ impl Board {
         true
     }
 
+    /// Returns true if this rank has announced that it may sleep.
+    fn is_announced(&self) -> bool {
+        self.slots[self.rank][ASLEEP].word.load(Ordering::Relaxed) != AWAKE
+    }
+
     /// Ends the announcement.
     fn get_up(&mut self) {
         self.slots[self.rank][ASLEEP].word.store(AWAKE, Ordering::Relaxed);
@@ -461,6 +466,11 @@ impl Boards {
     #[must_use]
     pub fn have_news(&self) -> bool {
         self.boards.iter().any(|(_, board)| board.has_news())
+    }
+
+    /// Returns true if a sleep is announced on all boards at which this rank waits.
+    pub fn have_announced_waits(&self) -> bool {
+        self.boards.iter().all(|(_, board)| board.awaited.is_none() || board.is_announced())
     }
 
     /// Announces a sleep on all boards at which this rank waits. Returns how long the rank may sleep. Until

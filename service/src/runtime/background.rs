@@ -284,7 +284,7 @@ impl<P: Port> Runtime<P> {
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         let pause = core.background.pause(now);
         let time = core.time_to_sleep(pause, Time::NEVER);
-        let Some(time) = core.arm(pause, time) else { return Ok(core) };
+        let Some(time) = core.arm(pause, time) else { return self.yield_to_waiting(core) };
         let until = now.after(time.as_nanos() as u64);
         core.sleeper = Some(Sleeper { until, is_roused: false, who: Who::Background });
         core.background.sleep = Some(Asleep { timer: Arc::clone(timer), until });

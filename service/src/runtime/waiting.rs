@@ -8,7 +8,7 @@ use samite_os::Refused;
 use samite_p2p::{Awaited, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
 use super::state::{Core, Sleeper, Who};
-use super::sync::BiasedGuard;
+use super::sync::{self, BiasedGuard};
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
 use crate::cancel::CancelToken;
 use crate::deal;
@@ -332,6 +332,10 @@ impl<P: Port> Runtime<P> {
             return Ok(core);
         }
         if core.has_sleeping_thread() {
+            if !core.engine.boards().have_announced_waits() {
+                // The sleeping thread announces its sleep again, also at the board at which this thread waits.
+                core.wake();
+            }
             core.followers += 1;
             let mut core = core.wait(&self.woken, time)?;
             core.followers -= 1;
@@ -340,7 +344,7 @@ impl<P: Port> Runtime<P> {
         let Some(time) = core.arm(nap_time, time) else {
             // The port is not armed any more, so nothing else would wake the program's driver.
             core.tasks.drivers.call();
-            return Ok(core);
+            return self.yield_to_waiting(core);
         };
         #[cfg(feature = "tracing")]
         let _span = tracing::trace_span!(target: "samite", "sleep", rank = self.rank.0).entered();
@@ -358,6 +362,24 @@ impl<P: Port> Runtime<P> {
         }
         core.tasks.drivers.call();
         Ok(core)
+    }
+
+    /// Lets another thread continue if an event at a board has happened. A blocking collective operation is continued by
+    /// its own thread alone, which needs the lock for that. Call this instead of a sleep for which the port could not be
+    /// armed.
+    pub(super) fn yield_to_waiting<'a>(
+        &'a self,
+        core: BiasedGuard<'a, Core<P>>,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        if !core.engine.boards().have_news() {
+            return Ok(core);
+        }
+        if core.followers > 0 {
+            self.woken.notify_all();
+        }
+        drop(core);
+        sync::yield_now();
+        self.core.lock()
     }
 
     /// Wakes all sleeping threads, since any of them may wait for the new events.

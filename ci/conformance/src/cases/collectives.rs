@@ -8,7 +8,7 @@ use samite::reduction::{
     Max, MaxLocation, Min, MinLocation, Product, ReduceOp, Sum, commuting, in_rank_order, reproducible,
 };
 use samite::{
-    CancelToken, Error, Failed, InPlace, Mode, Owned, Rank, Request, Root, Source, Tag, consecutive,
+    CancelToken, Comm, Error, Failed, InPlace, Mode, Owned, Rank, Request, Root, Source, Tag, consecutive,
     start_all,
 };
 
@@ -911,6 +911,36 @@ fn late_ranks(cases: &mut Cases) {
     });
 }
 
+/// Threads that each make the calls of a communicator of their own.
+fn in_threads(cases: &mut Cases) {
+    cases.section("6.14");
+    let rule = "threads make calls on a communicator each, and none waits for the calls of another thread";
+    cases.threads("coll.threads", 3, rule, |job| {
+        for _ in 0..5 {
+            let comms = (0..4).map(|_| job.comm.dup()).collect::<Result<Vec<_>, _>>()?;
+            let rank = job.rank();
+            let calls = |comm: &Comm| {
+                for round in 0..3 {
+                    let (mut sum, mut last) = ([0], [rank]);
+                    comm.allreduce(&[rank + round], &mut sum, Sum)?;
+                    comm.bcast(&mut last, Rank(2))?;
+                    let request = comm.iallreduce(vec![rank], vec![0], Sum)?;
+                    comm.ibarrier()?.wait()?;
+                    assert_eq!((sum, last, request.wait()?.buffer.1), ([3 + 3 * round], [2], vec![3]));
+                    comm.barrier()?;
+                }
+                Ok::<_, Error>(())
+            };
+            let ended = std::thread::scope(|scope| {
+                let threads: Vec<_> = comms.iter().map(|comm| scope.spawn(move || calls(comm))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+            });
+            ended.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    });
+}
+
 /// First calls that do not match. Only some ranks begin to create a board.
 fn first_calls(cases: &mut Cases) {
     cases.section("6.2.1");
@@ -940,6 +970,7 @@ fn first_calls(cases: &mut Cases) {
 fn ends(cases: &mut Cases) {
     late_ranks(cases);
     first_calls(cases);
+    in_threads(cases);
     cases.section("6.2.1");
     cases.add("coll.timeout", 3, "a time-out ends a call that a rank does not make", |job| {
         let work = job.comm.dup()?;
