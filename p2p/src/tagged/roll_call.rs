@@ -74,7 +74,10 @@ impl Tagged {
         let Some(Roll { awaited, answers, .. }) = self.roll_calls.under_way.remove(&id) else {
             return Members::default();
         };
-        Members { silent: awaited.into_iter().collect(), ..answers }
+        let Members { mut absent, mut closed, .. } = answers;
+        absent.sort_unstable();
+        closed.sort_unstable();
+        Members { absent, closed, silent: awaited.into_iter().collect(), unasked: 0 }
     }
 
     /// Answers a member that asks how many operations this rank has begun.

@@ -869,13 +869,18 @@ impl Comm {
             && self.runtime.must_settle_board(self.derived.as_deref(), self.size(), synchronizes)
     }
 
-    /// Waits until a board that is being created can be used, or until it is known that there is none. Call it before
-    /// the algorithm of a nonblocking or persistent operation is chosen.
+    /// Learns if the members share a board while it is being created. Gives up the creation if that is possible. Otherwise
+    /// all members take part, and the result comes soon. Call it before the algorithm of a nonblocking or persistent
+    /// operation is chosen.
     pub(super) fn await_board(&self) -> Result<(), Error> {
         if !self.must_settle(false) {
             return Ok(());
         }
         let (derived, bounds) = (self.derived.as_deref(), &self.bounds);
+        self.runtime.decline_board(derived, &self.participants(), self.control());
+        if !self.must_settle(false) {
+            return Ok(());
+        }
         let settled = self.runtime.settle_board(derived, &self.participants(), self.control(), None, bounds);
         settled.map_err(|error| self.local_error(error))
     }

@@ -11,8 +11,11 @@
 //! The call may end early, by a time-out or a cancel. Then the creation goes on without the call, and this member
 //! says in the second operation that it shares no board, if that has not begun. So all members come to the same result.
 //! If the second operation has begun, other members may know the result, and use the board in their next operations. So
-//! this member waits for the result at the start of its next operation, and so do the operations that its other threads
-//! start during the creation. If the second operation fails, every later call of this member fails with the same error.
+//! this member waits for the result at the start of its next operation. If that operation fails, every later call of
+//! this member fails with the same error.
+//!
+//! A nonblocking operation that another thread starts during the creation ends it in the same way, because the start
+//! must not wait for calls of the other members. It uses messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -268,17 +271,19 @@ impl<P: Port> Runtime<P> {
         end.map_err(|error| self.explain(error, bounds))
     }
 
-    /// Begins the creation of a communicator's board if there was none, and gives it up. The other members may wait for
-    /// this member's part.
+    /// Gives up the creation of a communicator's board, unless this member has agreed to it already. If there was none,
+    /// begins it first, because the other members may wait for this member's part.
     #[cold]
     pub(crate) fn decline_board(&self, derived: Option<&Derived>, group: &Group, context: u32) {
         let (Ok(mut core), counter) = (self.lock(), self.counter(derived)) else { return };
-        if counter.board.0.load(Ordering::Relaxed) == State::UNKNOWN {
-            counter.board.set(State::NONE);
-            core.begin_board(group, self.rank, context);
-            core.collectives.leave_board_alone(context);
-            self.hand_over(&mut core);
+        match counter.board.0.load(Ordering::Relaxed) {
+            State::UNKNOWN => core.begin_board(group, self.rank, context),
+            State::AWAITED => {}
+            _ => return,
         }
+        let is_declined = core.collectives.leave_board_alone(context);
+        counter.board.set(if is_declined { State::NONE } else { State::AWAITED });
+        self.hand_over(&mut core);
     }
 }
 
