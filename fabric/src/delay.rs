@@ -494,7 +494,12 @@ impl Keeper<'_> {
     /// Returns the time of a stamp, but no later than a correct sender could have written for an event of this length:
     /// see [`Delay::start`].
     fn at_most(&self, due: u64, bytes: usize) -> u64 {
-        due.min(self.now + 2 * self.model.latency() + self.model.bytes_ns(bytes))
+        let ahead = 2 * self.model.latency() + self.model.bytes_ns(bytes);
+        match due <= self.now + ahead {
+            true => due,
+            // The packet may have been sent after this poll began.
+            false => due.min(now() + ahead),
+        }
     }
 
     fn keep_packet(&mut self, packet: Vec<u8>) {

@@ -226,3 +226,40 @@ fn a_port_of_another_host_is_unreachable() {
     assert!(matches!(a.resolve(&Address(address)), Err(PortError::Unreachable { .. })));
     assert!(matches!(a.resolve(&hub.port().address()), Err(PortError::BadAddress { .. })));
 }
+
+#[test]
+fn a_packet_that_is_sent_during_a_poll_keeps_its_time() {
+    let (_, _, mut b, _) = pair(MODEL);
+    let due = now() + 60_000;
+    let stamp = Stamp { due: due.into(), from: 1.into() };
+    let Delay { model, names, fenced, operations, kept, .. } = &mut b;
+    // The poll began long ago.
+    Keeper { now: 0, model: *model, names, fenced, operations, kept }.packet(stamp.as_bytes());
+    assert_eq!(b.kept.due(), Some(due));
+}
+
+#[test]
+fn packets_of_all_lengths_keep_their_order_while_the_receiver_polls() {
+    const PACKETS: u32 = 3000;
+    let model = Model { latency_ns: 2e3, byte_ns: 0.33 };
+    let [mut a, mut b] =
+        [0; 2].map(|_| Delay::new(Shm::open(&shm::Config::default()).unwrap(), model).unwrap());
+    let to_b = a.resolve(&b.address()).unwrap();
+    b.resolve(&a.address()).unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            for number in 0..PACKETS {
+                let body = vec![0; (number as usize * 7919) % 3000];
+                while a.send(to_b, &number.to_le_bytes(), &body).unwrap() == Post::Again {}
+            }
+        });
+        let mut expected = 0..PACKETS;
+        while expected.len() > 0 {
+            for heard in heard(&mut b, 1) {
+                let Heard::Packet(packet) = heard else { continue };
+                let number = packet.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+                assert_eq!(number, expected.next());
+            }
+        }
+    });
+}
