@@ -728,6 +728,11 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         self.inner.tagged_mut().unwanted.pop_first()
     }
 
+    /// Returns true if a request that has not ended was [forgotten](Self::forget).
+    pub fn is_forgotten(&self, id: RequestId) -> bool {
+        self.inner.tagged().requests.get(id).is_some_and(|request| request.collected)
+    }
+
     /// If a message has just started as a stream, sends its bytes in this call, as far as the port has room. So the
     /// receiver can copy the first bytes out of the port while this side copies the next ones in.
     fn stream_at_once<L: Lent>(&mut self, peer: Peer, id: RequestId, lent: &mut L) {

@@ -29,7 +29,8 @@ pub use number::{WindowNumber, WindowOp};
 /// (MPI 4.1, chapter 12). [`Comm::window`] creates one.
 ///
 /// Operations are methods of an [`Epoch`]. Opening an epoch never waits. Closing it waits until its operations are
-/// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it.
+/// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it. If
+/// the request of an epoch or an operation is dropped, the epoch or the operation continues.
 ///
 /// A window that is dropped is freed without waiting for the other ranks.
 ///

@@ -342,3 +342,20 @@ fn many_windows_come_and_go() {
         Ok(())
     });
 }
+
+#[test]
+fn a_dropped_request_continues() {
+    on(3, |comm| {
+        let window = comm.window(vec![0_u32; 1])?;
+        let mut epoch = window.fence()?;
+        for _ in 0..10 {
+            epoch.accumulate(Rank((comm.rank().0 + 1) % 3), 0, &[1], WindowOp::Sum)?;
+            let (end, next) = epoch.inext()?;
+            drop(end);
+            epoch = next;
+        }
+        drop(epoch.iclose()?);
+        assert_eq!(window.free()?, [10]);
+        Ok(())
+    });
+}

@@ -23,6 +23,7 @@ mod survivors;
 mod topologies;
 mod transfers;
 mod types;
+mod windows;
 
 use crate::case::Cases;
 
@@ -50,4 +51,5 @@ pub(crate) fn add(cases: &mut Cases) {
     errors::add(cases);
     failures::add(cases);
     survivors::add(cases);
+    windows::add(cases);
 }

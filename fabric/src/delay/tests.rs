@@ -254,7 +254,7 @@ fn packets_of_all_lengths_keep_their_order_while_the_receiver_polls() {
             }
         });
         let mut expected = 0..PACKETS;
-        while expected.len() > 0 {
+        while !expected.is_empty() {
             for heard in heard(&mut b, 1) {
                 let Heard::Packet(packet) = heard else { continue };
                 let number = packet.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));

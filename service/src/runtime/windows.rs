@@ -67,8 +67,12 @@ impl WindowRequests {
         }
     }
 
-    /// Cancels a request, if it is of a window.
+    /// Cancels a request that the program has cancelled, if it is of a window. A request that the program has dropped
+    /// continues: the other ranks may wait for the end of its epoch.
     pub(super) fn cancel<P: Port>(&mut self, engine: &mut Engine<P>, unwanted: RequestId) {
+        if engine.is_forgotten(unwanted) {
+            return;
+        }
         if let Some(request) = self.under_way.iter().find(|request| request.of_engine == unwanted) {
             let (out, stack) = engine.parts();
             stack.windows.cancel(out.link, request.of_window);

@@ -1,0 +1,654 @@
+//! One-sided windows: MPI 4.1, chapter 12.
+
+use std::fmt::Debug;
+
+use samite::reduction::ComplexF64;
+use samite::{
+    Access, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Targets, Window, WindowError, WindowNumber,
+    WindowOp,
+};
+
+use super::transfers::SIZES;
+use crate::case::{Cases, Job, bytes, until};
+
+pub(crate) fn add(cases: &mut Cases) {
+    cases.section("12.2");
+    windows(cases);
+    for (name, access) in ACCESSES {
+        transfers(cases, name, *access);
+    }
+    atomics(cases);
+    requests(cases);
+    epochs(cases);
+    locks(cases);
+    misuse(cases);
+    cases.section("12.7");
+    semantics(cases);
+}
+
+/// An open epoch of any kind with operations.
+enum Open<'w, T: samite::Element> {
+    Fence(Epoch<'w, T, Fence>),
+    Pair(Epoch<'w, T, Access>, Epoch<'w, T, Exposure>),
+    Lock(Epoch<'w, T, Lock>),
+}
+
+/// Opens an epoch in which this rank accesses the parts of all ranks of the job.
+type Accesses = for<'w> fn(&Job, &'w Window<u8>) -> Result<Open<'w, u8>, Error>;
+
+const ACCESSES: &[(&str, Accesses)] = &[
+    ("fence", |_, window| window.fence().map(Open::Fence)),
+    ("start", |job, window| {
+        let all: Vec<Rank> = (0..job.size()).map(Rank).collect();
+        let exposure = window.post(&all)?;
+        Ok(Open::Pair(window.start(&all)?, exposure))
+    }),
+    ("lock_all", |_, window| window.lock_all().map(Open::Lock)),
+];
+
+impl Open<'_, u8> {
+    fn put(&self, to: Rank, at: usize, data: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::Fence(epoch) => epoch.put(to, at, data),
+            Self::Pair(epoch, _) => epoch.put(to, at, data),
+            Self::Lock(epoch) => epoch.put(to, at, data),
+        }
+    }
+
+    fn get(&self, from: Rank, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Self::Fence(epoch) => epoch.get(from, at, into),
+            Self::Pair(epoch, _) => epoch.get(from, at, into),
+            Self::Lock(epoch) => epoch.get(from, at, into),
+        }
+    }
+
+    /// Closes the epoch, also at the other ranks, so that all of their operations are over.
+    fn close(self, job: &Job) -> Result<(), Error> {
+        match self {
+            Self::Fence(epoch) => epoch.close(),
+            Self::Pair(access, exposure) => {
+                access.close()?;
+                exposure.close()
+            }
+            Self::Lock(epoch) => {
+                epoch.close()?;
+                job.comm.barrier()
+            }
+        }
+    }
+}
+
+fn windows(cases: &mut Cases) {
+    let rule = "the parts of a window may have different lengths, also none";
+    cases.add("window.lengths", 3, rule, |job| {
+        let window = job.comm.window(vec![0_u16; job.rank() as usize])?;
+        let epoch = window.fence()?;
+        for to in 0..job.size() {
+            epoch.put(Rank(to), 0, &vec![7; if job.rank() == 1 { to as usize } else { 0 }])?;
+        }
+        epoch.close()?;
+        assert_eq!(window.free()?, vec![7; job.rank() as usize]);
+        Ok(())
+    });
+    cases.add("window.several", 2, "the windows of a communicator are apart", |job| {
+        let windows = [1_u8, 2, 3].map(|_| job.comm.window(vec![0_u8; 1]));
+        let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for (window, value) in windows.iter().zip(1..) {
+            let epoch = window.fence()?;
+            epoch.put(job.other(), 0, &[value])?;
+            epoch.close()?;
+        }
+        for (window, value) in windows.into_iter().zip(1..) {
+            assert_eq!(window.free()?, [value]);
+        }
+        Ok(())
+    });
+    cases.add("window.communicators", 2, "the windows of two communicators are apart", |job| {
+        let other = job.comm.dup()?;
+        let (first, second) = (job.comm.window(vec![0_u8; 1])?, other.window(vec![0_u8; 1])?);
+        let epoch = second.fence()?;
+        epoch.put(job.other(), 0, &[5])?;
+        epoch.close()?;
+        assert_eq!((first.free()?, second.free()?), (vec![0], vec![5]));
+        Ok(())
+    });
+    cases.add("window.self", 1, "a rank accesses its own part", |job| {
+        let window = job.comm.window(vec![1_u32; 2])?;
+        let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+        epoch.put(Rank(0), 1, &[4])?;
+        assert_eq!(epoch.fetch(Rank(0), 1, 2, WindowOp::Product)?, 4);
+        epoch.close()?;
+        assert_eq!(window.free()?, [1, 8]);
+        Ok(())
+    });
+    cases.add("window.late", 2, "a rank may create its part after others have accessed it", |job| {
+        if job.rank() == 0 {
+            let window = job.comm.window(vec![0_u8; 1])?;
+            let epoch = window.lock(Rank(1), LockKind::Shared)?;
+            epoch.put(Rank(1), 0, &[9])?;
+            let end = epoch.iclose()?;
+            job.comm.send(&[1_u8], Rank(1), 7)?;
+            end.wait()?;
+            window.free().map(drop)
+        } else {
+            job.comm.recv(&mut [0_u8], Rank(0), 7)?;
+            assert_eq!(job.comm.window(vec![0_u8; 1])?.free()?, [9]);
+            Ok(())
+        }
+    });
+    let rule = "free returns when all ranks have freed the window, with the results of all epochs";
+    cases.add("window.free", 4, rule, |job| {
+        let window = job.comm.window(vec![0_u64; 1])?;
+        let epoch = window.lock(job.ring().0, LockKind::Shared)?;
+        epoch.put(job.ring().0, 0, &[3])?;
+        drop(epoch);
+        assert_eq!(window.free()?, [3]);
+        Ok(())
+    });
+}
+
+fn transfers(cases: &mut Cases, access: &str, open: Accesses) {
+    for &(size, length) in SIZES {
+        cases.section("12.3.1");
+        let rule = "a put is at its target when the epoch has completed";
+        cases.add(format!("put.{access}.{size}"), 3, rule, move |job| {
+            let len = length(job);
+            let window = job.comm.window(vec![0_u8; 3 * len + 1])?;
+            let epoch = open(job, &window)?;
+            for to in 0..3 {
+                let seed = u64::from(job.rank() * 3 + to);
+                epoch.put(Rank(to), job.rank() as usize * len, &bytes(seed, len))?;
+            }
+            epoch.close(job)?;
+            for from in 0..3 {
+                let at = from as usize * len;
+                assert!(window.read_vec(at..at + len)? == bytes(u64::from(from * 3 + job.rank()), len));
+            }
+            assert_eq!(window.free()?[3 * len], 0);
+            Ok(())
+        });
+        cases.section("12.3.2");
+        cases.add(format!("get.{access}.{size}"), 3, "a get returns the bytes of its target", move |job| {
+            let len = length(job);
+            let window = job.comm.window([vec![9; 3], bytes(u64::from(job.rank()), len)].concat())?;
+            let epoch = open(job, &window)?;
+            for from in 0..3 {
+                let mut into = vec![0; len];
+                epoch.get(Rank(from), 3, &mut into)?;
+                assert!(into == bytes(u64::from(from), len));
+            }
+            epoch.close(job)?;
+            window.free().map(drop)
+        });
+    }
+}
+
+/// Returns the result of an accumulate of all ranks of a job, of which each has the operand `mine(rank)`.
+fn accumulated<T: WindowNumber + PartialEq + Debug>(
+    job: &Job,
+    start: T,
+    mine: impl Fn(u32) -> T,
+    op: WindowOp,
+) -> Result<Vec<T>, Error> {
+    let window = job.comm.window(vec![start; 3])?;
+    let epoch = window.lock_all()?;
+    epoch.accumulate(Rank(0), 1, &[mine(job.rank())], op)?;
+    epoch.close()?;
+    job.comm.barrier()?;
+    window.free()
+}
+
+fn atomics(cases: &mut Cases) {
+    macro_rules! numbers {
+        ($($type:ident)*) => {
+            $({
+                cases.section("12.3.4");
+                let rule = "an accumulate of several ranks combines each of their elements once";
+                cases.add(concat!("accumulate.", stringify!($type)), 4, rule, |job| {
+                    for (op, expected) in [
+                        (WindowOp::Sum, 2 + 1 + 2 + 3 + 4),
+                        (WindowOp::Product, 2 * 24),
+                        (WindowOp::Min, 1),
+                        (WindowOp::Max, 4),
+                    ] {
+                        let part = accumulated(job, 2 as $type, |rank| (rank + 1) as $type, op)?;
+                        let expected = if job.rank() == 0 { expected as $type } else { 2 as $type };
+                        assert_eq!(part, [2 as $type, expected, 2 as $type], "{op:?}");
+                    }
+                    Ok(())
+                });
+                let rule = "each fetch of several ranks returns another former element";
+                cases.add(concat!("fetch.", stringify!($type)), 4, rule, |job| {
+                    let window = job.comm.window(vec![0 as $type; 2])?;
+                    let epoch = window.lock(Rank(2), LockKind::Shared)?;
+                    let mut before = vec![0 as $type; 2];
+                    for before in &mut before {
+                        *before = epoch.fetch(Rank(2), 1, 1 as $type, WindowOp::Sum)?;
+                    }
+                    epoch.close()?;
+                    let mut all = vec![0 as $type; 8];
+                    job.comm.allgather(&before, &mut all)?;
+                    all.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+                    assert_eq!(all, (0..8).map(|number| number as $type).collect::<Vec<_>>());
+                    window.free().map(drop)
+                });
+            })*
+        };
+    }
+    numbers! { u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 f32 f64 }
+    bits(cases);
+    cases.section("12.3.4");
+    cases.add("accumulate.complex", 2, "complex numbers are added and multiplied", |job| {
+        let number = |re: f64, im: f64| ComplexF64 { re, im };
+        let part = accumulated(job, number(1.0, 1.0), |_| number(0.0, 1.0), WindowOp::Product)?;
+        assert!(job.rank() == 1 || part[1] == number(-1.0, -1.0), "{part:?}");
+        Ok(())
+    });
+    let rule = "replace writes, and no-op reads atomically";
+    cases.add("accumulate.replace", 2, rule, |job| {
+        let window = job.comm.window(vec![[1_u64, 2][job.rank() as usize]; 4])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        let before = epoch.iget_accumulate(job.other(), 0, vec![0; 4], WindowOp::NoOp)?.wait()?;
+        assert_eq!(before.buffer, vec![u64::from(job.other().0) + 1; 4]);
+        epoch.accumulate(job.other(), 1, &[7, 8], WindowOp::Replace)?;
+        epoch.close()?;
+        job.comm.barrier()?;
+        let own = u64::from(job.rank()) + 1;
+        assert_eq!(window.free()?, [own, 7, 8, own]);
+        Ok(())
+    });
+    let rule = "accumulates of one rank to one element take place in the order of the calls";
+    cases.add("accumulate.order", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u32; 1])?;
+        let epoch = window.fence()?;
+        for value in 1..=100 {
+            epoch.accumulate(job.other(), 0, &[value], WindowOp::Replace)?;
+        }
+        epoch.close()?;
+        assert_eq!(window.free()?, [100]);
+        Ok(())
+    });
+    let rule = "an accumulate of many elements combines each of them";
+    for &(size, length) in SIZES {
+        cases.add(format!("accumulate.{size}"), 3, rule, move |job| {
+            let len = length(job);
+            let window = job.comm.window(vec![1_u32; len])?;
+            let epoch = window.fence()?;
+            epoch.accumulate(job.ring().0, 0, &vec![job.rank() + 1; len], WindowOp::Sum)?;
+            epoch.close()?;
+            assert!(window.free()? == vec![job.ring().1.0 + 2; len]);
+            Ok(())
+        });
+    }
+    cases.section("12.3.4.4");
+    let rule = "of several swaps that expect the same value one takes place";
+    cases.add("swap.once", 4, rule, |job| {
+        let window = job.comm.window(vec![-1_i64; 1])?;
+        let epoch = window.lock_all()?;
+        let before = epoch.compare_swap(Rank(1), 0, -1, i64::from(job.rank()))?;
+        epoch.close()?;
+        let mut all = vec![0; 4];
+        job.comm.allgather(&[before], &mut all)?;
+        assert_eq!(all.iter().filter(|before| **before == -1).count(), 1, "{all:?}");
+        let part = window.free()?;
+        assert!(job.rank() != 1 || all[usize::try_from(part[0]).expect("a rank")] == -1);
+        Ok(())
+    });
+    cases.add("swap.other", 1, "a swap that expects another value changes nothing", |job| {
+        let window = job.comm.window(vec![5_u16; 2])?;
+        let epoch = window.lock_all()?;
+        assert_eq!(epoch.compare_swap(Rank(0), 1, 4, 9)?, 5);
+        assert_eq!(epoch.icompare_swap(Rank(0), 0, 5, 6)?.wait()?.buffer[0], 5);
+        epoch.close()?;
+        assert_eq!(window.free()?, [6, 5]);
+        Ok(())
+    });
+}
+
+fn bits(cases: &mut Cases) {
+    cases.section("12.3.4");
+    // The element is 6 at first. The operands of the two ranks follow, then the result.
+    for (name, op, operands, expected) in [
+        ("land", WindowOp::LogicalAnd, [4_u64, 0], 0_u64),
+        ("lor", WindowOp::LogicalOr, [0, 0], 1),
+        ("lxor", WindowOp::LogicalXor, [4, 8], 1),
+        ("band", WindowOp::BitAnd, [5, 12], 4),
+        ("bor", WindowOp::BitOr, [1, 8], 15),
+        ("bxor", WindowOp::BitXor, [4, 8], 10),
+    ] {
+        let rule = "the logical operations and those on bits are those of reductions";
+        cases.add(format!("accumulate.{name}"), 2, rule, move |job| {
+            let part = accumulated(job, 6, |rank| operands[rank as usize], op)?;
+            assert!(job.rank() == 1 || part[1] == expected, "{part:?}");
+            Ok(())
+        });
+    }
+}
+
+fn requests(cases: &mut Cases) {
+    cases.section("12.3.5");
+    for &(size, length) in SIZES {
+        let rule = "a request of a get returns the bytes, and one of a put its buffer";
+        cases.add(format!("request.{size}"), 2, rule, move |job| {
+            let len = length(job);
+            let window = job.comm.window(bytes(u64::from(job.rank()), len))?;
+            let epoch = window.lock(job.other(), LockKind::Shared)?;
+            let mut get = epoch.iget(job.other(), 0, vec![0; len])?;
+            let got = until(job, || get.test().transpose().map_err(Error::from))?;
+            assert!(got.buffer == bytes(u64::from(job.other().0), len));
+            epoch.close()?;
+            job.comm.barrier()?;
+            let epoch = window.lock(job.other(), LockKind::Shared)?;
+            let put = epoch.iput(job.other(), 0, bytes(9, len))?;
+            assert!(put.wait()?.buffer == bytes(9, len));
+            epoch.close()?;
+            job.comm.barrier()?;
+            assert!(window.free()? == bytes(9, len));
+            Ok(())
+        });
+    }
+    let rule = "requests of windows and of messages are waited for together";
+    cases.add("request.set", 2, rule, |job| {
+        let window = job.comm.window(vec![job.rank(); 1])?;
+        let epoch = window.lock_all()?;
+        let mut set = job.comm.request_set();
+        assert!(set.insert(job.comm.irecv(vec![0_u32; 1], job.other(), 7)?).is_ok());
+        assert!(set.insert(epoch.iget(job.other(), 0, vec![0_u32; 1])?).is_ok());
+        job.comm.send(&[job.rank()], job.other(), 7)?;
+        while let Some((_, ended)) = set.wait_any() {
+            assert_eq!(ended?.buffer, [job.other().0]);
+        }
+        epoch.close()?;
+        window.free().map(drop)
+    });
+}
+
+fn epochs(cases: &mut Cases) {
+    cases.section("12.5.1");
+    cases.add("fence.rounds", 4, "a fence separates the operations before it from those after it", |job| {
+        let window = job.comm.window(vec![0_u32; 4])?;
+        let mut epoch = window.fence()?;
+        for round in 1..=5 {
+            for to in 0..4 {
+                epoch.put(Rank(to), job.rank() as usize, &[round])?;
+            }
+            epoch = epoch.next()?;
+            for from in 0..4 {
+                let mut seen = [0; 4];
+                epoch.get(Rank(from), 0, &mut seen)?;
+                assert_eq!(seen, [round; 4]);
+            }
+            epoch = epoch.next()?;
+        }
+        epoch.close()?;
+        window.free().map(drop)
+    });
+    cases.add("fence.requests", 3, "fences that do not wait separate operations too", |job| {
+        let window = job.comm.window(vec![0_u32; 1])?;
+        let mut epoch = window.fence()?;
+        let mut reads = Vec::new();
+        for round in 1..=4 {
+            epoch.put(job.ring().0, 0, &[round])?;
+            let (_, next) = epoch.inext()?;
+            reads.push((round, next.iget(job.ring().0, 0, vec![0])?));
+            let (_, next) = next.inext()?;
+            epoch = next;
+        }
+        epoch.close()?;
+        for (round, read) in reads {
+            assert_eq!(read.wait()?.buffer, [round]);
+        }
+        window.free().map(drop)
+    });
+    cases.section("12.5.2");
+    cases.add("start.ring", 4, "an access matches the exposure of each target for this origin", |job| {
+        let (next, previous) = job.ring();
+        let window = job.comm.window(vec![0_u32; 1])?;
+        for round in 1..=5 {
+            let exposure = window.post(&[previous])?;
+            let access = window.start(&[next])?;
+            access.put(next, 0, &[round * 10 + job.rank()])?;
+            access.close()?;
+            exposure.close()?;
+            assert_eq!(window.read_vec(0..1)?, [round * 10 + previous.0]);
+        }
+        window.free().map(drop)
+    });
+    cases.add("start.order", 2, "exposures and accesses match in the order of the calls", |job| {
+        let window = job.comm.window(vec![0_u32; 1])?;
+        let mut ends = Vec::new();
+        for round in 1..=10 {
+            if job.rank() == 0 {
+                ends.push(window.post(&[Rank(1)])?.iclose()?);
+            } else {
+                let access = window.start(&[Rank(0)])?;
+                access.accumulate(Rank(0), 0, &[round], WindowOp::Sum)?;
+                ends.push(access.iclose()?);
+            }
+        }
+        for end in ends {
+            end.wait()?;
+        }
+        assert_eq!(window.free()?, [if job.rank() == 0 { 55 } else { 0 }]);
+        Ok(())
+    });
+    cases.add("wait.test", 2, "a test is true once all origins have completed", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        if job.rank() == 0 {
+            let exposure = window.post(&[Rank(1)])?;
+            job.comm.send(&[1_u8], Rank(1), 7)?;
+            until(job, || Ok(exposure.is_over()?.then_some(())))?;
+            exposure.close()?;
+            assert_eq!(window.read_vec(0..1)?, [5]);
+        } else {
+            job.comm.recv(&mut [0_u8], Rank(0), 7)?;
+            let access = window.start(&[Rank(0)])?;
+            access.put(Rank(0), 0, &[5])?;
+            access.close()?;
+        }
+        window.free().map(drop)
+    });
+    cases.add("start.nothing", 2, "epochs for no ranks complete at once", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        window.start(&[])?.close()?;
+        window.post(&[])?.close()?;
+        window.free().map(drop)
+    });
+}
+
+fn locks(cases: &mut Cases) {
+    cases.section("12.5.3");
+    for (name, ranks) in [("two", 2), ("many", 5)] {
+        let rule = "an exclusive lock makes the operations of its epoch one step";
+        cases.add(format!("lock.exclusive.{name}"), ranks, rule, |job| {
+            let window = job.comm.window(vec![0_u64; 1])?;
+            for _ in 0..6 {
+                let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+                let mut value = [0];
+                epoch.get(Rank(0), 0, &mut value)?;
+                epoch.put(Rank(0), 0, &[value[0] + 1])?;
+                epoch.close()?;
+            }
+            let part = window.free()?;
+            assert!(job.rank() != 0 || part == [6 * u64::from(job.size())]);
+            Ok(())
+        });
+    }
+    cases.add("lock.shared", 3, "several ranks hold a shared lock at the same time", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        let epoch = window.lock(Rank(0), LockKind::Shared)?;
+        epoch.fetch(Rank(0), 0, 1, WindowOp::Sum)?;
+        // All ranks have the lock here.
+        job.comm.barrier()?;
+        epoch.close()?;
+        let part = window.free()?;
+        assert!(job.rank() != 0 || part == [3]);
+        Ok(())
+    });
+    cases.add("lock.several", 3, "a rank holds locks at several ranks", |job| {
+        let window = job.comm.window(vec![0_u8; 3])?;
+        let epochs =
+            (0..3).map(|rank| window.lock(Rank(rank), LockKind::Shared)).collect::<Result<Vec<_>, _>>()?;
+        for (rank, epoch) in (0..3).zip(epochs) {
+            epoch.put(Rank(rank), job.rank() as usize, &[job.rank() as u8 + 1])?;
+            epoch.close()?;
+        }
+        job.comm.barrier()?;
+        assert_eq!(window.free()?, [1, 2, 3]);
+        Ok(())
+    });
+    cases.section("12.5.4");
+    for (name, is_all) in [("one", false), ("all", true)] {
+        let rule = "after a flush the operations are done at their target";
+        cases.add(format!("flush.{name}"), 2, rule, move |job| {
+            let window = job.comm.window(vec![0_u8; 2])?;
+            let epoch = window.lock_all()?;
+            epoch.put(job.other(), 0, &[4, 5])?;
+            match is_all {
+                true => epoch.flush_all()?,
+                false => epoch.flush(job.other())?,
+            }
+            job.comm.barrier()?;
+            assert_eq!(window.read_vec(0..2)?, [4, 5]);
+            match is_all {
+                true => epoch.iflush_all()?.wait()?,
+                false => epoch.iflush(job.other())?.wait()?,
+            };
+            epoch.close()?;
+            window.free().map(drop)
+        });
+    }
+}
+
+/// Returns the cause of an error of a window.
+fn why<T>(result: Result<T, Error>) -> WindowError {
+    match result.map(|_| ()) {
+        Err(Error::Window(why)) => *why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn misuse(cases: &mut Cases) {
+    cases.section("12.6.2");
+    cases.add("misuse.rank", 2, "a rank outside of the communicator is an error", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        assert!(matches!(window.lock(Rank(2), LockKind::Shared), Err(Error::InvalidRank { .. })));
+        assert!(matches!(window.start(&[Rank(7)]), Err(Error::InvalidRank { .. })));
+        let epoch = window.fence()?;
+        assert!(matches!(epoch.put(Rank(2), 0, &[1]), Err(Error::InvalidRank { .. })));
+        epoch.close()?;
+        window.free().map(drop)
+    });
+    cases.add("misuse.target", 2, "a rank that is no target of the epoch is an error", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        assert!(matches!(why(epoch.put(job.comm.rank(), 0, &[1])), WindowError::NotATarget { .. }));
+        epoch.close()?;
+        window.free().map(drop)
+    });
+    let rule = "an operation beyond the part is an error, and the window still works";
+    cases.add("misuse.bounds", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u8; 4])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        let outside = epoch.put(job.other(), 3, &[1, 2]).and_then(|()| epoch.flush(job.other()));
+        let ended = epoch.close();
+        let outside = outside.and(ended).map_err(|error| error.to_string());
+        assert!(outside.is_err_and(|error| error.contains("has 4 bytes")));
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        epoch.put(job.other(), 3, &[8])?;
+        epoch.close()?;
+        job.comm.barrier()?;
+        assert_eq!(window.free()?, [0, 0, 0, 8]);
+        Ok(())
+    });
+    cases.section("12.5");
+    cases.add("misuse.state", 2, "epochs that exclude each other are errors", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        assert!(matches!(why(window.fence()), WindowError::WrongState { .. }));
+        assert!(matches!(why(window.lock_all()), WindowError::WrongState { .. }));
+        assert!(matches!(why(window.lock(job.other(), LockKind::Shared)), WindowError::WrongState { .. }));
+        epoch.close()?;
+        let epoch = window.lock_all()?;
+        assert!(matches!(why(window.start(&[])), WindowError::WrongState { .. }));
+        epoch.close()?;
+        window.free().map(drop)
+    });
+    cases.section("12.3.4");
+    cases.add("misuse.operation", 1, "an operation that is not defined for the type is an error", |job| {
+        let window = job.comm.window(vec![1.0_f64; 1])?;
+        let epoch = window.fence()?;
+        let refused = why(epoch.accumulate(Rank(0), 0, &[1.0], WindowOp::BitOr));
+        assert!(matches!(refused, WindowError::Unsuitable(_)), "{refused}");
+        epoch.close()?;
+        assert_eq!(window.free()?, [1.0]);
+        Ok(())
+    });
+}
+
+/// Increments an element of each rank's part in any kind of epoch.
+fn counts<K: Targets>(job: &Job, epoch: &Epoch<'_, u64, K>) -> Result<(), Error> {
+    (0..job.size()).try_for_each(|to| epoch.accumulate(Rank(to), 0, &[1], WindowOp::Sum))
+}
+
+fn semantics(cases: &mut Cases) {
+    let rule = "atomic operations of all ranks in epochs of all kinds are not lost";
+    cases.add("semantics.atomic", 3, rule, |job| {
+        let window = job.comm.window(vec![0_u64; 1])?;
+        let all: Vec<Rank> = (0..3).map(Rank).collect();
+        for _ in 0..3 {
+            let epoch = window.fence()?;
+            counts(job, &epoch)?;
+            epoch.close()?;
+            let exposure = window.post(&all)?;
+            let epoch = window.start(&all)?;
+            counts(job, &epoch)?;
+            epoch.close()?;
+            exposure.close()?;
+            let epoch = window.lock_all()?;
+            counts(job, &epoch)?;
+            epoch.close()?;
+        }
+        job.comm.barrier()?;
+        assert_eq!(window.free()?, [27]);
+        Ok(())
+    });
+    cases.add("semantics.late", 3, "a late target delays no epoch with another target", |job| {
+        let window = job.comm.window(vec![0_u8; 1])?;
+        match job.rank() {
+            0 => {
+                let late = window.start(&[Rank(1)])?.iclose()?;
+                // Rank 1 exposes its part only after it has got this message, which rank 2 sends after this rank's
+                // message.
+                job.comm.send(&[1_u8], Rank(2), 7)?;
+                late.wait()?;
+            }
+            1 => {
+                job.comm.recv(&mut [0_u8], Rank(2), 8)?;
+                window.post(&[Rank(0)])?.close()?;
+            }
+            _ => {
+                job.comm.recv(&mut [0_u8], Rank(0), 7)?;
+                job.comm.send(&[1_u8], Rank(1), 8)?;
+            }
+        }
+        window.free().map(drop)
+    });
+    let rule = "windows and messages of the same ranks do not disturb each other";
+    cases.add("semantics.messages", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u8; 5000])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        for seed in 0..5 {
+            epoch.put(job.other(), 0, &bytes(seed, 5000))?;
+            let send = job.comm.isend(bytes(seed + 50, job.long), job.other(), 7)?;
+            let received = job.comm.recv_vec::<u8>(job.other(), 7)?;
+            assert!(received.buffer == bytes(seed + 50, job.long));
+            send.wait()?;
+        }
+        epoch.close()?;
+        job.comm.barrier()?;
+        assert!(window.free()? == bytes(4, 5000));
+        Ok(())
+    });
+}
