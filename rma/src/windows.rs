@@ -11,7 +11,7 @@ use samite_fabric::link::{
     Done, Ending, Expiry, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Stack, Time, Turn,
 };
 use samite_fabric::wire::{Header, Protocol};
-use samite_fabric::{Caps, Port, PortError};
+use samite_fabric::{Body, Caps, Port, PortError};
 use slab::Slab;
 
 use crate::core::Core;
@@ -325,6 +325,18 @@ impl Stack for Windows {
         _: &mut L,
     ) -> Result<(), Fault> {
         self.packet_of(link, from, header, body)
+    }
+
+    fn long_packet<B: Body, L: Lent>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        head: &[u8],
+        body: &B,
+        _: &mut L,
+    ) -> Result<(), Fault> {
+        self.long_packet_of(link, from, header, head, body)
     }
 
     fn completed<L: Lent>(&mut self, _: &mut Link, _: Done, _: &mut L) -> Result<(), Fault> {

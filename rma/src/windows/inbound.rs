@@ -1,6 +1,8 @@
 //! Packets from members.
 
+use samite_fabric::Body;
 use samite_fabric::link::{Fault, Link, Peer, RequestId};
+use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use zerocopy::IntoBytes;
 
@@ -30,6 +32,33 @@ impl Windows {
             return Err(Fault::new(from, WireError::Protocol { theirs: header.protocol() as u8 }));
         }
         self.handle(link, from, header, body).map_err(|error| Fault::new(from, error))
+    }
+
+    /// Handles a packet whose bytes are still in the receive buffer. The bytes of a put and of a reply, which are the
+    /// long ones, are copied from there to their destination.
+    pub(super) fn long_packet_of<B: Body>(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        header: &Header,
+        head: &[u8],
+        body: &B,
+    ) -> Result<(), Fault> {
+        let is_rma = header.protocol() == Protocol::Rma;
+        let handled = match (header.kind, prefix::<Place>(head), prefix::<Reply>(head)) {
+            (kind::PUT, Ok((place, [])), _) if is_rma => {
+                let (slot, place) = (header.context.get(), *place);
+                self.with_member(link, from, slot, place.generation.get(), |core| {
+                    core.put_long(from, &place, body)
+                })
+            }
+            (kind::REPLY, _, Ok((reply, []))) if is_rma => {
+                self.outbox.answered(link, from);
+                self.reply(link, from, reply, body)
+            }
+            _ => return self.packet_of(link, from, header, &gather(head, body)),
+        };
+        handled.map_err(|error| Fault::new(from, error))
     }
 
     fn handle(&mut self, link: &mut Link, from: Peer, header: &Header, body: &[u8]) -> Result<(), WireError> {
@@ -170,7 +199,13 @@ impl Windows {
         }
     }
 
-    fn reply(&mut self, link: &mut Link, from: Peer, reply: &Reply, data: &[u8]) -> Result<(), WireError> {
+    fn reply(
+        &mut self,
+        link: &mut Link,
+        from: Peer,
+        reply: &Reply,
+        data: &(impl Body + ?Sized),
+    ) -> Result<(), WireError> {
         let id = RequestId::from_wire(reply.request.get());
         let rank = link.peer(from).rank();
         if self.requests.get(id).is_none() {
@@ -289,6 +324,27 @@ impl Core<'_> {
         Ok(())
     }
 
+    /// Copies the bytes of a put from the receive buffer.
+    fn put_long<B: Body>(&mut self, from: Peer, place: &Place, body: &B) -> Result<(), WireError> {
+        let rank = self.link.peer(from).rank();
+        if !self.is_accessible_to(rank) {
+            return Err(WireError::Value { field: "access" });
+        }
+        let (at, len) = (place.at.get(), body.len());
+        if !self.window.part.contains(at, len) {
+            return Err(WireError::Value { field: "place" });
+        }
+        let mut buffer = [0; COPY_BYTES];
+        for done in (0..len).step_by(COPY_BYTES) {
+            let piece = &mut buffer[..COPY_BYTES.min(len - done)];
+            body.copy_part(done, piece);
+            let written = self.window.part.write(at as usize + done, piece);
+            written.map_err(|_| WireError::Value { field: "memory" })?;
+        }
+        self.counters.written += len as u64;
+        Ok(())
+    }
+
     /// Changes this process's part, and returns the former bytes.
     fn change(
         &mut self,
@@ -333,3 +389,6 @@ impl Core<'_> {
         }
     }
 }
+
+/// The number of bytes of a put that are copied at a time. It is a multiple of 64, as [`Body::copy_part`] demands.
+const COPY_BYTES: usize = 4096;

@@ -4,7 +4,7 @@ use samite_fabric::link::RequestId;
 use samite_fabric::{Memory, Port};
 use samite_rma::{Action, ElementType, Error, Hints, LockKind, Reduction};
 
-use crate::world::{NEVER, PART, World, group, on_loopback, on_sim, rank};
+use crate::world::{NEVER, PART, World, group, on_loopback, on_shm, on_sim, rank};
 
 fn everywhere(
     size: usize,
@@ -44,6 +44,14 @@ fn effects<P: Port>(w: &mut World<P>) {
     w.wait(0, close);
     assert_eq!([w.word(1, 0), w.word(1, 3), w.word(1, 4), w.word(1, 5)], [4, 16, 60, 7]);
     assert_eq!((w.engines[0].stack().pending(), w.engines[0].stack().recorded()), (0, 0));
+}
+
+#[test]
+fn operations_work_over_shared_memory() {
+    for test in [effects, lengths, many_reads] {
+        on_shm(2, Hints::default(), test);
+    }
+    on_shm(4, Hints::default(), sums);
 }
 
 #[test]

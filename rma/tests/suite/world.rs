@@ -7,6 +7,7 @@ use samite_fabric::link::{
     first_incarnation,
 };
 use samite_fabric::loopback::{Hub, Loopback};
+use samite_fabric::shm::Shm;
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
 use samite_fabric::{Address, Memory, Port, Region, SplitMix64};
 use samite_rma::{
@@ -39,6 +40,15 @@ pub(crate) fn on_loopback(size: usize, hints: Hints, mut test: impl FnMut(&mut W
         Time::from_nanos(now)
     };
     let ports = (0..size).map(|_| hub.port()).collect();
+    test(&mut World::new(ports, hints, rest));
+}
+
+/// Runs a test over shared memory, in real time.
+#[expect(clippy::disallowed_methods, reason = "shared memory is in the real world")]
+pub(crate) fn on_shm(size: usize, hints: Hints, test: impl FnOnce(&mut World<Shm>)) {
+    let begin = std::time::Instant::now();
+    let rest = move || Time::from_nanos(begin.elapsed().as_nanos() as u64);
+    let ports = (0..size).map(|_| Shm::open(&Default::default()).unwrap()).collect();
     test(&mut World::new(ports, hints, rest));
 }
 
