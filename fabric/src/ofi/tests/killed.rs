@@ -347,6 +347,7 @@ impl Survivor {
     /// Puts to the next incarnation of a victim, and lets it finish.
     fn greet(&mut self, victim: &mut Process, address: &Address, into: Remote) {
         let (region, from) = self.node.region(vec![SENT; LEN], ALL);
+        let mut ends = Vec::new();
         for _ in 0..GREETINGS_MAX {
             let to = self.node.port.resolve(address).expect("an address of the same kind");
             let mut traffic = Traffic::new(to, from, into, self.posted);
@@ -369,8 +370,13 @@ impl Survivor {
                 self.held.extend(region.reclaim().err());
                 return;
             }
+            ends.push((traffic.lost, traffic.results));
+            // The provider net reports an error for each put that it tries to send on the dead connection. It makes a
+            // new connection only after it has read the end of the dead one (xnet_progress_tx and xnet_ep_disable at
+            // v1.17.0), and it reads only while no completion waits.
+            while self.node.port.poll(&mut self.node.heard).expect("the port works") > 0 {}
         }
-        panic!("no put reaches the next incarnation");
+        panic!("no put reaches the next incarnation: {ends:?}");
     }
 
     /// Checks the results of a victim's operations.
