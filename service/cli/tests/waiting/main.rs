@@ -157,6 +157,53 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     world.send(&number, Rank(1), 2).unwrap();
 }
 
+/// A collective call that times out names the stopped rank as one that has not answered, and the rank that waits in
+/// another call as one that has not come.
+#[test]
+fn a_late_collective_call_names_a_stopped_rank() {
+    if !is_rank() {
+        let _turn = turn();
+        for transport in TRANSPORTS {
+            output_of(job_of_test(
+                "a_late_collective_call_names_a_stopped_rank",
+                &format!("-n 3 {transport}"),
+            ));
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let world = world.comm().with_timeout(PATIENCE);
+    let mut number = [0_i32];
+    if world.rank() == 1 {
+        world.with_mode(Mode::Synchronous).send(&[getpid().as_raw_pid()], Rank(0), 0).unwrap();
+        kill_process(getpid(), Signal::STOP).unwrap();
+    } else if world.rank() == 0 {
+        world.recv(&mut number, Rank(1), 0).unwrap();
+        // The launcher has seen that the process is stopped.
+        wait_in_vain_until(&world, true);
+        let limit = Duration::from_millis(300);
+        let (begun, late) = (Instant::now(), world.with_timeout(limit).barrier().unwrap_err());
+        let took = begun.elapsed();
+        let samite::Error::TimedOut { report, .. } = &late else { panic!("{late}") };
+        let members = report.members.as_ref().expect("the ranks were asked");
+        let ranks = |members: &[samite::Member]| members.iter().map(|member| member.rank).collect::<Vec<_>>();
+        assert_eq!(
+            (ranks(&members.absent), ranks(&members.silent)),
+            (vec![Rank(2)], vec![Rank(1)]),
+            "{late}"
+        );
+        assert!(took >= limit + limit / 10, "the stopped rank had its time to answer: {took:?}");
+        kill_process(Pid::from_raw(number[0]).unwrap(), Signal::CONT).unwrap();
+    }
+    // Rank 2 waits here from the start.
+    for rank in (0..3).filter(|rank| *rank != world.rank().0) {
+        world.send(&number, Rank(rank), 1).unwrap();
+    }
+    for rank in (0..3).filter(|rank| *rank != world.rank().0) {
+        world.recv(&mut number, Rank(rank), 1).unwrap();
+    }
+}
+
 /// Cancels `operation` after this time. Returns its result and the time from cancel to return.
 fn cancelled_after<R>(time: Duration, operation: impl FnOnce(&CancelToken) -> R) -> (R, Duration) {
     let cancel = CancelToken::new();
