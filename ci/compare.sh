@@ -3,7 +3,7 @@
 # library (ci/peers.sh installs them). Writes figures.jsonl and report.html to a folder and prints the tables.
 #
 # Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]. Defaults: target/comparison, 5 runs of each point, all benchmarks.
-# All benchmarks together take about two hours. Run this script on an idle machine.
+# All benchmarks together take several hours. Run this script on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -13,7 +13,7 @@ runs=${2:-5}
 [[ $# -gt 2 ]] && benchmarks=("${@:3}") ||
     benchmarks=(latency bandwidth rate depth ring pairs start-up memory
         put get fetch-add compare-swap put-bandwidth get-bandwidth
-        overhead examples overlap threads layouts partitioned completion failure)
+        coll overhead examples overlap overlap-coll threads layouts partitioned completion failure)
 
 cargo build --release --locked --quiet -p samite-bench
 bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
@@ -25,6 +25,7 @@ for benchmark in "${benchmarks[@]}"; do
     case $benchmark in
     completion) arguments=(completion --json) ;;
     overlap | partitioned) ;;
+    overlap-coll) arguments=(overlap "${arguments[@]:1}" --operation 'allreduce,alltoall,bcast') ;;
     overhead | examples | threads | layouts | failure) arguments+=(--runs "$runs") ;;
     *) arguments=(compare "${arguments[@]}" --runs "$runs") ;;
     esac

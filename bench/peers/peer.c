@@ -4,10 +4,10 @@
  *        peer layouts --shape SHAPE --bytes N
  *        peer threads --threads N --bytes N
  *        peer partitioned --partitions N --bytes N --gap US --rounds N
- *        peer overlap --bytes N --rounds N [--busy]
+ *        peer overlap --bytes N --rounds N [--busy] [--operation OP]
  *
  * The loops, the timing and the output must agree with ../src/loops.rs, ../src/measure.rs, ../src/layouts.rs,
- * ../src/partitioned.rs, ../src/overlap.rs and ../src/record.rs. Change them together. */
+ * ../src/partitioned.rs, ../src/overlap.rs, ../src/overlap/collectives.rs and ../src/record.rs. Change them together. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -535,17 +535,68 @@ static double overlap_median(long length, int order, double computed_ns) {
     return median;
 }
 
+/* As in overlap/collectives.rs. */
+static const char *operation;
+
+static double processor_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
+/* Stores the median time from the start of an operation to its end, without the computation, and the median processor
+ * time of the process, in nanoseconds, at the rank at which they are largest. */
+static void operation_medians(double computed_ns, double *medians) {
+    int length = bytes / sizeof(double);
+    double *times[2] = {allocate(sizeof(double) * rounds), allocate(sizeof(double) * rounds)};
+    for (int round = 0; round < rounds + OVERLAP_WARM_UP; round++) {
+        MPI_Request request;
+        MPI_Barrier(data);
+        double begin_ns = now_ns(), begin_processor = processor_ns();
+        if (!strcmp(operation, "bcast")) MPI_Ibcast(into, length, MPI_DOUBLE, round % size, data, &request);
+        else if (!strcmp(operation, "allreduce")) MPI_Iallreduce(out, into, length, MPI_DOUBLE, MPI_SUM, data, &request);
+        else MPI_Ialltoall(out, length, MPI_DOUBLE, into, length, MPI_DOUBLE, data, &request);
+        double computed = compute(computed_ns);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (round < OVERLAP_WARM_UP) continue;
+        times[0][round - OVERLAP_WARM_UP] = now_ns() - begin_ns - computed;
+        times[1][round - OVERLAP_WARM_UP] = processor_ns() - begin_processor;
+    }
+    for (int i = 0; i < 2; i++) {
+        medians[i] = sort(times[i], rounds);
+        free(times[i]);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, medians, 2, MPI_DOUBLE, MPI_MAX, data);
+}
+
+/* Prints the time of the operation alone, its processor time, and the rest after a computation, in microseconds. */
+static void measure_operation(void) {
+    double alone[2], rest[2];
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    out = allocate(bytes * size);
+    into = allocate(bytes * size);
+    operation_medians(0, alone);
+    operation_medians(2 * alone[0] < 1e6 ? 1e6 : 2 * alone[0], rest);
+    if (rank == 0) printf("%g %g %g\n", alone[0] / 1e3, alone[1] / 1e3, rest[0] / 1e3);
+}
+
 /* Prints a line for each order: the time of the transfer alone in microseconds and the hidden part, of both ranks. */
 static void measure_overlap(int argc, char **argv) {
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--busy")) is_busy = 1;
         else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) bytes = atol(argv[++i]);
         else if (!strcmp(argv[i], "--rounds") && i + 1 < argc) rounds = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--operation") && i + 1 < argc) operation = argv[++i];
         else die("no such option");
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_dup(MPI_COMM_WORLD, &data);
+    if (operation) {
+        measure_operation();
+        MPI_Finalize();
+        return;
+    }
     out = allocate(bytes);
     into = allocate(bytes);
     for (int order = 0; order < 2; order++) {

@@ -33,11 +33,23 @@ pub(crate) fn run_two_ranks(
     transport: Option<String>,
     timeout: Duration,
 ) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    run_ranks(2, transport, timeout)
+}
+
+/// Starts this program, with the arguments of this process, on `ranks` ranks, and waits for their end.
+///
+/// # Errors
+/// An error to print.
+pub(crate) fn run_ranks(
+    ranks: u32,
+    transport: Option<String>,
+    timeout: Duration,
+) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let code = launch::run(Options {
         transport,
         timeout: Some(timeout),
         args: std::env::args_os().skip(1).collect(),
-        ..Options::new(2, std::env::current_exe()?)
+        ..Options::new(ranks, std::env::current_exe()?)
     })?;
     Ok(code.into())
 }

@@ -9,6 +9,8 @@
 //! implementation is a separate job for each length. `../peers/peer.c` has the same loop over MPI. Change both
 //! together.
 
+mod collectives;
+
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -17,9 +19,10 @@ use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
 
+use self::collectives::{Operation, Times};
 use crate::failure::now_ns;
 use crate::implementation::WITH_PROGRESS;
-use crate::once::run_two_ranks;
+use crate::once::run_ranks;
 use crate::peers;
 use crate::record::Record;
 use crate::spread::Spread;
@@ -30,9 +33,15 @@ pub(crate) struct OverlapArgs {
     /// The transport; may be repeated
     #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
     transport: Vec<String>,
-    /// The lengths of the message
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [64 << 10, 256 << 10, 1 << 20, 4 << 20])]
+    /// The lengths of the message, or of a block of a collective operation; by default 64 KiB to 4 MiB, or 256 KiB
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     bytes: Vec<usize>,
+    /// Measure collective operations instead of messages
+    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    operation: Vec<Operation>,
+    /// The number of ranks of collective operations
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..), requires = "operation")]
+    ranks: u32,
     /// Exchanges of each kind
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -81,13 +90,17 @@ impl OverlapArgs {
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         match (Launch::detect(&|name| std::env::var_os(name))?, self.once) {
             (Launch::Alone, Some(_)) => {
-                return run_two_ranks(self.transport.first().cloned(), TIMEOUT);
+                return run_ranks(self.ranks, self.transport.first().cloned(), TIMEOUT);
             }
             (Launch::Alone, None) => self.compare()?,
             (_, owner) => {
                 let owner = owner.ok_or("a rank of this benchmark has --once")?;
                 let world = samite::init()?;
                 let bytes = *self.bytes.first().ok_or("a rank of this benchmark has a length")?;
+                if let Some(operation) = self.operation.first() {
+                    self.measure_operation(world.comm(), *operation, bytes)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
                 for order in 0..ORDERS.len() {
                     self.measure(world.comm(), owner, bytes, order)?;
                 }
@@ -100,6 +113,9 @@ impl OverlapArgs {
     fn compare(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         let peers = if self.without_peers { Vec::new() } else { peers::find().peers };
         peers.iter().try_for_each(peers::Peer::build)?;
+        if !self.operation.is_empty() {
+            return self.compare_collectives(&peers);
+        }
         if !self.json {
             let kind = if self.busy { "keeps the core busy" } else { "sleeps" };
             say!(
@@ -119,19 +135,29 @@ impl OverlapArgs {
             );
         }
         for transport in &self.transport {
-            for bytes in &self.bytes {
-                for (name, mut command) in self.commands(transport, &peers)? {
-                    command.args(["--bytes", &bytes.to_string(), "--rounds", &self.rounds.to_string()]);
-                    if self.busy {
-                        command.arg("--busy");
+            for bytes in self.lengths(&[64 << 10, 256 << 10, 1 << 20, 4 << 20]) {
+                for (name, command) in self.commands(transport, &peers, &[Owner::Caller, Owner::Operation])? {
+                    if let Some(orders) = self.job(transport, &name, bytes, command, sides)? {
+                        self.print(transport, &name, bytes, &orders);
                     }
-                    let output = command.stdin(Stdio::null()).output()?;
-                    match sides(&String::from_utf8_lossy(&output.stdout)) {
-                        Some(orders) => self.print(transport, &name, *bytes, &orders),
-                        None => {
-                            let said = String::from_utf8_lossy(&output.stderr);
-                            let (status, said) = (output.status, said.trim());
-                            eprintln!("samite-bench: {name} over {transport} has failed: {status}: {said}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the jobs of all implementations for all collective operations.
+    fn compare_collectives(&self, peers: &[peers::Peer]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if !self.json {
+            self.print_head_of_collectives();
+        }
+        for transport in &self.transport {
+            for bytes in self.lengths(&[256 << 10]) {
+                for operation in &self.operation {
+                    for (name, mut command) in self.commands(transport, peers, &[Owner::Operation])? {
+                        self.add_operation(&mut command, *operation);
+                        if let Some(times) = self.job(transport, &name, bytes, command, Times::parse)? {
+                            self.print_times(transport, &name, *operation, bytes, &times);
                         }
                     }
                 }
@@ -140,20 +166,56 @@ impl OverlapArgs {
         Ok(())
     }
 
+    /// Returns the lengths to measure.
+    fn lengths(&self, default: &[usize]) -> Vec<usize> {
+        if self.bytes.is_empty() { default.to_vec() } else { self.bytes.clone() }
+    }
+
+    /// Runs a job, and parses its output. Returns `None` if the job has failed, and reports that.
+    fn job<T>(
+        &self,
+        transport: &str,
+        name: &str,
+        bytes: usize,
+        mut command: Command,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Box<dyn Error + Send + Sync>> {
+        command.args(["--bytes", &bytes.to_string(), "--rounds", &self.rounds.to_string()]);
+        if self.busy {
+            command.arg("--busy");
+        }
+        let output = command.stdin(Stdio::null()).output()?;
+        let parsed = parse(&String::from_utf8_lossy(&output.stdout));
+        if parsed.is_none() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let (status, said) = (output.status, said.trim());
+            eprintln!("samite-bench: {name} over {transport} has failed: {status}: {said}");
+        }
+        Ok(parsed)
+    }
+
     /// Returns the names of all implementations, and the commands of their jobs: of each one without a thread for
     /// progress and, if it has such a thread, with it.
     fn commands(
         &self,
         transport: &str,
         peers: &[peers::Peer],
+        owners: &[Owner],
     ) -> Result<Vec<(String, Command)>, Box<dyn Error + Send + Sync>> {
         let mut commands = Vec::new();
-        for (owner, name) in [(Owner::Caller, "samite"), (Owner::Operation, "samite-owned")] {
+        for owner in owners {
+            let name = match owner {
+                Owner::Operation if owners.len() > 1 => "samite-owned",
+                _ => "samite",
+            };
             for (progress, end) in [("off", ""), ("needed", WITH_PROGRESS)] {
                 let mut command = Command::new(std::env::current_exe()?);
                 let owner = owner.to_possible_value().ok_or("every owner has a name")?;
                 command.args(["overlap", "--once", owner.get_name(), "--transport", transport]);
                 command.env("SAMITE_PROGRESS", progress);
+                if !self.operation.is_empty() {
+                    command.args(["-n", &self.ranks.to_string()]);
+                }
                 commands.push((format!("{name}{end}"), command));
             }
         }
@@ -163,7 +225,7 @@ impl OverlapArgs {
             let threaded =
                 Some((WITH_PROGRESS.to_owned(), peer.progress())).filter(|(_, env)| !env.is_empty());
             for (end, env) in [plain].into_iter().chain(threaded) {
-                let mut command = peer.command(&settings, 2);
+                let mut command = peer.command(&settings, self.ranks);
                 command.arg("overlap").envs(env.iter().copied());
                 commands.push((format!("{}{end}", peer.name), command));
             }

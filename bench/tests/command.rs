@@ -115,6 +115,22 @@ fn the_hidden_part_is_measured_for_both_owners_of_buffers() {
 }
 
 #[test]
+fn the_rest_of_collective_operations_is_measured() {
+    let args = ["overlap", "--transport", "samite-shm", "--operation", "allreduce,alltoall,bcast", "-n", "3"];
+    let records = records(&[&args[..], &["--rounds", "2", "--json", "--without-peers"]].concat());
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let seen: Vec<_> = records.iter().map(|record| [text(&record["bench"]), text(&record["impl"])]).collect();
+    let expected = ["allreduce", "alltoall", "bcast"].map(|operation| {
+        ["samite", "samite+progress"].map(|name| [format!("overlap-{operation}"), name.to_owned()])
+    });
+    assert_eq!(seen, expected.as_flattened());
+    for record in &records {
+        assert_eq!((record["ranks"].as_u64(), record["bytes"].as_u64()), (Some(3), Some(262_144)));
+        assert!(record["median"].as_f64().unwrap() > 0.0, "{record}");
+    }
+}
+
+#[test]
 fn the_thresholds_of_a_transport_are_written_and_read() {
     let file = std::env::temp_dir().join(format!("samite-bench-tuning-{}", std::process::id()));
     let name = file.display().to_string();
