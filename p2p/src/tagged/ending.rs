@@ -276,6 +276,8 @@ impl Tagged {
                 self.end_in_roll_calls(link, rank);
             }
             Ending::FailedAfterGoodbye(cause) => {
+                // A collective operation that began after the goodbye may go on, but not after a failure.
+                self.contexts.ends += 1;
                 let names = self.contexts.names_ended(rank);
                 self.failures.add(rank, (*cause).clone(), names);
                 self.note_failure();
@@ -285,7 +287,11 @@ impl Tagged {
                 self.contexts.ends += 1;
                 self.failures.amend(rank, cause);
             }
-            Ending::Renewed { has_failed } => self.settle_messages(link, rank, *has_failed),
+            Ending::Renewed { has_failed } => {
+                // In a context of all ranks, a restarted rank counts as failed.
+                self.contexts.ends += 1;
+                self.settle_messages(link, rank, *has_failed);
+            }
             Ending::Unmet => {
                 // Nothing was sent to the peer yet. The messages that wait for it in contexts of the job go to the
                 // incarnation that takes part. In other contexts that incarnation is not a member.

@@ -187,6 +187,25 @@ fn a_failure_after_the_goodbye_counts_as_one() {
     job.assert_empty();
 }
 
+/// While [`Engine::ends`] does not change, collective operations begin without a look at all members.
+#[test]
+fn every_step_to_the_end_of_a_rank_changes_the_number_of_ends() {
+    let mut job = Restarts::new(Config::default());
+    job.engines[1].expect_word();
+    job.send(5);
+    let mut ends = job.engines[1].ends();
+    for step in [Restarts::leave, Restarts::fail, Restarts::restart] {
+        step(&mut job);
+        let before = std::mem::replace(&mut ends, job.engines[1].ends());
+        assert!(before < ends);
+    }
+    job.send(5);
+    ends = job.engines[1].ends();
+    job.leave();
+    job.restart();
+    assert!(job.engines[1].ends() >= ends + 2);
+}
+
 /// Lets a sender leave before its long message is received completely. The receiver requests bytes before the goodbye
 /// arrives. If `begun` is true, the sender has sent the first requested bytes before it leaves. Returns the results of
 /// the send and the receive.
