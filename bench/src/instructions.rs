@@ -5,6 +5,7 @@
 //! difference of the two totals, divided by the difference of the numbers of operations. Start-up and first-time work
 //! are equal in both runs, so the difference does not contain them.
 
+mod board;
 mod comms;
 mod matching;
 mod messages;
@@ -45,6 +46,14 @@ const RELATIONS: &[Relation] = &[
         over: "pair_8_nonblocking_loopback",
         limit: Limit::Share(0.9),
     },
+    // A prepared operation chooses no algorithm, and checks fewer arguments. But it moves its buffers.
+    Relation { name: "board_barrier_persistent", over: "board_barrier_blocking", limit: Limit::Share(1.0) },
+    Relation { name: "board_bcast_8_persistent", over: "board_bcast_8_blocking", limit: Limit::Share(0.9) },
+    Relation {
+        name: "board_allreduce_8_persistent",
+        over: "board_allreduce_8_blocking",
+        limit: Limit::Share(1.0),
+    },
     // A contiguous layout is sent as a slice.
     Relation { name: "send_8_contiguous_route", over: "send_8_slice_route", limit: Limit::Share(1.02) },
 ];
@@ -83,7 +92,12 @@ pub(crate) struct Scenario {
 }
 
 fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    matching::SCENARIOS.iter().chain(messages::SCENARIOS).chain(one_sided::SCENARIOS).chain(comms::SCENARIOS)
+    matching::SCENARIOS
+        .iter()
+        .chain(messages::SCENARIOS)
+        .chain(one_sided::SCENARIOS)
+        .chain(comms::SCENARIOS)
+        .chain(board::SCENARIOS)
 }
 
 /// Runs one scenario in this process.

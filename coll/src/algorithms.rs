@@ -16,6 +16,7 @@ pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
 pub mod between;
+pub(crate) mod board;
 pub mod exchange;
 pub mod exscan;
 mod fold;

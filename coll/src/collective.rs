@@ -43,9 +43,9 @@ use crate::schedule::{Buffer, Place, Plan, Span, Step, Steps};
 
 /// The arguments with which a rank begins a collective operation.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct Call<'a> {
     /// The operation.
-    pub plan: Plan,
+    pub plan: &'a Plan,
     /// The ranks that take part. All of them are members of the context.
     pub group: Group,
     /// The control context of the communicator.
@@ -60,6 +60,9 @@ pub struct Call {
     pub deadline: Time,
     /// A check that precedes the operation.
     pub check: Option<Check>,
+    /// The value of [`Collective::sound`] of an earlier operation of the communicator, if there was one. While it has
+    /// not changed, no member can have failed, and the operation begins without a look at all members.
+    pub sound: Option<u64>,
 }
 
 /// The operations of a communicator that have numbers of their own.
@@ -88,7 +91,14 @@ impl Series {
 /// A collective operation under way at this rank, with its buffers. Dropping it leaves its requests in the engine: call
 /// [`quit`](Self::quit) first if it has not ended.
 pub struct Collective<B> {
-    call: Call,
+    group: Group,
+    context: u32,
+    series: Series,
+    number: u32,
+    /// The size of an element in bytes.
+    element: usize,
+    deadline: Time,
+    check: Option<Check>,
     at: Place,
     /// The time at which the operation began.
     begun: Time,
@@ -154,15 +164,46 @@ struct AwaitedNotice {
 /// the message.
 const NUMBERS: u32 = (1 << 28) - 1;
 
+impl<B> Collective<B> {
+    /// Returns the same operation with other buffers, which must have the same content.
+    pub fn with_buffers<C>(self, buffers: C) -> Collective<C> {
+        Collective {
+            group: self.group,
+            context: self.context,
+            series: self.series,
+            number: self.number,
+            element: self.element,
+            deadline: self.deadline,
+            check: self.check,
+            at: self.at,
+            begun: self.begun,
+            checking: self.checking,
+            steps: self.steps,
+            blocked: self.blocked,
+            messages: self.messages,
+            first: self.first,
+            buffers,
+            awaited: self.awaited,
+            roll: self.roll,
+            on_board: self.on_board,
+            leaves_messages: self.leaves_messages,
+            ends: self.ends,
+            result: self.result,
+        }
+    }
+}
+
 impl<B: Buffers> Collective<B> {
     /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
     ///
     /// # Panics
-    /// If this rank is not in the group, or a buffer does not have the length that the plan needs.
+    /// If this rank is not in the group. In a build with debug assertions, also if a buffer does not have the length that
+    /// the plan needs.
+    #[inline(always)]
     pub fn begin<P: Port, S: HasTagged>(
         engine: &mut Engine<P, S>,
         now: Time,
-        call: Call,
+        call: Call<'_>,
         mine: WorldRank,
         buffers: B,
     ) -> Self {
@@ -170,22 +211,26 @@ impl<B: Buffers> Collective<B> {
         if call.series == Series::Program {
             engine.note_begun(call.context, call.number);
         }
-        let rank = call.group.index(mine).expect("this rank takes part");
-        let at = Place::new(rank, call.group.len());
-        let bytes = |elements: usize| elements * call.element;
-        let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
-        if buffers.layouts().is_none() {
-            assert_eq!(input, bytes(call.plan.input(at)), "the length of the input");
-            assert_eq!(output, bytes(call.plan.output(at)), "the length of the output");
+        let Call { plan, group, context, series, number, element, deadline, check, sound } = call;
+        let at = Place::new(group.index(mine).expect("this rank takes part"), group.len());
+        if cfg!(debug_assertions) {
+            let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
+            let bytes = |elements: usize| elements * element;
+            if buffers.layouts().is_none() {
+                assert_eq!(input, bytes(plan.input(at)), "the length of the input");
+                assert_eq!(output, bytes(plan.output(at)), "the length of the output");
+            }
+            assert_eq!(scratch, bytes(plan.scratch(at)), "the length of the scratch buffer");
         }
-        assert_eq!(scratch, bytes(call.plan.scratch(at)), "the length of the scratch buffer");
-        let checking = call.check.as_ref().map(|check| {
-            let plan = Check::plan(at.size());
-            let comparison = Call { plan, element: check.record.len(), check: None, ..call.clone() };
+        let checking = check.as_ref().map(|check| {
+            let (plan, group) = (&Check::plan(at.size()), group.clone());
+            let element = check.record.len();
+            let comparison =
+                Call { plan, group, context, series, number, element, deadline, check: None, sound };
             Box::new(Collective::begin(engine, now, comparison, mine, check.buffers(at)))
         });
         let mut collective = Self {
-            steps: call.plan.steps(at),
+            steps: plan.steps(at),
             at,
             begun: now,
             checking,
@@ -195,17 +240,30 @@ impl<B: Buffers> Collective<B> {
             buffers,
             awaited: None,
             roll: None,
-            on_board: call.plan.uses_board().then(|| OnBoard::begin(engine, call.context, call.number)),
+            on_board: plan.uses_board().then(|| OnBoard::begin(engine, context, number)),
             leaves_messages: false,
             ends: engine.ends(),
             result: None,
-            call,
+            group,
+            context,
+            series,
+            number,
+            element,
+            deadline,
+            check,
         };
-        match collective.prevented(engine) {
+        let prevented = if sound == Some(collective.ends) { None } else { collective.prevented(engine) };
+        match prevented {
             Some(error) => collective.fail(engine, error.into()),
             None => collective.advance(engine),
         }
         collective
+    }
+
+    /// Returns a number that changes before a member can be found to have failed, or the communicator to be revoked;
+    /// `None` if that was found when the operation began. See [`Call::sound`].
+    pub fn sound(&self) -> Option<u64> {
+        (!matches!(self.result, Some(Err(_)))).then_some(self.ends)
     }
 
     /// Returns true if this operation lends the buffer of a request under the number `place`.
@@ -219,12 +277,12 @@ impl<B: Buffers> Collective<B> {
 
     /// Returns the number of the operation if it is one of the program: see [`Call::number`].
     pub fn number(&self) -> Option<u32> {
-        (self.call.series == Series::Program).then_some(self.call.number)
+        (self.series == Series::Program).then_some(self.number)
     }
 
     /// Returns the control context of the communicator.
     pub fn context(&self) -> u32 {
-        self.call.context
+        self.context
     }
 
     /// Returns the buffers. If the operation has not ended, its messages remain in the engine, as after a drop.
@@ -235,6 +293,11 @@ impl<B: Buffers> Collective<B> {
     /// Returns true if the operation has ended.
     pub fn has_ended(&self) -> bool {
         self.result.is_some()
+    }
+
+    /// Returns true if the operation has ended without an error.
+    pub fn has_succeeded(&self) -> bool {
+        matches!(self.result, Some(Ok(())))
     }
 
     /// Returns the result, once; `None` if the operation has not ended.
@@ -290,6 +353,7 @@ impl<B: Buffers> Collective<B> {
                 Ok(true) => {}
                 Ok(false) => {
                     self.blocked = (!is_last).then_some(step);
+                    self.wake_sleepers(engine);
                     if let Some(error) = self.end_of_vigil(engine) {
                         self.fail_or_ask(engine, error.into());
                     }
@@ -306,7 +370,7 @@ impl<B: Buffers> Collective<B> {
     fn end_check<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> bool {
         let Some(mut checking) = self.checking.take_if(|checking| checking.has_ended()) else { return false };
         let checked = checking.take_result().expect("the check has ended");
-        let check = self.call.check.as_ref().expect("a check was under way");
+        let check = self.check.as_ref().expect("a check was under way");
         let merged = checking.into_buffers().output;
         let difference = checked.and_then(|()| match (check.difference)(merged.as_bytes()) {
             None => Ok(()),
@@ -348,7 +412,7 @@ impl<B: Buffers> Collective<B> {
 
     /// Gives up if a notice of a partner has arrived, once it is received. Returns false if no notice has arrived.
     fn claim_notice<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, partner: WorldRank) -> bool {
-        let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
+        let (context, tag, deadline) = (self.context, self.tag(Notice::ROUND), self.deadline);
         let Some(request) = Notice::claim(engine, context, partner, tag, deadline) else { return false };
         self.await_claimed(engine, request, partner);
         true
@@ -374,7 +438,7 @@ impl<B: Buffers> Collective<B> {
         partner: WorldRank,
         error: Error,
     ) {
-        let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
+        let (context, tag, deadline) = (self.context, self.tag(Notice::ROUND), self.deadline);
         // This rank itself gives up messages when it leaves.
         let is_other = partner != self.world_rank(self.at.rank());
         let request = is_other.then(|| Notice::post(engine, context, partner, tag, deadline).ok()).flatten();
@@ -392,7 +456,7 @@ impl<B: Buffers> Collective<B> {
     fn end_awaited<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let awaited = self.awaited.take_if(|notice| engine.outcome(notice.request) != Outcome::Pending);
         let Some(AwaitedNotice { request, partner, error }) = awaited else { return };
-        let notice = Notice::collect(engine, request, partner, &self.call.group);
+        let notice = Notice::collect(engine, request, partner, &self.group);
         let error = notice.or_else(|| self.prevented(engine)).unwrap_or(error);
         self.fail(engine, error.into());
     }
@@ -400,11 +464,11 @@ impl<B: Buffers> Collective<B> {
     /// Returns an error if the communicator is revoked, or if a member has failed. A member that has left in good order
     /// does not count, because it may have finished before.
     fn prevented<P: Port, S: HasTagged>(&self, engine: &Engine<P, S>) -> Option<Error> {
-        if engine.is_revoked(self.call.context) {
+        if engine.is_revoked(self.context) {
             return Some(Error::Revoked);
         }
         let has_failed = |cause: &Cause| *cause != Cause::Left;
-        engine.missing_member(self.call.context, &self.call.group, has_failed)
+        engine.missing_member(self.context, &self.group, has_failed)
     }
 
     /// Takes one step. Returns false if the rank must wait first.
@@ -413,12 +477,12 @@ impl<B: Buffers> Collective<B> {
             Step::Send { to, round, from } => self.send(engine, to, round, from)?,
             Step::Receive { from, round, into } => self.receive(engine, from, round, into)?,
             Step::Copy { from, into } => {
-                let element = self.call.element;
+                let element = self.element;
                 let (from, into) = self.buffers.slices_mut().0.pair(from, into, element);
                 into.copy_from_slice(from);
             }
             Step::Reduce { from, into } => {
-                let element = self.call.element;
+                let element = self.element;
                 let (slices, reduce) = self.buffers.slices_mut();
                 let (from, into) = slices.pair(from, into, element);
                 // A panic in the caller's operation must not unwind through the engine's owner: this rank first informs
@@ -445,7 +509,7 @@ impl<B: Buffers> Collective<B> {
         from: Span,
     ) -> Result<(), Error> {
         let (partner, tag, place) = (self.world_rank(to), self.tag(round), self.next_place());
-        let (context, deadline, now) = (self.call.context, self.call.deadline, engine.now());
+        let (context, deadline, now) = (self.context, self.deadline, engine.now());
         let sent = match self.buffers.layouts() {
             None => engine.send(now, partner, context, tag, self.read_slice(from), deadline)?,
             Some(_) => engine.send_from(now, partner, context, tag, &self.read_span(from), deadline)?,
@@ -469,12 +533,12 @@ impl<B: Buffers> Collective<B> {
         into: Span,
     ) -> Result<(), Error> {
         let (partner, tag, place) = (self.world_rank(from), self.tag(round), self.next_place());
-        let pattern = Pattern { context: self.call.context, source: Source::rank(partner.0), tag, mask: !0 };
-        let (deadline, now) = (self.call.deadline, engine.now());
-        let room = into.len * self.call.element;
+        let pattern = Pattern { context: self.context, source: Source::rank(partner.0), tag, mask: !0 };
+        let (deadline, now) = (self.deadline, engine.now());
+        let room = into.len * self.element;
         let received = match self.buffers.layouts() {
             None => {
-                let buffer = self.buffers.slices_mut().0.get_mut(into, self.call.element);
+                let buffer = self.buffers.slices_mut().0.get_mut(into, self.element);
                 engine.recv(now, pattern, buffer, place, deadline, &mut ())
             }
             Some(_) => engine.recv_into(now, pattern, &mut self.write_span(into), place, deadline, &mut ()),
@@ -493,7 +557,7 @@ impl<B: Buffers> Collective<B> {
     /// Removes the first message if it has ended. Returns false if it has not.
     fn end_first<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> Result<bool, Error> {
         let Message { request, partner, span, arrived } = self.messages[0];
-        let room = span.len * self.call.element;
+        let room = span.len * self.element;
         if let Some(request) = request {
             if engine.outcome(request) == Outcome::Pending {
                 return Ok(false);
@@ -564,7 +628,7 @@ impl<B: Buffers> Collective<B> {
         }
         self.leave_board(engine);
         let mut partners: BTreeSet<WorldRank> = messages.iter().map(|message| message.partner).collect();
-        let (group, mine) = (&self.call.group, self.world_rank(self.at.rank()));
+        let (group, mine) = (&self.group, self.world_rank(self.at.rank()));
         for step in self.blocked.take().into_iter().chain(&mut self.steps) {
             match step {
                 Step::Send { to: partner, .. }
@@ -581,7 +645,7 @@ impl<B: Buffers> Collective<B> {
             partners.clear();
         }
         let notice = Notice::of(&failed, mine);
-        let (context, tag) = (self.call.context, self.tag(Notice::ROUND));
+        let (context, tag) = (self.context, self.tag(Notice::ROUND));
         for partner in partners {
             // A partner that has ended needs no notice.
             let _ = engine.send_detached(engine.now(), partner, context, tag, notice.to_memory());
@@ -592,11 +656,11 @@ impl<B: Buffers> Collective<B> {
     }
 
     fn world_rank(&self, rank: u32) -> WorldRank {
-        self.call.group.rank(rank).expect("a schedule names ranks of the group")
+        self.group.rank(rank).expect("a schedule names ranks of the group")
     }
 
     fn tag(&self, round: u32) -> u64 {
-        self.call.series.tag() | u64::from(self.call.number & NUMBERS) << 32 | u64::from(round)
+        self.series.tag() | u64::from(self.number & NUMBERS) << 32 | u64::from(round)
     }
 
     /// Returns the number of the next message. The engine asks for the message's buffer by this number ([`Lent`]).
@@ -611,7 +675,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     fn read_slice(&self, span: Span) -> &[u8] {
-        buffers::span_of(self.buffers.slices(), span, self.call.element)
+        buffers::span_of(self.buffers.slices(), span, self.element)
     }
 
     fn read_span(&self, span: Span) -> Readable<'_> {
@@ -622,7 +686,7 @@ impl<B: Buffers> Collective<B> {
     }
 
     fn write_span(&mut self, span: Span) -> Writable<'_> {
-        let element = self.call.element;
+        let element = self.element;
         let (slices, _) = self.buffers.slices_mut();
         match slices.layouts {
             None => slices.get_mut(span, element).into(),
@@ -697,7 +761,11 @@ fn length_error(error: Error) -> Error {
 impl<B> std::fmt::Debug for Collective<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Collective");
-        debug.field("call", &self.call).field("messages", &self.messages).finish_non_exhaustive()
+        debug
+            .field("context", &self.context)
+            .field("number", &self.number)
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,9 +3,11 @@
 //! A schedule is a pure function of a [`Plan`] and a [`Place`]. The plans of all ranks of an operation must agree, so
 //! that each message that a rank receives is sent by its partner. [`check`](crate::check) verifies that.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::algorithms::board::OnBoard;
 use crate::algorithms::exchange::{self, Transfer};
 use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, exscan, gather, reduce, reduce_scatter, scan, scatter,
@@ -102,6 +104,9 @@ impl Span {
         Self::of(Buffer::Scratch, elements)
     }
 
+    /// No elements.
+    pub(crate) const NOTHING: Self = Self { buffer: Buffer::Scratch, start: 0, len: 0 };
+
     /// Returns the index behind the last element.
     #[must_use]
     pub fn end(&self) -> usize {
@@ -188,6 +193,9 @@ impl Step {
     /// Waits for all messages.
     pub(crate) const WAIT: Self = Self::Wait { except: 0 };
 
+    /// Does nothing.
+    pub(crate) const NONE: Self = Self::Copy { from: Span::NOTHING, into: Span::NOTHING };
+
     /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
     /// can be left out. Only in a barrier is an empty message itself the information.
     fn is_empty(&self) -> bool {
@@ -203,7 +211,59 @@ impl Step {
 }
 
 /// The steps of one rank. The iterator computes each step when it is taken, and holds no list of steps.
-pub type Steps = Box<dyn Iterator<Item = Step> + Send>;
+pub struct Steps {
+    from: Source,
+    /// True if steps without elements are left out.
+    skips_empty: bool,
+}
+
+enum Source {
+    /// Needs no allocation.
+    OnBoard(OnBoard),
+    Boxed(Box<dyn Iterator<Item = Step> + Send>),
+}
+
+impl Steps {
+    /// Returns steps without those that process no element.
+    pub(crate) fn new(steps: impl Iterator<Item = Step> + Send + 'static) -> Self {
+        Self { from: Source::Boxed(Box::new(steps)), skips_empty: true }
+    }
+
+    /// Returns the same steps with those that process no element.
+    pub(crate) fn with_empty(self) -> Self {
+        Self { skips_empty: false, ..self }
+    }
+}
+
+impl From<OnBoard> for Steps {
+    #[inline]
+    fn from(steps: OnBoard) -> Self {
+        Self { from: Source::OnBoard(steps), skips_empty: true }
+    }
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    #[inline]
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            let step = match &mut self.from {
+                Source::OnBoard(steps) => steps.next()?,
+                Source::Boxed(steps) => steps.next()?,
+            };
+            if !(self.skips_empty && step.is_empty()) {
+                return Some(step);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steps").finish_non_exhaustive()
+    }
+}
 
 /// The division of a buffer into a block for each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -423,7 +483,7 @@ impl Stage {
             let (buffer, start) = buffers[span.buffer as usize];
             Span { buffer, start: start + span.start, len: span.len }
         };
-        Box::new(self.plan.steps(self.place(at)).map(move |step| match step {
+        let steps = self.plan.steps(self.place(at)).map(move |step| match step {
             Step::Send { to, round, from } => Step::Send { to: first + to, round, from: whole(from) },
             Step::Receive { from, round, into } => {
                 Step::Receive { from: first + from, round, into: whole(into) }
@@ -436,7 +496,8 @@ impl Stage {
                 )
             }
             wait @ Step::Wait { .. } => wait,
-        }))
+        });
+        Steps::new(steps).with_empty()
     }
 
     /// Returns the number of elements of a buffer of the whole operation that the stage needs.
@@ -463,35 +524,37 @@ impl Plan {
     /// conditions.
     #[must_use]
     pub fn steps(&self, at: Place) -> Steps {
-        let steps: Steps = match self.clone() {
+        match self {
             // The messages of a barrier are empty.
-            Self::Barrier(algorithm) => return algorithm.steps(at),
-            Self::Bcast { algorithm, root, len } => algorithm.steps(at, root, len),
+            Self::Barrier(algorithm) => algorithm.steps(at).with_empty(),
+            Self::Bcast { algorithm, root, len } => algorithm.steps(at, *root, *len),
             Self::Gather { algorithm, root, blocks, len, in_place } => {
-                algorithm.steps(at, root, blocks, len, in_place)
+                algorithm.steps(at, *root, blocks.clone(), *len, *in_place)
             }
             Self::Scatter { algorithm, root, blocks, len, in_place } => {
-                algorithm.steps(at, root, blocks, len, in_place)
+                algorithm.steps(at, *root, blocks.clone(), *len, *in_place)
             }
-            Self::Allgather { algorithm, blocks, in_place } => algorithm.steps(at, blocks, in_place),
-            Self::Alltoall { algorithm, from, into, in_place } => algorithm.steps(at, from, into, in_place),
-            Self::Reduce { algorithm, root, len, commutes: _, in_place } => {
-                algorithm.steps(at, root, len, self.commutes(), in_place)
+            Self::Allgather { algorithm, blocks, in_place } => algorithm.steps(at, blocks.clone(), *in_place),
+            Self::Alltoall { algorithm, from, into, in_place } => {
+                algorithm.steps(at, from.clone(), into.clone(), *in_place)
+            }
+            Self::Reduce { algorithm, root, len, commutes, in_place } => {
+                algorithm.steps(at, *root, *len, *commutes, *in_place)
             }
             Self::Allreduce { algorithm, len, commutes, in_place } => {
-                algorithm.steps(at, len, commutes, in_place)
+                algorithm.steps(at, *len, *commutes, *in_place)
             }
             Self::ReduceScatter { algorithm, blocks, commutes, in_place } => {
-                algorithm.steps(at, blocks, commutes, in_place)
+                algorithm.steps(at, blocks.clone(), *commutes, *in_place)
             }
-            Self::Scan { len, in_place } => scan::steps(at, len, in_place),
-            Self::Exscan { len, in_place } => exscan::steps(at, len, in_place),
-            Self::Exchange { sends, receives } => exchange::steps(sends, receives),
+            Self::Scan { len, in_place } => scan::steps(at, *len, *in_place),
+            Self::Exscan { len, in_place } => exscan::steps(at, *len, *in_place),
+            Self::Exchange { sends, receives } => exchange::steps(Arc::clone(sends), Arc::clone(receives)),
             Self::Stages(stages) => {
-                return Box::new((0..stages.len()).flat_map(move |index| stages[index].steps(at)));
+                let stages = Arc::clone(stages);
+                Steps::new((0..stages.len()).flat_map(move |index| stages[index].steps(at))).with_empty()
             }
-        };
-        Box::new(steps.filter(|step| !step.is_empty()))
+        }
     }
 
     /// Returns the number of elements of [`Buffer::Input`] at a place.

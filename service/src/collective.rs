@@ -16,7 +16,7 @@ use crate::comm::{Called, Derived, Types};
 use crate::owned::{AnyOperation, Kept, Operation, Returned, returned};
 use crate::persistent::{Persistent, Sealed};
 use crate::request::{Done, Failed, Request, result_of};
-use crate::runtime::{AtEnd, Completion, EndValues};
+use crate::runtime::{AtEnd, Begun, Completion, EndValues};
 use crate::signature::signature_of;
 use crate::{AnyBuffer, Comm, Element, Error, Status};
 
@@ -149,6 +149,9 @@ enum Round<I, O> {
     /// Inactive, with the scratch buffer of the next round.
     Inactive(I, O, Memory),
     UnderWay(RequestId, Arc<AtEnd>),
+    /// The round has succeeded at its start, because no rank had to be waited for. Its result was not taken. It has the
+    /// scratch buffer too.
+    Ended(I, O, Memory),
     /// Inactive, and the buffers are lost, because the runtime ended during a round.
     Lost,
 }
@@ -194,7 +197,7 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
                 let completion = self.comm.runtime.finish(id, &mut (), &self.comm.bounds);
                 self.end(completion).map(drop)
             }
-            _ => Err(Error::Inactive),
+            _ => self.end(None).map(drop),
         };
         self.comm.handle_result("PersistentCollective::wait", end)
     }
@@ -214,7 +217,7 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
                 Ok(Poll::Ready(completion)) => self.end(completion).map(drop),
                 Err(error) => Err(self.comm.local_error(error)),
             },
-            _ => Err(Error::Inactive),
+            _ => self.end(None).map(drop),
         };
         Some(self.comm.handle_result("PersistentCollective::test", end))
     }
@@ -241,7 +244,7 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
     /// Returns true if a round was started whose result was not taken.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.round.request().is_some()
+        matches!(self.round, Round::UnderWay(..) | Round::Ended(..))
     }
 
     /// Returns the input of an inactive operation.
@@ -311,13 +314,21 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
         }
     }
 
-    /// Ends the round, whose request has ended with `completion`.
+    /// Ends the round, whose request, if it has one, has ended with `completion`.
     ///
     /// # Panics
     /// If the reduction has panicked, with the same payload.
     fn end(&mut self, completion: Option<Completion>) -> Result<Status, Error> {
-        let Round::UnderWay(_, at_end) = std::mem::replace(&mut self.round, Round::Lost) else {
-            return Err(Error::Inactive);
+        let at_end = match std::mem::replace(&mut self.round, Round::Lost) {
+            Round::UnderWay(_, at_end) => at_end,
+            Round::Ended(input, output, scratch) => {
+                self.round = Round::Inactive(input, output, scratch);
+                return Ok(Status { peer: self.comm.rank(), tag: 0, bytes: self.used[1] });
+            }
+            other => {
+                self.round = other;
+                return Err(Error::Inactive);
+            }
         };
         let ended = result_of::<O>(self.comm.derived.as_deref(), completion, |_| {});
         let (result, output) = match ended {
@@ -374,20 +385,19 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
             reduce: Arc::clone(&self.reduce),
             layouts: self.layouts.clone(),
         };
-        let at_end = Arc::new(AtEnd::default());
         let started = match lens {
-            Ok(_) => self.comm.begin_owned(
-                self.called,
-                self.plan.clone(),
-                self.element,
-                buffers,
-                Some(Arc::clone(&at_end)),
-            ),
+            Ok(_) => self.comm.start_owned(self.called, &self.plan, self.element, buffers),
             Err(error) => Err(Box::new((error, buffers))),
         };
         match started {
-            Ok(id) => {
+            Ok(Begun::UnderWay(id, at_end)) => {
                 self.round = Round::UnderWay(id, at_end);
+                Ok(())
+            }
+            Ok(Begun::Ended(OwnedBuffers { input, output, scratch, .. })) => {
+                if let (Ok(input), Ok(output)) = (I::of_memory(input), O::of_memory(output)) {
+                    self.round = Round::Ended(input, output, scratch);
+                }
                 Ok(())
             }
             Err(refused) => {
@@ -418,7 +428,7 @@ impl<I, O> Round<I, O> {
     fn request(&self) -> Option<RequestId> {
         match self {
             Self::UnderWay(id, _) => Some(*id),
-            Self::Inactive(..) | Self::Lost => None,
+            Self::Inactive(..) | Self::Ended(..) | Self::Lost => None,
         }
     }
 
@@ -437,14 +447,27 @@ impl Comm {
     pub(crate) fn begin_owned(
         &self,
         called: Called,
-        plan: Plan,
+        plan: &Plan,
         element: usize,
         buffers: OwnedBuffers,
-        at_end: Option<Arc<AtEnd>>,
     ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
-        let check = self.check_of(called, &plan);
+        let check = self.check_of(called, plan);
         let operation = self.operation(plan, element, buffers, check, None);
-        self.runtime.begin_collective(self.derived.as_deref(), operation, at_end, &self.bounds)
+        self.runtime.begin_collective(self.derived.as_deref(), operation, &self.bounds)
+    }
+
+    /// Begins a collective operation that owns its buffers. It has no request if it succeeds at once.
+    #[inline]
+    fn start_owned(
+        &self,
+        called: Called,
+        plan: &Plan,
+        element: usize,
+        buffers: OwnedBuffers,
+    ) -> Result<Begun, Box<(Error, OwnedBuffers)>> {
+        let check = self.check_of(called, plan);
+        let operation = self.operation(plan, element, buffers, check, None);
+        self.runtime.start_collective(self.derived.as_deref(), operation, &self.bounds)
     }
 }
 
@@ -512,7 +535,7 @@ impl<I: Held, O: Held> Returned for (I, O) {
             Round::Inactive(..) => {
                 Ok(operation.into_buffers().expect("an inactive operation has its buffers"))
             }
-            Round::UnderWay(..) | Round::Lost => Err(AnyBuffer::of_operation(operation)),
+            Round::UnderWay(..) | Round::Ended(..) | Round::Lost => Err(AnyBuffer::of_operation(operation)),
         }
     }
     fn operation(kept: &Self::Kept) -> Option<&dyn std::any::Any> {

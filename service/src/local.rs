@@ -42,7 +42,9 @@ pub fn local<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
 }
 
 impl Settings {
-    /// Runs `body` as `n` ranks as [`local`] does, with these settings. Settings of transports have no effect.
+    /// Runs `body` as `n` ranks as [`local`] does, with these settings. If the selected transport is `samite-shm`, the
+    /// ranks exchange messages as ranks in processes of one host do, and have boards. Other settings of transports have
+    /// no effect.
     ///
     /// # Panics
     /// As [`local`].
@@ -55,11 +57,15 @@ impl Settings {
     /// # Ok::<(), samite::SettingError>(())
     /// ```
     pub fn local<R: Send>(self, n: u32, body: impl Fn(World) -> R + Sync) -> Vec<R> {
-        let lanes = (0..self.0.lanes).map(|_| {
-            let hub = Hub::new();
-            (0..n).map(|_| transport::local(hub.port())).collect()
+        let place = Place { neighbours: n, ..Place::ALONE };
+        let lanes = (0..self.0.lanes).map(|_| match transport::local_shm(&self.0, &place, n) {
+            Some(shm) => shm.expect("there is memory to share"),
+            None => {
+                let hub = Hub::new();
+                (0..n).map(|_| transport::local(hub.port())).collect()
+            }
         });
-        run(lanes.collect(), &self.0, &Place { neighbours: n, ..Place::ALONE }, body)
+        run(lanes.collect(), &self.0, &place, body)
     }
 }
 

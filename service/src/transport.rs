@@ -70,6 +70,15 @@ pub(crate) fn local(port: Loopback) -> Transport {
     Transport::new(Ports { loopback: Some(port), ..Ports::default() }).expect("one port is enough")
 }
 
+/// Returns the transports of ranks that are threads, if they use shared memory.
+pub(crate) fn local_shm(
+    settings: &Settings,
+    place: &Place,
+    size: u32,
+) -> Option<Result<Vec<Transport>, PortError>> {
+    (settings.transport() == Some(SHM)).then(|| (0..size).map(|_| open(settings, place, size)).collect())
+}
+
 /// The name by which users select our own shared memory. All other names are libfabric's.
 const SHM: &str = "samite-shm";
 

@@ -212,6 +212,76 @@ fn every_operation_has_the_result_of_the_blocking_call() {
 
 /// A thousand operations are under way at a time. Their ends are taken in any order, and blocking calls and other
 /// communicators are between them.
+/// Runs ranks that share boards, and must all succeed.
+fn all_on_board(n: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
+    let mut settings = Settings::default();
+    settings.set_transport("samite-shm").unwrap();
+    let results = settings.local(n, |world: World| {
+        let comm = world.comm();
+        // The first call creates the board.
+        comm.barrier().and_then(|()| body(comm))
+    });
+    results.into_iter().for_each(Result::unwrap);
+}
+
+#[test]
+fn operations_on_a_board_have_the_results_of_the_blocking_calls() {
+    for n in [2, 3, 5] {
+        all_on_board(n, |comm| [0, 1, 40].into_iter().try_for_each(|len| everything(comm, len)));
+    }
+}
+
+#[test]
+fn a_round_that_ends_at_its_start_is_active_until_its_result_is_taken() {
+    all_on_board(3, |comm| {
+        let root = Rank(1);
+        let mut bcast = comm.bcast_init(vec![0_u16; 2], root)?;
+        for round in 0..20 {
+            if comm.rank() == root {
+                bcast.output_mut()?.fill(round);
+            }
+            bcast.start()?;
+            // The root waits for no other rank.
+            assert!(bcast.is_active());
+            assert_eq!(bcast.start(), Err(Error::Active { call: "start" }));
+            assert_eq!(bcast.output(), Err(Error::Active { call: "output" }));
+            bcast = match round % 4 {
+                0 => {
+                    let done = bcast.into_request().wait();
+                    match done {
+                        Ok(Done { buffer, status }) => {
+                            assert_eq!((status.peer, status.bytes), (comm.rank(), 4));
+                            buffer
+                        }
+                        Err(failed) => return Err(failed.error),
+                    }
+                }
+                1 => {
+                    let mut set = comm.request_set();
+                    set.insert(bcast.into_request()).expect("a request of this world");
+                    set.wait_any().expect("it is in the set").1?.buffer
+                }
+                2 => {
+                    while bcast.test().transpose()?.is_none() {}
+                    bcast
+                }
+                _ => {
+                    bcast.wait()?;
+                    bcast
+                }
+            };
+            assert!(!bcast.is_active());
+            assert_eq!(bcast.wait(), Err(Error::Inactive));
+            assert_eq!(*bcast.output()?, [round; 2]);
+            comm.barrier()?;
+        }
+        // A dropped round is over, since its part is done.
+        bcast.start()?;
+        drop(bcast);
+        comm.barrier()
+    });
+}
+
 #[test]
 fn any_number_of_operations_may_be_under_way() {
     all(4, |comm| {

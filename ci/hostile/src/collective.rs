@@ -107,7 +107,8 @@ impl Run {
             let (group, number) = (group.clone(), self.number);
             let (context, element, deadline) = (CONTEXT, ELEMENT, Time::NEVER);
             let series = samite_coll::Series::Program;
-            let call = Call { plan, group, context, series, number, element, deadline, check };
+            let call =
+                Call { plan: &plan, group, context, series, number, element, deadline, check, sound: None };
             let engine = &mut self.engines[rank];
             self.operations.push(Collective::begin(engine, Time::ZERO, call, mine, buffers));
         }

@@ -52,6 +52,8 @@ struct Member {
     /// The number of agreements and shrinks on this communicator, and of collective operations.
     begun: u64,
     operations: u32,
+    /// See [`Call::sound`].
+    sound: Option<u64>,
     /// The number of rounds, which is the same at all ranks.
     round: u64,
     phase: Phase,
@@ -113,8 +115,18 @@ impl Run {
             engine.expect_word();
             let group = Group::range(WorldRank(0), size);
             let (rank, phase) = (WorldRank(rank), Phase::Done);
-            let (context, begun, operations, round) = (1, 0, 0, 0);
-            run.ranks.push(Some(Member { rank, engine, group, context, begun, operations, round, phase }));
+            let (context, begun, operations, round, sound) = (1, 0, 0, 0, None);
+            run.ranks.push(Some(Member {
+                rank,
+                engine,
+                group,
+                context,
+                begun,
+                operations,
+                round,
+                phase,
+                sound,
+            }));
         }
         run
     }
@@ -349,7 +361,7 @@ impl Member {
             layouts: None,
         };
         let call = Call {
-            plan,
+            plan: &plan,
             group: self.group.clone(),
             context: self.control(),
             series: samite_coll::Series::Program,
@@ -357,10 +369,12 @@ impl Member {
             element: ELEMENT,
             deadline: Time::NEVER,
             check: None,
+            sound: self.sound,
         };
         self.operations += 1;
         let now = Time::from_nanos(now);
         let operation = Collective::begin(&mut self.engine, now, call, self.rank, buffers);
+        self.sound = operation.sound();
         self.phase = Phase::Operation(Box::new(operation));
     }
 
@@ -391,7 +405,7 @@ impl Member {
             self.engine.close_contexts(Time::from_nanos(now), self.context);
         }
         (self.context, self.group) = (agreed.context, agreed.members);
-        (self.begun, self.operations) = (0, 0);
+        (self.begun, self.operations, self.sound) = (0, 0, None);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Allgathers.
 
-use crate::schedule::{Blocks, Place, Span, Step, Steps, piece_of, pieces, source};
+use super::board::OnBoard;
+use crate::schedule::{Blocks, Place, Span, Step, Steps, source};
 
 /// An algorithm for an allgather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +32,10 @@ pub enum Algorithm {
 impl Algorithm {
     pub(crate) fn steps(self, at: Place, blocks: Blocks, in_place: bool) -> Steps {
         match self {
-            Self::Bruck => Box::new(bruck(at, equal(&blocks), in_place)),
-            Self::RecursiveDoubling => Box::new(recursive_doubling(at, equal(&blocks), in_place)),
-            Self::Ring => Box::new(ring(at, blocks, in_place)),
-            Self::Board { piece } => Box::new(on_board(at, equal(&blocks), piece, in_place)),
+            Self::Bruck => Steps::new(bruck(at, equal(&blocks), in_place)),
+            Self::RecursiveDoubling => Steps::new(recursive_doubling(at, equal(&blocks), in_place)),
+            Self::Ring => Steps::new(ring(at, blocks, in_place)),
+            Self::Board { piece } => OnBoard::allgather(at, equal(&blocks), piece, in_place).into(),
         }
     }
 
@@ -110,25 +111,4 @@ fn ring(at: Place, blocks: Blocks, in_place: bool) -> impl Iterator<Item = Step>
         ]
     };
     copy.into_iter().chain((1..at.size()).flat_map(exchange))
-}
-
-fn on_board(at: Place, len: usize, piece: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
-    let blocks = Blocks::Equal(len);
-    let copy = own_block(at, &blocks, in_place);
-    let own = Span::of(source(in_place), if in_place { blocks.get(at.rank()) } else { 0..len });
-    let part = move |block: Span, number| {
-        let part = piece_of(len, piece, number);
-        Span { start: block.start + part.start, len: part.len(), ..block }
-    };
-    let exchange = move |number| {
-        let blocks = blocks.clone();
-        let fetch = move |distance| {
-            let from = at.up(distance);
-            let into = part(Span::output(blocks.get(from)), number);
-            Step::Fetch { from, piece: number, whole: into.len, start: 0, into }
-        };
-        let publish = (at.size() > 1).then_some(Step::Publish { piece: number, from: part(own, number) });
-        publish.into_iter().chain((1..at.size()).map(fetch))
-    };
-    copy.into_iter().chain((0..pieces(len, piece)).flat_map(exchange))
 }

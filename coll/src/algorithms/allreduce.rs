@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::fold::{Fold, OnBoard, Role};
-use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, pieces, source};
+use super::board::{self, OnBoard};
+use super::fold::{Fold, Role};
+use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, source};
 
 /// An algorithm for a reduction to all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +45,12 @@ impl Algorithm {
         let copy = Step::Copy { from: Span::input(all.clone()), into: Span::output(all) };
         let copy = (!in_place).then_some(copy).into_iter();
         match self {
-            Self::Board { piece } => {
-                Box::new(on_board(at, OnBoard::new(at, source(in_place), len, piece), pieces(len, piece)))
-            }
-            Self::RecursiveDoubling => Box::new(copy.chain(recursive_doubling(at, len, commutes))),
-            Self::Rabenseifner => Box::new(copy.chain(rabenseifner(at, len, commutes))),
+            Self::Board { piece } => OnBoard::allreduce(at, source(in_place), len, piece).into(),
+            Self::RecursiveDoubling => Steps::new(copy.chain(recursive_doubling(at, len, commutes))),
+            Self::Rabenseifner => Steps::new(copy.chain(rabenseifner(at, len, commutes))),
             Self::Ring => {
                 assert!(commutes, "a ring changes the order of ranks");
-                Box::new(copy.chain(ring(at, len)))
+                Steps::new(copy.chain(ring(at, len)))
             }
         }
     }
@@ -60,16 +59,9 @@ impl Algorithm {
         match self {
             Self::RecursiveDoubling | Self::Rabenseifner => len,
             Self::Ring => parts(len, at.size()).longest(at.size()),
-            Self::Board { piece } => OnBoard::scratch(at, len, piece),
+            Self::Board { piece } => board::scratch(at, len, piece),
         }
     }
-}
-
-fn on_board(at: Place, contributions: OnBoard, pieces: u32) -> impl Iterator<Item = Step> + Send {
-    (0..pieces).flat_map(move |number| {
-        let publish = Step::Publish { piece: number, from: contributions.contribution(number) };
-        (at.size() > 1).then_some(publish).into_iter().chain(contributions.reduce(number))
-    })
 }
 
 fn parts(len: usize, parts: u32) -> Blocks {

@@ -1,5 +1,6 @@
 //! Exchanges of all ranks with all ranks.
 
+use super::board::OnBoard;
 use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, source};
 
 /// An algorithm for an alltoall.
@@ -34,20 +35,20 @@ impl Algorithm {
                 let (Blocks::Equal(len), true) = (&from, from == into) else {
                     panic!("Bruck's algorithm needs blocks of the same length");
                 };
-                Box::new(bruck(at, *len, in_place))
+                Steps::new(bruck(at, *len, in_place))
             }
             Self::Board { piece } => {
                 let (Blocks::Equal(len), true) = (&from, from == into) else {
                     panic!("this algorithm needs blocks of the same length");
                 };
                 assert!(len * at.size() as usize <= piece, "all blocks are published in one piece");
-                Box::new(on_board(at, *len, in_place))
+                OnBoard::alltoall(at, *len, in_place).into()
             }
             Self::Pairwise if in_place => {
                 assert_eq!(from, into, "in place, blocks are received where they are sent from");
-                Box::new(pairwise_in_place(at, into))
+                Steps::new(pairwise_in_place(at, into))
             }
-            Self::Pairwise => Box::new(pairwise(at, from, into)),
+            Self::Pairwise => Steps::new(pairwise(at, from, into)),
         }
     }
 
@@ -129,19 +130,6 @@ fn pieces(
         packed += blocks.len();
         (blocks, start..packed)
     })
-}
-
-fn on_board(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = Step> + Send {
-    let (blocks, whole) = (Blocks::Equal(len), len * at.size() as usize);
-    let own = blocks.get(at.rank());
-    let copy = Step::Copy { from: Span::input(own.clone()), into: Span::output(own.clone()) };
-    let publish = Step::Publish { piece: 0, from: Span::of(source(in_place), 0..whole) };
-    let fetch = move |distance| {
-        let from = at.up(distance);
-        Step::Fetch { from, piece: 0, whole, start: own.start, into: Span::output(blocks.get(from)) }
-    };
-    let publish = (at.size() > 1).then_some(publish);
-    publish.into_iter().chain((!in_place).then_some(copy)).chain((1..at.size()).map(fetch))
 }
 
 fn pairwise(at: Place, from: Blocks, into: Blocks) -> impl Iterator<Item = Step> + Send {

@@ -1,5 +1,6 @@
 //! Barriers.
 
+use super::board::OnBoard;
 use crate::schedule::{Place, Span, Step, Steps};
 
 /// An algorithm for a barrier.
@@ -18,14 +19,14 @@ pub enum Algorithm {
 impl Algorithm {
     pub(crate) fn steps(self, at: Place) -> Steps {
         match self {
-            Self::Dissemination => Box::new(dissemination(at)),
-            Self::Board => Box::new(on_board(at)),
+            Self::Dissemination => Steps::new(dissemination(at)),
+            Self::Board => OnBoard::barrier(at).into(),
         }
     }
 }
 
 fn dissemination(at: Place) -> impl Iterator<Item = Step> + Send {
-    let nothing = Span::scratch(0..0);
+    let nothing = Span::NOTHING;
     (0..at.log2()).flat_map(move |round| {
         let distance = 1 << round;
         [
@@ -34,12 +35,4 @@ fn dissemination(at: Place) -> impl Iterator<Item = Step> + Send {
             Step::WAIT,
         ]
     })
-}
-
-fn on_board(at: Place) -> impl Iterator<Item = Step> + Send {
-    let nothing = Span::scratch(0..0);
-    let fetch =
-        move |distance| Step::Fetch { from: at.up(distance), piece: 0, whole: 0, start: 0, into: nothing };
-    let publish = (at.size() > 1).then_some(Step::Publish { piece: 0, from: nothing });
-    publish.into_iter().chain((1..at.size()).map(fetch))
 }

@@ -1,7 +1,8 @@
 //! Broadcasts.
 
+use super::board::OnBoard;
 use super::tree::Tree;
-use crate::schedule::{Blocks, Place, Span, Step, Steps, piece_of, pieces};
+use crate::schedule::{Blocks, Place, Span, Step, Steps};
 
 /// An algorithm for a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,10 @@ impl Algorithm {
     pub(crate) fn steps(self, at: Place, root: u32, len: usize) -> Steps {
         assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
         match self {
-            Self::KNomial { k } => Box::new(k_nomial(at, root, len, k)),
-            Self::ScatterAllgather => Box::new(scatter_allgather(at, root, len)),
-            Self::Chain { piece } => Box::new(chain(at, root, len, piece)),
-            Self::Board { piece } => Box::new(on_board(at, root, len, piece)),
+            Self::KNomial { k } => Steps::new(k_nomial(at, root, len, k)),
+            Self::ScatterAllgather => Steps::new(scatter_allgather(at, root, len)),
+            Self::Chain { piece } => Steps::new(chain(at, root, len, piece)),
+            Self::Board { piece } => OnBoard::bcast(at, root, len, piece).into(),
         }
     }
 }
@@ -105,17 +106,4 @@ fn chain(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item =
         [receive(number + 1), Some(Step::Wait { except: under_way }), sends.then_some(send)]
     };
     receive(0).into_iter().chain((0..pieces).flat_map(pass_on).flatten()).chain([Step::WAIT])
-}
-
-fn on_board(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item = Step> + Send {
-    let is_root = at.rank() == root;
-    let step = move |number| {
-        let span = Span::output(piece_of(len, piece, number));
-        match is_root {
-            true => Step::Publish { piece: number, from: span },
-            false => Step::Fetch { from: root, piece: number, whole: span.len, start: 0, into: span },
-        }
-    };
-    let number = if at.size() > 1 { pieces(len, piece) } else { 0 };
-    (0..number).map(step)
 }

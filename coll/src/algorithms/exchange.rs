@@ -30,7 +30,7 @@ pub(crate) fn steps(sends: Arc<[Transfer]>, receives: Arc<[Transfer]>) -> Steps 
         round,
         from: Span::input(elements),
     });
-    Box::new(receive.chain(send).chain([Step::WAIT]))
+    Steps::new(receive.chain(send).chain([Step::WAIT]))
 }
 
 /// Returns the length that a buffer needs to contain the elements of all messages.

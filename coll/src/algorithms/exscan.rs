@@ -26,5 +26,5 @@ pub(crate) fn steps(at: Place, len: usize, in_place: bool) -> Steps {
         let receive = from.map(|from| Step::Receive { from, round, into });
         [send, receive, Some(Step::WAIT), add, add_to_sent].into_iter().flatten()
     };
-    Box::new([copy].into_iter().chain((0..at.log2()).flat_map(exchange)))
+    Steps::new([copy].into_iter().chain((0..at.log2()).flat_map(exchange)))
 }

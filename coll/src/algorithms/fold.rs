@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::schedule::{Buffer, Place, Span, Step, piece_of};
+use crate::schedule::Place;
 
 /// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
 /// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the
@@ -64,83 +64,32 @@ impl Fold {
         first(numbers.start)..first(numbers.end)
     }
 
-    /// Returns the reductions of the tree of reductions, in an order in which they can be carried out. Each pair names
-    /// the highest ranks of the left and of the right operand, and the highest rank of the right operand is the highest
-    /// rank of the result.
+    /// Returns the reductions of the tree of reductions, in an order in which they can be carried out: see
+    /// [`reduction`](Self::reduction).
     pub(super) fn tree(self) -> impl Iterator<Item = (u32, u32)> + Send {
-        let last = move |number| self.ranks(number..number + 1).end - 1;
-        let of_level = move |level: u32| {
-            let middles = (0..self.actors >> (level + 1)).map(move |node| (2 * node + 1) << level);
-            middles.map(move |middle| (last(middle - 1), last(middle - 1 + (1 << level))))
-        };
-        (0..self.pairs).map(|pair| (2 * pair, 2 * pair + 1)).chain((0..self.log2()).flat_map(of_level))
+        (0..self.at.size()).map_while(move |index| self.reduction(index))
+    }
+
+    /// Returns reduction `index` of the tree of reductions; `None` if there are fewer. The pair names the highest ranks
+    /// of the left and of the right operand, and the highest rank of the right operand is the highest rank of the
+    /// result.
+    pub(super) fn reduction(&self, index: u32) -> Option<(u32, u32)> {
+        let Some(mut node) = index.checked_sub(self.pairs) else { return Some((2 * index, 2 * index + 1)) };
+        let last = |number| self.ranks(number..number + 1).end - 1;
+        for level in 0..self.log2() {
+            let nodes = self.actors >> (level + 1);
+            if node < nodes {
+                let middle = (2 * node + 1) << level;
+                return Some((last(middle - 1), last(middle - 1 + (1 << level))));
+            }
+            node -= nodes;
+        }
+        None
     }
 
     /// Returns the logarithm of the number of acting ranks to base 2.
     pub(super) fn log2(&self) -> u32 {
         self.actors.ilog2()
-    }
-}
-
-/// The places of the contributions of all ranks in a reduction on the board. Every rank that reduces combines them by
-/// the tree of reductions. So all ranks get the same bits.
-///
-/// The contribution of the last rank is fetched to the output, because the last reduction leaves its result there. The
-/// contributions of the other ranks are in the scratch buffer, which has room for a piece of each of them. A rank's own
-/// contribution stays where it is if no reduction writes to it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OnBoard {
-    at: Place,
-    /// The buffer that contains this rank's contribution.
-    own: Buffer,
-    len: usize,
-    piece: usize,
-}
-
-impl OnBoard {
-    pub(super) fn new(at: Place, own: Buffer, len: usize, piece: usize) -> Self {
-        Self { at, own, len, piece }
-    }
-
-    /// Returns the number of elements of the scratch buffer.
-    pub(super) fn scratch(at: Place, len: usize, piece: usize) -> usize {
-        (at.size() as usize - 1) * len.min(piece)
-    }
-
-    /// Returns the elements of this rank's contribution in a piece.
-    pub(super) fn contribution(&self, number: u32) -> Span {
-        Span::of(self.own, piece_of(self.len, self.piece, number))
-    }
-
-    /// Returns the steps that fetch the contributions of the other ranks to a piece, and reduce them to the output.
-    pub(super) fn reduce(self, number: u32) -> impl Iterator<Item = Step> + Send {
-        let (at, contribution) = (self.at, self.contribution(number));
-        let (own, last) = (at.rank(), at.size() - 1);
-        let fold = Fold::new(at);
-        // A rank whose contribution is a left operand at first is in no other reduction.
-        let is_read_only = own != last
-            && fold.tree().find_map(|(left, right)| match own {
-                _ if own == left => Some(true),
-                _ if own == right => Some(false),
-                _ => None,
-            }) == Some(true);
-        // The contribution of the last rank would replace a contribution in the output.
-        let stays = is_read_only && self.own == Buffer::Input;
-        let place = move |rank: u32| {
-            let len = contribution.len;
-            match rank {
-                _ if rank == last => Span::output(contribution.start..contribution.end()),
-                _ if rank == own && stays => contribution,
-                _ => Span::scratch(rank as usize * len..(rank as usize + 1) * len),
-            }
-        };
-        let copy = (place(own) != contribution).then(|| Step::Copy { from: contribution, into: place(own) });
-        let fetch = move |distance| {
-            let from = at.up(distance);
-            Step::Fetch { from, piece: number, whole: contribution.len, start: 0, into: place(from) }
-        };
-        let reduce = move |(left, right)| Step::Reduce { from: place(left), into: place(right) };
-        copy.into_iter().chain((1..at.size()).map(fetch)).chain(fold.tree().map(reduce))
     }
 }
 

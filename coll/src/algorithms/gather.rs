@@ -22,12 +22,12 @@ impl Algorithm {
         assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
         let is_in_place = in_place && at.rank() == root;
         match (self, at.rank() == root) {
-            (Self::Binomial, true) => Box::new(binomial_root(at, len, is_in_place)),
-            (Self::Binomial, false) => Box::new(binomial(at, root, len)),
-            (Self::Linear, true) => Box::new(linear_root(at, blocks, len, is_in_place)),
+            (Self::Binomial, true) => Steps::new(binomial_root(at, len, is_in_place)),
+            (Self::Binomial, false) => Steps::new(binomial(at, root, len)),
+            (Self::Linear, true) => Steps::new(linear_root(at, blocks, len, is_in_place)),
             (Self::Linear, false) => {
                 let send = Step::Send { to: root, round: 0, from: Span::input(0..len) };
-                Box::new([send, Step::WAIT].into_iter())
+                Steps::new([send, Step::WAIT].into_iter())
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Reductions to one rank.
 
-use super::fold::{Fold, OnBoard, Role};
+use super::board::{self, OnBoard};
+use super::fold::{Fold, Role};
 use super::tree::Tree;
-use crate::schedule::{Buffer, Place, Span, Step, Steps, pieces, source};
+use crate::schedule::{Buffer, Place, Span, Step, Steps, source};
 
 /// An algorithm for a reduction to one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +29,9 @@ impl Algorithm {
         assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
         let source = source(in_place && at.rank() == root);
         match self {
-            Self::Binomial if commutes => Box::new(from_root(at, root, len, source)),
-            Self::Binomial => Box::new(in_order(at, root, len, source)),
-            Self::Board { piece } => {
-                Box::new(on_board(at, root, OnBoard::new(at, source, len, piece), pieces(len, piece)))
-            }
+            Self::Binomial if commutes => Steps::new(from_root(at, root, len, source)),
+            Self::Binomial => Steps::new(in_order(at, root, len, source)),
+            Self::Board { piece } => OnBoard::reduce(at, root, source, len, piece).into(),
         }
     }
 
@@ -40,18 +39,9 @@ impl Algorithm {
         match self {
             Self::Binomial => 2 * len,
             Self::Board { .. } if at.rank() != root => 0,
-            Self::Board { piece } => OnBoard::scratch(at, len, piece),
+            Self::Board { piece } => board::scratch(at, len, piece),
         }
     }
-}
-
-fn on_board(at: Place, root: u32, contributions: OnBoard, pieces: u32) -> impl Iterator<Item = Step> + Send {
-    let is_root = at.rank() == root;
-    (0..pieces).flat_map(move |number| {
-        let publish = Step::Publish { piece: number, from: contributions.contribution(number) };
-        let reduce = is_root.then(|| contributions.reduce(number));
-        (!is_root).then_some(publish).into_iter().chain(reduce.into_iter().flatten())
-    })
 }
 
 /// Reduces along a tree, given as the parent of this rank and its children in ascending order. At the root of the tree,

@@ -27,10 +27,10 @@ impl Algorithm {
         match self {
             Self::RecursiveHalving => {
                 assert!(commutes, "recursive halving changes the order of ranks");
-                Box::new(recursive_halving(at, blocks, own))
+                Steps::new(recursive_halving(at, blocks, own))
             }
-            Self::Pairwise if commutes => Box::new(pairwise(at, blocks, own)),
-            Self::Pairwise => Box::new(pairwise_in_order(at, blocks, own)),
+            Self::Pairwise if commutes => Steps::new(pairwise(at, blocks, own)),
+            Self::Pairwise => Steps::new(pairwise_in_order(at, blocks, own)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn steps(at: Place, len: usize, in_place: bool) -> Steps {
         let reduce = partners.from.map(|_| Step::Reduce { from: received, into: result });
         [send, receive, Some(Step::WAIT), reduce].into_iter().flatten()
     };
-    Box::new(copy.into_iter().chain((0..at.log2()).flat_map(exchange)))
+    Steps::new(copy.into_iter().chain((0..at.log2()).flat_map(exchange)))
 }
 
 /// The partners of a rank in a round.

@@ -443,7 +443,7 @@ fn wrong_steps_on_the_board_are_found() {
     let plans = vec![Plan::Allreduce { algorithm, len: 20, commutes: true, in_place: false }; 3];
     let changed = |change: fn(u32, Step) -> Option<Step>| {
         verify_steps(&plans, |at| {
-            Box::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
+            Steps::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
         })
     };
     assert!(changed(|_, step| Some(step)).is_ok());
@@ -549,7 +549,7 @@ fn wrong_steps_are_found() {
     let plans = vec![Plan::Allreduce { algorithm, len: 3, commutes, in_place }; 4];
     let changed = |change: fn(u32, Step) -> Option<Step>| {
         verify_steps(&plans, |at| {
-            Box::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
+            Steps::new(plans[0].steps(at).filter_map(move |step| change(at.rank(), step)))
         })
     };
     assert!(changed(|_, step| Some(step)).is_ok());
@@ -589,7 +589,7 @@ fn messages_without_a_wait_are_found() {
     let plans = vec![Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len: 1 }; 2];
     let steps =
         |at: Place| plans[0].steps(at).filter(move |step| at != Place::new(0, 2) || *step != Step::WAIT);
-    assert_eq!(verify_steps(&plans, |at| Box::new(steps(at))), Err(Violation::NotAwaited(0)));
+    assert_eq!(verify_steps(&plans, |at| Steps::new(steps(at))), Err(Violation::NotAwaited(0)));
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(super) struct OnBoard {
     operation: u64,
     /// The receive of a notice from the rank for which this rank waits.
     vigil: Option<Vigil>,
+    /// True if this rank has published or finished something since the latest look for sleeping ranks.
+    has_news: bool,
 }
 
 /// See [`OnBoard::vigil`].
@@ -38,7 +40,7 @@ impl OnBoard {
     /// # Panics
     /// If the communicator has no board.
     pub(super) fn begin<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) -> Self {
-        Self { operation: board(engine, context).begin(number), vigil: None }
+        Self { operation: board(engine, context).begin(number), vigil: None, has_news: false }
     }
 
     /// Returns a request that must end before the operation ends.
@@ -65,7 +67,7 @@ impl<B: Buffers> Collective<B> {
         step: Step,
     ) -> Result<bool, Failed> {
         let OnBoard { operation, .. } = self.on_board.expect("the operation uses the board");
-        let (context, cookie) = (self.call.context, self.call.number);
+        let (context, cookie) = (self.context, self.number);
         let board = board(engine, context);
         if !board.is_first(operation) {
             return Ok(false);
@@ -88,7 +90,7 @@ impl<B: Buffers> Collective<B> {
         };
         board.set_awaited(awaited.map(|(member, event)| Awaited { member, event, cookie }));
         if has_news {
-            self.wake_sleepers(engine);
+            self.note_news();
         }
         if let Some((member, _)) = awaited {
             self.end_other_vigil(engine, Some(member as u32));
@@ -105,7 +107,7 @@ impl<B: Buffers> Collective<B> {
         [whole, start]: [usize; 2],
         into: Span,
     ) -> Result<Option<(usize, Event)>, Error> {
-        let (rank, element) = (self.world_rank(from), self.call.element);
+        let (rank, element) = (self.world_rank(from), self.element);
         let [whole, start] = [whole, start].map(|elements| elements * element);
         // In a barrier no byte is fetched, and there is no buffer.
         let slices = self.buffers.slices_mut().0;
@@ -118,11 +120,20 @@ impl<B: Buffers> Collective<B> {
         }
     }
 
-    /// Wakes the ranks that sleep and wait for an event at this rank.
-    fn wake_sleepers<P: Port, S: HasTagged>(&self, engine: &mut Engine<P, S>) {
-        let context = self.call.context;
+    fn note_news(&mut self) {
+        self.on_board.as_mut().expect("the operation uses the board").has_news = true;
+    }
+
+    /// Wakes the ranks that sleep and wait for an event at this rank, if there was one since the latest call.
+    #[inline]
+    pub(super) fn wake_sleepers<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
+        let Some(on_board) = &mut self.on_board else { return };
+        if !std::mem::take(&mut on_board.has_news) {
+            return;
+        }
+        let context = self.context;
         while let Some((member, number)) = board(engine, context).next_sleeper() {
-            let Some(partner) = self.call.group.rank(member as u32) else { continue };
+            let Some(partner) = self.group.rank(member as u32) else { continue };
             let tag = Series::Program.tag() | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
             // A partner that has ended does not sleep.
             let _ = engine.send_detached(engine.now(), partner, context, tag, Memory::new(Vec::<u8>::new()));
@@ -144,16 +155,16 @@ impl<B: Buffers> Collective<B> {
         let vigil = &mut self.on_board.as_mut()?.vigil;
         let Vigil { request, partner } =
             vigil.take_if(|vigil| engine.outcome(vigil.request) != Outcome::Pending)?;
-        Notice::end(engine, request, partner, &self.call.group)
+        Notice::end(engine, request, partner, &self.group)
     }
 
     /// Gives up if a notice has arrived. Otherwise posts a receive for a notice of the rank for which this rank waits.
     pub(super) fn keep_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
-        let (context, tag, deadline) = (self.call.context, self.tag(Notice::ROUND), self.call.deadline);
+        let (context, tag, deadline) = (self.context, self.tag(Notice::ROUND), self.deadline);
         if let Some((request, partner)) = Notice::claim_any(engine, context, tag, deadline) {
             return self.await_claimed(engine, request, partner);
         }
-        let Some(OnBoard { operation, vigil: None }) = self.on_board else { return };
+        let Some(OnBoard { operation, vigil: None, has_news }) = self.on_board else { return };
         let board = board(engine, context);
         // An operation that waits for an earlier one of this rank needs the deadline.
         let awaited =
@@ -161,7 +172,8 @@ impl<B: Buffers> Collective<B> {
         let partner = self.world_rank(awaited.unwrap_or_else(|| self.at.up(1)));
         match Notice::post(engine, context, partner, tag, deadline) {
             Ok(request) => {
-                self.on_board = Some(OnBoard { operation, vigil: Some(Vigil { request, partner }) });
+                self.on_board =
+                    Some(OnBoard { operation, vigil: Some(Vigil { request, partner }), has_news });
             }
             Err(error) => self.fail(engine, error.into()),
         }
@@ -177,12 +189,13 @@ impl<B: Buffers> Collective<B> {
     pub(super) fn leave_board<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let Some(OnBoard { operation, .. }) = self.on_board else { return };
         self.end_other_vigil(engine, None);
-        let board = board(engine, self.call.context);
+        let board = board(engine, self.context);
         if board.is_first(operation) {
             board.set_awaited(None);
         }
         board.end(operation);
         self.leaves_messages = board.take_slept();
+        self.note_news();
         self.wake_sleepers(engine);
         self.on_board = None;
     }

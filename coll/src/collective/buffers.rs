@@ -20,6 +20,24 @@ pub trait Buffers {
     fn layouts(&self) -> Option<&Layouts>;
 }
 
+/// The buffers of an operation that may end before they are needed elsewhere.
+impl<B: Buffers> Buffers for &mut B {
+    #[inline]
+    fn slices(&self) -> [&[u8]; 3] {
+        (**self).slices()
+    }
+
+    #[inline]
+    fn slices_mut(&mut self) -> (Slices<'_>, ReduceBytes<'_>) {
+        (**self).slices_mut()
+    }
+
+    #[inline]
+    fn layouts(&self) -> Option<&Layouts> {
+        (**self).layouts()
+    }
+}
+
 /// The layouts of the messages of an [exchange](crate::Plan::Exchange), whose elements are bytes. The elements of the
 /// plan are the bytes of all messages, one message behind the other. Each layout gives the places of these
 /// bytes in the buffer.

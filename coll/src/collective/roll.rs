@@ -79,8 +79,8 @@ impl<B: Buffers> Collective<B> {
         // The partners get the notice of this rank's end before the question.
         self.fail(engine, timed_out.clone().into());
         self.result = None;
-        let (of, mine) = ((self.call.context, self.call.number), self.world_rank(self.at.rank()));
-        let call = RollCall::begin(engine, of, &self.call.group, mine, self.begun, partners.into_iter());
+        let (of, mine) = ((self.context, self.number), self.world_rank(self.at.rank()));
+        let call = RollCall::begin(engine, of, &self.group, mine, self.begun, partners.into_iter());
         self.roll = Some(Roll { call, timed_out });
         self.end_roll(engine);
     }

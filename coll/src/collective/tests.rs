@@ -122,18 +122,11 @@ fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
 }
 
 /// Returns the arguments with which each rank begins one operation.
-fn calls(plan: &Plan, n: u32, number: u32) -> Call {
+fn calls(plan: &Plan, n: u32, number: u32) -> Call<'_> {
     let group = Group::range(WorldRank(0), n);
-    Call {
-        plan: plan.clone(),
-        group,
-        context: CONTROL,
-        series: Series::Program,
-        number,
-        element: ELEMENT,
-        deadline: Time::NEVER,
-        check: None,
-    }
+    let deadline = Time::NEVER;
+    let (context, series, element) = (CONTROL, Series::Program, ELEMENT);
+    Call { plan, group, context, series, number, element, deadline, check: None, sound: None }
 }
 
 /// Drives all operations until each has ended.

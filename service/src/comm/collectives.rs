@@ -820,7 +820,7 @@ impl Comm {
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
         let lens = [input.len(), output.len()];
-        let (mut plan, mut scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
+        let mut plan = self.checked_plan(called.call, &choose, lens)?;
         let mut check = self.check_of(called, &plan);
         let (mut reserved, mut settled) = (None, Ok(()));
         if self.must_settle(plan.synchronizes()) {
@@ -828,17 +828,27 @@ impl Comm {
             settled = self.settle(&number, check.take());
             reserved = Some(number);
             // The board may permit another algorithm.
-            (plan, scratch) = self.checked_plan::<T>(called.call, &choose, lens)?;
+            plan = self.checked_plan(called.call, &choose, lens)?;
         }
+        let mut short = [0_u128; SHORT];
+        let elements = plan.scratch(self.place());
+        let mut long;
+        let scratch = match short.as_mut_bytes().get_mut(..elements.saturating_mul(size_of::<T>())) {
+            Some(short) if align_of::<T>() <= align_of::<u128>() => short,
+            _ => {
+                long = scratch::<T>(elements)?;
+                long.as_mut_bytes()
+            }
+        };
         let buffers = BorrowedBuffers {
             input: input.as_bytes(),
             output: output.as_mut_bytes(),
-            scratch: scratch.as_mut_bytes(),
+            scratch,
             reduce,
             layouts: None,
         };
         let number = reserved.as_ref();
-        let operation = self.operation(plan, size_of::<T>(), buffers, check, number);
+        let operation = self.operation(&plan, size_of::<T>(), buffers, check, number);
         let derived = self.derived.as_deref();
         let result = match settled {
             Ok(()) => self.runtime.collective(derived, operation, &self.bounds),
@@ -850,14 +860,14 @@ impl Comm {
     }
 
     /// Returns an operation on this communicator. `reserved` is its number if it was reserved.
-    pub(crate) fn operation<B>(
+    pub(crate) fn operation<'a, B>(
         &self,
-        plan: Plan,
+        plan: &'a Plan,
         element: usize,
         buffers: B,
         check: Option<Check>,
         reserved: Option<&Reserved<'_>>,
-    ) -> Operation<B> {
+    ) -> Operation<'a, B> {
         let (group, context, number) = (self.participants(), self.control(), reserved.map(Reserved::number));
         Operation { plan, group, context, element, buffers, check, number }
     }
@@ -895,7 +905,8 @@ impl Comm {
             let reduce = |_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction");
             let (input, output, scratch) = (&[][..], &mut [][..], &mut [][..]);
             let buffers = BorrowedBuffers { input, output, scratch, reduce: &reduce, layouts: None };
-            let comparison = self.operation(Between::nothing(), 1, buffers, check, Some(reserved));
+            let nothing = Between::nothing();
+            let comparison = self.operation(&nothing, 1, buffers, check, Some(reserved));
             let compared = self.runtime.collective(derived, comparison, bounds);
             if let Err(error) = compared {
                 if !matches!(error, Error::CallsDiffer { .. }) {
@@ -907,26 +918,33 @@ impl Comm {
         self.runtime.settle_board(derived, &group, context, Some(reserved), bounds)
     }
 
-    /// Checks a plan against the lengths of the input and the output, and allocates the memory for intermediate data.
-    pub(super) fn checked_plan<T: Element>(
+    /// Checks a plan against the lengths of the input and the output.
+    pub(super) fn checked_plan(
         &self,
         call: &'static str,
         plan: impl FnOnce() -> Result<Plan, Error>,
         [input, output]: [usize; 2],
-    ) -> Result<(Plan, Vec<T>), Error> {
+    ) -> Result<Plan, Error> {
         let (plan, at) = (plan()?, self.place());
         for (what, len, expected) in [("input", input, plan.input(at)), ("output", output, plan.output(at))] {
             if len != expected {
                 return Err(Error::WrongLength { call, what, len, expected });
             }
         }
-        let scratch = T::new_vec_zeroed(plan.scratch(at)).map_err(|_| Error::Exhausted {
-            what: "memory for the intermediate data of a collective call",
-            hint: "call it for parts of the data, one after the other".into(),
-        })?;
-        Ok((plan, scratch))
+        Ok(plan)
     }
 }
+
+/// Allocates the memory for intermediate data.
+pub(super) fn scratch<T: Element>(elements: usize) -> Result<Vec<T>, Error> {
+    T::new_vec_zeroed(elements).map_err(|_| Error::Exhausted {
+        what: "memory for the intermediate data of a collective call",
+        hint: "call it for parts of the data, one after the other".into(),
+    })
+}
+
+/// The number of units of 16 bytes of intermediate data for which a blocking call allocates no memory.
+const SHORT: usize = 16;
 
 /// [`Plan::Scan`] or [`Plan::Exscan`] of a number of elements, which may be in place.
 pub(super) type Prefix = fn(usize, bool) -> Plan;

@@ -334,7 +334,7 @@ impl Comm {
         let layouts = Some(&layouts);
         let check = self.check_of(called, &plan);
         let buffers = BorrowedBuffers { input, output, scratch: &mut [], reduce: &reduce, layouts };
-        let operation = self.operation(plan, 1, buffers, check, None);
+        let operation = self.operation(&plan, 1, buffers, check, None);
         let result = self.runtime.collective(self.derived.as_deref(), operation, &self.bounds);
         result.map_err(|error| self.local_error(error))
     }

@@ -9,7 +9,7 @@ use samite_fabric::Memory;
 
 use super::between::{Part, used as slice_if};
 use super::blocks::end_of;
-use super::collectives::{EXSCAN, Prefix, SCAN, reduce_bytes};
+use super::collectives::{EXSCAN, Prefix, SCAN, reduce_bytes, scratch};
 use super::neighbours::used;
 use super::{Called, Comm, Types};
 use crate::buffer::Held;
@@ -530,9 +530,9 @@ impl Comm {
         (types, reduce): (Types, Reduction),
     ) -> Result<Prepared, Error> {
         self.await_board()?;
-        let (plan, scratch) = self.checked_plan::<T>(call, plan, used)?;
+        let plan = self.checked_plan(call, plan, used)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
-        let scratch = Memory::new(scratch);
+        let scratch = Memory::new(scratch::<T>(plan.scratch(self.place()))?);
         Ok(Prepared { call, types, plan, element, used, scratch, reduce, layouts: None })
     }
 
@@ -577,7 +577,7 @@ impl Comm {
         let called = Called { call, types, site: Location::caller() };
         let (input, output) = (Memory::zeroed(0), buffer.into_memory());
         let buffers = OwnedBuffers { input, output, scratch, lens, reduce, layouts };
-        match self.begin_owned(called, plan, element, buffers, None) {
+        match self.begin_owned(called, &plan, element, buffers) {
             Ok(id) => Ok(Request::started(self.clone(), id)),
             Err(refused) => {
                 let (error, buffers) = *refused;

@@ -127,8 +127,17 @@ impl Creation {
         };
         let (element, deadline) = (ADDRESS_BYTES, Time::NEVER);
         let (series, number) = (Series::Board, 0);
-        let call =
-            Call { plan, group: group.clone(), context, series, number, element, deadline, check: None };
+        let call = Call {
+            plan: &plan,
+            group: group.clone(),
+            context,
+            series,
+            number,
+            element,
+            deadline,
+            check: None,
+            sound: None,
+        };
         let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_alone: false };
         (creation, Collective::begin(engine, now, call, rank, buffers))
     }
@@ -200,7 +209,8 @@ impl Creation {
         };
         let (group, series, number) = (self.group.clone(), Series::Board, 1);
         let (element, deadline) = (1, Time::NEVER);
-        let call = Call { plan, group, context, series, number, element, deadline, check: None };
+        let (plan, check, sound) = (&plan, None, None);
+        let call = Call { plan, group, context, series, number, element, deadline, check, sound };
         Collective::begin(engine, engine.now(), call, self.rank, buffers)
     }
 

@@ -7,15 +7,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use samite_coll::{
-    BorrowedBuffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series, discard_before,
+    BorrowedBuffers, Buffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series,
+    discard_before,
 };
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Memory, Port};
+use samite_os::Refused;
 use samite_p2p::{Fate, Group, Lent, RequestId, Status};
 
 use super::board::{Created, Creation, Next, State, again};
 use super::state::Core;
-use super::{Bounds, Runtime};
+use super::sync::BiasedGuard;
+use super::{Bounds, Completion, Runtime, unfinished};
 use crate::cancel::CancelToken;
 use crate::comm::Derived;
 use crate::error::{Error, Public};
@@ -31,6 +34,8 @@ pub(crate) struct Counter {
     next: AtomicU32,
     /// The number of blocking operations for whose end a thread waits, and of numbers that are reserved.
     waiting: AtomicU32,
+    /// 1 more than the value of [`Collective::sound`] of the latest operation; 0 if it has none.
+    sound: AtomicU64,
     /// The number of the next window.
     windows: AtomicU64,
     pub(super) board: State,
@@ -40,6 +45,16 @@ impl Counter {
     /// Takes the number of the next window. The members of the communicator create its windows in the same order.
     pub(super) fn take_window(&self) -> u64 {
         self.windows.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// See [`Call::sound`].
+    fn sound(&self) -> Option<u64> {
+        self.sound.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Notes if members can have failed since an operation began.
+    fn note<B: Buffers>(&self, collective: &Collective<B>) {
+        self.sound.store(collective.sound().map_or(0, |ends| ends + 1), Ordering::Relaxed);
     }
 }
 
@@ -63,8 +78,8 @@ impl Drop for Reserved<'_> {
 }
 
 /// A collective operation, without the values of [`Call`] that the runtime adds.
-pub(crate) struct Operation<B> {
-    pub(crate) plan: Plan,
+pub(crate) struct Operation<'a, B> {
+    pub(crate) plan: &'a Plan,
     pub(crate) group: Group,
     /// The control context of the communicator.
     pub(crate) context: u32,
@@ -88,6 +103,13 @@ pub(crate) struct EndValues {
     pub(crate) scratch: Memory,
     /// The payload of the panic that has ended the operation.
     pub(crate) panic: Option<Box<dyn std::any::Any + Send>>,
+}
+
+/// A nonblocking operation that has begun.
+pub(crate) enum Begun {
+    UnderWay(RequestId, Arc<AtEnd>),
+    /// It has succeeded.
+    Ended(OwnedBuffers),
 }
 
 impl AtEnd {
@@ -327,26 +349,19 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn collective(
         &self,
         derived: Option<&Derived>,
-        operation: Operation<BorrowedBuffers<'_>>,
+        operation: Operation<'_, BorrowedBuffers<'_>>,
         bounds: &Bounds,
     ) -> Result<(), Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
-        let deadline = self.deadline(&mut core, bounds);
-        let counter = self.counter(derived);
-        let context = operation.context;
-        let (call, buffers) = core.call(counter, operation, deadline);
-        let now = core.now;
-        let mut collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
+        let (context, counter) = (operation.context, self.counter(derived));
+        let mut collective = self.begun(&mut core, derived, operation, bounds);
         self.hand_over(&mut core);
         let mut unfinished = None;
         if collective.has_ended() {
             drop(core);
         } else {
             counter.waiting.fetch_add(1, Ordering::Relaxed);
-            let awaited = collective.awaited();
-            let mut running =
-                Running { collective: &mut collective, cancel: bounds.cancel.as_ref(), turns: 0 };
-            let end = self.wait(core, awaited, &mut running, bounds);
+            let end = self.end_collective(core, &mut collective, bounds);
             counter.waiting.fetch_sub(1, Ordering::Relaxed);
             // The wait ends with an error of its own if the port fails, or if this rank's part in the job ends.
             unfinished = end.and_then(|end| end.result.err());
@@ -372,13 +387,60 @@ impl<P: Port> Runtime<P> {
         Err(failed)
     }
 
+    /// Waits for the end of an operation.
+    fn end_collective<'a>(
+        &'a self,
+        core: BiasedGuard<'a, Core<P>>,
+        collective: &mut Collective<BorrowedBuffers<'_>>,
+        bounds: &Bounds,
+    ) -> Option<Completion> {
+        let core = match self.watch_board(core, collective) {
+            Ok(core) => core,
+            Err(refused) => return Some(unfinished(refused)),
+        };
+        if collective.has_ended() {
+            return None;
+        }
+        let awaited = collective.awaited();
+        let mut running = Running { collective, cancel: bounds.cancel.as_ref(), turns: 0 };
+        self.wait(core, awaited, &mut running, bounds)
+    }
+
+    /// Takes the steps of an operation on the board for a short time. This costs less than polls, and most operations on
+    /// the board end within this time.
+    fn watch_board<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        collective: &mut Collective<BorrowedBuffers<'_>>,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        // The polls of a wait move the nonblocking operations.
+        let looks = if core.collectives.is_empty() { LOOKS } else { 0 };
+        for _ in 0..looks {
+            if !collective.needs_vigil() {
+                break;
+            }
+            if self.crowded {
+                core = self.take_turns(core)?;
+            } else {
+                std::hint::spin_loop();
+            }
+            if core.engine.boards_mut().have_news() {
+                collective.advance(&mut core.engine);
+            } else if self.crowded {
+                // A message has arrived, or the other ranks need long.
+                break;
+            }
+        }
+        Ok(core)
+    }
+
     /// Begins an operation that fails with `error`, so that the other ranks learn that this rank gives it up. Returns
     /// the error.
     #[cold]
     pub(crate) fn give_up_collective(
         &self,
         derived: Option<&Derived>,
-        operation: Operation<BorrowedBuffers<'_>>,
+        operation: Operation<'_, BorrowedBuffers<'_>>,
         error: Error,
     ) -> Error {
         let Ok(mut core) = self.lock() else { return error };
@@ -399,27 +461,68 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn begin_collective(
         &self,
         derived: Option<&Derived>,
-        operation: Operation<OwnedBuffers>,
-        at_end: Option<Arc<AtEnd>>,
+        operation: Operation<'_, OwnedBuffers>,
         bounds: &Bounds,
     ) -> Result<RequestId, Box<(Error, OwnedBuffers)>> {
         let Some(mut core) = self.core.enter() else {
             return Err(Box::new((self.refused(), operation.buffers)));
         };
-        let deadline = self.deadline(&mut core, bounds);
-        let counter = self.counter(derived);
-        let context = operation.context;
-        let (call, buffers) = core.call(counter, operation, deadline);
-        let now = core.now;
-        let Core { engine, collectives, .. } = &mut *core;
-        let request = engine.begin_composite(now, context);
-        let collective = Collective::begin(engine, now, call, self.rank, buffers);
-        collectives.under_way.push(UnderWay { collective, request, at_end, creation: None });
-        // The next poll looks for notices that have arrived before.
-        collectives.is_stale = true;
-        collectives.end_finished(engine);
+        let collective = self.begun(&mut core, derived, operation, bounds);
+        let request = core.follow(collective, None);
         self.hand_over(&mut core);
         Ok(request)
+    }
+
+    /// Begins a nonblocking collective operation that gives back all its buffers. An operation that succeeds at once
+    /// has no request.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], with the buffers.
+    #[inline]
+    pub(crate) fn start_collective(
+        &self,
+        derived: Option<&Derived>,
+        operation: Operation<'_, OwnedBuffers>,
+        bounds: &Bounds,
+    ) -> Result<Begun, Box<(Error, OwnedBuffers)>> {
+        let Operation { plan, group, context, element, mut buffers, check, number } = operation;
+        let Some(mut core) = self.core.enter() else {
+            return Err(Box::new((self.refused(), buffers)));
+        };
+        // The buffers are moved only if the operation has not ended.
+        let operation = Operation { plan, group, context, element, buffers: &mut buffers, check, number };
+        let collective = self.begun(&mut core, derived, operation, bounds);
+        let begun = if collective.has_succeeded() {
+            if collective.leaves_messages() {
+                core.collectives.failed.insert(context);
+            }
+            drop(collective);
+            Begun::Ended(buffers)
+        } else {
+            let at_end = Arc::new(AtEnd::default());
+            let collective = collective.with_buffers(()).with_buffers(buffers);
+            Begun::UnderWay(core.follow(collective, Some(Arc::clone(&at_end))), at_end)
+        };
+        self.hand_over(&mut core);
+        Ok(begun)
+    }
+
+    /// Begins an operation.
+    #[inline(always)]
+    fn begun<B: Buffers>(
+        &self,
+        core: &mut Core<P>,
+        derived: Option<&Derived>,
+        operation: Operation<'_, B>,
+        bounds: &Bounds,
+    ) -> Collective<B> {
+        let deadline = self.deadline(core, bounds);
+        let counter = self.counter(derived);
+        let (call, buffers) = core.call(counter, operation, deadline);
+        let now = core.now;
+        let collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
+        counter.note(&collective);
+        collective
     }
 
     /// Notes that an operation has failed: see [`Collectives::failed`].
@@ -453,16 +556,29 @@ impl<P: Port> Runtime<P> {
 }
 
 impl<P: Port> Core<P> {
+    /// Lets the polls of the runtime make progress with an operation, and returns its request.
+    fn follow(&mut self, collective: Collective<OwnedBuffers>, at_end: Option<Arc<AtEnd>>) -> RequestId {
+        let Self { engine, collectives, now, .. } = self;
+        let request = engine.begin_composite(*now, collective.context());
+        collectives.under_way.push(UnderWay { collective, request, at_end, creation: None });
+        // The next poll looks for notices that have arrived before.
+        collectives.is_stale = true;
+        collectives.end_finished(engine);
+        request
+    }
+
     /// Returns the arguments of an operation that begins now, and its buffers.
-    fn call<B>(
+    #[inline]
+    fn call<'a, B>(
         &mut self,
         counter: &Counter,
-        operation: Operation<B>,
+        operation: Operation<'a, B>,
         deadline: samite_p2p::Time,
-    ) -> (Call, B) {
+    ) -> (Call<'a>, B) {
         let Operation { plan, group, context, element, buffers, check, number } = operation;
         let number = number.unwrap_or_else(|| self.take_number(counter, context));
-        (Call { plan, group, context, series: Series::Program, number, element, deadline, check }, buffers)
+        let (series, sound) = (Series::Program, counter.sound());
+        (Call { plan, group, context, series, number, element, deadline, check, sound }, buffers)
     }
 
     /// Returns the number of the operation that begins next.
@@ -488,6 +604,10 @@ pub(crate) fn no_reduction() -> Reduction {
 
 /// The number of bursts of polls after which an operation that waits at the board posts a receive for the wait.
 const VIGIL_AFTER: u32 = 8;
+
+/// The number of looks at the board before an operation waits as for a message: some microseconds if the rank has a core
+/// of its own.
+const LOOKS: u32 = 64;
 
 /// A collective operation for whose end a thread waits.
 struct Running<'a, 'b> {
