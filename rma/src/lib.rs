@@ -33,6 +33,7 @@ mod barrier;
 mod core;
 mod counters;
 mod element;
+mod epochs;
 mod error;
 mod locks;
 mod ordinals;

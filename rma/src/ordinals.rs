@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 
 /// A set of numbers, as ranges in ascending order that do not touch.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges(Vec<(u64, u64)>);
+pub(crate) struct Ranges(VecDeque<(u64, u64)>);
 
 impl Ranges {
-    /// The largest number of ranges.
-    const MAX: usize = 1024;
+    /// The largest number of ranges. A member cannot abort more ranges of epochs, because between two of them is an
+    /// epoch that it has not aborted, and it has at most [`epochs_max`](crate::Config::epochs_max) of these.
+    const MAX: usize = crate::Config::EPOCHS_MAX;
 
     /// Adds a number. Returns false if it is in the set already, or if there are too many ranges.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
@@ -40,11 +41,11 @@ impl Ranges {
     pub(crate) fn take(&mut self, number: u64) -> bool {
         let next = self.0.partition_point(|&(_, last)| last < number);
         self.0.drain(..next);
-        match self.0.first_mut() {
+        match self.0.front_mut() {
             Some(first) if first.0 <= number => {
                 *first = (number + 1, first.1);
                 if first.0 > first.1 {
-                    self.0.remove(0);
+                    self.0.pop_front();
                 }
                 true
             }
@@ -136,7 +137,8 @@ mod tests {
         assert_eq!(ranges.0, [(7, 9)]);
         assert!(ranges.take(7) && ranges.take(9));
         assert!(ranges.0.is_empty());
-        assert!((0..2000).filter(|number| ranges.insert(2 * number + 1)).count() == Ranges::MAX);
+        let number = Ranges::MAX as u64;
+        assert!((0..number).all(|number| ranges.insert(2 * number + 1)) && !ranges.insert(2 * number + 1));
     }
 
     #[test]

@@ -159,20 +159,15 @@ impl Requests {
         was_awaited
     }
 
-    /// Returns the flushes that await an answer of this member to the window of `epoch`.
-    pub(crate) fn flushes(&self, window: crate::WindowId, from: WorldRank) -> Vec<RequestId> {
+    /// Returns the operations on a window and the flushes that await packets of this member.
+    pub(crate) fn with_member(&self, window: crate::WindowId, member: WorldRank) -> Vec<RequestId> {
         self.all.select(|request| {
-            matches!(&request.kind, Kind::Flush(awaited) if awaited.contains(&from))
-                && request.epoch.is_some_and(|epoch| epoch.window == window)
-        })
-    }
-
-    /// Returns the operations of an epoch with a member whose replies are awaited.
-    pub(crate) fn operations(&self, epoch: EpochId, with: WorldRank) -> Vec<RequestId> {
-        self.all.select(|request| {
-            matches!(request.kind, Kind::Operation { rank, .. } if rank == with)
-                && request.epoch == Some(epoch)
-                && request.is_busy
+            let concerns = match &request.kind {
+                Kind::Operation { rank, .. } => *rank == member && request.is_busy,
+                Kind::Flush(awaited) => awaited.contains(&member),
+                Kind::Close => false,
+            };
+            concerns && request.epoch.is_some_and(|epoch| epoch.window == window)
         })
     }
 

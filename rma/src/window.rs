@@ -6,6 +6,7 @@ use samite_fabric::link::{Cause, Group, Peer, RequestId, WorldRank};
 use samite_fabric::{Memory, PortError, Region};
 
 use crate::activation::{self, Kind, Permissions, View};
+use crate::epochs::Epochs;
 use crate::locks::Lock;
 use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
@@ -133,11 +134,9 @@ pub(crate) struct Window {
     pub(crate) hints: Hints,
     /// The number of calls so far that opened or closed an epoch.
     pub(crate) calls: u64,
-    /// The epochs from number `first` on. Completed epochs leave the list when they are at its front.
-    pub(crate) epochs: VecDeque<Epoch>,
-    pub(crate) first: u64,
+    pub(crate) epochs: Epochs,
     pub(crate) active: BTreeSet<u64>,
-    /// The number of the first epoch that was not activated.
+    /// All epochs before this number were activated, or were ended without that.
     pub(crate) deferred: u64,
     pub(crate) open: Open,
     pub(crate) fences: Fences,
@@ -173,41 +172,29 @@ pub(crate) struct Fences {
 
 impl Window {
     pub(crate) fn epoch(&mut self, number: u64) -> Option<&mut Epoch> {
-        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.epochs.get_mut(place).filter(|epoch| !epoch.is_complete)
+        self.epochs.get_mut(number)
     }
 
     /// Adds an epoch, and returns its number.
     pub(crate) fn open(&mut self, kind: Kind) -> u64 {
         self.calls += 1;
-        self.epochs.push_back(Epoch::new(kind, self.calls));
-        self.first + self.epochs.len() as u64 - 1
+        self.epochs.open(kind, self.calls)
     }
 
     /// Returns true if the rules permit to activate an epoch now.
-    pub(crate) fn may_activate(&self, number: u64) -> bool {
-        let place = (number - self.first) as usize;
-        let earlier = self.epochs.range(..place).filter(|epoch| !epoch.is_complete).map(Epoch::view);
+    pub(crate) fn may_activate(&self, epoch: &Epoch) -> bool {
+        let earlier = self.epochs.before(epoch.number).map(Epoch::view);
         let permissions = Permissions { reorder: self.hints.reorder, overtake: self.hints.overtake };
-        activation::may_activate(self.epochs[place].view(), earlier, self.lock.is_held(), permissions)
-    }
-
-    /// Removes the epochs at the front that have completed.
-    pub(crate) fn trim(&mut self) {
-        while self.epochs.front().is_some_and(|epoch| epoch.is_complete) {
-            self.epochs.pop_front();
-            self.first += 1;
-        }
-        self.deferred = self.deferred.max(self.first);
+        activation::may_activate(epoch.view(), earlier, self.lock.is_held(), permissions)
     }
 }
 
 /// An epoch.
 #[derive(Debug)]
 pub(crate) struct Epoch {
+    pub(crate) number: u64,
     pub(crate) kind: Kind,
     pub(crate) is_active: bool,
-    pub(crate) is_complete: bool,
     opened: u64,
     pub(crate) closed: Option<u64>,
     /// The members that take part. For epochs of all members, those with operations.
@@ -237,11 +224,11 @@ pub(crate) enum Space {
 }
 
 impl Epoch {
-    fn new(kind: Kind, opened: u64) -> Self {
+    pub(crate) fn new(number: u64, kind: Kind, opened: u64) -> Self {
         Self {
+            number,
             kind,
             is_active: false,
-            is_complete: false,
             opened,
             closed: None,
             parties: BTreeMap::new(),

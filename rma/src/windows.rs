@@ -40,11 +40,16 @@ pub struct Config {
     pub questions_max: u32,
 }
 
+impl Config {
+    /// The default of [`epochs_max`](Self::epochs_max).
+    pub(crate) const EPOCHS_MAX: usize = 4 << 20;
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             recorded_max: 256 << 20,
-            epochs_max: 4 << 20,
+            epochs_max: Self::EPOCHS_MAX,
             windows_max: 1 << 20,
             early_max: 4096,
             questions_max: 64,
@@ -125,7 +130,6 @@ impl Windows {
             hints,
             calls: 0,
             epochs: Default::default(),
-            first: 0,
             active: Default::default(),
             deferred: 0,
             open: Open::default(),
@@ -291,21 +295,19 @@ impl Windows {
 
 impl Window {
     fn check_invariants(&self) {
-        for (number, epoch) in (self.first..).zip(&self.epochs) {
+        for epoch in self.epochs.iter() {
+            let number = epoch.number;
             let left =
                 epoch.parties.values().filter(|party| party.state != crate::window::State::Over).count();
             assert_eq!(epoch.left, left, "the parties of epoch {number} that are not over");
-            assert_eq!(
-                self.active.contains(&number),
-                epoch.is_active && !epoch.is_complete,
-                "epoch {number}"
-            );
+            assert_eq!(self.active.contains(&number), epoch.is_active, "epoch {number}");
             assert!(
                 !epoch.is_active || number < self.deferred || self.hints.overtake,
                 "epochs before {number} are activated"
             );
         }
-        assert!(self.first <= self.deferred && self.deferred <= self.first + self.epochs.len() as u64);
+        let are_active = self.epochs.before(self.deferred).all(|epoch| epoch.is_active);
+        assert!(are_active, "epochs before {} are activated", self.deferred);
         for (rank, member) in &self.members {
             assert!(
                 member.held.is_empty() || matches!(member.contact, Contact::Asked),

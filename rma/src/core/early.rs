@@ -7,7 +7,7 @@ use crate::Error;
 use crate::activation::Kind;
 use crate::outbox::Item;
 use crate::requests;
-use crate::window::{Closing, Epoch, State, Step};
+use crate::window::{Closing, State, Step};
 use crate::wire::{Note, kind};
 
 impl Core<'_> {
@@ -127,16 +127,12 @@ impl Core<'_> {
     /// Ends a party whose member has failed.
     pub(crate) fn fail_party(&mut self, number: u64, rank: WorldRank, cause: &Cause) {
         let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
-        let id = self.epoch_id(number);
         let Some(epoch) = self.window.epoch(number) else { return };
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
         let was_granted = party.state == State::Granted;
         let fate = if was_granted { Fate::Unknown } else { Fate::NotDelivered };
         for step in std::mem::take(&mut party.steps) {
             self.drop_step(number, rank, step, &error(Fate::NotDelivered));
-        }
-        for request in self.requests.operations(id, rank) {
-            self.requests.end(request, Err(error(Fate::Unknown)));
         }
         if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
             (party.unanswered, party.queued) = (0, 0);
@@ -155,14 +151,10 @@ impl Core<'_> {
         for item in held {
             self.drop_item(rank, item, cause);
         }
-        let numbers: Vec<_> = (self.window.first..).take(self.window.epochs.len()).collect();
-        for number in numbers {
-            let takes_part = |epoch: &&mut Epoch| epoch.parties.contains_key(&rank);
-            if self.window.epoch(number).filter(takes_part).is_some() {
-                self.fail_party(number, rank, cause);
-            }
+        for number in self.epochs_with(rank) {
+            self.fail_party(number, rank, cause);
         }
-        for id in self.requests.flushes(self.id, rank) {
+        for id in self.requests.with_member(self.id, rank) {
             self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
         }
         self.release_lock(rank);
@@ -170,6 +162,12 @@ impl Core<'_> {
             self.window.failed.get_or_insert(rank);
         }
         self.touch_active();
+    }
+
+    /// Returns the epochs in which a member takes part.
+    fn epochs_with(&self, rank: WorldRank) -> Vec<u64> {
+        let epochs = self.window.epochs.iter().filter(|epoch| epoch.parties.contains_key(&rank));
+        epochs.map(|epoch| epoch.number).collect()
     }
 
     /// Ends the step of an item that was queued for a member which has failed.
@@ -197,7 +195,7 @@ impl Core<'_> {
             }
         }
         self.member(rank).held = kept;
-        for number in (self.window.first..).take(self.window.epochs.len()).collect::<Vec<_>>() {
+        for number in self.epochs_with(rank) {
             let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
                 continue;
             };

@@ -11,20 +11,21 @@ use crate::{Error, barrier};
 impl Core<'_> {
     /// Activates the deferred epochs that may be activated.
     pub(super) fn activate_deferred(&mut self) {
-        let end = self.window.first + self.window.epochs.len() as u64;
-        let mut number = self.window.deferred;
-        while number < end {
-            let is_deferred = self.window.epoch(number).is_some_and(|epoch| !epoch.is_active);
-            if is_deferred && self.window.may_activate(number) {
+        let mut from = self.window.deferred;
+        let mut are_active = true;
+        while let Some(epoch) = self.window.epochs.from(from) {
+            let (number, mut is_active) = (epoch.number, epoch.is_active);
+            if !is_active && self.window.may_activate(epoch) {
                 self.activate(number);
-            } else if is_deferred && !self.window.hints.overtake {
+                is_active = true;
+            }
+            are_active &= is_active;
+            from = number + 1;
+            if are_active {
+                self.window.deferred = from;
+            } else if !self.window.hints.overtake {
                 return;
             }
-            let is_past = self.window.epoch(number).is_none_or(|epoch| epoch.is_active);
-            if is_past && number == self.window.deferred {
-                self.window.deferred += 1;
-            }
-            number += 1;
         }
     }
 
@@ -129,23 +130,19 @@ impl Core<'_> {
 
     pub(super) fn complete(&mut self, number: u64) {
         let failed = self.window.failed;
-        let Some(epoch) = self.window.epoch(number) else { return };
-        epoch.is_complete = true;
-        epoch.parties.clear();
+        let Some(epoch) = self.window.epochs.remove(number) else { return };
         let has_barrier = epoch.barrier.is_some();
-        let (request, error) = (epoch.request.take(), epoch.error.take());
-        let error = error.or_else(|| {
+        let error = epoch.error.or_else(|| {
             let rank = failed.filter(|_| has_barrier)?;
             let known = self.window.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
             let cause = known.unwrap_or_else(|| Cause::Died("reported by another member".into()));
             Some(Error::peer_failed(rank, cause, Fate::Unknown))
         });
-        if let Some(id) = request {
+        if let Some(id) = epoch.request {
             self.requests.end(id, error.map_or(Ok(()), Err));
         }
         self.counters.epochs += 1;
         self.window.active.remove(&number);
-        self.window.trim();
         self.rescan();
     }
 

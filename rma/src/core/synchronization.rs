@@ -6,7 +6,7 @@ use super::{Core, Violation};
 use crate::activation::Kind;
 use crate::locks::Released;
 use crate::ordinals::Over;
-use crate::window::{Closing, Space, State};
+use crate::window::{Closing, Epoch, Space, State};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
 
@@ -80,20 +80,15 @@ impl Core<'_> {
         if is_awaited {
             self.note(rank, kind::DONE, Note::new(ordinal, 0).flagged(true));
         }
-        let numbers = (self.window.first..).take(self.window.epochs.len());
-        let access =
-            is_opened.then(|| numbers.into_iter().find(|number| self.is_access(*number, rank, ordinal)));
-        if let Some(number) = access.flatten() {
+        let is_access = |epoch: &&Epoch| {
+            let party = epoch.parties.get(&rank);
+            matches!(epoch.kind, Kind::Start(_)) && party.is_some_and(|party| party.ordinal == ordinal)
+        };
+        let access = self.window.epochs.iter().find(is_access).map(|epoch| epoch.number);
+        if let Some(number) = access.filter(|_| is_opened) {
             self.end_access(number, rank);
         }
         Ok(())
-    }
-
-    /// Returns true if this is the epoch of an access to a member.
-    pub(super) fn is_access(&mut self, number: u64, rank: WorldRank, ordinal: u64) -> bool {
-        let Some(epoch) = self.window.epoch(number) else { return false };
-        let party = epoch.parties.get(&rank);
-        matches!(epoch.kind, Kind::Start(_)) && party.is_some_and(|party| party.ordinal == ordinal)
     }
 
     /// Handles the news that a member has activated an opening fence.

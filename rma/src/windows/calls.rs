@@ -9,7 +9,7 @@ use super::Windows;
 use crate::activation::Kind;
 use crate::core::{Core, check_place};
 use crate::requests;
-use crate::window::{Barrier, Contact, Operation, Party, Space, State, Step};
+use crate::window::{Barrier, Contact, Open, Operation, Party, Space, State, Step};
 use crate::{Action, EpochId, Error, LockKind, Reduction, WindowId};
 
 bitflags::bitflags! {
@@ -143,8 +143,14 @@ impl Windows {
         assertions: Assertions,
         deadline: Time,
     ) -> Result<Fenced, Error> {
-        self.check_epochs(window)?;
+        // A fence that begins no epoch needs no room.
+        if !assertions.contains(Assertions::NO_SUCCEED) {
+            self.check_epochs(window)?;
+        }
         self.call(link, window, |core| {
+            if core.window.open.is_freed {
+                return Err(Error::NoSuchWindow);
+            }
             let closes = core.window.fences.precedes && !assertions.contains(Assertions::NO_PRECEDE);
             let open = core.open_fence_epoch();
             core.check_fence(open, closes)?;
@@ -179,6 +185,37 @@ impl Windows {
             core.close(number, Some(request));
             Ok(request)
         })
+    }
+
+    /// Closes all epochs that are open, and does not report their ends: for a program that has lost their names.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    pub fn close_all(&mut self, link: &mut Link, window: WindowId) -> Result<(), Error> {
+        let Open { access, exposure, ref locks, .. } = self.window(window)?.open;
+        let numbers: Vec<_> = access.into_iter().chain(exposure).chain(locks.values().copied()).collect();
+        for number in numbers {
+            match self.close(link, EpochId { window, number }, Time::NEVER) {
+                Ok(request) => self.detach(request),
+                Err(Error::WrongState { .. }) => {
+                    assert!(self.is_in_fence(window)?, "the next fence closes it")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.is_in_fence(window)? {
+            let fenced = self.fence(link, window, Assertions::NO_SUCCEED, Time::NEVER)?;
+            fenced.completion.into_iter().for_each(|request| self.detach(request));
+        }
+        Ok(())
+    }
+
+    /// Returns true if the next fence ends an epoch.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    pub fn is_in_fence(&self, window: WindowId) -> Result<bool, Error> {
+        Ok(self.window(window)?.fences.precedes)
     }
 
     /// Returns true if the accesses of all origins to an open exposure epoch are over. The epoch then completes when it
@@ -487,6 +524,14 @@ impl Core<'_> {
         }
     }
 
+    /// Checks that a member has not failed. If it has, operations to it may have been lost.
+    fn check_living(&mut self, rank: WorldRank) -> Result<(), Error> {
+        match self.member(rank).failure.as_deref().cloned() {
+            Some(cause) => Err(Error::peer_failed(rank, cause, Fate::Unknown)),
+            None => Ok(()),
+        }
+    }
+
     fn flush(
         &mut self,
         epoch: EpochId,
@@ -502,16 +547,18 @@ impl Core<'_> {
             if !kind.has_target(rank) || !self.window.group.contains(rank) {
                 return Err(Error::NotATarget { rank });
             }
-            if let Some(cause) = self.member(rank).failure.as_deref().cloned() {
-                return Err(Error::peer_failed(rank, cause, Fate::Unknown));
-            }
+            self.check_living(rank)?;
         }
         let parties = &self.window.epoch(epoch.number).ok_or(Error::NoSuchEpoch)?.parties;
         let is_chosen = |rank: &WorldRank| target.is_none_or(|target| target == *rank);
-        let chosen = parties
+        let (over, living): (Vec<_>, Vec<_>) = parties
             .iter()
-            .filter(|(rank, party)| is_chosen(rank) && party.state != State::Over && is_needed(party));
-        let awaited: BTreeSet<_> = chosen.map(|(rank, _)| *rank).collect();
+            .filter(|(rank, _)| is_chosen(rank))
+            .partition(|(_, party)| party.state == State::Over);
+        let awaited: BTreeSet<_> =
+            living.into_iter().filter(|(_, party)| is_needed(party)).map(|(rank, _)| *rank).collect();
+        let over: Vec<_> = over.into_iter().map(|(rank, _)| *rank).collect();
+        over.into_iter().try_for_each(|rank| self.check_living(rank))?;
         let kind = requests::Kind::Flush(awaited.clone());
         let request = self.requests.begin(self.link, epoch, kind, deadline);
         if awaited.is_empty() {

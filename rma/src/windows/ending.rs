@@ -1,6 +1,6 @@
 //! Early ends: deadlines, cancels, and the end of peers.
 
-use samite_fabric::link::{self, Cause, Ending, Expiry, Fate, Link, Peer, RequestId, Time};
+use samite_fabric::link::{self, Cause, Ending, Expiry, Fate, Link, Peer, RequestId, Time, WorldRank};
 
 use super::Windows;
 use crate::activation::Kind;
@@ -65,6 +65,15 @@ impl Windows {
             Some(requests::Request { epoch: Some(epoch), kind, .. }) => self.awaited_by(*epoch, kind, link),
             _ => Box::default(),
         }
+    }
+
+    /// Returns a rank for which an epoch waits that the program has closed, or a window that it has freed.
+    #[must_use]
+    pub fn unfinished(&self, link: &Link) -> Option<WorldRank> {
+        if self.active == 0 {
+            return None;
+        }
+        self.windows.iter().find_map(|(_, window)| window.unfinished(link))
     }
 
     fn awaited_by(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
@@ -133,16 +142,31 @@ impl Windows {
 }
 
 impl Window {
+    fn unfinished(&self, link: &Link) -> Option<WorldRank> {
+        let active = self.active.iter().filter_map(|number| self.epochs.get(*number));
+        // The request of an epoch that was ended early has ended.
+        let mut closed = active.filter(|epoch| epoch.closed.is_some() && epoch.request.is_some()).peekable();
+        closed.peek()?;
+        let awaited = closed.find_map(|epoch| Some(self.awaited_by_active(epoch, link).first()?.rank));
+        awaited.or_else(|| {
+            let mut waiting = self.members.iter().filter(|(_, member)| !member.held.is_empty());
+            waiting.next().map(|(rank, _)| *rank)
+        })
+    }
+
     /// Returns the ranks and events for which an epoch waits.
     fn awaited(&self, number: u64, link: &Link) -> Vec<Awaiting> {
         let own = link.identity().rank;
-        let Some(epoch) = self.peek(number) else { return Vec::new() };
+        let Some(epoch) = self.epochs.get(number) else { return Vec::new() };
         if epoch.is_active {
             return self.awaited_by_active(epoch, link);
         }
         let mut awaited = Vec::new();
-        for earlier in
-            self.active.iter().filter(|active| **active < number).filter_map(|active| self.peek(*active))
+        for earlier in self
+            .active
+            .iter()
+            .filter(|active| **active < number)
+            .filter_map(|active| self.epochs.get(*active))
         {
             if earlier.closed.is_none() {
                 awaited.push(Awaiting { rank: own, event: Event::Turn });
@@ -153,7 +177,7 @@ impl Window {
     }
 
     fn awaited_by_active(&self, epoch: &Epoch, link: &Link) -> Vec<Awaiting> {
-        let of = |(rank, party): (&samite_fabric::link::WorldRank, &Party)| {
+        let of = |(rank, party): (&WorldRank, &Party)| {
             let contact = self.members.get(rank).map(|member| &member.contact);
             let event = match (&epoch.kind, party.state) {
                 (_, State::Over) => return None,
@@ -171,7 +195,7 @@ impl Window {
         {
             let own = self.group.index(link.identity().rank).expect("this process is a member");
             let partners = barrier::predecessors(own, self.group.len(), round);
-            let is_missing = |rank: &samite_fabric::link::WorldRank| {
+            let is_missing = |rank: &WorldRank| {
                 let heard = |member: &Member| heard(member, barrier.space) >= barrier.number;
                 !self.members.get(rank).is_some_and(heard)
             };
@@ -179,11 +203,6 @@ impl Window {
             awaited.extend(missing.map(|rank| Awaiting { rank, event: Event::Barrier }));
         }
         awaited
-    }
-
-    fn peek(&self, number: u64) -> Option<&Epoch> {
-        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.epochs.get(place).filter(|epoch| !epoch.is_complete)
     }
 }
 

@@ -412,3 +412,81 @@ fn goodbye<P: Port>(w: &mut World<P>) {
         "{result:?}"
     );
 }
+
+/// A rank aborts each second of many epochs, so its aborts are as many ranges of numbers.
+#[test]
+fn thousands_of_cancelled_epochs_are_no_violation() {
+    const EPOCHS: u64 = 5000;
+    for starts_first in [true, false] {
+        on_loopback(2, Hints::default(), |w| {
+            let open = |w: &mut World<_>, is_access: bool, value: u64| {
+                if !is_access {
+                    let exposure = w.post(1, &[0]);
+                    return w.close(1, exposure);
+                }
+                let epoch = w.start(0, &[1]);
+                w.put(0, epoch, (1, 0), &[value]);
+                w.close(0, epoch)
+            };
+            let (first, second) = if starts_first { (0, 1) } else { (1, 0) };
+            let ends: Vec<_> = (0..EPOCHS).map(|value| open(w, starts_first, value)).collect();
+            w.settle();
+            for end in ends.iter().skip(1).step_by(2) {
+                w.call(first, |windows, link| windows.cancel(link, *end));
+            }
+            w.settle();
+            for value in 0..EPOCHS {
+                let end = open(w, !starts_first, value);
+                let result = w.complete(second, end).result;
+                match value % 2 {
+                    0 => assert_eq!((result, w.word(1, 0)), (Ok(()), value)),
+                    _ => assert!(matches!(result, Err(Error::Aborted { .. })), "{result:?}"),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn completed_epochs_take_no_room_beside_an_open_one() {
+    on_loopback(3, Hints::default(), |w| {
+        for engine in &mut w.engines {
+            *engine.stack_mut() = Windows::new(Config { epochs_max: 4, ..Config::default() });
+        }
+        w.window = w.create(Hints::default());
+        let held = w.lock(0, 1, LockKind::Shared);
+        for value in 1..=20 {
+            let epoch = w.lock(0, 2, LockKind::Exclusive);
+            w.put(0, epoch, (2, 0), &[value]);
+            let close = w.close(0, epoch);
+            w.wait(0, close);
+        }
+        w.put(0, held, (1, 0), &[21]);
+        let close = w.close(0, held);
+        w.wait(0, close);
+        assert_eq!([w.word(1, 0), w.word(2, 0)], [21, 20]);
+    });
+}
+
+#[test]
+fn a_flush_of_all_operations_reports_a_dead_target() {
+    on_loopback(3, Hints::default(), |w| {
+        let epoch = w.lock_all(0);
+        let flush = w.flush(0, epoch, None);
+        w.wait(0, flush);
+        for target in [1, 2] {
+            w.put(0, epoch, (target, 0), &[7]);
+        }
+        kill(w, 2);
+        let lost = w.call(0, |windows, link| windows.flush(link, epoch, None, NEVER));
+        assert!(
+            matches!(lost, Err(Error::Link(LinkError::PeerFailed { rank: WorldRank(2), .. }))),
+            "{lost:?}"
+        );
+        let flush = w.flush(0, epoch, Some(1));
+        w.wait(0, flush);
+        assert_eq!(w.word(1, 0), 7);
+        let close = w.close(0, epoch);
+        ends_with_failure(w, 0, close, 2);
+    });
+}
