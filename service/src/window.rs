@@ -32,7 +32,8 @@ pub use number::{WindowNumber, WindowOp};
 /// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it. If
 /// the request of an epoch or an operation is dropped, the epoch or the operation continues.
 ///
-/// A window that is dropped is freed without waiting for the other ranks.
+/// A window that is dropped is freed without waiting for the other ranks. The [`World`](crate::World) waits for them when
+/// it ends, a limited time.
 ///
 /// ```
 /// # samite::local(2, |world| {
@@ -151,6 +152,9 @@ impl<T: Element> Window<T> {
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
+        // Before memory is allocated for them.
+        let checked = self.own_bytes(range.start, range.len());
+        self.comm.handle_result("Window::read_vec", checked)?;
         let mut elements = vec![T::new_zeroed(); range.len()];
         self.read(range.start, &mut elements)?;
         Ok(elements)
@@ -195,12 +199,25 @@ impl<T: Element> Window<T> {
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn ifree(mut self) -> Result<Request<Vec<T>>, Error> {
-        let (id, region) = (self.id, self.region.take());
-        let begun = self.begin(region, |WindowCall { windows, link, deadline }| {
-            Ok((Some(windows.free(link, id, deadline)?), ()))
-        });
-        self.comm.runtime.end_accesses(self.admits);
-        let (request, ()) = self.comm.handle_result("Window::ifree", begun)?;
+        let begun = self.begin_to_free(&self.comm.bounds.clone());
+        self.comm.handle_result("Window::ifree", begun)
+    }
+
+    fn begin_to_free(&mut self, bounds: &Bounds) -> Result<Request<Vec<T>>, Error> {
+        let (id, region, comm) = (self.id, self.region.take(), &self.comm);
+        let begun = comm.runtime.begin_on_windows(
+            comm.context,
+            bounds,
+            region,
+            |WindowCall { windows, link, deadline }| {
+                // No handle of an epoch exists any more. An epoch whose handle was leaked would never be closed, and
+                // the other ranks would wait for it.
+                windows.close_all(link, id)?;
+                Ok((Some(windows.free(link, id, deadline)?), ()))
+            },
+        );
+        comm.runtime.end_accesses(self.admits);
+        let (request, ()) = begun.map_err(|error| comm.local_error(error))?;
         self.request(request)
     }
 
@@ -238,17 +255,10 @@ impl<T: Element> Window<T> {
 
 impl<T: Element> Drop for Window<T> {
     fn drop(&mut self) {
-        if self.region.take().is_none() {
-            return;
+        if self.region.is_some() {
+            // The request continues when it is dropped. Until it ends, a thread answers the accesses of ranks that have
+            // not freed the window. If the runtime was closed, there is nothing to do.
+            drop(self.begin_to_free(&Bounds::default()));
         }
-        let id = self.id;
-        // The request is not needed: the memory belongs to the runtime until the other ranks have freed the window. If
-        // the runtime was closed, there is nothing to do.
-        let _ = self.comm.runtime.on_windows(&Bounds::default(), |WindowCall { windows, link, .. }| {
-            let request = windows.free(link, id, samite_p2p::Time::NEVER)?;
-            windows.detach(request);
-            Ok(())
-        });
-        self.comm.runtime.end_accesses(self.admits);
     }
 }

@@ -1,5 +1,6 @@
 //! Windows: epochs, operations, ends by deadline and cancel, freeing.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use samite::{CancelToken, Comm, Error, LockKind, Rank, Window, WindowError, WindowEvent, WindowOp, World};
@@ -190,6 +191,7 @@ fn misuse_is_an_error_before_anything_is_sent() {
         assert_eq!(why(window.read(3, &mut [0; 2])), bounds);
         assert_eq!(why(window.write(3, &[0; 2])), bounds);
         assert!(matches!(why(window.read(usize::MAX, &mut [0; 2])), WindowError::OutOfBounds { .. }));
+        assert!(matches!(why(window.read_vec(0..usize::MAX)), WindowError::OutOfBounds { .. }));
         let epoch = window.lock(other, LockKind::Shared)?;
         assert_eq!(why(epoch.put(comm.rank(), 0, &[1])), WindowError::NotATarget { rank: comm.rank() });
         assert!(matches!(why(window.fence()), WindowError::WrongState { call: "fence", .. }));
@@ -358,4 +360,92 @@ fn a_dropped_request_continues() {
         assert_eq!(window.free()?, [10]);
         Ok(())
     });
+}
+
+#[test]
+fn a_second_fence_needs_the_end_of_the_first_epoch() {
+    on(2, |comm| {
+        let window = comm.window(vec![0_u8; 1])?;
+        let epoch = window.fence()?;
+        assert!(matches!(why(window.fence()), WindowError::WrongState { call: "fence", .. }));
+        epoch.put(Rank(1 - comm.rank().0), 0, &[4])?;
+        epoch.close()?;
+        window.fence()?.close()?;
+        assert_eq!(window.free()?, [4]);
+        Ok(())
+    });
+}
+
+#[test]
+fn epochs_whose_handles_were_leaked_end_with_their_window() {
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        for is_dropped in [false, true] {
+            let window = comm.window(vec![0_u8; 4])?;
+            if comm.rank() == 0 {
+                std::mem::forget(window.post(&[])?);
+                let epoch = window.lock(other, LockKind::Exclusive)?;
+                epoch.put(other, 1, &[5])?;
+                std::mem::forget(epoch);
+                if is_dropped { drop(window) } else { window.free().map(drop)? }
+            } else {
+                assert_eq!(window.free()?, [0, 5, 0, 0]);
+            }
+            let window = comm.window(vec![0_u8; 4])?;
+            let epoch = window.fence()?;
+            epoch.put(other, 2, &[6])?;
+            if comm.rank() == 0 {
+                std::mem::forget(epoch)
+            } else {
+                epoch.close()?
+            }
+            assert_eq!(window.free()?, [0, 0, 6, 0]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dropped_window_is_reached_until_all_ranks_have_freed_it() {
+    let is_done = Barrier::new(2);
+    on(2, |comm| {
+        let mut window = comm.window(vec![0_u64; 1])?;
+        window.set_timeout(Some(Duration::from_secs(60)));
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            drop(window);
+            // This rank makes no call meanwhile.
+            is_done.wait();
+        } else {
+            let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+            let fetched = epoch.fetch(Rank(0), 0, 3, WindowOp::Sum);
+            let closed = epoch.close();
+            is_done.wait();
+            assert_eq!((fetched, closed), (Ok(0), Ok(())));
+        }
+        comm.barrier()
+    });
+}
+
+#[test]
+fn a_rank_leaves_after_the_end_of_its_dropped_epochs_and_windows() {
+    for ranks in [2, 10] {
+        let are_dropped = Barrier::new(ranks);
+        on(ranks as u32, |comm| {
+            if comm.rank() == 0 {
+                let window = comm.window(vec![0_u8; 1])?;
+                let epoch = window.lock(Rank(1), LockKind::Shared)?;
+                epoch.put(Rank(1), 0, &[8])?;
+                drop(epoch);
+                drop(window);
+                are_dropped.wait();
+            } else {
+                // The first rank leaves before the others create the window.
+                are_dropped.wait();
+                let window = comm.window(vec![0_u8; 1])?;
+                assert_eq!(window.free()?, [if comm.rank() == 1 { 8 } else { 0 }]);
+            }
+            Ok(())
+        });
+    }
 }

@@ -211,14 +211,18 @@ pub(crate) struct Goodbye<'a, P> {
     /// The number of messages of the outbox that were lost before this rank began to leave, by receiver.
     lost: BTreeMap<WorldRank, u64>,
     is_said: bool,
-    /// The receiver of an unsent message of an agreement. The message must be sent before the goodbye.
+    /// A rank for which this rank must wait before the goodbye: the receiver of an unsent message of an agreement, or a
+    /// rank that takes part in a closed epoch or in the end of a window.
     awaits: Option<WorldRank>,
 }
 
 impl<P: Port> Goodbye<'_, P> {
-    /// Says goodbye once the messages of agreements are sent, or at once if `is_late`.
+    /// Says goodbye once the messages of agreements are sent and the closed epochs are complete, or at once if
+    /// `is_late`.
     fn say(&mut self, now: Time, is_late: bool) {
-        self.awaits = self.core.engine.unsent_answer().filter(|_| !is_late);
+        let (out, stack) = self.core.engine.parts();
+        let unfinished = stack.windows.unfinished(out.link);
+        self.awaits = self.core.engine.unsent_answer().or(unfinished).filter(|_| !is_late);
         if !self.is_said && self.awaits.is_none() {
             self.is_said = true;
             self.core.engine.close(now);

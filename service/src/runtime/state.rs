@@ -293,6 +293,7 @@ impl<P: Port> Core<P> {
             None => {
                 self.engine.forget(id);
                 self.quit_unwanted();
+                self.windows.forget(id);
             }
             Some(_) => {
                 self.engine.conceal();

@@ -79,6 +79,14 @@ impl WindowRequests {
         }
     }
 
+    /// Drops the error of a request whose result the program does not want.
+    #[inline]
+    pub(super) fn forget(&mut self, request: RequestId) {
+        if !self.errors.is_empty() {
+            self.errors.remove(&request);
+        }
+    }
+
     /// Returns the error of a request that has failed, or `error` if it is of no window.
     #[cold]
     pub(super) fn error_of(&mut self, request: RequestId, error: Error) -> Error {
@@ -177,5 +185,25 @@ impl<P: Port> Core<P> {
         let result = call(WindowCall { windows: &mut stack.windows, link: out.link, deadline });
         self.engine.drive(&mut ());
         result.map_err(Public::public)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Rank;
+
+    #[test]
+    fn the_errors_of_dropped_requests_are_dropped() {
+        crate::local(1, |world| {
+            let comm = world.comm();
+            let window = comm.window(vec![0_u8; 1]).unwrap();
+            for _ in 0..10 {
+                let request = window.post(&[Rank(0)]).unwrap().iclose().unwrap();
+                request.cancel();
+                assert!(request.is_finished(), "it has failed");
+                drop(request);
+            }
+            assert!(comm.runtime.lock().unwrap().windows.errors.is_empty());
+        });
     }
 }

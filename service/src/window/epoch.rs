@@ -107,6 +107,9 @@ impl<T: Element> Window<T> {
     /// [`WindowError::WrongState`](super::WindowError::WrongState) if another epoch of this rank is open.
     pub fn fence(&self) -> Result<Epoch<'_, T, Fence>, Error> {
         self.open("Window::fence", |windows, link, id| {
+            if windows.is_in_fence(id)? {
+                return Err(samite_rma::Error::WrongState { call: "fence", open: "an epoch of a fence" });
+            }
             let fenced = windows.fence(link, id, Assertions::NO_PRECEDE, Time::NEVER)?;
             fenced.epoch.ok_or(samite_rma::Error::NoSuchEpoch)
         })
