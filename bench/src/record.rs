@@ -12,8 +12,8 @@ use crate::spread::Spread;
 pub(crate) struct Record {
     /// The benchmark's name.
     pub(crate) bench: String,
-    /// The implementation: `samite`, `samite-owned`, `samite+shm`, `libfabric`, `libfabric-owned`, or an MPI library with
-    /// its version like `openmpi-4.1.4`. For figures of the matching engine, the structure.
+    /// The implementation: `samite`, `samite-owned`, `samite+shm`, `libfabric`, `libfabric-owned`, or an MPI library
+    /// with its version like `openmpi-4.1.4`. For figures of the matching engine, the structure.
     #[serde(rename = "impl")]
     pub(crate) implementation: String,
     /// The implementation's name of the transport: for Samite, libfabric's name of a provider, or `samite-shm`. `none`

@@ -197,8 +197,8 @@ impl<B: Buffers> Collective<B> {
     /// Begins an operation, and takes the first steps. If a member has failed already, the operation fails at once.
     ///
     /// # Panics
-    /// If this rank is not in the group. In a build with debug assertions, also if a buffer does not have the length that
-    /// the plan needs.
+    /// If this rank is not in the group. In a build with debug assertions, also if a buffer does not have the length
+    /// that the plan needs.
     #[inline(always)]
     pub fn begin<P: Port, S: HasTagged>(
         engine: &mut Engine<P, S>,
@@ -726,8 +726,8 @@ impl<B: Buffers> Lent for Collective<B> {
     }
 }
 
-/// Drops the messages of the program's operations before operation `number`, which have ended at this rank. Such messages
-/// exist only if one of these operations has failed.
+/// Drops the messages of the program's operations before operation `number`, which have ended at this rank. Such
+/// messages exist only if one of these operations has failed.
 pub fn discard_before<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) {
     let number = number & NUMBERS;
     // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a

@@ -13,12 +13,12 @@
 //!   is activated when those before it have completed. So a program whose calls do not wait writes the same bytes as
 //!   the program whose calls wait.
 //! * **Every request ends**, with success or with an [`Error`] that names the rank and the cause.
-//! * **The creation of a window is local.** A window has the same [`Name`] at all members. A member learns the place and
-//!   size of another member's part at their first contact. A request for a window that the other member has not created
-//!   waits there. Such requests are limited in number ([`Config::early_max`]).
+//! * **The creation of a window is local.** A window has the same [`Name`] at all members. A member learns the place
+//!   and size of another member's part at their first contact. A request for a window that the other member has not
+//!   created waits there. Such requests are limited in number ([`Config::early_max`]).
 //! * **Memory is reached by copies alone** ([`samite_fabric::Region`]), so no reference to it changes its value.
-//! * **Operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies them
-//!   on arrival. Each process applies the operations on its own memory, so accumulates are atomic.
+//! * **Operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies
+//!   them on arrival. Each process applies the operations on its own memory, so accumulates are atomic.
 //!
 //! # Where to look
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two

@@ -304,8 +304,8 @@ pub enum Action {
         /// The type of the elements.
         element: ElementType,
     },
-    /// Combines elements of the target with elements of the memory, which then gets the former elements. With one element
-    /// it is MPI's `MPI_Fetch_and_op`.
+    /// Combines elements of the target with elements of the memory, which then gets the former elements. With one
+    /// element it is MPI's `MPI_Fetch_and_op`.
     GetAccumulate {
         /// The operation on each element.
         op: Reduction,

@@ -556,9 +556,9 @@ pub struct Report {
 /// The members of a communicator that have not begun a collective call, as far as they have answered.
 ///
 /// A rank whose collective call times out asks the other members: those for which it waits, and others, up to 256. A
-/// member answers in any call that waits or tests. The question takes a tenth of the time-out at most, but at least
-/// 10 ms and at most a second. Members that are not listed have begun the call. If all have begun it, they may have made different
-/// calls, or wait for each other elsewhere: see [`Check::Collectives`](crate::Check::Collectives).
+/// member answers in any call that waits or tests. The question takes a tenth of the time-out at most, but at least 10
+/// ms and at most a second. Members that are not listed have begun the call. If all have begun it, they may have made
+/// different calls, or wait for each other elsewhere: see [`Check::Collectives`](crate::Check::Collectives).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Members {

@@ -32,8 +32,8 @@ pub use number::{WindowNumber, WindowOp};
 /// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it. If
 /// the request of an epoch or an operation is dropped, the epoch or the operation continues.
 ///
-/// A window that is dropped is freed without waiting for the other ranks. The [`World`](crate::World) waits for them when
-/// it ends, a limited time.
+/// A window that is dropped is freed without waiting for the other ranks. The [`World`](crate::World) waits for them
+/// when it ends, a limited time.
 ///
 /// ```
 /// # samite::local(2, |world| {

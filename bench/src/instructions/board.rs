@@ -105,8 +105,8 @@ macro_rules! rounds {
 
 rounds!(Empty, Bcast, Allreduce);
 
-/// Makes the calls of rank 0 while rank 1 is in a round of the same operation. Rank 1 then waits outside of the library,
-/// so it does not sleep, and rank 0 has nobody to wake.
+/// Makes the calls of rank 0 while rank 1 is in a round of the same operation. Rank 1 then waits outside of the
+/// library, so it does not sleep, and rank 0 has nobody to wake.
 fn in_turns<O: Rounds, C: FnMut(&Comm)>(
     prepare: fn(&Comm) -> O,
     operations: u64,

@@ -1,9 +1,9 @@
 //! Nonblocking collective operations beside a computation.
 //!
 //! Each rank starts an operation, computes for a time, and waits for the end. The computation takes twice the time of
-//! the operation alone, and at least 1 ms, at all ranks. The *rest* is the time from the start to the end, less the time
-//! of the computation. The processor time of the operation alone bounds the rest of a rank that keeps its core busy,
-//! because the operation has no other core.
+//! the operation alone, and at least 1 ms, at all ranks. The *rest* is the time from the start to the end, less the
+//! time of the computation. The processor time of the operation alone bounds the rest of a rank that keeps its core
+//! busy, because the operation has no other core.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Simulated jobs of ranks with a window: random programs of epochs, with kills and cancels, against a sequential memory.
+//! Simulated jobs of ranks with a window: random programs of epochs, with kills and cancels, against a sequential
+//! memory.
 //!
 //! The programs of all ranks are made before the run, in rounds that all ranks take part in. A rank waits for the
 //! completion of an epoch at once, later, or at its end, as the seed chooses. Each origin has words of its own in the
@@ -191,7 +192,8 @@ impl Run {
         self.summary.unmatched += 1;
     }
 
-    /// Polls the ranks in a random order, and lets each take the next step of its program. Returns the number of events.
+    /// Polls the ranks in a random order, and lets each take the next step of its program. Returns the number of
+    /// events.
     fn step(&mut self) -> Result<usize, String> {
         let (mut events, now) = (0, self.net.now_ns());
         while self.notices.first().is_some_and(|notice| notice.0 <= now) {

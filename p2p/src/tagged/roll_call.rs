@@ -1,8 +1,9 @@
 //! Roll calls: a rank whose collective operation has reached its deadline asks the other members if they have begun it.
 //!
 //! A member counts the operations that it has begun in each pair of contexts, and answers with this number whenever it
-//! polls. So the answers of one member serve all roll calls in the same contexts, also if it answers late. A member that
-//! has not answered is not asked again: a rank that is stopped for long gets one question for each pair of contexts.
+//! polls. So the answers of one member serve all roll calls in the same contexts, also if it answers late. A member
+//! that has not answered is not asked again: a rank that is stopped for long gets one question for each pair of
+//! contexts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -104,7 +104,8 @@ impl Core<'_> {
                 self.abort_party(number, rank);
             }
         }
-        // The other members wait for this process's barrier, so an epoch with a barrier completes after the epochs before it.
+        // The other members wait for this process's barrier, so an epoch with a barrier completes after the epochs
+        // before it.
         if !is_active && !has_barrier && self.window.epoch(number).is_some_and(|epoch| epoch.left == 0) {
             self.complete(number);
         }

@@ -260,8 +260,8 @@ impl Windows {
     /// has ended: that of a write when it was sent.
     ///
     /// # Errors
-    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of the
-    /// target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; [`Error::Link`] if the
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of
+    /// the target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; [`Error::Link`] if the
     /// target has failed, or if the budget is used up.
     pub fn operate(
         &mut self,

@@ -872,16 +872,16 @@ impl Comm {
         Operation { plan, group, context, element, buffers, check, number }
     }
 
-    /// Returns true if a call must first learn if the members share a board. `synchronizes` is true if each member needs
-    /// data of all others in the call.
+    /// Returns true if a call must first learn if the members share a board. `synchronizes` is true if each member
+    /// needs data of all others in the call.
     fn must_settle(&self, synchronizes: bool) -> bool {
         self.remote_size().is_none()
             && self.runtime.must_settle_board(self.derived.as_deref(), self.size(), synchronizes)
     }
 
-    /// Learns if the members share a board while it is being created. Gives up the creation if that is possible. Otherwise
-    /// all members take part, and the result comes soon. Call it before the algorithm of a nonblocking or persistent
-    /// operation is chosen.
+    /// Learns if the members share a board while it is being created. Gives up the creation if that is possible.
+    /// Otherwise all members take part, and the result comes soon. Call it before the algorithm of a nonblocking or
+    /// persistent operation is chosen.
     pub(super) fn await_board(&self) -> Result<(), Error> {
         if !self.must_settle(false) {
             return Ok(());

@@ -4,8 +4,8 @@
 //! member sends the address of its slot to all, or says that it has none. Then each member maps the slots of the
 //! others. In the second the members find out if all have succeeded. If one has not, none uses the board.
 //!
-//! A member begins this in its first blocking collective call in which it needs data of all members. So no member
-//! waits for another that it would not have waited for anyway. The two operations have numbers of their own. So a member
+//! A member begins this in its first blocking collective call in which it needs data of all members. So no member waits
+//! for another that it would not have waited for anyway. The two operations have numbers of their own. So a member
 //! counts the operations of the program alike if its first such call is another one than that of the other members.
 //!
 //! The call may end early, by a time-out or a cancel. Then the creation goes on without the call, and this member
@@ -168,7 +168,8 @@ impl Creation {
                 engine.boards_mut().release();
                 Next::End(Created::None)
             }
-            // No member can have a board, because this one has not agreed. The operation of the program finds the reason.
+            // No member can have a board, because this one has not agreed. The operation of the program finds the
+            // reason.
             (Stage::Exchanging(_), Err(_)) => {
                 engine.boards_mut().release();
                 Next::End(Created::None)

@@ -296,7 +296,8 @@ impl Collectives {
         })
     }
 
-    /// Lets the creation of a board continue without the call that waits for it. Returns true if there will be no board.
+    /// Lets the creation of a board continue without the call that waits for it. Returns true if there will be no
+    /// board.
     pub(super) fn leave_board_alone(&mut self, context: u32) -> bool {
         let of_context = self.under_way.iter_mut().filter(|op| op.collective.context() == context);
         of_context.filter_map(|op| op.creation.as_mut()).any(|creation| creation.leave_alone())
@@ -406,8 +407,8 @@ impl<P: Port> Runtime<P> {
         self.wait(core, awaited, &mut running, bounds)
     }
 
-    /// Takes the steps of an operation on the board for a short time. This costs less than polls, and most operations on
-    /// the board end within this time.
+    /// Takes the steps of an operation on the board for a short time. This costs less than polls, and most operations
+    /// on the board end within this time.
     fn watch_board<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -605,8 +606,8 @@ pub(crate) fn no_reduction() -> Reduction {
 /// The number of bursts of polls after which an operation that waits at the board posts a receive for the wait.
 const VIGIL_AFTER: u32 = 8;
 
-/// The number of looks at the board before an operation waits as for a message: some microseconds if the rank has a core
-/// of its own.
+/// The number of looks at the board before an operation waits as for a message: some microseconds if the rank has a
+/// core of its own.
 const LOOKS: u32 = 64;
 
 /// A collective operation for whose end a thread waits.

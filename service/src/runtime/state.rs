@@ -187,7 +187,8 @@ impl<P: Port> Core<P> {
         Completion { result, ..completion }
     }
 
-    /// Gives up the operations whose requests the program has cancelled or dropped, if they consist of other operations.
+    /// Gives up the operations whose requests the program has cancelled or dropped, if they consist of other
+    /// operations.
     pub(super) fn quit_unwanted(&mut self) {
         let Self { engine, collectives, windows, .. } = self;
         while let Some(unwanted) = engine.take_unwanted() {

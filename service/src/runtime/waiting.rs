@@ -364,9 +364,9 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Lets another thread continue if an event at a board has happened. A blocking collective operation is continued by
-    /// its own thread alone, which needs the lock for that. Call this instead of a sleep for which the port could not be
-    /// armed.
+    /// Lets another thread continue if an event at a board has happened. A blocking collective operation is continued
+    /// by its own thread alone, which needs the lock for that. Call this instead of a sleep for which the port could
+    /// not be armed.
     pub(super) fn yield_to_waiting<'a>(
         &'a self,
         core: BiasedGuard<'a, Core<P>>,

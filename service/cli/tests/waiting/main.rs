@@ -38,9 +38,10 @@ const LONG: Duration = Duration::from_millis(500);
 /// The longest time from a wake-up to the sleeper's reaction.
 ///
 /// A busy machine can delay a test for longer than this, which the product cannot prevent. So a test measures each
-/// reaction several times, and the least delay counts: see [`Delays`]. The time is shorter than the greatest length of a
-/// nap, 16 ms, after which a sleeper looks by itself if the port cannot wake it, and much shorter than the 100 ms after
-/// which a sleeper that nothing wakes looks by itself, so that the least of three such delays is unlikely to be shorter.
+/// reaction several times, and the least delay counts: see [`Delays`]. The time is shorter than the greatest length of
+/// a nap, 16 ms, after which a sleeper looks by itself if the port cannot wake it, and much shorter than the 100 ms
+/// after which a sleeper that nothing wakes looks by itself, so that the least of three such delays is unlikely to be
+/// shorter.
 const PROMPT: Duration = Duration::from_millis(10);
 
 /// The least delay of each kind of reaction. Other processes can make a reaction later, but not earlier, so the least
