@@ -47,9 +47,9 @@ pub(crate) enum Kind {
     Lock { target: WorldRank, kind: LockKind },
     /// An access epoch to all members, with shared locks.
     LockAll,
-    /// An access and exposure epoch of all members. `word` is the number of the opening fence that a target must have
-    /// called before operations go to it, or 0 if all targets are known to have called the fence.
-    Fence { word: u64 },
+    /// An access and exposure epoch of all members. `opening` is the number of the opening fence that a target must
+    /// have called before operations go to it, or 0 if all targets are known to have called the fence.
+    Fence { opening: u64 },
     /// The end of the window.
     Free,
 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn without_flags_closed_epochs_are_waited_for() {
-        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { word: 0 }, Kind::Free];
+        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { opening: 0 }, Kind::Free];
         for kind in &kinds {
             assert!(may_activate(
                 View { kind, is_active: false, opened: 1, closed: None },
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn fences_and_lock_all_are_alone() {
-        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { word: 0 }];
-        for alone in [Kind::LockAll, Kind::Fence { word: 0 }, Kind::Free] {
+        let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { opening: 0 }];
+        for alone in [Kind::LockAll, Kind::Fence { opening: 0 }, Kind::Free] {
             assert!(kinds.iter().all(|kind| !after(&alone, kind, Reorder::all())));
             assert!(kinds.iter().all(|kind| !after(kind, &alone, Reorder::all())));
         }
@@ -269,6 +269,6 @@ mod tests {
         };
         assert!(may(&start([1, 2]), &start([3])) && may(&lock(1), &post([2])) && may(&lock(1), &lock(2)));
         assert!(!may(&start([1, 2]), &post([2])) && !may(&lock(1), &lock(1)) && !may(&lock(1), &start([1])));
-        assert!(!may(&lock(1), &Kind::LockAll) && !may(&Kind::Fence { word: 0 }, &lock(1)));
+        assert!(!may(&lock(1), &Kind::LockAll) && !may(&Kind::Fence { opening: 0 }, &lock(1)));
     }
 }

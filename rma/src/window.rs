@@ -424,5 +424,5 @@ pub(crate) enum Contact {
     Known(Traits),
 }
 
-/// A million windows take at most 512 bytes each.
+/// A process may have a million windows (`Config::windows_max`), so the state of one is small.
 const _: () = assert!(size_of::<Window>() <= 432);

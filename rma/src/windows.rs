@@ -148,7 +148,8 @@ impl Windows {
         let early = self.early.remove(&self.windows[id.slot as usize].name).unwrap_or_default();
         for (peer, traits) in early {
             self.outbox.of(peer).early -= 1;
-            // The packet of a peer that is no member was refused when it arrived only if the window existed then.
+            // This refuses a peer that is no member. Nothing has checked that before, because the window did not exist
+            // when the packet arrived.
             let _ = self.introduced(link, peer, id.slot, traits);
         }
         let refused: Vec<_> = link

@@ -1,5 +1,6 @@
-//! The packets of windows. Each begins with the link's header, whose `context` is the slot of the window at the
-//! receiver. All fields are little-endian; element values are in the byte order of the machine.
+//! The packets of windows. Each begins with the link's header. Its `context` is the slot of the window at the receiver,
+//! except in introductions (`MEET`, `MET`) and answers (`REPLY`, `FLUSHED`, `CLOSED`). All fields are little-endian;
+//! element values are in the byte order of the machine.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,7 +36,7 @@ pub(crate) mod kind {
     pub(crate) const UNLOCK: u8 = 12;
     /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
     pub(crate) const FINISH: u8 = 13;
-    /// Answers `UNLOCK` and `FINISH`.
+    /// Answers `UNLOCK` and `FINISH`. `token` is the epoch, and `flag` the slot of the window at the receiver.
     pub(crate) const CLOSED: u8 = 14;
     /// Exposure `number` begins for the receiver. If `flag` is 1, the exposure was aborted instead.
     pub(crate) const GRANT: u8 = 15;

@@ -62,8 +62,8 @@ impl Core<'_> {
                 let note = Note::new(asked.1, 0).flagged(kind == LockKind::Exclusive);
                 self.note(rank, kind::LOCK, note);
             }
-            Kind::Fence { word } if member.opened >= word => asked.0 = State::Granted,
-            Kind::Fence { word } => self.note(rank, kind::ASK, Note::new(word, 0)),
+            Kind::Fence { opening } if member.opened >= opening => asked.0 = State::Granted,
+            Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
             Kind::Post(_) | Kind::Free => unreachable!("they have no steps"),
         }
         if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {

@@ -14,10 +14,10 @@ impl Core<'_> {
     /// Ends the open epoch of a fence, which has no operations and no request.
     pub(crate) fn discard_fence(&mut self, number: u64) {
         let Some(epoch) = self.window.epoch(number) else { return };
-        if let Kind::Fence { word } = epoch.kind
-            && word > 0
+        if let Kind::Fence { opening } = epoch.kind
+            && opening > 0
         {
-            self.open_fence(word);
+            self.open_fence(opening);
         }
         self.complete(number);
     }
@@ -234,7 +234,7 @@ impl Core<'_> {
         true
     }
 
-    /// Returns the request kind of the end of an epoch.
+    /// Begins the request that ends when an epoch has completed.
     pub(crate) fn begin_close(&mut self, number: u64, deadline: Time) -> RequestId {
         let epoch = self.epoch_id(number);
         self.requests.begin(self.link, epoch, requests::Kind::Close, deadline)

@@ -34,10 +34,10 @@ impl Core<'_> {
         let Some(epoch) = self.window.epoch(number) else { return };
         epoch.is_active = true;
         let is_exposure = matches!(epoch.kind, Kind::Post(_));
-        let word = if let Kind::Fence { word } = epoch.kind { word } else { 0 };
+        let opening = if let Kind::Fence { opening } = epoch.kind { opening } else { 0 };
         let ranks: Vec<_> = epoch.parties.keys().copied().collect();
-        if word > 0 {
-            self.open_fence(word);
+        if opening > 0 {
+            self.open_fence(opening);
         }
         for rank in ranks {
             if is_exposure {
@@ -51,14 +51,14 @@ impl Core<'_> {
     }
 
     /// Notes that an opening fence is activated, and answers the members that wait for it.
-    pub(crate) fn open_fence(&mut self, word: u64) {
-        self.window.fences.opened = self.window.fences.opened.max(word);
-        let word = self.window.fences.opened;
-        let is_waiting = |member: &Member| member.asked > 0 && member.asked <= word;
+    pub(crate) fn open_fence(&mut self, opening: u64) {
+        self.window.fences.opened = self.window.fences.opened.max(opening);
+        let opening = self.window.fences.opened;
+        let is_waiting = |member: &Member| member.asked > 0 && member.asked <= opening;
         let waiting = self.window.members.iter_mut().filter(|(_, member)| is_waiting(member));
         let waiting: Vec<_> = waiting.map(|(rank, member)| (*rank, member.asked = 0)).collect();
         for (rank, ()) in waiting {
-            self.note(rank, kind::OPENED, Note::new(word, 0));
+            self.note(rank, kind::OPENED, Note::new(opening, 0));
         }
     }
 

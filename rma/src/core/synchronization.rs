@@ -92,11 +92,11 @@ impl Core<'_> {
     }
 
     /// Handles the news that a member has activated an opening fence.
-    pub(crate) fn opened(&mut self, rank: WorldRank, word: u64) {
+    pub(crate) fn opened(&mut self, rank: WorldRank, opening: u64) {
         let member = self.member(rank);
-        member.opened = member.opened.max(word);
+        member.opened = member.opened.max(opening);
         let opened = member.opened;
-        let is_of = |kind: &Kind| matches!(kind, Kind::Fence { word } if *word <= opened);
+        let is_of = |kind: &Kind| matches!(kind, Kind::Fence { opening } if *opening <= opened);
         for number in self.waiting(rank, is_of, |_| true) {
             self.grant(number, rank);
         }
@@ -195,12 +195,12 @@ impl Core<'_> {
     }
 
     /// Handles the question for an opening fence.
-    pub(crate) fn asked(&mut self, rank: WorldRank, word: u64) {
+    pub(crate) fn asked(&mut self, rank: WorldRank, opening: u64) {
         let opened = self.window.fences.opened;
-        if opened >= word {
+        if opened >= opening {
             self.note(rank, kind::OPENED, Note::new(opened, 0));
         } else {
-            self.member(rank).asked = word;
+            self.member(rank).asked = opening;
         }
     }
 }

@@ -470,7 +470,7 @@ impl Core<'_> {
         self.window.fences.closing += 1;
         // The preceding fence may have been followed by another kind of epoch. The barrier takes place all the same,
         // because the other members cannot know that.
-        let number = open.unwrap_or_else(|| self.window.open(Kind::Fence { word: 0 }));
+        let number = open.unwrap_or_else(|| self.window.open(Kind::Fence { opening: 0 }));
         self.window.open.access = None;
         let request = self.begin_close(number, deadline);
         self.set_barrier(number, Space::Fence, self.window.fences.closing);
@@ -489,8 +489,8 @@ impl Core<'_> {
     fn begin_fence(&mut self, closes: bool) -> EpochId {
         let fences = &mut self.window.fences;
         fences.opening += u64::from(!closes);
-        let word = if closes { 0 } else { fences.opening };
-        let number = self.window.open(Kind::Fence { word });
+        let opening = if closes { 0 } else { fences.opening };
+        let number = self.window.open(Kind::Fence { opening });
         self.window.open.access = Some(number);
         EpochId { window: self.id, number }
     }
