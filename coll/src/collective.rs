@@ -60,9 +60,10 @@ pub struct Call<'a> {
     pub deadline: Time,
     /// A check that precedes the operation.
     pub check: Option<Check>,
-    /// The value of [`Collective::sound`] of an earlier operation of the communicator, if there was one. While it has
-    /// not changed, no member can have failed, and the operation begins without a look at all members.
-    pub sound: Option<u64>,
+    /// The value of [`Collective::checked_ends`] of an earlier operation of the communicator, if it has one. While
+    /// [`Engine::ends`] returns this number, no member can have failed since, and the operation begins without a look at
+    /// all members.
+    pub checked_ends: Option<u64>,
 }
 
 /// The operations of a communicator that have numbers of their own.
@@ -211,7 +212,7 @@ impl<B: Buffers> Collective<B> {
         if call.series == Series::Program {
             engine.note_begun(call.context, call.number);
         }
-        let Call { plan, group, context, series, number, element, deadline, check, sound } = call;
+        let Call { plan, group, context, series, number, element, deadline, check, checked_ends } = call;
         let at = Place::new(group.index(mine).expect("this rank takes part"), group.len());
         if cfg!(debug_assertions) {
             let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
@@ -226,7 +227,7 @@ impl<B: Buffers> Collective<B> {
             let (plan, group) = (&Check::plan(at.size()), group.clone());
             let element = check.record.len();
             let comparison =
-                Call { plan, group, context, series, number, element, deadline, check: None, sound };
+                Call { plan, group, context, series, number, element, deadline, check: None, checked_ends };
             Box::new(Collective::begin(engine, now, comparison, mine, check.buffers(at)))
         });
         let mut collective = Self {
@@ -252,7 +253,8 @@ impl<B: Buffers> Collective<B> {
             deadline,
             check,
         };
-        let prevented = if sound == Some(collective.ends) { None } else { collective.prevented(engine) };
+        let prevented =
+            if checked_ends == Some(collective.ends) { None } else { collective.prevented(engine) };
         match prevented {
             Some(error) => collective.fail(engine, error.into()),
             None => collective.advance(engine),
@@ -260,9 +262,9 @@ impl<B: Buffers> Collective<B> {
         collective
     }
 
-    /// Returns a number that changes before a member can be found to have failed, or the communicator to be revoked;
-    /// `None` if that was found when the operation began. See [`Call::sound`].
-    pub fn sound(&self) -> Option<u64> {
+    /// Returns the number of ends ([`Engine::ends`]) at the start of the operation, up to which no member had failed and
+    /// the communicator was not revoked. Returns `None` if the operation has failed. See [`Call::checked_ends`].
+    pub fn checked_ends(&self) -> Option<u64> {
         (!matches!(self.result, Some(Err(_)))).then_some(self.ends)
     }
 

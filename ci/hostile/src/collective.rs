@@ -107,8 +107,17 @@ impl Run {
             let (group, number) = (group.clone(), self.number);
             let (context, element, deadline) = (CONTEXT, ELEMENT, Time::NEVER);
             let series = samite_coll::Series::Program;
-            let call =
-                Call { plan: &plan, group, context, series, number, element, deadline, check, sound: None };
+            let call = Call {
+                plan: &plan,
+                group,
+                context,
+                series,
+                number,
+                element,
+                deadline,
+                check,
+                checked_ends: None,
+            };
             let engine = &mut self.engines[rank];
             self.operations.push(Collective::begin(engine, Time::ZERO, call, mine, buffers));
         }

@@ -52,8 +52,8 @@ struct Member {
     /// The number of agreements and shrinks on this communicator, and of collective operations.
     begun: u64,
     operations: u32,
-    /// See [`Call::sound`].
-    sound: Option<u64>,
+    /// See [`Call::checked_ends`].
+    checked_ends: Option<u64>,
     /// The number of rounds, which is the same at all ranks.
     round: u64,
     phase: Phase,
@@ -115,7 +115,7 @@ impl Run {
             engine.expect_word();
             let group = Group::range(WorldRank(0), size);
             let (rank, phase) = (WorldRank(rank), Phase::Done);
-            let (context, begun, operations, round, sound) = (1, 0, 0, 0, None);
+            let (context, begun, operations, round, checked_ends) = (1, 0, 0, 0, None);
             run.ranks.push(Some(Member {
                 rank,
                 engine,
@@ -125,7 +125,7 @@ impl Run {
                 operations,
                 round,
                 phase,
-                sound,
+                checked_ends,
             }));
         }
         run
@@ -369,12 +369,12 @@ impl Member {
             element: ELEMENT,
             deadline: Time::NEVER,
             check: None,
-            sound: self.sound,
+            checked_ends: self.checked_ends,
         };
         self.operations += 1;
         let now = Time::from_nanos(now);
         let operation = Collective::begin(&mut self.engine, now, call, self.rank, buffers);
-        self.sound = operation.sound();
+        self.checked_ends = operation.checked_ends();
         self.phase = Phase::Operation(Box::new(operation));
     }
 
@@ -405,7 +405,7 @@ impl Member {
             self.engine.close_contexts(Time::from_nanos(now), self.context);
         }
         (self.context, self.group) = (agreed.context, agreed.members);
-        (self.begun, self.operations, self.sound) = (0, 0, None);
+        (self.begun, self.operations, self.checked_ends) = (0, 0, None);
     }
 }
 

@@ -126,7 +126,7 @@ fn calls(plan: &Plan, n: u32, number: u32) -> Call<'_> {
     let group = Group::range(WorldRank(0), n);
     let deadline = Time::NEVER;
     let (context, series, element) = (CONTROL, Series::Program, ELEMENT);
-    Call { plan, group, context, series, number, element, deadline, check: None, sound: None }
+    Call { plan, group, context, series, number, element, deadline, check: None, checked_ends: None }
 }
 
 /// Drives all operations until each has ended.

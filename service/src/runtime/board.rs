@@ -136,7 +136,7 @@ impl Creation {
             element,
             deadline,
             check: None,
-            sound: None,
+            checked_ends: None,
         };
         let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_alone: false };
         (creation, Collective::begin(engine, now, call, rank, buffers))
@@ -210,8 +210,8 @@ impl Creation {
         };
         let (group, series, number) = (self.group.clone(), Series::Board, 1);
         let (element, deadline) = (1, Time::NEVER);
-        let (plan, check, sound) = (&plan, None, None);
-        let call = Call { plan, group, context, series, number, element, deadline, check, sound };
+        let (plan, check, checked_ends) = (&plan, None, None);
+        let call = Call { plan, group, context, series, number, element, deadline, check, checked_ends };
         Collective::begin(engine, engine.now(), call, self.rank, buffers)
     }
 

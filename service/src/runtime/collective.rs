@@ -34,8 +34,8 @@ pub(crate) struct Counter {
     next: AtomicU32,
     /// The number of blocking operations for whose end a thread waits, and of numbers that are reserved.
     waiting: AtomicU32,
-    /// 1 more than the value of [`Collective::sound`] of the latest operation; 0 if it has none.
-    sound: AtomicU64,
+    /// 1 more than the value of [`Collective::checked_ends`] of the latest operation; 0 if it has none.
+    checked_ends: AtomicU64,
     /// The number of the next window.
     windows: AtomicU64,
     pub(super) board: State,
@@ -47,14 +47,14 @@ impl Counter {
         self.windows.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// See [`Call::sound`].
-    fn sound(&self) -> Option<u64> {
-        self.sound.load(Ordering::Relaxed).checked_sub(1)
+    /// Returns the value for [`Call::checked_ends`].
+    fn checked_ends(&self) -> Option<u64> {
+        self.checked_ends.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Notes if members can have failed since an operation began.
-    fn note<B: Buffers>(&self, collective: &Collective<B>) {
-        self.sound.store(collective.sound().map_or(0, |ends| ends + 1), Ordering::Relaxed);
+    /// Notes the value of an operation for [`Call::checked_ends`] of the next one.
+    fn note_ends<B: Buffers>(&self, collective: &Collective<B>) {
+        self.checked_ends.store(collective.checked_ends().map_or(0, |ends| ends + 1), Ordering::Relaxed);
     }
 }
 
@@ -522,7 +522,7 @@ impl<P: Port> Runtime<P> {
         let (call, buffers) = core.call(counter, operation, deadline);
         let now = core.now;
         let collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
-        counter.note(&collective);
+        counter.note_ends(&collective);
         collective
     }
 
@@ -578,8 +578,8 @@ impl<P: Port> Core<P> {
     ) -> (Call<'a>, B) {
         let Operation { plan, group, context, element, buffers, check, number } = operation;
         let number = number.unwrap_or_else(|| self.take_number(counter, context));
-        let (series, sound) = (Series::Program, counter.sound());
-        (Call { plan, group, context, series, number, element, deadline, check, sound }, buffers)
+        let (series, checked_ends) = (Series::Program, counter.checked_ends());
+        (Call { plan, group, context, series, number, element, deadline, check, checked_ends }, buffers)
     }
 
     /// Returns the number of the operation that begins next.
