@@ -1,4 +1,5 @@
-//! A message-passing runtime over libfabric: tagged messages, a deadline for every wait, safe Rust.
+//! A message-passing runtime over libfabric: tagged messages, collective operations and one-sided windows, a deadline
+//! for every wait, safe Rust.
 //!
 //! ```
 //! use samite::Rank;
@@ -43,6 +44,7 @@
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
+//! | one-sided operations | [`Comm::window`], [`Window`], [`Epoch`], [`LockKind`], [`WindowOp`], [`WindowError`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`CancelToken`] |
@@ -174,7 +176,7 @@ pub use topology::{
 #[cfg(feature = "serde")]
 pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use window::{
-    Access, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Targets, Window, WindowError, WindowEvent,
+    Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Window, WindowError, WindowEvent,
     WindowNumber, WindowOp,
 };
 pub use world::World;

@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::runtime::{Bounds, WindowCall};
 use crate::select::Rank;
 
-pub use epoch::{Access, Epoch, EpochKind, Exposure, Fence, Lock, Targets};
+pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
 pub use error::{WindowError, WindowEvent};
 pub use number::{WindowNumber, WindowOp};
 
@@ -76,10 +76,11 @@ impl Comm {
     /// `MPI_Win_allocate`). Operations count in elements of the target's part.
     ///
     /// All ranks of this communicator call it, in the same order relative to other windows. The call does not wait for
-    /// them.
+    /// them. The window's calls have the time-out, the cancel and the error handler of this handle.
     ///
     /// # Errors
-    /// [`Error::NeedsOneGroup`], [`Error::Exhausted`], [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
+    /// [`Error::Closed`], [`Error::Forked`].
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
         self.handle_result("window", self.create_window(data))
     }
@@ -123,13 +124,14 @@ impl<T: Element> Window<T> {
         self.len() == 0
     }
 
-    /// Bounds the calls of this window and of epochs that are opened later. A request that ends at its deadline ends
-    /// its epoch at both sides.
+    /// Bounds the calls of this window and of epochs that are opened later: each ends at most this time after the call
+    /// that starts it. If the close of an epoch ends at its deadline, the epoch has ended at both sides.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.comm.bounds.timeout = timeout;
     }
 
-    /// Lets a cancel end the waits of this window, and of epochs that are opened later.
+    /// Lets a cancel end the waits of this window, and of epochs that are opened later, with
+    /// [`Error::Cancelled`].
     pub fn set_cancel(&mut self, cancel: &CancelToken) {
         self.comm.bounds.cancel = Some(cancel.clone());
     }
@@ -189,7 +191,9 @@ impl<T: Element> Window<T> {
     /// on no rank accesses the part.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank has failed before it freed the window: then the part is lost.
+    /// [`Error::PeerFailed`] if a rank has failed before it freed the window; [`WindowError::TimedOut`],
+    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]. Then the part is lost: copy it before by
+    /// [`read_vec`](Self::read_vec) if it is needed.
     pub fn free(self) -> Result<Vec<T>, Error> {
         Ok(self.ifree()?.wait_as("Window::free")?.buffer)
     }

@@ -33,8 +33,9 @@ pub struct Epoch<'w, T: Element, K: EpochKind> {
 /// The kind of an [`Epoch`]. The trait is sealed: other types cannot implement it.
 pub trait EpochKind: Closing {}
 
-/// The kind of an epoch with operations. The trait is sealed: other types cannot implement it.
-pub trait Targets: EpochKind {}
+/// The kind of an epoch that has operations: every kind except [`Exposure`]. The trait is sealed: other types cannot
+/// implement it.
+pub trait AccessKind: EpochKind {}
 
 /// The epoch between two fences, in which each rank accesses all parts: [`Window::fence`].
 #[derive(Debug)]
@@ -56,9 +57,9 @@ impl EpochKind for Fence {}
 impl EpochKind for Access {}
 impl EpochKind for Exposure {}
 impl EpochKind for Lock {}
-impl Targets for Fence {}
-impl Targets for Access {}
-impl Targets for Lock {}
+impl AccessKind for Fence {}
+impl AccessKind for Access {}
+impl AccessKind for Lock {}
 
 /// The implementation of [`EpochKind`], hidden from other crates.
 pub trait Closing {
@@ -352,7 +353,10 @@ impl<T: Element> Epoch<'_, T, Lock> {
 }
 
 /// Operations. The elements of a slice are copied in the call. `at` is the index of an element of the target's part.
-impl<T: Element, K: Targets> Epoch<'_, T, K> {
+///
+/// Operations of one epoch on the same elements have no order, except accumulates, fetches and swaps of one rank (MPI
+/// 4.1, section 12.7.2). Put them into different epochs, or call [`Epoch::flush`] between them.
+impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// Writes elements to a part (`MPI_Put`). They are there when the epoch has completed, or after a flush.
     ///
     /// # Errors
@@ -424,9 +428,10 @@ impl<T: Element, K: Targets> Epoch<'_, T, K> {
     }
 }
 
-/// Atomic operations. Operations of all ranks on one element take place one after another.
-impl<T: WindowNumber, K: Targets> Epoch<'_, T, K> {
-    /// Combines elements of a part with those of `data` (`MPI_Accumulate`).
+/// Atomic operations. Operations of all ranks on one element take place one after another, and the operations of one
+/// rank on it in the order of the calls.
+impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
+    /// Combines elements of a part with the elements of `data` (`MPI_Accumulate`).
     ///
     /// # Errors
     /// The errors of [`put`](Self::put); [`WindowError::Unsuitable`](super::WindowError::Unsuitable) if the operation
@@ -437,7 +442,7 @@ impl<T: WindowNumber, K: Targets> Epoch<'_, T, K> {
         self.window.comm().handle_result("Epoch::accumulate", done).map(|_| ())
     }
 
-    /// Combines elements of a part with those of `data`. The request returns the former elements of the part
+    /// Combines elements of a part with the elements of `data`. The request returns the former elements of the part
     /// (`MPI_Get_accumulate`).
     ///
     /// # Errors

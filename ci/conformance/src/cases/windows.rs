@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use samite::reduction::ComplexF64;
 use samite::{
-    Access, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Targets, Window, WindowError, WindowNumber,
-    WindowOp,
+    Access, AccessKind, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Window, WindowError,
+    WindowNumber, WindowOp,
 };
 
 use super::transfers::SIZES;
@@ -588,7 +588,7 @@ fn misuse(cases: &mut Cases) {
 }
 
 /// Increments an element of each rank's part in any kind of epoch.
-fn counts<K: Targets>(job: &Job, epoch: &Epoch<'_, u64, K>) -> Result<(), Error> {
+fn counts<K: AccessKind>(job: &Job, epoch: &Epoch<'_, u64, K>) -> Result<(), Error> {
     (0..job.size()).try_for_each(|to| epoch.accumulate(Rank(to), 0, &[1], WindowOp::Sum))
 }
 
