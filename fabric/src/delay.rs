@@ -115,7 +115,7 @@ fn time(text: &str) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number * ns)
 }
 
-/// A unit follows the units that end with it.
+/// The units of times, in nanoseconds. The first unit with which a text ends is its unit, so `s` is the last one.
 const UNITS: [(&str, f64); 4] = [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("s", 1e9)];
 const LATENCY_NS_MAX: f64 = 1e9;
 const BYTE_NS_MAX: f64 = 1e3;
@@ -142,7 +142,7 @@ pub struct Delay<P> {
     timer: OwnedFd,
 }
 
-/// In front of each packet.
+/// The bytes in front of each packet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Stamp {
@@ -543,7 +543,7 @@ impl Sink for Keeper<'_> {
     }
 
     fn peer_lost(&mut self, peer: PeerId) {
-        // The peer's packets that have been sent arrive first.
+        // The peer's packets that have been sent arrive before the report that the peer is lost.
         let name = self.names.get(&peer).copied().unwrap_or(0);
         let of_peer = self.kept.events.iter().filter(|Reverse(event)| event.from == name);
         let due = of_peer.map(|Reverse(event)| event.due).max().unwrap_or(0);

@@ -174,7 +174,7 @@ pub enum Error {
         "the ranks of the communicator made collective calls that do not match: {difference}: all ranks make the same calls in the same order, with the same arguments"
     )]
     CallsDiffer {
-        /// Two of the calls with their ranks and places in the program, and what differs between them.
+        /// Two of the calls, with their ranks and places in the program, and the difference between them.
         difference: Box<str>,
     },
     /// Misuse: a slice does not have the length that a collective call needs. Nothing was sent.
@@ -556,9 +556,10 @@ pub struct Report {
 /// The members of a communicator that have not begun a collective call, as far as they have answered.
 ///
 /// A rank whose collective call times out asks the other members: those for which it waits, and others, up to 256. A
-/// member answers in any call that waits or tests. The question takes a tenth of the time-out at most, but at least 10
-/// ms and at most a second. Members that are not listed have begun the call. If all have begun it, they may have made
-/// different calls, or wait for each other elsewhere: see [`Check::Collectives`](crate::Check::Collectives).
+/// member answers in any call that waits or tests. The rank waits for the answers for a tenth of the time-out, or for
+/// 10 ms if that is longer, and never for more than a second. Members that are not listed have begun the call. If all
+/// have begun it, they may have made different calls, or wait for each other elsewhere: see
+/// [`Check::Collectives`](crate::Check::Collectives).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Members {
@@ -761,7 +762,7 @@ impl fmt::Display for Members {
     }
 }
 
-/// Returns the text that members have done something. Names the first ones.
+/// Returns the part of an error's text about members that `what` is true of. Names the first [`NAMED_MAX`] of them.
 fn have(members: &[Member], what: &str) -> String {
     if let [Member { rank, world_rank }] = *members {
         return format!("{} has {what}", named(rank, world_rank));

@@ -40,7 +40,7 @@ impl WindowRequests {
         self.under_way.is_empty()
     }
 
-    /// Ends the requests of the windows' requests that have ended. Returns their number.
+    /// Ends each request of the engine whose request of the windows has ended. Returns their number.
     pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
         let windows = &engine.stack().windows;
         let has_ended = |request: &mut UnderWay| windows.outcome(request.of_window) == Outcome::Ready;

@@ -94,17 +94,17 @@ impl Plan {
         plan
     }
 
-    /// The displacement of a word of an origin.
+    /// Returns the displacement of a word of an origin.
     pub(super) fn place(&self, origin: WorldRank, word: u64) -> u64 {
         u64::from(origin.0) * self.words + word
     }
 
-    /// The displacement of the word to which all ranks add.
+    /// Returns the displacement of the word to which all ranks add.
     pub(super) fn sum_place(&self) -> u64 {
         u64::from(self.size) * self.words
     }
 
-    /// The number of words of a part.
+    /// Returns the number of words of a part.
     pub(super) fn part(&self) -> usize {
         self.sum_place() as usize + 1
     }

@@ -38,10 +38,9 @@ const LONG: Duration = Duration::from_millis(500);
 /// The longest time from a wake-up to the sleeper's reaction.
 ///
 /// A busy machine can delay a test for longer than this, which the product cannot prevent. So a test measures each
-/// reaction several times, and the least delay counts: see [`Delays`]. The time is shorter than the greatest length of
-/// a nap, 16 ms, after which a sleeper looks by itself if the port cannot wake it, and much shorter than the 100 ms
-/// after which a sleeper that nothing wakes looks by itself, so that the least of three such delays is unlikely to be
-/// shorter.
+/// reaction several times, and the least delay counts: see [`Delays`]. A sleeper also looks for events by itself: after a
+/// nap of up to 16 ms if the port cannot wake it, and otherwise after 100 ms. This time is shorter, so that the least of
+/// three delays is unlikely to pass the test if nothing wakes the sleeper.
 const PROMPT: Duration = Duration::from_millis(10);
 
 /// The least delay of each kind of reaction. Other processes can make a reaction later, but not earlier, so the least
@@ -158,8 +157,8 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     world.send(&number, Rank(1), 2).unwrap();
 }
 
-/// A collective call that times out names the stopped rank as one that has not answered, and the rank that waits in
-/// another call as one that has not come.
+/// The error of a collective call that times out names the stopped rank among the ranks that have not answered, and the
+/// rank that waits in another call among the ranks that have not begun the call.
 #[test]
 fn a_late_collective_call_names_a_stopped_rank() {
     if !is_rank() {
