@@ -52,7 +52,9 @@ pub enum Error {
         size: u64,
     },
     /// Misuse: the place of an accumulate is no multiple of the size of an element, or of 8 bytes if that is less.
-    #[error("offset {at} in the part of rank {rank} is not aligned for elements of {element:?}")]
+    #[error(
+        "offset {at} in the part of rank {rank} is not aligned for elements of {element:?}: use a multiple of their size"
+    )]
     Misaligned {
         /// The target.
         rank: WorldRank,
@@ -63,7 +65,8 @@ pub enum Error {
     },
     /// Misuse: the data does not have the length that the operation needs.
     #[error(
-        "{len} bytes are not a whole number of elements of {element:?}, or not as many as the operation needs"
+        "{len} bytes are not a whole number of elements of {element:?}, or not as many as the operation needs: pass whole \
+         elements, and two for a swap"
     )]
     WrongLength {
         /// The number of bytes.
@@ -72,7 +75,9 @@ pub enum Error {
         element: ElementType,
     },
     /// Misuse: the operation is not defined for the type.
-    #[error("{op:?} is not defined for elements of {element:?}")]
+    #[error(
+        "{op:?} is not defined for elements of {element:?}: use another operation, or elements of another type"
+    )]
     Undefined {
         /// The operation.
         op: Reduction,

@@ -46,7 +46,7 @@ pub enum WindowError {
     #[error("{0}")]
     Unsuitable(String),
     /// The rank has ended its epoch early, by a cancel or a deadline.
-    #[error("rank {rank} has ended its epoch early; its operations {fate}")]
+    #[error("rank {rank} has ended its epoch early; the operations with that rank {}", have_been(*.fate))]
     Aborted {
         /// The rank.
         rank: Rank,
@@ -54,7 +54,7 @@ pub enum WindowError {
         fate: Fate,
     },
     /// The deadline passed.
-    #[error("the deadline has passed{}; the operations {fate}", named(.awaited))]
+    #[error("the deadline has passed{}; the operations {}", named(.awaited), have_been(*.fate))]
     TimedOut {
         /// The fate of the operations.
         fate: Fate,
@@ -81,6 +81,14 @@ pub enum WindowEvent {
     Data,
     /// The call of the fence, or of free.
     Barrier,
+}
+
+/// Returns the fate of operations. [`Fate`] itself is displayed as the fate of a message.
+fn have_been(fate: Fate) -> &'static str {
+    match fate {
+        Fate::NotDelivered => "were not carried out",
+        Fate::Unknown => "may or may not have been carried out",
+    }
 }
 
 fn named(awaited: &[(Rank, WindowEvent)]) -> String {
@@ -150,5 +158,26 @@ fn event(event: samite_rma::Event) -> WindowEvent {
         samite_rma::Event::Completion => WindowEvent::Completion,
         samite_rma::Event::Data => WindowEvent::Data,
         samite_rma::Event::Barrier => WindowEvent::Barrier,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_awaited_events_and_the_fate_of_the_operations() {
+        let awaited = vec![(Rank(2), WindowEvent::Lock), (Rank(3), WindowEvent::Barrier)];
+        let late = WindowError::TimedOut { fate: Fate::NotDelivered, awaited };
+        assert_eq!(
+            late.to_string(),
+            "the deadline has passed; rank 2 has not granted the lock; rank 3 has not made the same call; the \
+             operations were not carried out"
+        );
+        let aborted = WindowError::Aborted { rank: Rank(1), fate: Fate::Unknown };
+        assert_eq!(
+            aborted.to_string(),
+            "rank 1 has ended its epoch early; the operations with that rank may or may not have been carried out"
+        );
     }
 }
