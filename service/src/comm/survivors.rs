@@ -33,7 +33,7 @@ impl Comm {
     ///
     /// On a revoked communicator these calls still work: [`shrink`](Self::shrink), [`agree`](Self::agree),
     /// [`failed`](Self::failed), [`acknowledge`](Self::acknowledge), and calls without communication. Communicators
-    /// that were created from it are not revoked.
+    /// that were created from it are not revoked, and operations of its [windows](crate::Window) continue.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
