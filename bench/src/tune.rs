@@ -172,7 +172,8 @@ fn cost(thresholds: Thresholds, times: &[(usize, Times)]) -> (f64, f64) {
 
 /// Returns the thresholds with the least mean cost among those whose greatest ratio is least, up to noise.
 /// `eager_limit` is the longest message that the transport sends in one packet. Thresholds lie between two measured
-/// lengths. The defaults remain unless the gain is more than noise, because otherwise a few slow jobs would change them.
+/// lengths. The defaults remain unless the gain is more than noise, because otherwise a few slow jobs would change
+/// them.
 fn best(default: Thresholds, eager_limit: usize, times: &[(usize, Times)]) -> Thresholds {
     let cuts = || std::iter::once(0).chain(times.iter().map(|(len, _)| *len));
     let last = times.last().map_or(0, |(len, _)| *len);

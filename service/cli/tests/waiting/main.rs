@@ -38,9 +38,9 @@ const LONG: Duration = Duration::from_millis(500);
 /// The longest time from a wake-up to the sleeper's reaction.
 ///
 /// A busy machine can delay a test for longer than this, which the product cannot prevent. So a test measures each
-/// reaction several times, and the least delay counts: see [`Delays`]. A sleeper also looks for events by itself: after a
-/// nap of up to 16 ms if the port cannot wake it, and otherwise after 100 ms. This time is shorter, so that the least of
-/// three delays is unlikely to pass the test if nothing wakes the sleeper.
+/// reaction several times, and the least delay counts: see [`Delays`]. A sleeper also looks for events by itself: after
+/// a nap of up to 16 ms if the port cannot wake it, and otherwise after 100 ms. This time is shorter, so that the least
+/// of three delays is unlikely to pass the test if nothing wakes the sleeper.
 const PROMPT: Duration = Duration::from_millis(10);
 
 /// The least delay of each kind of reaction. Other processes can make a reaction later, but not earlier, so the least
