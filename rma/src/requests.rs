@@ -1,6 +1,6 @@
 //! Requests: operations, flushes and the ends of epochs that the program waits for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use samite_fabric::layout::Room as _;
 use samite_fabric::link::{Expiry, Link, Outcome, RequestId, Slot, Slots, Time, WorldRank};
@@ -24,6 +24,8 @@ pub(crate) struct Requests {
     all: Slots<Request>,
     /// The bytes of operations that are recorded and not sent.
     pub(crate) recorded: usize,
+    /// The numbers of watched requests that have ended.
+    ended: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Request {
     is_busy: bool,
     /// True if the program does not want the result.
     is_detached: bool,
+    /// The number to report when the request ends.
+    watcher: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -63,6 +67,7 @@ impl Slot for Request {
             result: None,
             is_busy: false,
             is_detached: false,
+            watcher: None,
         }
     }
 
@@ -73,13 +78,12 @@ impl Slot for Request {
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        Self { all: Slots::new(Protocol::Rma), recorded: 0 }
+        Self { all: Slots::new(Protocol::Rma), recorded: 0, ended: VecDeque::new() }
     }
 
     /// Begins a request.
     pub(crate) fn begin(&mut self, link: &mut Link, epoch: EpochId, kind: Kind, deadline: Time) -> RequestId {
-        let request =
-            Request { epoch: Some(epoch), deadline, kind, result: None, is_busy: true, is_detached: false };
+        let request = Request { epoch: Some(epoch), deadline, kind, is_busy: true, ..Request::bare() };
         let id = self.all.insert(request);
         let all = &self.all;
         let is_current = |id, due| all.get(id).is_some_and(|request: &Request| request.deadline == due);
@@ -105,9 +109,22 @@ impl Requests {
 
     /// Sets the result of a request that has none. Its memory may still be in use.
     pub(crate) fn decide(&mut self, id: RequestId, result: Result<(), Error>) {
-        if let Some(request) = self.all.get_mut(id) {
-            request.result.get_or_insert(result);
+        if let Some(request) = self.all.get_mut(id).filter(|request| request.result.is_none()) {
+            request.result = Some(result);
+            self.ended.extend(request.watcher.take());
         }
+    }
+
+    /// Reports `number` when the request ends, or now if it has ended.
+    pub(crate) fn watch(&mut self, id: RequestId, number: u32) {
+        match self.all.get_mut(id).filter(|request| request.result.is_none()) {
+            Some(request) => request.watcher = Some(number),
+            None => self.ended.push_back(number),
+        }
+    }
+
+    pub(crate) fn next_ended(&mut self) -> Option<u32> {
+        self.ended.pop_front()
     }
 
     /// Ends a request: from now on nothing uses it except its owner.

@@ -217,6 +217,16 @@ impl Windows {
         self.requests.collect(request)
     }
 
+    /// Reports the end of a request by [`Windows::next_ended`], under this number. If the request has ended, that is now.
+    pub fn watch(&mut self, request: RequestId, number: u32) {
+        self.requests.watch(request, number);
+    }
+
+    /// Returns the number of the next watched request that has ended.
+    pub fn next_ended(&mut self) -> Option<u32> {
+        self.requests.next_ended()
+    }
+
     /// Forgets a request: when it ends, its result is dropped.
     pub fn detach(&mut self, request: RequestId) {
         self.requests.detach(request);

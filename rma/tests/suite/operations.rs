@@ -208,3 +208,27 @@ fn free<P: Port>(w: &mut World<P>, at: usize) -> RequestId {
     let window = w.window;
     w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()
 }
+
+#[test]
+fn the_ends_of_watched_requests_are_reported_once() {
+    on_loopback(2, Hints::default(), |w| {
+        let epoch = w.lock(0, 1, LockKind::Shared);
+        let get = w.get(0, epoch, (1, 0), 1);
+        w.engines[0].stack_mut().watch(get, 7);
+        assert_eq!(w.engines[0].stack_mut().next_ended(), None);
+        w.values(0, get);
+        let ends = [(); 2].map(|()| w.engines[0].stack_mut().next_ended());
+        assert_eq!(ends, [Some(7), None]);
+        let flush = w.flush(0, epoch, None);
+        w.settle();
+        w.engines[0].stack_mut().watch(flush, 8);
+        assert_eq!(w.engines[0].stack_mut().next_ended(), Some(8), "it had ended");
+        w.wait(0, flush);
+        let close = w.close(0, epoch);
+        w.engines[0].stack_mut().watch(close, 9);
+        w.call(0, |windows, link| windows.cancel(link, close));
+        w.settle();
+        let ends = [(); 2].map(|()| w.engines[0].stack_mut().next_ended());
+        assert_eq!(ends, [Some(9), None], "a cancelled request ends once");
+    });
+}

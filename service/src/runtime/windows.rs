@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use samite_fabric::link::Link;
 use samite_fabric::{Memory, Port, Region};
-use samite_p2p::{Fate, Outcome, RequestId, Time};
+use samite_p2p::{Fate, RequestId, Time};
 use samite_rma::Windows;
+use slab::Slab;
 
 use super::state::Core;
 use super::{Bounds, Runtime};
@@ -21,7 +22,7 @@ use crate::stack::Engine;
 #[derive(Default)]
 pub(super) struct WindowRequests {
     /// The requests that have not ended.
-    under_way: Vec<UnderWay>,
+    under_way: Slab<UnderWay>,
     /// The errors of requests that have ended, and whose results were not taken, by the engine's request.
     errors: HashMap<RequestId, Error>,
 }
@@ -42,12 +43,20 @@ impl WindowRequests {
 
     /// Ends each request of the engine whose request of the windows has ended. Returns their number.
     pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
-        let windows = &engine.stack().windows;
-        let has_ended = |request: &mut UnderWay| windows.outcome(request.of_window) == Outcome::Ready;
-        let ended: Vec<_> = self.under_way.extract_if(.., has_ended).collect();
-        let number = ended.len();
-        ended.into_iter().for_each(|request| self.end(engine, request));
-        number
+        let mut ended = 0;
+        while let Some(number) = engine.parts().1.windows.next_ended() {
+            let request = self.under_way.remove(number as usize);
+            self.end(engine, request);
+            ended += 1;
+        }
+        ended
+    }
+
+    /// Adds a request.
+    fn add<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
+        let of_window = request.of_window;
+        let number = u32::try_from(self.under_way.insert(request)).expect("requests have indices of 32 bits");
+        engine.parts().1.windows.watch(of_window, number);
     }
 
     fn end<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
@@ -73,7 +82,7 @@ impl WindowRequests {
         if engine.is_forgotten(unwanted) {
             return;
         }
-        if let Some(request) = self.under_way.iter().find(|request| request.of_engine == unwanted) {
+        if let Some((_, request)) = self.under_way.iter().find(|(_, request)| request.of_engine == unwanted) {
             let (out, stack) = engine.parts();
             stack.windows.cancel(out.link, request.of_window);
         }
@@ -137,7 +146,7 @@ impl<P: Port> Runtime<P> {
             let Core { engine, windows, .. } = &mut *core;
             let request = request.map(|of_window| {
                 let of_engine = engine.begin_composite(now, context);
-                windows.under_way.push(UnderWay { of_window, of_engine, region });
+                windows.add(engine, UnderWay { of_window, of_engine, region });
                 windows.advance(engine);
                 of_engine
             });
