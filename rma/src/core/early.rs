@@ -130,8 +130,10 @@ impl Core<'_> {
         let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
         let Some(epoch) = self.window.epoch(number) else { return };
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
-        let was_granted = party.state == State::Granted;
-        let fate = if was_granted { Fate::Unknown } else { Fate::NotDelivered };
+        // An exposure that has begun may have been accessed.
+        let has_begun =
+            matches!((&epoch.kind, party.state), (_, State::Granted) | (Kind::Post(_), State::Asked));
+        let fate = if has_begun { Fate::Unknown } else { Fate::NotDelivered };
         for step in std::mem::take(&mut party.steps) {
             self.drop_step(number, rank, step, &error(Fate::NotDelivered));
         }
@@ -175,8 +177,9 @@ impl Core<'_> {
     pub(crate) fn drop_item(&mut self, rank: WorldRank, item: Item, cause: &Cause) {
         if let Item::Step { epoch, step, .. } = item {
             let fate = match &step {
-                Step::Operation(operation) if operation.sent > 0 => Fate::Unknown,
-                _ => Fate::NotDelivered,
+                Step::Operation(operation) if operation.sent == 0 => Fate::NotDelivered,
+                // A flush concerns operations that were sent before.
+                _ => Fate::Unknown,
             };
             self.drop_step(epoch, rank, step, &Error::peer_failed(rank, cause.clone(), fate));
         }

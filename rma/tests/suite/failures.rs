@@ -101,8 +101,11 @@ fn dead_origin<P: Port>(w: &mut World<P>) {
     w.wait(1, close);
     assert!(w.is_pending(0, wait));
     kill(w, 2);
-    ends_with_failure(w, 0, wait, 2);
-    assert_eq!(w.word(0, 0), 3);
+    let result = w.complete(0, wait).result;
+    let Err(Error::Link(LinkError::PeerFailed { rank: WorldRank(2), fate, .. })) = result else {
+        panic!("{result:?}")
+    };
+    assert_eq!((fate, w.word(0, 0)), (Fate::Unknown, 3), "rank 2 may have written");
 }
 
 case!(a_fence_and_a_free_end_at_all_survivors, 10, dead_in_fence);
@@ -488,5 +491,27 @@ fn a_flush_of_all_operations_reports_a_dead_target() {
         assert_eq!(w.word(1, 0), 7);
         let close = w.close(0, epoch);
         ends_with_failure(w, 0, close, 2);
+    });
+}
+
+/// The operations before a flush may have been delivered, also if the flush was not sent.
+#[test]
+fn the_fate_of_a_flush_to_a_dead_target_is_unknown() {
+    on_loopback(2, Hints::default(), |w| {
+        let epoch = w.lock(0, 1, LockKind::Shared);
+        let flush = w.flush(0, epoch, None);
+        w.wait(0, flush);
+        w.stopped.insert(1);
+        w.put(0, epoch, (1, 0), &[7]);
+        let unanswered = 2 * Config::default().questions_max;
+        let flushes: Vec<_> = (0..unanswered).map(|_| w.flush(0, epoch, None)).collect();
+        w.settle();
+        kill(w, 1);
+        for flush in flushes {
+            let result = w.complete(0, flush).result;
+            let failed =
+                matches!(result, Err(Error::Link(LinkError::PeerFailed { fate: Fate::Unknown, .. })));
+            assert!(failed, "{result:?}");
+        }
     });
 }
