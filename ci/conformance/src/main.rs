@@ -8,10 +8,11 @@ mod case;
 mod cases;
 mod over;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use case::Cases;
+use case::{Case, Cases};
 use clap::{Parser, Subcommand};
 use over::Failures;
 
@@ -67,10 +68,8 @@ fn main() -> ExitCode {
     over::check_names(&cases);
     cases.retain(|case| case.name.contains(&args.filter));
     if args.list {
-        for case in &cases {
-            println!("{:40} {:10} {}", case.name, case.section, case.rule);
-        }
-        println!("{} cases", cases.len());
+        // A reader such as `head` may close the pipe before the end.
+        let _ = list(&cases);
         return ExitCode::SUCCESS;
     }
     over::catch_panics();
@@ -86,4 +85,12 @@ fn main() -> ExitCode {
         Failures { failed: 0, .. } => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
+}
+
+fn list(cases: &[Case]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for case in cases {
+        writeln!(out, "{:40} {:10} {}", case.name, case.section, case.rule)?;
+    }
+    writeln!(out, "{} cases", cases.len())
 }
