@@ -102,7 +102,8 @@ type Field = fn(&mut Checks) -> &mut bool;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// While long messages of nonblocking operations are under way, or may arrive, while nonblocking collective
-    /// operations are under way, and when gathered short messages have waited for some time.
+    /// operations are under way, while the rank has a window, and when gathered short messages have waited for some
+    /// time.
     #[default]
     Needed,
     /// Always.
@@ -517,9 +518,10 @@ const OTHERS: &[Parameter] = &[
         name: "progress",
         meaning: "When a thread of the library makes progress while the program computes. `needed`: while a \
                   nonblocking operation is under way whose message has, or may have, at least `overlap_min` bytes; \
-                  while a nonblocking collective operation is under way; and when gathered short messages wait \
-                  (`bundle_max`). Partitioned operations do not count. `always`: whenever no thread of the program \
-                  waits in a call. `off`: never. While the program has a `Driver`, no such thread is started.",
+                  while a nonblocking collective operation is under way; while the rank has a window; and when \
+                  gathered short messages wait (`bundle_max`). Partitioned operations do not count. `always`: \
+                  whenever no thread of the program waits in a call. `off`: never. While the program has a `Driver`, \
+                  no such thread is started.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Other {
