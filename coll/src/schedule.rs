@@ -224,12 +224,12 @@ enum Source {
 }
 
 impl Steps {
-    /// Returns steps without those that process no element.
+    /// Returns the steps that process elements.
     pub(crate) fn new(steps: impl Iterator<Item = Step> + Send + 'static) -> Self {
         Self { from: Source::Boxed(Box::new(steps)), skips_empty: true }
     }
 
-    /// Returns the same steps with those that process no element.
+    /// Returns the same steps, with the steps that process no element.
     pub(crate) fn with_empty(self) -> Self {
         Self { skips_empty: false, ..self }
     }

@@ -154,7 +154,7 @@ fn copy(from: Span, into: Span) -> Step {
     if from == into { Step::NONE } else { Step::Copy { from, into } }
 }
 
-/// Returns step `index` of those that fetch from all other ranks.
+/// Returns the fetch with this index, of the fetches from all other ranks; `None` if there are fewer.
 #[inline]
 fn fetch_all(at: Place, index: u32, fetch: impl Fn(u32) -> Step) -> Option<Step> {
     (index + 1 < at.size()).then(|| fetch(at.up(index + 1)))
@@ -208,8 +208,8 @@ impl Contributions {
         }
     }
 
-    /// Returns a step of those that fetch the contributions of the other ranks to a piece, and reduce them to the
-    /// output.
+    /// Returns a step of the reduction of a piece: the steps fetch the contributions of the other ranks, and reduce them
+    /// to the output.
     #[inline]
     fn combine(&self, at: Place, piece: u32, index: u32) -> Option<Step> {
         let place = |rank| self.place(at, piece, rank);
