@@ -12,12 +12,13 @@ use crate::outbox::{Item, Outbox};
 use crate::requests::Requests;
 use crate::window::{Contact, Member, Operation, Step, Window};
 use crate::wire::{Note, Traits};
-use crate::{ElementType, EpochId, Error, WindowId};
+use crate::{Config, ElementType, EpochId, Error, WindowId};
 
 /// One window, and the state that all windows share. Its methods leave work in `touched` and `rescan`, which
 /// [`Core::settle`] does.
 pub(crate) struct Core<'a> {
     pub(crate) id: WindowId,
+    pub(crate) config: &'a Config,
     pub(crate) window: &'a mut Window,
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) requests: &'a mut Requests,
@@ -36,13 +37,14 @@ pub(crate) struct Violation(pub(crate) &'static str);
 impl<'a> Core<'a> {
     pub(crate) fn new(
         id: WindowId,
+        config: &'a Config,
         window: &'a mut Window,
         outbox: &'a mut Outbox,
         requests: &'a mut Requests,
         counters: &'a mut Counters,
         link: &'a mut Link,
     ) -> Self {
-        Self { id, window, outbox, requests, counters, link, touched: Vec::new(), rescan: false }
+        Self { id, config, window, outbox, requests, counters, link, touched: Vec::new(), rescan: false }
     }
 
     /// Completes and activates epochs until nothing changes.

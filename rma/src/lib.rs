@@ -3,8 +3,9 @@
 //!
 //! [`Windows`] is a protocol on the link ([`samite_fabric::link::Stack`]), with the number
 //! [`Protocol::Rma`](samite_fabric::wire::Protocol::Rma). It is a state machine: it takes calls, packets and deadlines,
-//! owns no thread and reads no clock. Its calls take the [`Link`](samite_fabric::link::Link) and send nothing
-//! themselves: drive the engine afterwards.
+//! owns no thread and reads no clock. Its calls take the [`Link`](samite_fabric::link::Link), and those that start
+//! operations also the port, because a short operation may leave within the call. Drive the engine afterwards: it sends
+//! everything else.
 //!
 //! # Contract
 //! * **No call waits.** A call that opens an epoch returns at once. A call that closes one returns a request, which

@@ -7,6 +7,7 @@ use samite_fabric::link::{Expiry, Link, Outcome, RequestId, Slot, Slots, Time, W
 use samite_fabric::wire::Protocol;
 use samite_fabric::{Body, Memory};
 
+use crate::window::Operation;
 use crate::{EpochId, Error};
 
 /// The result of a request.
@@ -99,12 +100,13 @@ impl Requests {
         self.all.len()
     }
 
-    /// Returns the memory of an operation with a reply.
-    pub(crate) fn memory(&self, id: RequestId) -> Option<&Memory> {
-        match &self.all.get(id)?.kind {
+    /// Returns the memory of an operation that was not sent completely.
+    pub(crate) fn data_of<'a>(&'a self, operation: &'a Operation) -> &'a Memory {
+        let of_request = || match &self.all.get(operation.request?)?.kind {
             Kind::Operation { memory, .. } => memory.as_ref(),
             _ => None,
-        }
+        };
+        operation.memory.as_ref().or_else(of_request).expect("an operation or its request has the memory")
     }
 
     /// Sets the result of a request that has none. Its memory may still be in use.

@@ -358,6 +358,11 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// Returns an operation of which nothing was sent, without memory and without a request.
+    pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
+        Self { action, displacement, len, sent: 0, memory: None, request: None }
+    }
+
     /// Returns the memory that the operation takes while it is recorded.
     pub(crate) fn cost(&self) -> usize {
         size_of::<Self>() + self.len

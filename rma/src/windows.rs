@@ -276,7 +276,15 @@ impl Windows {
     fn with<R>(&mut self, link: &mut Link, slot: u32, body: impl FnOnce(&mut Core<'_>) -> R) -> Option<R> {
         let window = self.windows.get_mut(slot as usize)?;
         let id = WindowId { slot, generation: window.generation };
-        let mut core = Core::new(id, window, &mut self.outbox, &mut self.requests, &mut self.counters, link);
+        let mut core = Core::new(
+            id,
+            &self.config,
+            window,
+            &mut self.outbox,
+            &mut self.requests,
+            &mut self.counters,
+            link,
+        );
         let was_active = !core.window.active.is_empty();
         let result = body(&mut core);
         core.settle();

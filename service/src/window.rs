@@ -20,6 +20,7 @@ use crate::error::{Error, Public};
 use crate::request::Request;
 use crate::runtime::{Bounds, WindowCall};
 use crate::select::Rank;
+use crate::transport::Transport;
 
 pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
 pub use error::{WindowError, WindowEvent};
@@ -96,8 +97,8 @@ impl Comm {
         let number = self.runtime.next_window(self.derived.as_deref());
         let name = Name { communicator: u64::from(self.context), number };
         let members = self.members();
-        let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, link, .. }| {
-            windows.create(link, name, members, part, samite_rma::Hints::default())
+        let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| {
+            windows.create(out.link, name, members, part, samite_rma::Hints::default())
         });
         let id = id.map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
@@ -214,11 +215,11 @@ impl<T: Element> Window<T> {
             comm.context,
             bounds,
             region,
-            |WindowCall { windows, link, deadline }| {
+            |WindowCall { windows, out, deadline }| {
                 // No handle of an epoch exists any more. An epoch whose handle was leaked would never be closed, and
                 // the other ranks would wait for it.
-                windows.close_all(link, id)?;
-                Ok((Some(windows.free(link, id, deadline)?), ()))
+                windows.close_all(out.link, id)?;
+                Ok((Some(windows.free(out.link, id, deadline)?), ()))
             },
         );
         comm.runtime.end_accesses(self.admits);
@@ -240,7 +241,7 @@ impl<T: Element> Window<T> {
     fn begin<R>(
         &self,
         region: Option<Region>,
-        call: impl FnOnce(WindowCall<'_>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
+        call: impl FnOnce(WindowCall<'_, Transport>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let Comm { runtime, context, bounds, .. } = &self.comm;
         let begun = runtime.begin_on_windows(*context, bounds, region, call);

@@ -146,8 +146,8 @@ impl Run {
         let window = self.window;
         let rank = WorldRank([HOSTILE, OTHER][input.below(2)] as u32);
         let group = Group::range(WorldRank(HOSTILE as u32), 1 + input.below(2) as u32);
-        let (out, windows) = self.engines[HONEST].parts();
-        let link = out.link;
+        let (mut out, windows) = self.engines[HONEST].parts();
+        let link = &mut *out.link;
         let number = input.below(self.epochs.len().max(1));
         match input.below(10) {
             0 => self.epochs.extend(windows.start(link, window, &group)),
@@ -183,7 +183,7 @@ impl Run {
                     [Action::Put, Action::Get, Action::GetAccumulate { op, element }][input.below(3)];
                 if let Some(epoch) = epoch {
                     let memory = Memory::new(vec![1_u64; 2]);
-                    let started = windows.operate(link, epoch, target, action, memory, None);
+                    let started = windows.operate(&mut out, epoch, target, action, memory, None);
                     self.requests.extend(started.ok().flatten());
                 }
             }
@@ -194,10 +194,10 @@ impl Run {
     /// Writes a word of the honest rank's part under an exclusive lock, and waits.
     fn transact(&mut self, at: usize) {
         let (window, target) = (self.window, WorldRank(HONEST as u32));
-        let (out, windows) = self.engines[at].parts();
+        let (mut out, windows) = self.engines[at].parts();
         let epoch = windows.lock(out.link, window, target, LockKind::Exclusive).expect("no epoch is open");
         let (place, word) = (Target { rank: target, displacement: at as u64 }, Memory::new(vec![at as u64]));
-        windows.operate(out.link, epoch, place, Action::Put, word, None).expect("a word of the part");
+        windows.operate(&mut out, epoch, place, Action::Put, word, None).expect("a word of the part");
         let close = windows.close(out.link, epoch, Time::NEVER).expect("the epoch is open");
         self.engines[at].drive(&mut ());
         for _ in 0..POLLS_MAX {

@@ -294,9 +294,9 @@ impl Run {
     fn take(&mut self, at: usize, rank: &mut Rank, step: Step) -> Result<(), String> {
         let window = rank.window;
         let number = self.results[at].len();
-        let (out, windows) = rank.engine.parts();
+        let (mut out, windows) = rank.engine.parts();
         out.link.set_now(Time::from_nanos(self.net.now_ns()));
-        let link = out.link;
+        let link = &mut *out.link;
         let failed = |error: Error| format!("rank {at}, {step:?}: {error}");
         match &step {
             Step::Post(origins) => {
@@ -352,14 +352,16 @@ impl Run {
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
                 let (target, memory) =
                     (Target { rank: *target, displacement: *word }, Memory::new(vec![1_u64]));
-                windows.operate(link, id, target, action, memory, None).map_or_else(may_fail, |_| Ok(()))?;
+                windows
+                    .operate(&mut out, id, target, action, memory, None)
+                    .map_or_else(may_fail, |_| Ok(()))?;
             }
             Step::Read(read) => {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
                 let target =
                     Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
                 let memory = Memory::new(vec![0_u64; read.count as usize]);
-                match windows.operate(link, id, target, Action::Get, memory, None) {
+                match windows.operate(&mut out, id, target, Action::Get, memory, None) {
                     Ok(request) => rank.reads.push((*read, request.ok_or("a read without a request")?)),
                     Err(error) => may_fail(error)?,
                 }
@@ -374,8 +376,8 @@ impl Run {
         let origin = WorldRank(at as u32);
         let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
         let words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
-        let (out, windows) = rank.engine.parts();
-        let started = windows.operate(out.link, id, target, Action::Put, Memory::new(words), None);
+        let (mut out, windows) = rank.engine.parts();
+        let started = windows.operate(&mut out, id, target, Action::Put, Memory::new(words), None);
         started.map_or_else(may_fail, |_| Ok(()))?;
         self.plan.writes[at][write.number].epoch = Some(epoch);
         self.summary.messages += 1;

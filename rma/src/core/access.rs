@@ -5,7 +5,7 @@ use samite_fabric::link::{Fate, WorldRank};
 use super::Core;
 use crate::activation::Kind;
 use crate::outbox::Item;
-use crate::window::{Closing, State, Step};
+use crate::window::{Closing, Operation, State, Step};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
 
@@ -105,14 +105,19 @@ impl Core<'_> {
         if let Step::Operation(operation) = step {
             self.requests.recorded -= operation.cost();
             self.counters.operations += 1;
-            if let Some(id) = operation.request
-                && !operation.action.has_reply()
-            {
-                self.requests.give_back(id, operation.memory);
-                self.requests.end(id, Ok(()));
-            }
+            self.end_sending(*operation);
         }
         self.check_party(number, rank);
+    }
+
+    /// Ends the request of a write whose packets were all sent.
+    pub(crate) fn end_sending(&mut self, operation: Operation) {
+        if let Some(id) = operation.request
+            && !operation.action.has_reply()
+        {
+            self.requests.give_back(id, operation.memory);
+            self.requests.end(id, Ok(()));
+        }
     }
 
     /// Notes that all replies to an operation have arrived.

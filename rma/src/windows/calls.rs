@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use samite_fabric::Memory;
-use samite_fabric::link::{Fate, Group, Link, RequestId, Time, WorldRank};
+use samite_fabric::link::{Fate, Group, Link, Out, RequestId, Time, WorldRank};
+use samite_fabric::{Memory, Port};
 
 use super::Windows;
 use crate::activation::Kind;
@@ -257,62 +257,77 @@ impl Windows {
 
     /// Starts an operation in an open epoch. `memory` is the data, or the room for the result, or both. Returns a
     /// request if the operation has a result, or if `deadline` is given. The data can be used again when the request
-    /// has ended: that of a write when it was sent.
+    /// has ended: that of a write when it was sent. An operation that fits in a packet leaves within the call if the
+    /// target has granted the access and nothing waits to be sent to it.
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of
     /// the target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; [`Error::Link`] if the
     /// target has failed, or if the budget is used up.
-    pub fn operate(
+    pub fn operate<P: Port>(
         &mut self,
-        link: &mut Link,
+        out: &mut Out<'_, P>,
         epoch: EpochId,
         target: Target,
         action: Action,
         memory: Memory,
         deadline: Option<Time>,
     ) -> Result<Option<RequestId>, Error> {
-        let recorded_max = self.config.recorded_max;
-        self.call(link, epoch.window, |core| {
-            let kind = core.open_kind(epoch.number)?;
-            if !core.window.group.contains(target.rank) || !kind.has_target(target.rank) {
-                return Err(Error::NotATarget { rank: target.rank });
-            }
-            let len = check_action(action, &memory)?;
-            let mut operation = Operation {
-                action,
-                displacement: target.displacement,
-                len,
-                sent: 0,
-                memory: None,
-                request: None,
-            };
-            core.check_target(target.rank, &operation)?;
-            if core.requests.recorded + operation.cost() > recorded_max {
-                let hint = "wait for operations, or close epochs, before you start more";
-                return Err(Error::exhausted("the budget for recorded operations", hint));
-            }
+        let Target { rank, displacement } = target;
+        let port = &mut *out.port;
+        self.call(out.link, epoch.window, |core| {
             let has_reply = action.has_reply();
+            if has_reply && memory.is_shared() {
+                let hint = "pass memory that is not shared";
+                return Err(Error::exhausted("memory that can be written", hint));
+            }
+            let len = check_action(action, memory.len())?;
+            let mut operation = Operation::new(action, displacement, len);
+            core.check_operation(epoch.number, rank, &operation)?;
+            core.check_budget(&operation)?;
             let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
             if has_reply || deadline.is_some() {
-                let (rank, left) = (target.rank, if has_reply { len } else { 0 });
+                let left = if has_reply { len } else { 0 };
                 let kind = requests::Kind::Operation { rank, memory: kept, left };
                 let deadline = deadline.unwrap_or(Time::NEVER);
                 operation.request = Some(core.requests.begin(core.link, epoch, kind, deadline));
             }
             let request = operation.request;
             if len == 0 {
-                if let Some(id) = request {
-                    if !has_reply {
-                        core.requests.give_back(id, operation.memory.take());
-                    }
-                    core.requests.end(id, Ok(()));
-                }
-                return Ok(request);
+                core.end_empty(operation);
+            } else if core.send_at_once(port, epoch.number, rank, &operation, None) {
+                core.end_sending(operation);
+            } else {
+                core.requests.recorded += operation.cost();
+                core.record(epoch.number, rank, Step::Operation(Box::new(operation)));
             }
-            core.requests.recorded += operation.cost();
-            core.record(epoch.number, target.rank, Step::Operation(Box::new(operation)));
             Ok(request)
+        })
+    }
+
+    /// Starts an operation without a result as [`Windows::operate`] does, if its packet can leave within the call.
+    /// Returns false if nothing was sent: then use [`Windows::operate`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::operate`].
+    ///
+    /// # Panics
+    /// If the operation has a result.
+    pub fn try_write<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        epoch: EpochId,
+        target: Target,
+        action: Action,
+        data: &[u8],
+    ) -> Result<bool, Error> {
+        assert!(!action.has_reply(), "a write has no result");
+        let port = &mut *out.port;
+        self.call(out.link, epoch.window, |core| {
+            let len = check_action(action, data.len())?;
+            let operation = Operation::new(action, target.displacement, len);
+            core.check_operation(epoch.number, target.rank, &operation)?;
+            Ok(len == 0 || core.send_at_once(port, epoch.number, target.rank, &operation, Some(data)))
         })
     }
 
@@ -362,15 +377,10 @@ impl Windows {
     }
 }
 
-/// Checks that the memory suits an operation. Returns the number of bytes at the target.
-fn check_action(action: Action, memory: &Memory) -> Result<usize, Error> {
-    let bytes = memory.len();
+/// Checks that memory of this length suits an operation. Returns the number of bytes at the target.
+fn check_action(action: Action, bytes: usize) -> Result<usize, Error> {
     let (op, element) = match action {
-        Action::Put => return Ok(bytes),
-        _ if action.has_reply() && memory.is_shared() => {
-            return Err(Error::exhausted("memory that can be written", "pass memory that is not shared"));
-        }
-        Action::Get => return Ok(bytes),
+        Action::Put | Action::Get => return Ok(bytes),
         Action::Accumulate { op, element } | Action::GetAccumulate { op, element } => (op, element),
         Action::CompareSwap { element } => (Reduction::Replace, element),
     };
@@ -403,8 +413,13 @@ impl Core<'_> {
         }
     }
 
-    /// Checks that the target takes part, and the place of the operation if the target's part is known.
-    fn check_target(&mut self, rank: WorldRank, operation: &Operation) -> Result<(), Error> {
+    /// Checks that an operation may be started in an epoch, and its place if the target's part is known.
+    fn check_operation(&mut self, number: u64, rank: WorldRank, operation: &Operation) -> Result<(), Error> {
+        let epoch = self.window.epoch(number).filter(|epoch| epoch.closed.is_none());
+        let has_target = epoch.ok_or(Error::NoSuchEpoch)?.kind.has_target(rank);
+        if !has_target || !self.window.group.contains(rank) {
+            return Err(Error::NotATarget { rank });
+        }
         let member = self.member(rank);
         if let Some(cause) = member.failure.as_deref().cloned() {
             return Err(Error::peer_failed(rank, cause, Fate::NotDelivered));
@@ -413,6 +428,24 @@ impl Core<'_> {
             Contact::Known(traits) => check_place(rank, traits, operation).map(|_| ()),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that an operation may be recorded.
+    fn check_budget(&self, operation: &Operation) -> Result<(), Error> {
+        if self.requests.recorded + operation.cost() > self.config.recorded_max {
+            let hint = "wait for operations, or close epochs, before you start more";
+            return Err(Error::exhausted("the budget for recorded operations", hint));
+        }
+        Ok(())
+    }
+
+    /// Ends an operation on no bytes.
+    fn end_empty(&mut self, operation: Operation) {
+        let Some(id) = operation.request else { return };
+        if !operation.action.has_reply() {
+            self.requests.give_back(id, operation.memory);
+        }
+        self.requests.end(id, Ok(()));
     }
 
     fn has_lock_all(&mut self) -> bool {

@@ -1,14 +1,16 @@
 //! Packets to members.
 
+use samite_fabric::layout::Readable;
 use samite_fabric::link::{Out, Peer, RequestId, Turn, WorldRank};
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Body, Memory, Port, PortError, Post};
+use samite_fabric::{Body, Port, PortError, Post};
 use zerocopy::IntoBytes;
 
 use super::Windows;
 use crate::activation::Kind;
+use crate::core::Core;
 use crate::outbox::Item;
-use crate::window::{Action, Contact, Operation, Step, Window};
+use crate::window::{Action, Closing, Contact, Operation, State, Step, Window};
 use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
@@ -95,13 +97,9 @@ impl Windows {
                 };
                 match step {
                     Step::Operation(operation) => {
-                        let memory = match (&operation.memory, operation.request) {
-                            (Some(memory), _) => memory,
-                            (None, Some(id)) => self.requests.memory(id).expect("replies are awaited"),
-                            (None, None) => unreachable!("an operation has memory"),
-                        };
-                        let packet_max = self.outbox.of(to).packet_max;
-                        let (progress, len) = send_operation(out, to, traits, operation, memory, packet_max)?;
+                        let data = self.requests.data_of(operation).readable();
+                        let len = next_piece(operation, traits, self.outbox.of(to).packet_max);
+                        let progress = send_operation(out, to, traits, operation, data, len)?;
                         if !matches!(progress, Progress::Over) {
                             return Ok(progress);
                         }
@@ -157,15 +155,76 @@ fn send_note<P: Port>(
     send(out, to, kind, traits.slot.get(), note.as_bytes(), &[][..])
 }
 
-/// Sends the next packet of an operation. Also returns the number of bytes that the packet concerns.
+impl Core<'_> {
+    /// Sends an operation if the target has granted the access, nothing waits to be sent to it, and one packet is enough.
+    /// Returns false if nothing was sent. `data` has the operands of a write that has no memory of its own.
+    pub(super) fn send_at_once<P: Port>(
+        &mut self,
+        port: &mut P,
+        number: u64,
+        rank: WorldRank,
+        operation: &Operation,
+        data: Option<&[u8]>,
+    ) -> bool {
+        let Some((peer, traits)) = self.ready_target(number, rank) else { return false };
+        let has_reply = operation.action.has_reply();
+        let of_peer = self.outbox.of(peer);
+        if next_piece(operation, traits, of_peer.packet_max) < operation.len
+            || has_reply && of_peer.unanswered >= self.config.questions_max
+        {
+            return false;
+        }
+        let data = data.map_or_else(|| self.requests.data_of(operation).readable(), Readable::from);
+        let mut out = Out { port, link: self.link };
+        // After an error the caller records the operation, and a persistent error recurs when the operation is sent.
+        let sent = send_operation(&mut out, peer, traits, operation, data, operation.len);
+        if !matches!(sent, Ok(Progress::Over)) {
+            return false;
+        }
+        self.counters.operations += 1;
+        if has_reply {
+            self.outbox.of(peer).unanswered += 1;
+            let epoch = self.window.epoch(number);
+            let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");
+            party.unanswered += 1;
+        }
+        true
+    }
+
+    /// Returns the peer and the traits of a target that has granted the access of an epoch, if no step and no packet
+    /// waits to be sent to it.
+    fn ready_target(&mut self, number: u64, rank: WorldRank) -> Option<(Peer, Traits)> {
+        let party = self.window.epoch(number)?.parties.get(&rank)?;
+        if party.state != State::Granted || !party.steps.is_empty() || party.closing != Closing::No {
+            return None;
+        }
+        let member = self.window.members.get(&rank)?;
+        let Contact::Known(traits) = member.contact else { return None };
+        let state = self.link.peer(member.peer);
+        (state.has_answered() && state.has_no_packets_queued()).then_some((member.peer, traits))
+    }
+}
+
+/// Returns the number of bytes that the next packet of an operation concerns.
+fn next_piece(operation: &Operation, traits: Traits, packet_max: usize) -> usize {
+    let mut most = packet_max - OPERATION_HEAD;
+    if operation.action.has_reply() {
+        most = most.min(traits.reply_max.get() as usize).max(1);
+    }
+    let left = operation.len - operation.sent;
+    // All packets but the last carry whole elements of any type.
+    if left <= most { left } else { most / PIECE_UNIT * PIECE_UNIT }
+}
+
+/// Sends the next packet of an operation, which concerns `len` bytes.
 fn send_operation<P: Port>(
     out: &mut Out<'_, P>,
     to: Peer,
     traits: Traits,
     operation: &Operation,
-    memory: &Memory,
-    packet_max: usize,
-) -> Result<(Progress, usize), PortError> {
+    data: Readable<'_>,
+    len: usize,
+) -> Result<Progress, PortError> {
     let (kind, op, element) = match operation.action {
         Action::Put => (kind::PUT, None, None),
         Action::Get => (kind::GET, None, None),
@@ -174,13 +233,6 @@ fn send_operation<P: Port>(
         Action::GetAccumulate { op, element } => (kind::FETCH, Some(op), Some(element)),
         Action::CompareSwap { element } => (kind::COMPARE_SWAP, None, Some(element)),
     };
-    let mut most = packet_max - OPERATION_HEAD;
-    if operation.action.has_reply() {
-        most = most.min(traits.reply_max.get() as usize).max(1);
-    }
-    let left = operation.len - operation.sent;
-    // All packets but the last carry whole elements of any type.
-    let len = if left <= most { left } else { most / PIECE_UNIT * PIECE_UNIT };
     let unit = u64::from(traits.unit.get());
     let place = Place {
         generation: traits.generation,
@@ -195,16 +247,21 @@ fn send_operation<P: Port>(
         len: (len as u32).into(),
     });
     let data = match kind {
-        kind::GET => memory.readable().part(0, 0),
-        kind::COMPARE_SWAP => memory.readable().part(0, memory.len()),
-        _ => memory.readable().part(operation.sent, operation.sent + len),
+        kind::GET => data.part(0, 0),
+        kind::COMPARE_SWAP => data.part(0, 2 * len),
+        _ => data.part(operation.sent, operation.sent + len),
     };
     let slot = traits.slot.get();
-    let progress = match wanted {
+    match wanted {
         None => send(out, to, kind, slot, place.as_bytes(), &data),
-        Some(wanted) => send(out, to, kind, slot, &[place.as_bytes(), wanted.as_bytes()].concat(), &data),
-    }?;
-    Ok((progress, len))
+        Some(wanted) => {
+            let mut head = [0; size_of::<Place>() + size_of::<Wanted>()];
+            let (first, rest) = head.split_at_mut(size_of::<Place>());
+            first.copy_from_slice(place.as_bytes());
+            rest.copy_from_slice(wanted.as_bytes());
+            send(out, to, kind, slot, &head, &data)
+        }
+    }
 }
 
 /// Sends a packet.

@@ -256,7 +256,12 @@ impl<P: Port> World<P> {
         deadline: Option<Time>,
     ) -> Result<Option<RequestId>, Error> {
         let target = Target { rank: rank(target.0), displacement: target.1 };
-        self.call(at, |windows, link| windows.operate(link, epoch, target, action, memory, deadline))
+        let now = self.now;
+        let (mut out, windows) = self.engines[at].parts();
+        out.link.set_now(now);
+        let started = windows.operate(&mut out, epoch, target, action, memory, deadline);
+        self.engines[at].drive(&mut ());
+        started
     }
 
     #[track_caller]

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use samite_fabric::link::Link;
+use samite_fabric::link::Out;
 use samite_fabric::{Memory, Port, Region};
 use samite_p2p::{Fate, RequestId, Time};
 use samite_rma::Windows;
@@ -104,9 +104,9 @@ impl WindowRequests {
 }
 
 /// A call on the windows of a lane.
-pub(crate) struct WindowCall<'a> {
+pub(crate) struct WindowCall<'a, P> {
     pub(crate) windows: &'a mut Windows,
-    pub(crate) link: &'a mut Link,
+    pub(crate) out: Out<'a, P>,
     pub(crate) deadline: Time,
 }
 
@@ -118,7 +118,7 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn on_windows<R>(
         &self,
         bounds: &Bounds,
-        call: impl FnOnce(WindowCall<'_>) -> Result<R, samite_rma::Error>,
+        call: impl FnOnce(WindowCall<'_, P>) -> Result<R, samite_rma::Error>,
     ) -> Result<R, Error> {
         let mut core = self.lock()?;
         let called = core.call_windows(self.clock.now(), bounds, call);
@@ -137,7 +137,7 @@ impl<P: Port> Runtime<P> {
         context: u32,
         bounds: &Bounds,
         region: Option<Region>,
-        call: impl FnOnce(WindowCall<'_>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
+        call: impl FnOnce(WindowCall<'_, P>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let mut core = self.lock()?;
         let now = self.clock.now();
@@ -182,7 +182,7 @@ impl<P: Port> Core<P> {
         &mut self,
         now: Time,
         bounds: &Bounds,
-        call: impl FnOnce(WindowCall<'_>) -> Result<R, samite_rma::Error>,
+        call: impl FnOnce(WindowCall<'_, P>) -> Result<R, samite_rma::Error>,
     ) -> Result<R, Error> {
         if let Some(why) = &self.condemned {
             return Err(Error::Condemned { why: why.clone() });
@@ -191,7 +191,7 @@ impl<P: Port> Core<P> {
         let deadline = bounds.timeout.map_or(Time::NEVER, |timeout| super::deadline_after(now, timeout));
         let (out, stack) = self.engine.parts();
         out.link.set_now(now);
-        let result = call(WindowCall { windows: &mut stack.windows, link: out.link, deadline });
+        let result = call(WindowCall { windows: &mut stack.windows, out, deadline });
         self.engine.drive(&mut ());
         result.map_err(Public::public)
     }

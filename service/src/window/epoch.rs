@@ -6,6 +6,7 @@ use samite_fabric::Memory;
 use samite_fabric::link::{Link, Time};
 use samite_p2p::{Group, RequestId};
 use samite_rma::{Action, Assertions, EpochId, Target, WindowId, Windows};
+use zerocopy::IntoBytes;
 
 use super::{LockKind, Window, WindowNumber, WindowOp};
 use crate::element::Element;
@@ -187,7 +188,7 @@ impl<T: Element> Window<T> {
         let opened = self
             .comm()
             .runtime
-            .on_windows(self.bounds(), |WindowCall { windows, link, .. }| open(windows, link, id));
+            .on_windows(self.bounds(), |WindowCall { windows, out, .. }| open(windows, out.link, id));
         match opened {
             Ok(id) => Ok(Epoch { window: self, id: Some(id), kind: PhantomData }),
             Err(error) => Err(self.comm().handle_world_error(call, error)),
@@ -224,8 +225,8 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     pub fn iclose(mut self) -> Result<Request<()>, Error> {
         let window = self.window;
         let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
-        let closed = window.begin(None, |WindowCall { windows, link, deadline }| {
-            Ok((K::close(windows, link, id, deadline)?, ()))
+        let closed = window.begin(None, |WindowCall { windows, out, deadline }| {
+            Ok((K::close(windows, out.link, id, deadline)?, ()))
         });
         let (request, ()) = window.comm().handle_result("Epoch::iclose", closed)?;
         window.request(request)
@@ -238,8 +239,8 @@ impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
         // If the runtime was closed, the epoch has ended with it.
         let _ = self.window.comm().runtime.on_windows(
             &Bounds::default(),
-            |WindowCall { windows, link, .. }| {
-                if let Some(request) = K::close(windows, link, id, Time::NEVER)? {
+            |WindowCall { windows, out, .. }| {
+                if let Some(request) = K::close(windows, out.link, id, Time::NEVER)? {
                     windows.detach(request);
                 }
                 Ok(())
@@ -267,8 +268,8 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
     pub fn inext(mut self) -> Result<(Request<()>, Self), Error> {
         let window = self.window;
         let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
-        let fenced = window.begin(None, |WindowCall { windows, link, deadline }| {
-            let fenced = windows.fence(link, id.window(), Assertions::empty(), deadline)?;
+        let fenced = window.begin(None, |WindowCall { windows, out, deadline }| {
+            let fenced = windows.fence(out.link, id.window(), Assertions::empty(), deadline)?;
             Ok((fenced.completion, fenced.epoch))
         });
         let (request, next) = window.comm().handle_result("Epoch::inext", fenced)?;
@@ -286,8 +287,8 @@ impl<T: Element> Epoch<'_, T, Exposure> {
         let Some(id) = self.id else { return Ok(true) };
         let comm = self.window.comm();
         let over = comm.runtime.drive(&mut ()).and_then(|()| {
-            comm.runtime.on_windows(self.window.bounds(), |WindowCall { windows, link, .. }| {
-                windows.is_exposure_over(link, id)
+            comm.runtime.on_windows(self.window.bounds(), |WindowCall { windows, out, .. }| {
+                windows.is_exposure_over(out.link, id)
             })
         });
         over.map_err(|error| comm.handle_world_error("Epoch::is_over", error))
@@ -343,8 +344,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
         let window = self.window;
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let begun = target.map(|rank| window.world_rank(rank)).transpose().and_then(|target| {
-            window.begin(None, |WindowCall { windows, link, deadline }| {
-                Ok((Some(flush(windows, link, id, target, deadline)?), ()))
+            window.begin(None, |WindowCall { windows, out, deadline }| {
+                Ok((Some(flush(windows, out.link, id, target, deadline)?), ()))
             })
         });
         let (request, ()) = window.comm().handle_result(call, begun)?;
@@ -364,8 +365,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// [`WindowError::OutOfBounds`](super::WindowError::OutOfBounds) if the size of the part is known by now, otherwise
     /// [`close`](Self::close) returns it.
     pub fn put(&self, to: Rank, at: usize, data: &[T]) -> Result<(), Error> {
-        let done = self.operate(to, at, Action::Put, data.to_vec(), false);
-        self.window.comm().handle_result("Epoch::put", done).map(|_| ())
+        self.write("Epoch::put", to, at, Action::Put, data)
     }
 
     /// Writes elements to a part as [`put`](Self::put) does (`MPI_Rput`). The request returns the vector when its
@@ -403,28 +403,44 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         action: Action,
         data: Vec<T>,
     ) -> Result<Request<Vec<T>>, Error> {
-        let begun = self.operate(target, at, action, data, true);
-        let request = self.window.comm().handle_result(call, begun)?;
-        self.window.request(request)
+        let window = self.window;
+        let begun = self.target(target, at).and_then(|(id, target)| {
+            window.begin(None, |WindowCall { windows, mut out, deadline }| {
+                let memory = Memory::new(data);
+                Ok((windows.operate(&mut out, id, target, action, memory, Some(deadline))?, ()))
+            })
+        });
+        let (request, ()) = window.comm().handle_result(call, begun)?;
+        window.request(request)
     }
 
-    fn operate(
+    /// Starts an operation without a result and without a request.
+    fn write(
         &self,
-        target: Rank,
+        call: &'static str,
+        to: Rank,
         at: usize,
         action: Action,
-        data: Vec<T>,
-        has_request: bool,
-    ) -> Result<Option<RequestId>, Error> {
-        let window = self.window;
-        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
-        let target = Target { rank: window.world_rank(target)?, displacement: at as u64 };
-        let (request, ()) = window.begin(None, |WindowCall { windows, link, deadline }| {
-            let deadline = has_request.then_some(deadline);
-            let begun = windows.operate(link, id, target, action, Memory::new(data), deadline)?;
-            Ok((begun, ()))
-        })?;
-        Ok(request)
+        data: &[T],
+    ) -> Result<(), Error> {
+        let comm = self.window.comm();
+        let done = self.target(to, at).and_then(|(id, target)| {
+            let bounds = self.window.bounds();
+            let done = comm.runtime.on_windows(bounds, |WindowCall { windows, mut out, .. }| {
+                if !windows.try_write(&mut out, id, target, action, data.as_bytes())? {
+                    windows.operate(&mut out, id, target, action, Memory::new(data.to_vec()), None)?;
+                }
+                Ok(())
+            });
+            done.map_err(|error| comm.local_error(error))
+        });
+        comm.handle_result(call, done)
+    }
+
+    /// Returns the epoch, and the place of an element.
+    fn target(&self, rank: Rank, at: usize) -> Result<(EpochId, Target), Error> {
+        let id = self.id.ok_or(Error::NoSuchRequest)?;
+        Ok((id, Target { rank: self.window.world_rank(rank)?, displacement: at as u64 }))
     }
 }
 
@@ -438,8 +454,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// is not defined for the type.
     pub fn accumulate(&self, to: Rank, at: usize, data: &[T], op: WindowOp) -> Result<(), Error> {
         let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
-        let done = self.operate(to, at, action, data.to_vec(), false);
-        self.window.comm().handle_result("Epoch::accumulate", done).map(|_| ())
+        self.write("Epoch::accumulate", to, at, action, data)
     }
 
     /// Combines elements of a part with the elements of `data`. The request returns the former elements of the part
