@@ -36,6 +36,9 @@ pub struct Caps {
     pub get: Reach,
     /// The memory that [`Port::change`](crate::Port::change) changes.
     pub change: Reach,
+    /// True if [`Port::map`](crate::Port::map) maps memory of peers that was made by
+    /// [`Region::shared`](crate::Region::shared).
+    pub map: bool,
     /// True if one-sided operations proceed while their target does not poll.
     pub passive: bool,
     /// The number of bits of immediate data that [`Port::put_imm`](crate::Port::put_imm) carries. It is 0 if the port

@@ -561,6 +561,7 @@ fn caps(inner: &Caps, model: Model) -> Caps {
         fragment_max: inner.fragment_max.min(inner.packet_max - stamp),
         zcopy_max: inner.zcopy_max.saturating_sub(stamp),
         get_bytes_max: 0,
+        map: false,
         immediate_bits: if inner.immediate_bits == u64::BITS { IMMEDIATE_BITS } else { 0 },
         ..inner.clone()
     }

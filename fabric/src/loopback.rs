@@ -545,6 +545,7 @@ fn caps() -> Caps {
         put: Reach::Any,
         get: Reach::Any,
         change: Reach::Any,
+        map: false,
         passive: true,
         immediate_bits: 64,
         order: Order::all(),

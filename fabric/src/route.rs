@@ -651,6 +651,8 @@ fn common(a: Caps, b: Caps) -> Caps {
         put: a.put.min(b.put),
         get: a.get.min(b.get),
         change: a.change.min(b.change),
+        // Memory that one path cannot map is reached by packets.
+        map: a.map || b.map,
         passive: a.passive && b.passive,
         immediate_bits: a.immediate_bits.min(b.immediate_bits),
         order: a.order & b.order,

@@ -156,6 +156,7 @@ impl Shm {
             put: Reach::Shared,
             get: Reach::Shared,
             change: Reach::Shared,
+            map: true,
             passive: true,
             immediate_bits: 64,
             order: Order::all(),

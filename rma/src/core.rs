@@ -5,6 +5,8 @@ mod early;
 mod epochs;
 mod synchronization;
 
+pub(crate) use self::access::Bytes;
+
 use samite_fabric::link::{Link, WorldRank};
 
 use crate::counters::Counters;
@@ -160,9 +162,13 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Notes the traits of a member, and sends the packets that waited for them.
+    /// Notes the traits of a member, and sends the packets that waited for them. The first traits count: operations were
+    /// checked against them, and the part may be mapped.
     pub(crate) fn met(&mut self, rank: WorldRank, traits: Traits) {
         let member = self.member(rank);
+        if let Contact::Known(_) = member.contact {
+            return;
+        }
         member.contact = Contact::Known(traits);
         for item in std::mem::take(&mut member.held) {
             self.push(rank, traits, item);

@@ -5,9 +5,11 @@
 pub struct Counters {
     /// Operations whose packets were all sent.
     pub operations: u64,
-    /// Bytes that operations of other ranks and of this one have written here.
+    /// Operations that this process has carried out on mapped memory.
+    pub mapped: u64,
+    /// Bytes that packets of other ranks and of this one have written here.
     pub written: u64,
-    /// Bytes that were read here for other ranks and for this one.
+    /// Bytes that were read here for packets of other ranks and of this one.
     pub read: u64,
     /// Epochs that have completed.
     pub epochs: u64,

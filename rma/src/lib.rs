@@ -18,13 +18,16 @@
 //!   and size of another member's part at their first contact. A request for a window that the other member has not
 //!   created waits there. Such requests are limited in number ([`Config::early_max`]).
 //! * **Memory is reached by copies alone** ([`samite_fabric::Region`]), so no reference to it changes its value.
-//! * **Operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies
-//!   them on arrival. Each process applies the operations on its own memory, so accumulates are atomic.
+//! * **Operations on memory that the origin can map** ([`Caps::map`](samite_fabric::Caps::map)) are carried out by
+//!   the origin's loads, stores and atomic instructions, once the target has granted the access. The target takes no
+//!   part. That concerns parts in memory made by [`Region::shared`](samite_fabric::Region::shared).
+//! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies
+//!   them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
 //!
 //! # Where to look
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
-//! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`: all of these are
-//! pure. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
+//! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
+//! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
 //! the packets of all windows.
 
 #![forbid(unsafe_code)]
@@ -37,8 +40,10 @@ mod element;
 mod epochs;
 mod error;
 mod locks;
+mod mapped;
 mod ordinals;
 mod outbox;
+mod path;
 mod requests;
 mod window;
 mod windows;

@@ -109,6 +109,18 @@ impl Requests {
         operation.memory.as_ref().or_else(of_request).expect("an operation or its request has the memory")
     }
 
+    /// Returns the memory of an operation with a reply, so that the operation can be carried out in this process. From
+    /// now on no reply is awaited.
+    pub(crate) fn take_reply_now(&mut self, id: RequestId) -> &mut Memory {
+        match self.all.get_mut(id).map(|request| &mut request.kind) {
+            Some(Kind::Operation { memory: Some(memory), left, .. }) => {
+                *left = 0;
+                memory
+            }
+            _ => unreachable!("the request of an operation has the memory for its reply"),
+        }
+    }
+
     /// Sets the result of a request that has none. Its memory may still be in use.
     pub(crate) fn decide(&mut self, id: RequestId, result: Result<(), Error>) {
         if let Some(request) = self.all.get_mut(id).filter(|request| request.result.is_none()) {

@@ -1,15 +1,18 @@
 //! The state of a window at one of its members.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use samite_fabric::link::{Cause, Group, Peer, RequestId, WorldRank};
-use samite_fabric::{Memory, PortError, Region};
+use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
 use crate::activation::{self, Kind, Permissions, View};
 use crate::epochs::Epochs;
 use crate::locks::Lock;
+use crate::mapped::Mapped;
 use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
+use crate::path::WORD;
 use crate::wire::Traits;
 use crate::{ElementType, Error, Reduction, Reorder};
 
@@ -124,12 +127,34 @@ impl Part {
     }
 }
 
+/// A part that other processes may map.
+#[derive(Debug)]
+pub(crate) struct SharedPart {
+    pub(crate) mapped: Mapped,
+    /// The bytes of the region that are mapped: the part, and the rest of its last word.
+    pub(crate) span: Range<usize>,
+    /// The registration on each path that a member uses.
+    pub(crate) registrations: Vec<(PathId, Registration)>,
+}
+
+impl SharedPart {
+    /// Returns `None` if no other process may map the part.
+    pub(crate) fn of(part: &Part) -> Option<Box<Self>> {
+        let len = part.len.checked_next_multiple_of(WORD)?;
+        let span = part.start..part.start.checked_add(len)?;
+        let mapped = Mapped::new(part.region.window(span.clone())?)?;
+        Some(Box::new(Self { mapped, span, registrations: Vec::new() }))
+    }
+}
+
 /// A window at one member.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) name: Name,
     pub(crate) group: Group,
     pub(crate) part: Part,
+    /// Set if other processes may map the part.
+    pub(crate) shared: Option<Box<SharedPart>>,
     pub(crate) generation: u32,
     pub(crate) hints: Hints,
     /// The number of calls so far that opened or closed an epoch.
@@ -256,7 +281,24 @@ pub(crate) struct Party {
     pub(crate) queued: usize,
     /// The number of operations whose reply is awaited.
     pub(crate) unanswered: usize,
+    /// True if packets of operations were sent. A flush then asks the target if they are applied.
+    pub(crate) has_packets: bool,
     pub(crate) closing: Closing,
+}
+
+impl Party {
+    /// Returns true if the target has granted the access, and no step waits to be sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state == State::Granted
+            && self.steps.is_empty()
+            && self.queued == 0
+            && self.closing == Closing::No
+    }
+
+    /// Returns true if all operations so far are complete at the target.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.state == State::Over || self.is_ready() && !self.has_packets
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -374,6 +416,7 @@ impl Operation {
 pub(crate) struct Member {
     pub(crate) peer: Peer,
     pub(crate) contact: Contact,
+    pub(crate) mapping: Mapping,
     /// Packets that wait until the member's traits are known.
     pub(crate) held: VecDeque<Item>,
     pub(crate) failure: Option<Box<Cause>>,
@@ -405,6 +448,7 @@ impl Member {
         Self {
             peer,
             contact: Contact::None,
+            mapping: Mapping::Untried,
             held: VecDeque::new(),
             failure: None,
             accesses: 0,
@@ -427,6 +471,15 @@ pub(crate) enum Contact {
     None,
     Asked,
     Known(Traits),
+}
+
+/// The member's part in the memory of this process.
+#[derive(Debug)]
+pub(crate) enum Mapping {
+    /// The first operation tries to map the part.
+    Untried,
+    Refused,
+    Mapped(Mapped),
 }
 
 /// A process may have a million windows (`Config::windows_max`), so the state of one is small.

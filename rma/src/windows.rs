@@ -11,14 +11,14 @@ use samite_fabric::link::{
     Done, Ending, Expiry, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Stack, Time, Turn,
 };
 use samite_fabric::wire::{Header, Protocol};
-use samite_fabric::{Body, Caps, Port, PortError};
+use samite_fabric::{Body, Caps, Port, PortError, Registration};
 use slab::Slab;
 
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::outbox::Outbox;
 use crate::requests::{Completion, Requests};
-use crate::window::{Contact, Fences, Open, Window};
+use crate::window::{Contact, Fences, Open, SharedPart, Window};
 use crate::wire::Traits;
 use crate::{Error, Hints, Name, Part, WindowId};
 
@@ -72,6 +72,8 @@ pub struct Windows {
     counters: Counters,
     /// The number of windows with active epochs.
     active: usize,
+    /// Registrations of windows that were freed. The next drive ends them.
+    retired: Vec<Registration>,
 }
 
 impl Windows {
@@ -88,6 +90,7 @@ impl Windows {
             requests: Requests::new(),
             counters: Counters::default(),
             active: 0,
+            retired: Vec::new(),
         }
     }
 
@@ -125,6 +128,7 @@ impl Windows {
         entry.insert(Window {
             name,
             group: members,
+            shared: SharedPart::of(&part),
             part,
             generation: self.generation,
             hints,
@@ -292,7 +296,12 @@ impl Windows {
         self.active -= usize::from(was_active);
         if window.open.is_freed && window.epochs.is_empty() {
             self.names.remove(&window.name);
-            self.windows.remove(slot as usize);
+            let shared = self.windows.remove(slot as usize).shared;
+            let registrations = shared.into_iter().flat_map(|shared| shared.registrations);
+            self.retired.extend(registrations.map(|(_, registration)| registration));
+            if !self.retired.is_empty() {
+                link.defer();
+            }
         }
         Some(result)
     }
@@ -382,6 +391,28 @@ impl Stack for Windows {
 
     fn next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, _: Protocol) -> Result<Turn, PortError> {
         self.send_next(out, to)
+    }
+
+    fn backlog(&self) -> usize {
+        self.retired.len()
+    }
+
+    fn drive<P: Port, L: Lent>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        pieces: &mut usize,
+        _: &mut L,
+    ) -> Result<(), Fault> {
+        while *pieces > 0
+            && let Some(registration) = self.retired.pop()
+        {
+            out.port.deregister(registration);
+            *pieces -= 1;
+        }
+        if self.retired.is_empty() {
+            *pieces = 0;
+        }
+        Ok(())
     }
 
     fn has_data_for(&self, peer: Peer) -> bool {

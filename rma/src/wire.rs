@@ -69,6 +69,10 @@ pub(crate) struct Traits {
     pub(crate) generation: U32,
     /// The largest number of bytes in a [`Reply`] to the receiver.
     pub(crate) reply_max: U32,
+    /// The key by which the receiver maps the part, or 0 if it cannot. The part is mapped in whole words of 8 bytes.
+    pub(crate) key: U64,
+    /// The address by which the receiver maps the part.
+    pub(crate) address: U64,
 }
 
 /// The place of an operation in a window.
@@ -153,6 +157,8 @@ mod tests {
             slot: half(28).into(),
             generation: half(32).into(),
             reply_max: half(36).into(),
+            key: word(40).into(),
+            address: word(48).into(),
         };
         let reserved = [6, 7].into();
         let place = Place { generation: half(0).into(), op: 4, element: 5, reserved, at: word(8).into() };
@@ -166,7 +172,7 @@ mod tests {
         };
         let laid_out =
             [traits.as_bytes(), place.as_bytes(), wanted.as_bytes(), reply.as_bytes(), note.as_bytes()];
-        for (bytes, len) in laid_out.into_iter().zip([40, 16, 20, 16, 24]) {
+        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24]) {
             assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
         }
     }

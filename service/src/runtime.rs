@@ -62,8 +62,8 @@ use sync::{BiasedGuard, BiasedMutex, Event};
 use tasks::Tasks;
 pub(crate) use tasks::{Entry, Sought, contain};
 use waiting::deadline_after;
-pub(crate) use windows::WindowCall;
 use windows::WindowRequests;
+pub(crate) use windows::{Freed, WindowCall};
 
 /// Drives an engine on behalf of all threads that use it.
 pub(crate) struct Runtime<P> {

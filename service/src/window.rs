@@ -7,7 +7,7 @@ mod number;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use samite_fabric::{Memory, Region};
+use samite_fabric::{Memory, Port as _, Region};
 use samite_p2p::{RequestId, WorldRank};
 use samite_rma::{Name, Part, WindowId};
 use zerocopy::IntoBytes;
@@ -18,7 +18,7 @@ use crate::comm::Comm;
 use crate::element::Element;
 use crate::error::{Error, Public};
 use crate::request::Request;
-use crate::runtime::{Bounds, WindowCall};
+use crate::runtime::{Bounds, Freed, WindowCall};
 use crate::select::Rank;
 use crate::transport::Transport;
 
@@ -27,7 +27,7 @@ pub use error::{WindowError, WindowEvent};
 pub use number::{WindowNumber, WindowOp};
 
 /// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
-/// (MPI 4.1, chapter 12). [`Comm::window`] creates one.
+/// (MPI 4.1, chapter 12). [`Comm::window`] and [`Comm::allocate_window`] create one.
 ///
 /// Operations are methods of an [`Epoch`]. Opening an epoch never waits. Closing it waits until its operations are
 /// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it. If
@@ -57,6 +57,8 @@ pub struct Window<T: Element> {
     id: WindowId,
     /// The memory of this rank's part, which the window shares with the runtime. `None` once the window is freed.
     region: Option<Region>,
+    /// The number of elements in this rank's part.
+    len: usize,
     /// The operation that lasts as long as other ranks may access this rank's part: see
     /// [`Runtime::admit_accesses`](crate::runtime::Runtime::admit_accesses).
     admits: RequestId,
@@ -73,8 +75,8 @@ pub enum LockKind {
 }
 
 impl Comm {
-    /// Creates a window of which `data` is this rank's part. The parts may have different lengths (`MPI_Win_create`,
-    /// `MPI_Win_allocate`). Operations count in elements of the target's part.
+    /// Creates a window of which `data` is this rank's part. The parts may have different lengths (`MPI_Win_create`).
+    /// Operations count in elements of the target's part.
     ///
     /// All ranks of this communicator call it, in the same order relative to other windows. The call does not wait for
     /// them. The window's calls have the time-out, the cancel and the error handler of this handle.
@@ -83,17 +85,58 @@ impl Comm {
     /// [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
-        self.handle_result("window", self.create_window(data))
+        let len = data.len();
+        self.handle_result("window", self.create_window(Region::new(Memory::new(data)), len))
     }
 
-    fn create_window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
+    /// Creates a window as [`window`](Self::window) does, of which this rank's part is `len` elements of zero
+    /// (`MPI_Win_allocate`). If the transport permits it, the part is in memory that the ranks of this host share: they
+    /// then read, write and change it without this rank, which takes a fraction of the time of a packet. [`Window::free`]
+    /// returns a copy of such a part.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Rank, WindowOp};
+    ///
+    /// let counter = comm.allocate_window::<u64>(1)?;
+    /// let epoch = counter.lock_all()?;
+    /// epoch.fetch(Rank(0), 0, 1, WindowOp::Sum)?;
+    /// epoch.close()?;
+    /// let counts = counter.free()?;
+    /// assert!(comm.rank() != Rank(0) || counts == [2]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`window`](Self::window).
+    pub fn allocate_window<T: Element>(&self, len: usize) -> Result<Window<T>, Error> {
+        let window = self.allocate_part::<T>(len).and_then(|region| self.create_window(region, len));
+        self.handle_result("allocate_window", window)
+    }
+
+    /// Allocates zeros for a part of a window.
+    fn allocate_part<T: Element>(&self, len: usize) -> Result<Region, Error> {
+        let exhausted = || Error::Exhausted { what: "memory", hint: "allocate a shorter part".into() };
+        let bytes = size_of::<T>().checked_mul(len).and_then(|bytes| bytes.checked_next_multiple_of(WORD));
+        let bytes = bytes.ok_or_else(exhausted)?;
+        let maps = self.runtime.on_windows(&self.bounds, |call| Ok(call.out.port.caps().map))?;
+        // If the system provides no memory that can be shared, the other ranks use packets.
+        let shared = maps.then(|| Region::shared(bytes).ok()).flatten();
+        match shared {
+            Some(region) => Ok(region),
+            None => Ok(Region::new(Memory::new(T::new_vec_zeroed(len).map_err(|_| exhausted())?))),
+        }
+    }
+
+    fn create_window<T: Element>(&self, region: Region, len: usize) -> Result<Window<T>, Error> {
         self.check_one_group()?;
         let unit = u32::try_from(size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
             what: "bytes of an element",
             hint: "use smaller elements in windows".into(),
         })?;
-        let region = Region::new(Memory::new(data));
-        let part = Part::whole(region.clone(), unit);
+        let part = Part { region: region.clone(), start: 0, len: len * size_of::<T>(), unit };
         let number = self.runtime.next_window(self.derived.as_deref());
         let name = Name { communicator: u64::from(self.context), number };
         let members = self.members();
@@ -102,8 +145,20 @@ impl Comm {
         });
         let id = id.map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
-        Ok(Window { comm: self.clone(), id, region: Some(region), admits, element: PhantomData })
+        Ok(Window { comm: self.clone(), id, region: Some(region), len, admits, element: PhantomData })
     }
+}
+
+/// Memory that ranks of a host share consists of words of 8 bytes.
+const WORD: usize = 8;
+
+/// Returns the part of a window that was freed. A part that other ranks have mapped is copied.
+fn take_part<T: Element>(region: Region, len: usize) -> Memory {
+    region.reclaim().unwrap_or_else(|region| {
+        let mut part = vec![T::new_zeroed(); len];
+        region.copy_out(0, part.as_mut_bytes()).expect("the region has the part");
+        Memory::new(part)
+    })
 }
 
 impl<T: Element> Window<T> {
@@ -116,7 +171,7 @@ impl<T: Element> Window<T> {
     /// Returns the number of elements in this rank's part.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.part().len().checked_div(size_of::<T>()).unwrap_or(0)
+        self.len
     }
 
     /// Returns true if this rank's part has no elements.
@@ -184,7 +239,7 @@ impl<T: Element> Window<T> {
                 rank: self.comm.rank(),
                 at: (at as u64).saturating_mul(size_of::<T>() as u64),
                 bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
-                size: self.part().len() as u64,
+                size: (self.len * size_of::<T>()) as u64,
             }))),
         }
     }
@@ -210,11 +265,13 @@ impl<T: Element> Window<T> {
     }
 
     fn begin_to_free(&mut self, bounds: &Bounds) -> Result<Request<Vec<T>>, Error> {
-        let (id, region, comm) = (self.id, self.region.take(), &self.comm);
+        let (id, len, comm) = (self.id, self.len, &self.comm);
+        let freed =
+            self.region.take().map(|region| -> Freed { Box::new(move || take_part::<T>(region, len)) });
         let begun = comm.runtime.begin_on_windows(
             comm.context,
             bounds,
-            region,
+            freed,
             |WindowCall { windows, out, deadline }| {
                 // No handle of an epoch exists any more. An epoch whose handle was leaked would never be closed, and
                 // the other ranks would wait for it.
@@ -240,11 +297,11 @@ impl<T: Element> Window<T> {
     /// Carries out a call that may begin a request.
     fn begin<R>(
         &self,
-        region: Option<Region>,
+        freed: Option<Freed>,
         call: impl FnOnce(WindowCall<'_, Transport>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let Comm { runtime, context, bounds, .. } = &self.comm;
-        let begun = runtime.begin_on_windows(*context, bounds, region, call);
+        let begun = runtime.begin_on_windows(*context, bounds, freed, call);
         begun.map_err(|error| self.comm.local_error(error))
     }
 

@@ -449,3 +449,83 @@ fn a_rank_leaves_after_the_end_of_its_dropped_epochs_and_windows() {
         });
     }
 }
+
+/// Ranks over shared memory, whose allocated parts are mapped, and over a transport without mapped memory.
+fn everywhere(ranks: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
+    for transport in [None, Some("samite-shm")] {
+        let mut settings = samite::Settings::default();
+        if let Some(name) = transport {
+            settings.set_transport(name).unwrap();
+        }
+        for result in settings.local(ranks, |world: World| body(world.comm())) {
+            result.unwrap();
+        }
+    }
+}
+
+#[test]
+fn operations_on_an_allocated_part() {
+    everywhere(3, |comm| {
+        let window = comm.allocate_window::<u32>(5)?;
+        assert_eq!((window.len(), window.read_vec(0..5)?), (5, vec![0; 5]));
+        let next = Rank((comm.rank().0 + 1) % 3);
+        let epoch = window.lock_all()?;
+        // The first operation waits for the lock, and the others need not.
+        for round in 1..=20 {
+            epoch.put(next, 1, &[round, round + 1, round + 2])?;
+            epoch.flush(next)?;
+            let mut read = [0; 3];
+            epoch.get(next, 1, &mut read)?;
+            assert_eq!(read, [round, round + 1, round + 2]);
+            assert_eq!(epoch.compare_swap(next, 2, round + 1, 70)?, round + 1);
+            assert_eq!(epoch.iget(next, 2, vec![0; 1])?.wait()?.buffer, [70]);
+            assert_eq!(epoch.fetch(next, 3, 5, WindowOp::Sum)?, round + 2);
+            epoch.accumulate(Rank(0), 4, &[1], WindowOp::Sum)?;
+        }
+        epoch.flush_all()?;
+        let outside = epoch.get(next, 4, &mut [0; 2]);
+        assert!(matches!(why(outside), WindowError::OutOfBounds { at: 16, bytes: 8, size: 20, .. }));
+        let outside = window.read(5, &mut [0]);
+        assert!(matches!(why(outside), WindowError::OutOfBounds { at: 20, bytes: 4, size: 20, .. }));
+        epoch.close()?;
+        comm.barrier()?;
+        window.write(0, &[9])?;
+        assert_eq!(window.free()?, [9, 20, 70, 27, if comm.rank() == Rank(0) { 60 } else { 0 }]);
+        Ok(())
+    });
+}
+
+/// A program that repeats calls which need no other rank makes progress: the other rank waits for a message of this one.
+#[test]
+fn reads_of_a_mapped_part_make_progress() {
+    everywhere(2, |comm| {
+        let window = comm.allocate_window::<u8>(1)?;
+        let other = Rank(1 - comm.rank().0);
+        if comm.rank() == Rank(0) {
+            let epoch = window.lock(other, LockKind::Shared)?;
+            let mut seen = [0];
+            while seen[0] == 0 {
+                epoch.get(other, 0, &mut seen)?;
+            }
+            epoch.close()?;
+        } else {
+            // Rank 0 grants this lock within its calls.
+            let epoch = window.lock(other, LockKind::Exclusive)?;
+            epoch.put(other, 0, &[1])?;
+            epoch.close()?;
+            window.write(0, &[1])?;
+        }
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn an_allocated_part_may_be_empty_or_too_long() {
+    everywhere(2, |comm| {
+        let window = comm.allocate_window::<u64>(comm.rank().0 as usize)?;
+        assert_eq!(window.free()?, vec![0; comm.rank().0 as usize]);
+        let long = comm.allocate_window::<u64>(usize::MAX / 4);
+        assert!(matches!(long, Err(Error::Exhausted { .. })), "{long:?}");
+        Ok(())
+    });
+}

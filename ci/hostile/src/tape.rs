@@ -48,6 +48,7 @@ impl Tape {
             put: Reach::Any.when(put),
             get: Reach::Any.when(get),
             change: Reach::None,
+            map: false,
             passive: false,
             immediate_bits: 0,
             order: Order::SEND_AFTER_SEND,

@@ -15,7 +15,7 @@ use samite_fabric::link::{
     WorldRank, first_incarnation,
 };
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
-use samite_fabric::{Memory, Region, SplitMix64};
+use samite_fabric::{Memory, Port as _, Region, SplitMix64};
 use samite_rma::{Action, ElementType, EpochId, Error, Name, Part, Reduction, Target, WindowId, Windows};
 
 use self::program::{Plan, Read, Step, WORD, Write};
@@ -406,6 +406,7 @@ impl Run {
             require(windows.is_empty() && windows.pending() == 1 && windows.recorded() == 0, || {
                 format!("rank {at} has {} requests and {} bytes left", windows.pending(), windows.recorded())
             })?;
+            require(rank.engine.port().registrations() == 0, || format!("rank {at} has registrations left"))?;
             for (epoch, result) in self.results[at].iter().enumerate() {
                 if let Some(Err(error)) = result {
                     self.check_error(error).map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
@@ -508,7 +509,10 @@ impl Rank {
         let windows = Windows::new(samite_rma::Config::default());
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
         engine.expect_word();
-        let region = Region::new(Memory::new(vec![0_u64; plan.part()]));
+        let region = match engine.port().caps().map {
+            true => Region::shared(plan.part() * WORD).expect("memory for a part"),
+            false => Region::new(Memory::new(vec![0_u64; plan.part()])),
+        };
         let (out, windows) = engine.parts();
         let members = Group::range(WorldRank(0), plan.size);
         let part = Part::whole(region.clone(), WORD as u32);

@@ -144,6 +144,7 @@ impl Offer {
             // libfabric's atomics are not requested. With them, tcp;ofi_rxm needs a thread for progress, and does not
             // keep the orders of writes (FI_ORDER_SAW, FI_ORDER_WAW) that it keeps without them.
             change: Reach::None,
+            map: false,
             passive: self.data_progress == sys::FI_PROGRESS_AUTO,
             immediate_bits: 8 * self.cq_data_size.min(8) as u32,
             order,

@@ -114,6 +114,7 @@ impl Config {
             order: Order::SEND_AFTER_SEND
                 | Order::from_bits_truncate(rng.below(8) as u8)
                 | Order::from_bits_truncate((later.below(16) << 3) as u8),
+            map: false,
             passive: rng.below(2) != 0,
             fence: rng.below(2) == 0,
             peers_max: usize::MAX,
@@ -121,6 +122,7 @@ impl Config {
         };
         let registrations_max = pick(&mut later, [usize::MAX, usize::MAX, 8, 3, 1, 0]);
         let caps = Caps { dear_packets: later.below(2) == 0, ..caps };
+        let caps = Caps { map: later.below(2) == 0, ..caps };
         Self {
             caps,
             jitter_ns: pick(rng, [0, 100, 2_000, 50_000]),
@@ -161,6 +163,7 @@ impl Default for Config {
                 change: Reach::Any,
                 immediate_bits: 32,
                 order: Order::all(),
+                map: false,
                 passive: true,
                 fence: true,
                 peers_max: usize::MAX,

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use super::operation::{Kind, Operation, Part};
 use super::world::{Exposed, Packet, Process, Ready, Standing, World};
 use super::{What, lock};
+use crate::mem::RIGHTS;
 use crate::port::{gather, total};
 use crate::{
     Access, Address, Body, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError,
-    Post, Region, Registration, Remote, Sink,
+    Post, Region, Registration, Remote, Sink, Window,
 };
 
 /// The port of one incarnation of a rank in a simulated network. After the end of the incarnation, or while it is
@@ -174,6 +175,17 @@ impl Port for SimPort {
         self.check(self.caps.change.is_some(), "change memory in one step", 0, 0)?;
         let posted = self.post(to, Kind::Change { how, at }, &[], (&[], Access::empty()), None, op)?;
         Ok(if posted == Post::Again { Changed::Again } else { Changed::Done })
+    }
+
+    fn map(&mut self, to: PeerId, at: Remote, len: usize) -> Option<Window> {
+        if !self.caps.map {
+            return None;
+        }
+        let mut world = lock(&self.world);
+        let target = world.admit(self.me, to).ok()??;
+        let registrations = &world.node(target.rank).registrations;
+        let (region, offset) = registrations.remote(at, len, RIGHTS).ok()?;
+        region.window(offset..offset + len)
     }
 
     fn expose(&mut self, to: PeerId, bytes: &[u8]) -> Option<Exposure> {

@@ -1,13 +1,26 @@
 //! The steps of access epochs: recorded, passed on when the target permits, and sent.
 
 use samite_fabric::link::{Fate, WorldRank};
+use samite_fabric::{Port, Remote};
 
-use super::Core;
+use super::{Core, check_place};
 use crate::activation::Kind;
+use crate::mapped::Mapped;
 use crate::outbox::Item;
-use crate::window::{Closing, Operation, State, Step};
+use crate::path::{self, Path, WORD};
+use crate::window::{Closing, Contact, Mapping, Member, Operation, State, Step};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
+
+/// The bytes of an operation that is carried out within a call.
+pub(crate) enum Bytes<'a> {
+    /// The memory of the operation or of its request.
+    Own,
+    /// The operands of an operation without a result.
+    Data(&'a [u8]),
+    /// The operands of an operation with a result, and the room for the result.
+    Room(&'a mut [u8]),
+}
 
 impl Core<'_> {
     /// Adds a step to an access epoch.
@@ -98,8 +111,10 @@ impl Core<'_> {
     pub(crate) fn sent(&mut self, number: u64, rank: WorldRank, step: Step) {
         if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
             party.queued -= 1;
-            if let Step::Close(_) = step {
-                party.closing = Closing::Sent;
+            match step {
+                Step::Close(_) => party.closing = Closing::Sent,
+                Step::Operation(_) => party.has_packets = true,
+                Step::Flush(_) => {}
             }
         }
         if let Step::Operation(operation) = step {
@@ -117,6 +132,74 @@ impl Core<'_> {
         {
             self.requests.give_back(id, operation.memory);
             self.requests.end(id, Ok(()));
+        }
+    }
+
+    /// Carries out an operation on mapped memory. Returns false if the target's part is not mapped, or if the operation
+    /// must take the way of packets. The target has granted the access.
+    pub(crate) fn carry_out<P: Port>(
+        &mut self,
+        port: &mut P,
+        rank: WorldRank,
+        operation: &Operation,
+        bytes: Bytes<'_>,
+    ) -> bool {
+        let action = operation.action;
+        if path::choose(action, true) == Path::Packets {
+            return false;
+        }
+        self.map(port, rank);
+        let Some(Member { contact: Contact::Known(traits), mapping, .. }) = self.window.members.get(&rank)
+        else {
+            return false;
+        };
+        let mapped = match (&self.window.shared, mapping) {
+            (Some(shared), _) if rank == self.link.identity().rank => &shared.mapped,
+            (_, Mapping::Mapped(mapped)) => mapped,
+            _ => return false,
+        };
+        let place = check_place(rank, *traits, operation).expect("it was checked");
+        let at = usize::try_from(place).expect("the part is in memory");
+        match (bytes, operation.request) {
+            (Bytes::Data(data), _) => mapped.write(at, action, data),
+            (Bytes::Room(room), _) => mapped.fetch(at, action, room),
+            (Bytes::Own, Some(id)) if action.has_reply() => {
+                mapped.fetch_into(at, action, self.requests.take_reply_now(id));
+            }
+            (Bytes::Own, _) => mapped.write_from(at, action, self.requests.data_of(operation)),
+        }
+        self.counters.mapped += 1;
+        true
+    }
+
+    /// Maps a target's part if that was not tried before.
+    fn map<P: Port>(&mut self, port: &mut P, rank: WorldRank) {
+        let Some(member) = self.window.members.get_mut(&rank) else { return };
+        let (Mapping::Untried, Contact::Known(traits)) = (&member.mapping, member.contact) else { return };
+        let at = Remote { key: traits.key.get(), address: traits.address.get() };
+        let len = usize::try_from(traits.len.get()).ok().and_then(|len| len.checked_next_multiple_of(WORD));
+        let path = self.link.peer(member.peer).path().filter(|_| at.key != 0);
+        let memory = path.zip(len).and_then(|(path, len)| port.map(path, at, len));
+        member.mapping = memory.and_then(Mapped::new).map_or(Mapping::Refused, Mapping::Mapped);
+    }
+
+    /// Notes that a step was carried out on mapped memory.
+    pub(crate) fn carried_out(&mut self, number: u64, rank: WorldRank, operation: Operation) {
+        let has_reply = operation.action.has_reply();
+        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+            party.queued -= 1;
+            party.unanswered -= usize::from(has_reply);
+        }
+        self.requests.recorded -= operation.cost();
+        self.end_carried_out(operation);
+        self.check_party(number, rank);
+    }
+
+    /// Ends the request of an operation that was carried out on mapped memory.
+    pub(crate) fn end_carried_out(&mut self, operation: Operation) {
+        match operation.request {
+            Some(id) if operation.action.has_reply() => self.requests.end(id, Ok(())),
+            _ => self.end_sending(operation),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Activation and completion of epochs, and their barriers.
 
+use std::sync::atomic::{Ordering, fence};
+
 use samite_fabric::link::{Cause, Fate, RequestId, WorldRank};
 
 use super::Core;
@@ -90,6 +92,8 @@ impl Core<'_> {
         epoch.request = request;
         let has_steps = !matches!(epoch.kind, Kind::Post(_));
         if has_steps {
+            // The packets that end the access, to any rank on any path, must not overtake stores to mapped memory.
+            fence(Ordering::SeqCst);
             for rank in self.living_parties(number) {
                 self.queue_close(number, rank, false);
             }

@@ -1,13 +1,14 @@
 //! The calls that open and close epochs, and the calls that start operations.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{Ordering, fence};
 
 use samite_fabric::link::{Fate, Group, Link, Out, RequestId, Time, WorldRank};
 use samite_fabric::{Memory, Port};
 
 use super::Windows;
 use crate::activation::Kind;
-use crate::core::{Core, check_place};
+use crate::core::{Bytes, Core, check_place};
 use crate::requests;
 use crate::window::{Barrier, Contact, Open, Operation, Party, Space, State, Step};
 use crate::{Action, EpochId, Error, LockKind, Reduction, WindowId};
@@ -257,8 +258,8 @@ impl Windows {
 
     /// Starts an operation in an open epoch. `memory` is the data, or the room for the result, or both. Returns a
     /// request if the operation has a result, or if `deadline` is given. The data can be used again when the request
-    /// has ended: that of a write when it was sent. An operation that fits in a packet leaves within the call if the
-    /// target has granted the access and nothing waits to be sent to it.
+    /// has ended: that of a write when it was sent. If the target has granted the access and nothing waits to be sent to
+    /// it, an operation on mapped memory is carried out within the call, and one that fits in a packet is sent.
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of
@@ -295,6 +296,8 @@ impl Windows {
             let request = operation.request;
             if len == 0 {
                 core.end_empty(operation);
+            } else if core.carry_out_at_once(port, epoch.number, rank, &operation, Bytes::Own) {
+                core.end_carried_out(operation);
             } else if core.send_at_once(port, epoch.number, rank, &operation, None) {
                 core.end_sending(operation);
             } else {
@@ -305,8 +308,8 @@ impl Windows {
         })
     }
 
-    /// Starts an operation without a result as [`Windows::operate`] does, if its packet can leave within the call.
-    /// Returns false if nothing was sent: then use [`Windows::operate`].
+    /// Carries out an operation without a result as [`Windows::operate`] does, if that is possible within the call: on
+    /// mapped memory, or by a packet that leaves at once. Returns false otherwise: then use [`Windows::operate`].
     ///
     /// # Errors
     /// Returns the errors of [`Windows::operate`].
@@ -327,7 +330,38 @@ impl Windows {
             let len = check_action(action, data.len())?;
             let operation = Operation::new(action, target.displacement, len);
             core.check_operation(epoch.number, target.rank, &operation)?;
-            Ok(len == 0 || core.send_at_once(port, epoch.number, target.rank, &operation, Some(data)))
+            let (number, rank) = (epoch.number, target.rank);
+            Ok(len == 0
+                || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
+                || core.send_at_once(port, number, rank, &operation, Some(data)))
+        })
+    }
+
+    /// Carries out an operation with a result within the call, if the target has granted the access, nothing waits to be
+    /// sent to it, and its part is mapped. Returns false otherwise: then use [`Windows::operate`]. `bytes` has the
+    /// operands, and gets the result, as the memory of [`Windows::operate`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::operate`].
+    ///
+    /// # Panics
+    /// If the operation has no result.
+    pub fn try_read<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        epoch: EpochId,
+        target: Target,
+        action: Action,
+        bytes: &mut [u8],
+    ) -> Result<bool, Error> {
+        assert!(action.has_reply(), "a read has a result");
+        let port = &mut *out.port;
+        self.call(out.link, epoch.window, |core| {
+            let len = check_action(action, bytes.len())?;
+            let operation = Operation::new(action, target.displacement, len);
+            core.check_operation(epoch.number, target.rank, &operation)?;
+            let (number, rank) = (epoch.number, target.rank);
+            Ok(len == 0 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Room(bytes)))
         })
     }
 
@@ -344,7 +378,7 @@ impl Windows {
         target: Option<WorldRank>,
         deadline: Time,
     ) -> Result<RequestId, Error> {
-        self.call(link, epoch.window, |core| core.flush(epoch, target, deadline, |_| true))
+        self.call(link, epoch.window, |core| core.flush(epoch, target, deadline, |party| !party.is_flushed()))
     }
 
     /// Begins a flush as [`Windows::flush`] does, of which the request ends when the operations are complete at this
@@ -362,6 +396,23 @@ impl Windows {
     ) -> Result<RequestId, Error> {
         self.call(link, epoch.window, |core| {
             core.flush(epoch, target, deadline, |party| party.unanswered > 0)
+        })
+    }
+
+    /// Returns true if all operations so far to one target of a passive epoch, or to all, are complete at the targets:
+    /// then a flush need not wait. They are if all of them were carried out on mapped memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::flush`].
+    pub fn is_flushed(
+        &mut self,
+        link: &mut Link,
+        epoch: EpochId,
+        target: Option<WorldRank>,
+    ) -> Result<bool, Error> {
+        self.call(link, epoch.window, |core| {
+            core.check_flush(epoch.number, target)?;
+            Ok(core.unflushed(epoch.number, target, |party| !party.is_flushed())?.is_empty())
         })
     }
 
@@ -572,26 +623,8 @@ impl Core<'_> {
         deadline: Time,
         is_needed: impl Fn(&Party) -> bool,
     ) -> Result<RequestId, Error> {
-        let kind = self.open_kind(epoch.number)?;
-        if !matches!(kind, Kind::Lock { .. } | Kind::LockAll) {
-            return Err(Error::WrongState { call: "flush", open: "an epoch without a lock" });
-        }
-        if let Some(rank) = target {
-            if !kind.has_target(rank) || !self.window.group.contains(rank) {
-                return Err(Error::NotATarget { rank });
-            }
-            self.check_living(rank)?;
-        }
-        let parties = &self.window.epoch(epoch.number).ok_or(Error::NoSuchEpoch)?.parties;
-        let is_chosen = |rank: &WorldRank| target.is_none_or(|target| target == *rank);
-        let (over, living): (Vec<_>, Vec<_>) = parties
-            .iter()
-            .filter(|(rank, _)| is_chosen(rank))
-            .partition(|(_, party)| party.state == State::Over);
-        let awaited: BTreeSet<_> =
-            living.into_iter().filter(|(_, party)| is_needed(party)).map(|(rank, _)| *rank).collect();
-        let over: Vec<_> = over.into_iter().map(|(rank, _)| *rank).collect();
-        over.into_iter().try_for_each(|rank| self.check_living(rank))?;
+        self.check_flush(epoch.number, target)?;
+        let awaited = self.unflushed(epoch.number, target, is_needed)?;
         let kind = requests::Kind::Flush(awaited.clone());
         let request = self.requests.begin(self.link, epoch, kind, deadline);
         if awaited.is_empty() {
@@ -601,5 +634,43 @@ impl Core<'_> {
             self.record(epoch.number, rank, Step::Flush(request));
         }
         Ok(request)
+    }
+
+    /// Checks that a flush of one target of an epoch, or of all, may be called.
+    fn check_flush(&mut self, number: u64, target: Option<WorldRank>) -> Result<(), Error> {
+        let kind = self.open_kind(number)?;
+        if !matches!(kind, Kind::Lock { .. } | Kind::LockAll) {
+            return Err(Error::WrongState { call: "flush", open: "an epoch without a lock" });
+        }
+        let Some(rank) = target else { return Ok(()) };
+        if !kind.has_target(rank) || !self.window.group.contains(rank) {
+            return Err(Error::NotATarget { rank });
+        }
+        self.check_living(rank)
+    }
+
+    /// Returns the targets of an epoch, or the one target, that must answer a flush. The stores to mapped memory become
+    /// visible before any later load or store of this process.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if a target has failed.
+    fn unflushed(
+        &mut self,
+        number: u64,
+        target: Option<WorldRank>,
+        is_needed: impl Fn(&Party) -> bool,
+    ) -> Result<BTreeSet<WorldRank>, Error> {
+        fence(Ordering::SeqCst);
+        let parties = &self.window.epoch(number).ok_or(Error::NoSuchEpoch)?.parties;
+        let is_chosen = |rank: &WorldRank| target.is_none_or(|target| target == *rank);
+        let (over, living): (Vec<_>, Vec<_>) = parties
+            .iter()
+            .filter(|(rank, _)| is_chosen(rank))
+            .partition(|(_, party)| party.state == State::Over);
+        let awaited =
+            living.into_iter().filter(|(_, party)| is_needed(party)).map(|(rank, _)| *rank).collect();
+        let over: Vec<_> = over.into_iter().map(|(rank, _)| *rank).collect();
+        over.into_iter().try_for_each(|rank| self.check_living(rank))?;
+        Ok(awaited)
     }
 }

@@ -1,17 +1,18 @@
 //! Packets from members.
 
-use samite_fabric::Body;
 use samite_fabric::link::{Fault, Link, Peer, RequestId};
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
+use samite_fabric::{Body, PortError};
 use zerocopy::IntoBytes;
 
 use super::Windows;
 use crate::core::{Core, Violation, is_aligned};
 use crate::outbox::Item;
-use crate::window::Contact;
+use crate::path::{self, Path};
+use crate::window::{Contact, Window};
 use crate::wire::{Note, Place, Reply, Traits, Wanted, kind};
-use crate::{ElementType, Name, Reduction, WindowId};
+use crate::{Action, ElementType, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
     fn from(violation: Violation) -> Self {
@@ -369,23 +370,55 @@ impl Core<'_> {
             return Ok(before);
         }
         let element = ElementType::from_number(place.element).ok_or(WireError::Value { field: "element" })?;
-        let is_whole = data.len().is_multiple_of(element.size()) && is_aligned(at as u64, element);
-        if kind == kind::COMPARE_SWAP {
-            if len != element.size() || data.len() != 2 * len || !is_whole {
-                return Err(WireError::Value { field: "elements" });
-            }
-            let (expected, new) = data.split_at(len);
-            let mut before = vec![0; len];
-            part.read(at, &mut before).map_err(refused)?;
-            if before == expected {
-                part.write(at, new).map_err(refused)?;
-            }
-            return Ok(before);
-        }
         let op = Reduction::from_number(place.op).filter(|op| op.accepts(element));
-        match op {
-            Some(op) if is_whole => part.accumulate(at, op, element, data).map_err(refused),
-            _ => Err(WireError::Value { field: "elements" }),
+        let is_whole = data.len().is_multiple_of(element.size()) && is_aligned(at as u64, element);
+        let action = match (kind, op) {
+            (kind::COMPARE_SWAP, _) if data.len() == 2 * element.size() => Action::CompareSwap { element },
+            (kind::ACCUMULATE, Some(op)) => Action::Accumulate { op, element },
+            (kind::FETCH, Some(op)) => Action::GetAccumulate { op, element },
+            _ => return Err(WireError::Value { field: "elements" }),
+        };
+        if !is_whole {
+            return Err(WireError::Value { field: "elements" });
+        }
+        self.change_elements(at, len, action, data).map_err(refused)
+    }
+
+    /// Carries out an atomic operation on this process's part, and returns the former bytes if the operation has a
+    /// result.
+    fn change_elements(
+        &mut self,
+        at: usize,
+        len: usize,
+        action: Action,
+        data: &[u8],
+    ) -> Result<Vec<u8>, PortError> {
+        let Window { part, shared, .. } = &*self.window;
+        let mapped = shared.as_ref().filter(|_| path::choose(action, true) == Path::Memory);
+        match (action, mapped.map(|shared| &shared.mapped)) {
+            (Action::Accumulate { .. }, Some(mapped)) => {
+                mapped.write(at, action, data);
+                Ok(Vec::new())
+            }
+            (_, Some(mapped)) => {
+                let mut bytes = data.to_vec();
+                mapped.fetch(at, action, &mut bytes);
+                bytes.truncate(len);
+                Ok(bytes)
+            }
+            (Action::CompareSwap { .. }, None) => {
+                let (expected, new) = data.split_at(len);
+                let mut before = vec![0; len];
+                part.read(at, &mut before)?;
+                if before == expected {
+                    part.write(at, new)?;
+                }
+                Ok(before)
+            }
+            (Action::Accumulate { op, element } | Action::GetAccumulate { op, element }, None) => {
+                part.accumulate(at, op, element, data)
+            }
+            (Action::Put | Action::Get, None) => unreachable!("they have no elements"),
         }
     }
 }

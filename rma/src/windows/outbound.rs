@@ -3,14 +3,14 @@
 use samite_fabric::layout::Readable;
 use samite_fabric::link::{Out, Peer, RequestId, Turn, WorldRank};
 use samite_fabric::wire::{Flags, Header, Protocol};
-use samite_fabric::{Body, Port, PortError, Post};
+use samite_fabric::{Access, Body, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
 
 use super::Windows;
 use crate::activation::Kind;
-use crate::core::Core;
+use crate::core::{Bytes, Core};
 use crate::outbox::Item;
-use crate::window::{Action, Closing, Contact, Operation, State, Step, Window};
+use crate::window::{Action, Contact, Operation, Party, Step, Window};
 use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
@@ -29,6 +29,15 @@ impl Windows {
         let Some(mut item) = self.outbox.of(to).queue.pop_front() else {
             out.link.clear_queued(to, Protocol::Rma);
             return Ok(Turn::Skipped);
+        };
+        item = match self.carry_out_item(out, item) {
+            Some(item) => item,
+            None => {
+                if !self.outbox.has_items(to) {
+                    out.link.clear_queued(to, Protocol::Rma);
+                }
+                return Ok(Turn::Skipped);
+            }
         };
         let asks = self.has_answer(&item);
         if asks && self.outbox.of(to).unanswered >= self.config.questions_max {
@@ -61,6 +70,22 @@ impl Windows {
         Ok(turn)
     }
 
+    /// Carries out the operation of an item, if that is possible on mapped memory. Otherwise returns the item.
+    fn carry_out_item<P: Port>(&mut self, out: &mut Out<'_, P>, item: Item) -> Option<Item> {
+        let Item::Step { window, to, epoch, step: Step::Operation(operation) } = item else {
+            return Some(item);
+        };
+        let port = &mut *out.port;
+        let mut left = Some(operation);
+        self.with(out.link, window.slot, |core| {
+            if let Some(operation) = left.take_if(|operation| core.carry_out(port, to, operation, Bytes::Own))
+            {
+                core.carried_out(epoch, to, *operation);
+            }
+        });
+        left.map(|operation| Item::Step { window, to, epoch, step: Step::Operation(operation) })
+    }
+
     /// Returns true if the peer answers the packets of this item at once.
     fn has_answer(&mut self, item: &Item) -> bool {
         let Item::Step { window, epoch, step, .. } = item else { return false };
@@ -83,7 +108,7 @@ impl Windows {
     ) -> Result<Progress, PortError> {
         match item {
             Item::Meet { window, is_answer } => {
-                let Some(traits) = self.traits_for(to, *window) else { return Ok(Progress::Over) };
+                let Some(traits) = self.traits_for(out, to, *window) else { return Ok(Progress::Over) };
                 let kind = if *is_answer { kind::MET } else { kind::MEET };
                 send(out, to, kind, 0, traits.as_bytes(), &[][..])
             }
@@ -118,9 +143,11 @@ impl Windows {
     }
 
     /// Returns the description of this process's part of a window for a peer.
-    fn traits_for(&mut self, to: Peer, id: WindowId) -> Option<Traits> {
+    fn traits_for<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, id: WindowId) -> Option<Traits> {
         let packet_max = self.outbox.of(to).packet_max;
-        let window = self.window(id).ok()?;
+        self.window(id).ok()?;
+        let window = &mut self.windows[id.slot as usize];
+        let place = window.register(out, to).unwrap_or(Remote { key: 0, address: 0 });
         Some(Traits {
             communicator: window.name.communicator.into(),
             number: window.name.number.into(),
@@ -129,7 +156,29 @@ impl Windows {
             slot: id.slot.into(),
             generation: id.generation.into(),
             reply_max: u32::try_from(packet_max - REPLY_HEAD).unwrap_or(u32::MAX).into(),
+            key: place.key.into(),
+            address: place.address.into(),
         })
+    }
+}
+
+impl Window {
+    /// Returns the place at which a peer maps this process's part, or `None` if it cannot.
+    fn register<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer) -> Option<Remote> {
+        let shared = self.shared.as_mut()?;
+        let of_peer = out.link.peer(peer).path()?;
+        if !out.port.caps_for(of_peer).map {
+            return None;
+        }
+        let path = out.port.path(of_peer).ok()?;
+        let known = shared.registrations.iter().find(|(known, _)| *known == path);
+        if let Some((_, registration)) = known {
+            return Some(registration.remote(0));
+        }
+        let span = shared.span.clone();
+        let registration = out.port.register_span(path, &self.part.region, span, Access::REMOTE).ok()?;
+        shared.registrations.push((path, registration));
+        Some(registration.remote(0))
     }
 }
 
@@ -182,26 +231,35 @@ impl Core<'_> {
             return false;
         }
         self.counters.operations += 1;
-        if has_reply {
-            self.outbox.of(peer).unanswered += 1;
-            let epoch = self.window.epoch(number);
-            let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");
-            party.unanswered += 1;
-        }
+        self.outbox.of(peer).unanswered += u32::from(has_reply);
+        let epoch = self.window.epoch(number);
+        let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");
+        party.unanswered += usize::from(has_reply);
+        party.has_packets = true;
         true
     }
 
     /// Returns the peer and the traits of a target that has granted the access of an epoch, if no step and no packet
     /// waits to be sent to it.
     fn ready_target(&mut self, number: u64, rank: WorldRank) -> Option<(Peer, Traits)> {
-        let party = self.window.epoch(number)?.parties.get(&rank)?;
-        if party.state != State::Granted || !party.steps.is_empty() || party.closing != Closing::No {
-            return None;
-        }
+        self.window.epoch(number)?.parties.get(&rank).filter(|party| party.is_ready())?;
         let member = self.window.members.get(&rank)?;
         let Contact::Known(traits) = member.contact else { return None };
         let state = self.link.peer(member.peer);
         (state.has_answered() && state.has_no_packets_queued()).then_some((member.peer, traits))
+    }
+
+    /// Carries out an operation if the target has granted the access, no step waits, and the target's part is mapped.
+    pub(super) fn carry_out_at_once<P: Port>(
+        &mut self,
+        port: &mut P,
+        number: u64,
+        rank: WorldRank,
+        operation: &Operation,
+        bytes: Bytes<'_>,
+    ) -> bool {
+        let party = self.window.epoch(number).and_then(|epoch| epoch.parties.get(&rank));
+        party.is_some_and(Party::is_ready) && self.carry_out(port, rank, operation, bytes)
     }
 }
 

@@ -236,7 +236,9 @@ fn late_read<P: Port>(w: &mut World<P>) {
     w.stopped.insert(1);
     let due = w.now.after(500_000);
     let memory = Memory::new(vec![0_u64; PART / 8]);
-    let get = w.operate(0, epoch, (1, 0), Action::Get, memory, Some(due)).unwrap().unwrap();
+    // Elements of 16 bytes are read by packets, even if the part is mapped.
+    let read = Action::GetAccumulate { op: Reduction::NoOp, element: ElementType::U128 };
+    let get = w.operate(0, epoch, (1, 0), read, memory, Some(due)).unwrap().unwrap();
     let ended = w.complete(0, get);
     assert!(matches!(ended.result, Err(Error::TimedOut { .. })), "{:?}", ended.result);
     assert!(ended.memory.is_none(), "replies may still arrive");
@@ -366,7 +368,7 @@ fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P
     packet.extend(if rng.below(10) == 0 { small(rng) as u32 } else { 1 }.to_le_bytes());
     packet.extend([rng.below(16) as u8, rng.below(22) as u8, 0, 0]);
     let words = match kind {
-        0 | 1 => 4,
+        0 | 1 => 6,
         2..=6 => 1 + rng.below(6),
         7 => 1 + rng.below(3),
         _ => 2,

@@ -1,8 +1,8 @@
 //! Operations: their effects, their lengths, their bounds.
 
-use samite_fabric::link::RequestId;
+use samite_fabric::link::{Out, RequestId};
 use samite_fabric::{Memory, Port};
-use samite_rma::{Action, ElementType, Error, Hints, LockKind, Reduction};
+use samite_rma::{Action, Assertions, ElementType, Error, Hints, LockKind, Reduction, Target, Windows};
 
 use crate::world::{NEVER, PART, World, group, on_loopback, on_shm, on_sim, rank};
 
@@ -48,10 +48,145 @@ fn effects<P: Port>(w: &mut World<P>) {
 
 #[test]
 fn operations_work_over_shared_memory() {
-    for test in [effects, lengths, many_reads] {
-        on_shm(2, Hints::default(), test);
+    for is_shared in [false, true] {
+        for test in [effects, lengths, many_reads, long_elements] {
+            on_shm(2, Hints::default(), is_shared, test);
+        }
+        on_shm(4, Hints::default(), is_shared, sums);
     }
-    on_shm(4, Hints::default(), sums);
+}
+
+/// Elements of 16 bytes travel in packets even if the part is mapped, and a flush waits for them.
+fn long_elements<P: Port>(w: &mut World<P>) {
+    let epoch = w.lock(0, 1, LockKind::Shared);
+    let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U128 };
+    for _ in 0..10 {
+        w.operate(0, epoch, (1, 2), action, Memory::new(vec![1_u128 << 65 | 1]), None).unwrap();
+        w.put(0, epoch, (1, 0), &[7]);
+    }
+    let flush = w.flush(0, epoch, Some(1));
+    w.wait(0, flush);
+    assert_eq!([0, 2, 3].map(|word| w.word(1, word)), [7, 10, 20]);
+    let close = w.close(0, epoch);
+    w.wait(0, close);
+}
+
+#[test]
+fn elements_of_16_bytes_are_added() {
+    everywhere(2, 200, long_elements, long_elements);
+}
+
+/// Calls the windows of rank 0 without a drive of its engine.
+fn undriven<P: Port, R>(w: &mut World<P>, call: impl FnOnce(&mut Windows, &mut Out<'_, P>) -> R) -> R {
+    let (mut out, windows) = w.engines[0].parts();
+    call(windows, &mut out)
+}
+
+const ADD: Action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
+
+#[test]
+fn short_operations_leave_within_the_call() {
+    on_loopback(2, Hints::default(), |w| {
+        let epoch = w.lock(0, 1, LockKind::Shared);
+        let (place, one) = (Target { rank: rank(1), displacement: 0 }, 1_u64.to_ne_bytes());
+        let early = undriven(w, |windows, out| windows.try_write(out, epoch, place, Action::Put, &one));
+        assert_eq!(early, Ok(false), "the lock is not granted");
+        w.settle();
+        w.stopped.insert(0);
+        let fetch = undriven(w, |windows, out| {
+            assert_eq!(windows.try_write(out, epoch, place, Action::Put, &one), Ok(true));
+            assert_eq!(windows.try_read(out, epoch, place, ADD, &mut [0; 8]), Ok(false), "nothing is mapped");
+            let fetch = windows.operate(out, epoch, place, ADD, Memory::new(vec![5_u64]), None);
+            let outside = Target { displacement: PART as u64 / 8, ..place };
+            let refused = windows.try_write(out, epoch, outside, Action::Put, &one);
+            assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{refused:?}");
+            assert_eq!((windows.recorded(), windows.counters().operations), (0, 2));
+            assert_eq!(windows.is_flushed(out.link, epoch, None), Ok(false));
+            fetch.unwrap().unwrap()
+        });
+        w.settle();
+        assert_eq!(w.word(1, 0), 6);
+        w.stopped.clear();
+        assert_eq!(w.values(0, fetch), [1]);
+        // A long operation waits in the queue, and a short one does not overtake it.
+        let long = Memory::new(vec![2_u8; PART]);
+        let queued = undriven(w, |windows, out| {
+            for _ in 0..100 {
+                windows.operate(out, epoch, place, Action::Put, long_copy(&long), None).unwrap();
+            }
+            let written = windows.try_write(out, epoch, place, Action::Put, &one).unwrap();
+            (written, windows.recorded() > 0)
+        });
+        assert!(queued.1 && !queued.0, "the port has room for 64 of them");
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+        assert_eq!(w.word(1, 0), u64::from_ne_bytes([2; 8]));
+    });
+}
+
+fn long_copy(memory: &Memory) -> Memory {
+    Memory::new(memory.as_bytes().to_vec())
+}
+
+#[test]
+fn operations_on_mapped_memory_need_no_target() {
+    on_shm(2, Hints::default(), true, |w| {
+        let epoch = w.lock(0, 1, LockKind::Shared);
+        w.put(0, epoch, (1, 9), &[90]);
+        let flush = w.flush(0, epoch, None);
+        w.wait(0, flush);
+        w.stopped.insert(1);
+        let place = |displacement| Target { rank: rank(1), displacement };
+        undriven(w, |windows, out| {
+            let words = [10_u64, 20, 30];
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert_eq!(windows.try_write(out, epoch, place(3), Action::Put, &bytes), Ok(true));
+            let mut before = 5_u64.to_ne_bytes();
+            assert_eq!(windows.try_read(out, epoch, place(4), ADD, &mut before), Ok(true));
+            assert_eq!(u64::from_ne_bytes(before), 20);
+            let mut all = [0; 24];
+            assert_eq!(windows.try_read(out, epoch, place(3), Action::Get, &mut all), Ok(true));
+            assert_eq!([all[0], all[8], all[16]], [10, 25, 30]);
+            let swap = Action::CompareSwap { element: ElementType::U64 };
+            let memory = Memory::new(vec![25_u64, 99]);
+            let swapped = windows.operate(out, epoch, place(4), swap, memory, None).unwrap().unwrap();
+            let completion = windows.collect(swapped).expect("it has ended in the call");
+            assert_eq!(completion.memory.unwrap().into_vec::<u64>().unwrap(), [25, 99]);
+            let put = Memory::new(vec![7_u64]);
+            let written = windows.operate(out, epoch, place(0), Action::Put, put, Some(NEVER)).unwrap();
+            assert!(windows.collect(written.unwrap()).expect("it has ended").memory.is_some());
+            let outside = windows.try_write(out, epoch, place(PART as u64 / 8 - 2), Action::Put, &bytes);
+            assert!(matches!(outside, Err(Error::OutOfBounds { .. })), "{outside:?}");
+            assert_eq!(windows.is_flushed(out.link, epoch, Some(rank(1))), Ok(true));
+            assert_eq!((windows.counters().mapped, windows.counters().operations), (6, 0));
+        });
+        let words = [0, 3, 4, 5, 9].map(|word| w.word(1, word));
+        assert_eq!(words, [7, 10, 99, 30, 90]);
+        w.stopped.clear();
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+        let frees: Vec<_> = (0..2).map(|at| free(w, at)).collect();
+        for (at, free) in frees.into_iter().enumerate() {
+            w.wait(at, free);
+        }
+    });
+}
+
+#[test]
+fn a_window_that_is_freed_is_not_registered_any_more() {
+    on_sim(300, 3, Hints::default(), |w| {
+        let fences = w.fence_all(Assertions::NO_PRECEDE);
+        for (at, epoch) in fences.iter().enumerate() {
+            w.put(at, epoch.unwrap(), ((at + 1) % 3, 0), &[1]);
+        }
+        w.fence_all(Assertions::NO_SUCCEED);
+        let frees: Vec<_> = (0..3).map(|at| free(w, at)).collect();
+        for (at, free) in frees.into_iter().enumerate() {
+            w.wait(at, free);
+        }
+        w.settle();
+        assert!(w.engines.iter().all(|engine| engine.port().registrations() == 0));
+    });
 }
 
 #[test]

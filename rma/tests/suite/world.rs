@@ -29,6 +29,8 @@ pub(crate) struct World<P> {
     pub(crate) stopped: BTreeSet<usize>,
     pub(crate) window: WindowId,
     windows: u64,
+    /// True if the parts of windows are in memory that the ranks share.
+    is_shared: bool,
 }
 
 /// Runs a test on the loopback port.
@@ -40,23 +42,25 @@ pub(crate) fn on_loopback(size: usize, hints: Hints, mut test: impl FnMut(&mut W
         Time::from_nanos(now)
     };
     let ports = (0..size).map(|_| hub.port()).collect();
-    test(&mut World::new(ports, hints, rest));
+    test(&mut World::new(ports, hints, false, rest));
 }
 
-/// Runs a test over shared memory, in real time.
+/// Runs a test over shared memory, in real time. `is_shared` is true if the parts are in memory that the ranks map.
 #[expect(clippy::disallowed_methods, reason = "shared memory is in the real world")]
-pub(crate) fn on_shm(size: usize, hints: Hints, test: impl FnOnce(&mut World<Shm>)) {
+pub(crate) fn on_shm(size: usize, hints: Hints, is_shared: bool, test: impl FnOnce(&mut World<Shm>)) {
     let begin = std::time::Instant::now();
     let rest = move || Time::from_nanos(begin.elapsed().as_nanos() as u64);
     let ports = (0..size).map(|_| Shm::open(&Default::default()).unwrap()).collect();
-    test(&mut World::new(ports, hints, rest));
+    test(&mut World::new(ports, hints, is_shared, rest));
 }
 
-/// Runs a test in simulated networks.
+/// Runs a test in simulated networks. In half of them the ranks map the memory of others.
 pub(crate) fn on_sim(seeds: u64, size: usize, hints: Hints, test: impl Fn(&mut World<SimPort>)) {
     for seed in 0..seeds {
         let mut rng = SplitMix64::new(seed);
-        let net = Net::new(seed, SimConfig::adverse(&mut rng));
+        let config = SimConfig::adverse(&mut rng);
+        let is_shared = config.caps.map;
+        let net = Net::new(seed, config);
         let ports = (0..size).map(|rank| net.start(rank as u32)).collect();
         let of_world = net.clone();
         let rest = move || {
@@ -65,7 +69,7 @@ pub(crate) fn on_sim(seeds: u64, size: usize, hints: Hints, test: impl Fn(&mut W
             }
             Time::from_nanos(of_world.now_ns())
         };
-        let run = std::panic::AssertUnwindSafe(|| test(&mut World::new(ports, hints, rest)));
+        let run = std::panic::AssertUnwindSafe(|| test(&mut World::new(ports, hints, is_shared, rest)));
         if let Err(panic) = std::panic::catch_unwind(run) {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -100,7 +104,7 @@ pub(crate) fn link_config() -> LinkConfig {
 }
 
 impl<P: Port> World<P> {
-    fn new(ports: Vec<P>, hints: Hints, rest: impl FnMut() -> Time + 'static) -> Self {
+    fn new(ports: Vec<P>, hints: Hints, is_shared: bool, rest: impl FnMut() -> Time + 'static) -> Self {
         let size = ports.len();
         let addresses = ports.iter().map(P::address).collect();
         let engine = |(index, port)| {
@@ -110,8 +114,8 @@ impl<P: Port> World<P> {
         };
         let engines = ports.into_iter().enumerate().map(engine).collect();
         let window = WindowId::default();
-        let (now, stopped) = (Time::ZERO, BTreeSet::new());
-        let mut world = Self { engines, addresses, rest: Box::new(rest), now, stopped, window, windows: 0 };
+        let (now, stopped, rest) = (Time::ZERO, BTreeSet::new(), Box::new(rest));
+        let mut world = Self { engines, addresses, rest, now, stopped, window, windows: 0, is_shared };
         world.window = world.create(hints);
         world
     }
@@ -127,7 +131,11 @@ impl<P: Port> World<P> {
 
     pub(crate) fn create_at(&mut self, at: usize, number: u64, hints: Hints) -> WindowId {
         let members = Group::range(rank(0), self.engines.len() as u32);
-        let part = Part::whole(Region::new(Memory::new(vec![0_u64; PART / 8])), 8);
+        let region = match self.is_shared {
+            true => Region::shared(PART).unwrap(),
+            false => Region::new(Memory::new(vec![0_u64; PART / 8])),
+        };
+        let part = Part::whole(region, 8);
         let name = Name { communicator: 1 << 40, number };
         self.call(at, |windows, link| windows.create(link, name, members, part, hints)).unwrap()
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use samite_fabric::link::Out;
-use samite_fabric::{Memory, Port, Region};
+use samite_fabric::{Memory, Port};
 use samite_p2p::{Fate, RequestId, Time};
 use samite_rma::Windows;
 use slab::Slab;
@@ -30,9 +30,12 @@ pub(super) struct WindowRequests {
 struct UnderWay {
     of_window: RequestId,
     of_engine: RequestId,
-    /// The memory of a window that is being freed.
-    region: Option<Region>,
+    /// Takes the memory of a window that is being freed.
+    freed: Option<Freed>,
 }
+
+/// Returns the memory of a window when the window is freed.
+pub(crate) type Freed = Box<dyn FnOnce() -> Memory + Send>;
 
 impl WindowRequests {
     /// Returns true if no request is under way.
@@ -60,13 +63,14 @@ impl WindowRequests {
     }
 
     fn end<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
-        let UnderWay { of_window, of_engine, region } = request;
+        let UnderWay { of_window, of_engine, freed } = request;
         let completion = engine.parts().1.windows.collect(of_window);
         let (result, memory) = match completion {
             Some(completion) => (completion.result.map_err(Public::public), completion.memory),
             None => (Err(Error::NoSuchRequest), None),
         };
-        let memory = memory.or_else(|| region?.reclaim().ok()).unwrap_or_else(|| Memory::zeroed(0));
+        let memory = memory.or_else(|| freed.filter(|_| !engine.is_forgotten(of_engine)).map(|take| take()));
+        let memory = memory.unwrap_or_else(|| Memory::zeroed(0));
         // The engine knows other errors than windows have, so the error is kept here.
         let placeholder = samite_p2p::Error::Cancelled { fate: Fate::Unknown };
         let is_wanted =
@@ -127,8 +131,29 @@ impl<P: Port> Runtime<P> {
         called
     }
 
+    /// Carries out a call that returns true if it has completed an operation. In that case also makes progress: a program
+    /// may repeat such calls until another rank changes a value, and that rank may wait for this one.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Runtime::on_windows`].
+    pub(crate) fn try_on_windows(
+        &self,
+        bounds: &Bounds,
+        call: impl FnOnce(WindowCall<'_, P>) -> Result<bool, samite_rma::Error>,
+    ) -> Result<bool, Error> {
+        let mut core = self.lock()?;
+        let now = self.clock.now();
+        let mut called = core.call_windows(now, bounds, call);
+        if matches!(called, Ok(true)) && !core.engine.seems_idle() {
+            called = core.step(now, &mut ()).map(|_| true).map_err(Public::public);
+        }
+        self.rouse(&mut core);
+        self.hand_over(&mut core);
+        called
+    }
+
     /// Carries out a call that begins a request of the windows, if it begins one. Returns the engine's request, and the
-    /// other result of the call. `region` is the memory of a window that the call frees.
+    /// other result of the call. `freed` takes the memory of a window that the call frees.
     ///
     /// # Errors
     /// Returns the errors of [`Runtime::on_windows`].
@@ -136,7 +161,7 @@ impl<P: Port> Runtime<P> {
         &self,
         context: u32,
         bounds: &Bounds,
-        region: Option<Region>,
+        freed: Option<Freed>,
         call: impl FnOnce(WindowCall<'_, P>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let mut core = self.lock()?;
@@ -146,7 +171,7 @@ impl<P: Port> Runtime<P> {
             let Core { engine, windows, .. } = &mut *core;
             let request = request.map(|of_window| {
                 let of_engine = engine.begin_composite(now, context);
-                windows.add(engine, UnderWay { of_window, of_engine, region });
+                windows.add(engine, UnderWay { of_window, of_engine, freed });
                 windows.advance(engine);
                 of_engine
             });

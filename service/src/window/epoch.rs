@@ -301,6 +301,9 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// # Errors
     /// Returns the errors of [`close`](Self::close).
     pub fn flush(&self, target: Rank) -> Result<(), Error> {
+        if self.is_flushed("Epoch::flush", Some(target))? {
+            return Ok(());
+        }
         Ok(self.iflush(target)?.wait_as("Epoch::flush").map(|_| ())?)
     }
 
@@ -318,6 +321,9 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// # Errors
     /// Returns the errors of [`close`](Self::close).
     pub fn flush_all(&self) -> Result<(), Error> {
+        if self.is_flushed("Epoch::flush_all", None)? {
+            return Ok(());
+        }
         Ok(self.iflush_all()?.wait_as("Epoch::flush_all").map(|_| ())?)
     }
 
@@ -327,6 +333,20 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// Returns the errors of [`iflush`](Self::iflush).
     pub fn iflush_all(&self) -> Result<Request<()>, Error> {
         self.begin_flush("Epoch::iflush_all", None, Windows::flush)
+    }
+
+    /// Returns true if a flush need not wait.
+    fn is_flushed(&self, call: &'static str, target: Option<Rank>) -> Result<bool, Error> {
+        let (window, comm) = (self.window, self.window.comm());
+        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
+        let flushed = target.map(|rank| window.world_rank(rank)).transpose().and_then(|target| {
+            let flushed =
+                comm.runtime.try_on_windows(window.bounds(), |WindowCall { windows, out, .. }| {
+                    windows.is_flushed(out.link, id, target)
+                });
+            flushed.map_err(|error| comm.local_error(error))
+        });
+        comm.handle_result(call, flushed)
     }
 
     fn begin_flush(
@@ -382,6 +402,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`put`](Self::put) and [`close`](Self::close).
     pub fn get(&self, from: Rank, at: usize, into: &mut [T]) -> Result<(), Error> {
+        if self.read("Epoch::get", from, at, Action::Get, into)? {
+            return Ok(());
+        }
         let got = self.iget(from, at, into.to_vec())?.wait_as("Epoch::get")?;
         into.copy_from_slice(&got.buffer);
         Ok(())
@@ -437,6 +460,28 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         comm.handle_result(call, done)
     }
 
+    /// Carries out an operation with a result at once, if the part is mapped. Returns false if it is not.
+    fn read(
+        &self,
+        call: &'static str,
+        from: Rank,
+        at: usize,
+        action: Action,
+        elements: &mut [T],
+    ) -> Result<bool, Error> {
+        let comm = self.window.comm();
+        let done = self.target(from, at).and_then(|(id, target)| {
+            let bytes = elements.as_mut_bytes();
+            let done = comm
+                .runtime
+                .try_on_windows(self.window.bounds(), |WindowCall { windows, mut out, .. }| {
+                    windows.try_read(&mut out, id, target, action, bytes)
+                });
+            done.map_err(|error| comm.local_error(error))
+        });
+        comm.handle_result(call, done)
+    }
+
     /// Returns the epoch, and the place of an element.
     fn target(&self, rank: Rank, at: usize) -> Result<(EpochId, Target), Error> {
         let id = self.id.ok_or(Error::NoSuchRequest)?;
@@ -478,6 +523,11 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
     pub fn fetch(&self, to: Rank, at: usize, operand: T, op: WindowOp) -> Result<T, Error> {
+        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        let mut element = [operand];
+        if self.read("Epoch::fetch", to, at, action, &mut element)? {
+            return Ok(element[0]);
+        }
         let before = self.iget_accumulate(to, at, vec![operand], op)?.wait_as("Epoch::fetch")?;
         Ok(before.buffer[0])
     }
@@ -488,6 +538,11 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
     pub fn compare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<T, Error> {
+        let action = Action::CompareSwap { element: T::element_type().0 };
+        let mut elements = [expected, new];
+        if self.read("Epoch::compare_swap", to, at, action, &mut elements)? {
+            return Ok(elements[0]);
+        }
         let before = self.icompare_swap(to, at, expected, new)?.wait_as("Epoch::compare_swap")?;
         Ok(before.buffer[0])
     }

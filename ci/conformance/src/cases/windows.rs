@@ -91,6 +91,45 @@ fn windows(cases: &mut Cases) {
         assert_eq!(window.free()?, vec![7; job.rank() as usize]);
         Ok(())
     });
+    let rule = "an allocated part is as good as one that the program provides";
+    cases.add("window.allocate", 3, rule, |job| {
+        let window = job.comm.allocate_window::<u16>(3 * job.rank() as usize)?;
+        assert_eq!(window.len(), 3 * job.rank() as usize);
+        let epoch = window.lock_all()?;
+        for to in 1..job.size() {
+            let (first, last) = (job.rank() as usize, 3 * to as usize - 1);
+            epoch.put(Rank(to), first.min(last - 1), &[7])?;
+            epoch.flush(Rank(to))?;
+            epoch.accumulate(Rank(to), last, &[1], WindowOp::Sum)?;
+            assert!(epoch.fetch(Rank(to), last, 0, WindowOp::NoOp)? >= 1);
+            let seen = epoch.compare_swap(Rank(to), last, u16::MAX, 0)?;
+            assert!((1..=3).contains(&seen));
+        }
+        epoch.flush_all()?;
+        job.comm.barrier()?;
+        for to in 1..job.size() {
+            let mut part = vec![0; 3 * to as usize];
+            epoch.get(Rank(to), 0, &mut part)?;
+            assert_eq!((part[0], part[part.len() - 1]), (7, 3));
+        }
+        job.comm.barrier()?;
+        epoch.close()?;
+        let part = window.free()?;
+        let last = part.last().copied();
+        assert_eq!((part.len(), last), (3 * job.rank() as usize, (job.rank() > 0).then_some(3)));
+        Ok(())
+    });
+    cases.add("window.allocate_long", 2, "elements of 16 bytes are atomic in allocated parts", |job| {
+        let window = job.comm.allocate_window::<u128>(2)?;
+        let epoch = window.lock_all()?;
+        for _ in 0..50 {
+            epoch.accumulate(Rank(0), 1, &[1 << 64 | 1], WindowOp::Sum)?;
+        }
+        epoch.close()?;
+        let part = window.free()?;
+        assert!(job.rank() > 0 || part == [0, 100 << 64 | 100]);
+        Ok(())
+    });
     cases.add("window.several", 2, "the windows of a communicator are apart", |job| {
         let windows = [1_u8, 2, 3].map(|_| job.comm.window(vec![0_u8; 1]));
         let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;

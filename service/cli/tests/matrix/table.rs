@@ -223,6 +223,15 @@ fn shares_a_window(comm: &Comm) -> Result<(), Error> {
     window.free().map(drop)
 }
 
+/// Writes to the other rank's part of a window that is allocated.
+fn allocates_a_window(comm: &Comm) -> Result<(), Error> {
+    let window = comm.allocate_window(LONG)?;
+    let epoch = window.fence()?;
+    epoch.put(Rank(1 - comm.rank().0), 0, &long())?;
+    epoch.close()?;
+    window.free().map(drop)
+}
+
 fn meets_all(comm: &Comm) -> Result<(), Error> {
     comm.barrier()
 }
@@ -1101,6 +1110,7 @@ calls! {
     "Comm::alltoallv_in_place", Waits, exchanges_some_blocks, |c| whole(c, exchanges_some_blocks);
     "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
     "Comm::window", Waits, shares_a_window, |c| whole(c, shares_a_window);
+    "Comm::allocate_window", Waits, allocates_a_window, |c| whole(c, allocates_a_window);
     "Comm::ibarrier", Waits, meets_all, |c| held(c.ibarrier(), |r| Ok(r.wait().map(drop)?));
     "Comm::barrier_init", Waits, meets_all, |c| held(c.barrier_init(), |o| round(o, |o| o.wait()));
     "Comm::ibcast", Waits, broadcasts, |c| held(c.ibcast(long(), PEER), |r| Ok(r.wait().map(drop)?));

@@ -1,0 +1,224 @@
+//! Operations by loads, stores and atomic instructions on memory that several processes map.
+
+use samite_fabric::layout::Room as _;
+use samite_fabric::{Body as _, Change, Memory, Window};
+
+use crate::path::WORD;
+use crate::{Action, ElementType, Reduction};
+
+/// A part of a window that several processes map. It consists of whole, aligned words, so each element of at most 8
+/// bytes lies in one word, and a change of that word is a change of the element.
+#[derive(Debug)]
+pub(crate) struct Mapped(Window);
+
+impl Mapped {
+    /// Takes mapped memory. Returns `None` if it does not consist of whole, aligned words.
+    pub(crate) fn new(memory: Window) -> Option<Self> {
+        let is_whole = memory.len().is_multiple_of(WORD) && memory.load(0).is_ok();
+        is_whole.then_some(Self(memory))
+    }
+
+    /// Carries out an operation without a result.
+    ///
+    /// # Panics
+    /// If the bytes do not lie in the part, or if the operation has a result or elements of more than a word.
+    pub(crate) fn write(&self, at: usize, action: Action, data: &[u8]) {
+        match action {
+            Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => {
+                self.0.write(at, data).expect(INSIDE);
+            }
+            Action::Accumulate { op: Reduction::NoOp, .. } => {}
+            Action::Accumulate { op, element } => {
+                self.each_word(at, data.len(), |offset, range, word| {
+                    combine(op, element, word, offset, &data[range]);
+                    true
+                });
+            }
+            _ => unreachable!("{action:?} has a result"),
+        }
+    }
+
+    /// Carries out an operation with a result. `bytes` has the operands, and gets the result as [`Action`] says.
+    ///
+    /// # Panics
+    /// If the bytes do not lie in the part, or if the operation has no result or elements of more than a word.
+    pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8]) {
+        match action {
+            Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => {
+                self.0.read(at, bytes).expect(INSIDE);
+            }
+            Action::GetAccumulate { op, element } => {
+                let operands = bytes.to_vec();
+                self.each_word(at, operands.len(), |offset, range, word| {
+                    bytes[range.clone()].copy_from_slice(&word[offset..offset + range.len()]);
+                    combine(op, element, word, offset, &operands[range]);
+                    true
+                });
+            }
+            Action::CompareSwap { element } => {
+                let (expected, new) = bytes.split_at_mut(element.size());
+                let mut before = [0; WORD];
+                self.each_word(at, element.size(), |offset, _, word| {
+                    let place = &mut word[offset..offset + expected.len()];
+                    before[..expected.len()].copy_from_slice(place);
+                    let is_equal = place == expected;
+                    place.copy_from_slice(new);
+                    is_equal
+                });
+                expected.copy_from_slice(&before[..expected.len()]);
+            }
+            _ => unreachable!("{action:?} has no result"),
+        }
+    }
+
+    /// Carries out an operation as [`fetch`](Self::fetch) does, with memory that may be scattered.
+    pub(crate) fn fetch_into(&self, at: usize, action: Action, memory: &mut Memory) {
+        if !memory.is_scattered() {
+            return self.fetch(at, action, memory.as_bytes_mut());
+        }
+        let mut bytes = vec![0; memory.len()];
+        memory.readable().copy_to(&mut bytes);
+        self.fetch(at, action, &mut bytes);
+        memory.writable().put(0, &bytes[..]);
+    }
+
+    /// Carries out an operation as [`write`](Self::write) does, with memory that may be scattered.
+    pub(crate) fn write_from(&self, at: usize, action: Action, memory: &Memory) {
+        if !memory.is_scattered() {
+            return self.write(at, action, memory.as_bytes());
+        }
+        let mut bytes = vec![0; memory.len()];
+        memory.readable().copy_to(&mut bytes);
+        self.write(at, action, &bytes);
+    }
+
+    /// Changes each word that has some of the `len` bytes from `at` on, atomically. `change` gets the offset of the first
+    /// of these bytes in the word, their range among the `len` bytes, and the bytes of the word, which it changes. If it
+    /// returns false, the word stays. It is called again if another process has changed the word meanwhile.
+    fn each_word(
+        &self,
+        at: usize,
+        len: usize,
+        mut change: impl FnMut(usize, std::ops::Range<usize>, &mut [u8; WORD]) -> bool,
+    ) {
+        let mut done = 0;
+        while done < len {
+            let offset = (at + done) % WORD;
+            let range = done..len.min(done + WORD - offset);
+            let place = at + done - offset;
+            let mut before = self.0.load(place).expect(INSIDE);
+            loop {
+                let mut word = before.to_ne_bytes();
+                if !change(offset, range.clone(), &mut word) {
+                    break;
+                }
+                let new = u64::from_ne_bytes(word);
+                let swap = Change::CompareSwap { expected: before, new };
+                let found = self.0.change(place, swap).expect(INSIDE);
+                if found == before {
+                    break;
+                }
+                before = found;
+            }
+            done = range.end;
+        }
+    }
+}
+
+/// Combines the elements of a word, from a byte on, with operands.
+fn combine(op: Reduction, element: ElementType, word: &mut [u8; WORD], offset: usize, operands: &[u8]) {
+    let is_defined = op.apply(element, operands, &mut word[offset..offset + operands.len()]);
+    assert!(is_defined, "{op:?} is defined for {element:?}");
+}
+
+const INSIDE: &str = "the operation was checked to lie in the part";
+
+#[cfg(test)]
+mod tests {
+    use samite_fabric::{Region, SplitMix64};
+
+    use super::*;
+    use crate::window::Part;
+
+    fn mapped(region: &Region) -> Mapped {
+        Mapped::new(region.window(0..region.len()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_whole_words_are_mapped() {
+        let region = Region::shared(32).unwrap();
+        let is_mapped = |span| Mapped::new(region.window(span).unwrap()).is_some();
+        assert!(is_mapped(0..32) && is_mapped(8..16));
+        assert!(!is_mapped(0..31) && !is_mapped(4..12) && !is_mapped(0..0));
+    }
+
+    /// Compares operations with the same ones on memory of one process.
+    #[test]
+    fn operations_have_the_effects_of_packets() {
+        const BYTES: usize = 64;
+        let mut rng = SplitMix64::new(7);
+        let (shared, private) = (Region::shared(BYTES).unwrap(), Region::new(Memory::zeroed(BYTES)));
+        let (mapped, part) = (mapped(&shared), Part::whole(private, 1));
+        let both = || {
+            let (mut a, mut b) = ([0; BYTES], [0; BYTES]);
+            shared.copy_out(0, &mut a).unwrap();
+            part.read(0, &mut b).unwrap();
+            (a, b)
+        };
+        for _ in 0..20_000 {
+            let element = ElementType::ALL[rng.below(20) as usize];
+            let op = Reduction::ALL[rng.below(14) as usize];
+            if element.size() > WORD || !op.accepts(element) {
+                continue;
+            }
+            let size = element.size();
+            let at = rng.below((BYTES / size) as u64) as usize * size;
+            let len = size * (1 + rng.below(((BYTES - at) / size) as u64) as usize);
+            let operands: Vec<u8> = (0..len).map(|_| rng.below(4) as u8).collect();
+            let before = part.accumulate(at, op, element, &operands).unwrap();
+            if rng.below(2) == 0 {
+                mapped.write(at, Action::Accumulate { op, element }, &operands);
+            } else {
+                let mut bytes = operands;
+                mapped.fetch(at, Action::GetAccumulate { op, element }, &mut bytes);
+                assert_eq!(bytes, before, "{op:?} of {element:?}");
+            }
+            let (a, b) = both();
+            assert_eq!(a, b, "{op:?} of {element:?} at {at}");
+        }
+    }
+
+    #[test]
+    fn puts_gets_and_swaps_touch_their_bytes_alone() {
+        let region = Region::shared(16).unwrap();
+        let mapped = mapped(&region);
+        mapped.write(3, Action::Put, &[1, 2, 3, 4, 5, 6, 7]);
+        let mut bytes = [0xff; 9];
+        mapped.fetch(2, Action::Get, &mut bytes);
+        assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 0]);
+        let element = ElementType::U16;
+        let mut lost = [9, 9, 8, 8];
+        mapped.fetch(4, Action::CompareSwap { element }, &mut lost);
+        assert_eq!(lost, [2, 3, 8, 8]);
+        let mut won = [2, 3, 8, 9];
+        mapped.fetch(4, Action::CompareSwap { element }, &mut won);
+        assert_eq!(won, [2, 3, 8, 9]);
+        mapped.fetch(2, Action::Get, &mut bytes);
+        assert_eq!(bytes, [0, 1, 8, 9, 4, 5, 6, 7, 0]);
+    }
+
+    #[test]
+    fn changes_of_several_threads_are_atomic() {
+        let region = Region::shared(8).unwrap();
+        std::thread::scope(|scope| {
+            for byte in 0..8 {
+                let mapped = mapped(&region);
+                let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U8 };
+                scope.spawn(move || (0..100).for_each(|_| mapped.write(byte / 2 * 2, action, &[1, 2])));
+            }
+        });
+        let mut bytes = [0; 8];
+        region.copy_out(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [200, 144].repeat(4)[..]);
+    }
+}
