@@ -162,8 +162,8 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Notes the traits of a member, and sends the packets that waited for them. The first traits count: operations were
-    /// checked against them, and the part may be mapped.
+    /// Notes the traits of a member, and sends the packets that waited for them. The first traits count: operations
+    /// were checked against them, and the part may be mapped.
     pub(crate) fn met(&mut self, rank: WorldRank, traits: Traits) {
         let member = self.member(rank);
         if let Contact::Known(_) = member.contact {

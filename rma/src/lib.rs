@@ -21,14 +21,15 @@
 //! * **Operations on memory that the origin can map** ([`Caps::map`](samite_fabric::Caps::map)) are carried out by
 //!   the origin's loads, stores and atomic instructions, once the target has granted the access. The target takes no
 //!   part. That concerns parts in memory made by [`Region::shared`](samite_fabric::Region::shared).
-//! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target applies
-//!   them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
+//! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
+//!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
 //!
 //! # Where to look
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
-//! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
-//! the packets of all windows.
+//! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory. `window`
+//! is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and the packets of
+//! all windows.
 
 #![forbid(unsafe_code)]
 

@@ -92,9 +92,10 @@ impl Mapped {
         self.write(at, action, &bytes);
     }
 
-    /// Changes each word that has some of the `len` bytes from `at` on, atomically. `change` gets the offset of the first
-    /// of these bytes in the word, their range among the `len` bytes, and the bytes of the word, which it changes. If it
-    /// returns false, the word stays. It is called again if another process has changed the word meanwhile.
+    /// Changes each word that has some of the `len` bytes from `at` on, atomically. `change` gets the offset of the
+    /// first of these bytes in the word, their range among the `len` bytes, and the bytes of the word, which it
+    /// changes. If it returns false, the word stays. It is called again if another process has changed the word
+    /// meanwhile.
     fn each_word(
         &self,
         at: usize,

@@ -221,7 +221,8 @@ impl Windows {
         self.requests.collect(request)
     }
 
-    /// Reports the end of a request by [`Windows::next_ended`], under this number. If the request has ended, that is now.
+    /// Reports the end of a request by [`Windows::next_ended`], under this number. If the request has ended, that is
+    /// now.
     pub fn watch(&mut self, request: RequestId, number: u32) {
         self.requests.watch(request, number);
     }

@@ -91,8 +91,8 @@ impl Comm {
 
     /// Creates a window as [`window`](Self::window) does, of which this rank's part is `len` elements of zero
     /// (`MPI_Win_allocate`). If the transport permits it, the part is in memory that the ranks of this host share: they
-    /// then read, write and change it without this rank, which takes a fraction of the time of a packet. [`Window::free`]
-    /// returns a copy of such a part.
+    /// then read, write and change it without this rank, which takes a fraction of the time of a packet.
+    /// [`Window::free`] returns a copy of such a part.
     ///
     /// ```
     /// # samite::local(2, |world| {

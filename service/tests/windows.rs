@@ -495,7 +495,8 @@ fn operations_on_an_allocated_part() {
     });
 }
 
-/// A program that repeats calls which need no other rank makes progress: the other rank waits for a message of this one.
+/// A program that repeats calls which need no other rank makes progress: the other rank waits for a message of this
+/// one.
 #[test]
 fn reads_of_a_mapped_part_make_progress() {
     everywhere(2, |comm| {

@@ -258,8 +258,8 @@ impl Windows {
 
     /// Starts an operation in an open epoch. `memory` is the data, or the room for the result, or both. Returns a
     /// request if the operation has a result, or if `deadline` is given. The data can be used again when the request
-    /// has ended: that of a write when it was sent. If the target has granted the access and nothing waits to be sent to
-    /// it, an operation on mapped memory is carried out within the call, and one that fits in a packet is sent.
+    /// has ended: that of a write when it was sent. If the target has granted the access and nothing waits to be sent
+    /// to it, an operation on mapped memory is carried out within the call, and one that fits in a packet is sent.
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of
@@ -337,8 +337,8 @@ impl Windows {
         })
     }
 
-    /// Carries out an operation with a result within the call, if the target has granted the access, nothing waits to be
-    /// sent to it, and its part is mapped. Returns false otherwise: then use [`Windows::operate`]. `bytes` has the
+    /// Carries out an operation with a result within the call, if the target has granted the access, nothing waits to
+    /// be sent to it, and its part is mapped. Returns false otherwise: then use [`Windows::operate`]. `bytes` has the
     /// operands, and gets the result, as the memory of [`Windows::operate`].
     ///
     /// # Errors

@@ -205,8 +205,8 @@ fn send_note<P: Port>(
 }
 
 impl Core<'_> {
-    /// Sends an operation if the target has granted the access, nothing waits to be sent to it, and one packet is enough.
-    /// Returns false if nothing was sent. `data` has the operands of a write that has no memory of its own.
+    /// Sends an operation if the target has granted the access, nothing waits to be sent to it, and one packet is
+    /// enough. Returns false if nothing was sent. `data` has the operands of a write that has no memory of its own.
     pub(super) fn send_at_once<P: Port>(
         &mut self,
         port: &mut P,

@@ -131,8 +131,8 @@ impl<P: Port> Runtime<P> {
         called
     }
 
-    /// Carries out a call that returns true if it has completed an operation. In that case also makes progress: a program
-    /// may repeat such calls until another rank changes a value, and that rank may wait for this one.
+    /// Carries out a call that returns true if it has completed an operation. In that case also makes progress: a
+    /// program may repeat such calls until another rank changes a value, and that rank may wait for this one.
     ///
     /// # Errors
     /// Returns the errors of [`Runtime::on_windows`].
