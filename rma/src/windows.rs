@@ -27,7 +27,8 @@ pub use self::calls::{Assertions, Fenced, Target};
 /// Limits of [`Windows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The budget, in bytes, for operations that are recorded and not sent.
+    /// The budget, in bytes, for operations that are recorded and not sent. An operation of any length is accepted if no
+    /// other one is recorded.
     pub recorded_max: usize,
     /// The largest number of epochs of one window that have not completed.
     pub epochs_max: usize,

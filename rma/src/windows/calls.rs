@@ -483,7 +483,8 @@ impl Core<'_> {
 
     /// Checks that an operation may be recorded.
     fn check_budget(&self, operation: &Operation) -> Result<(), Error> {
-        if self.requests.recorded + operation.cost() > self.config.recorded_max {
+        let recorded = self.requests.recorded;
+        if recorded > 0 && recorded + operation.cost() > self.config.recorded_max {
             let hint = "wait for operations, or close epochs, before you start more";
             return Err(Error::exhausted("the budget for recorded operations", hint));
         }

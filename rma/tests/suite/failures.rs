@@ -517,3 +517,20 @@ fn the_fate_of_a_flush_to_a_dead_target_is_unknown() {
         }
     });
 }
+
+#[test]
+fn an_operation_may_be_longer_than_the_budget() {
+    on_loopback(2, Hints::default(), |w| {
+        for engine in &mut w.engines {
+            *engine.stack_mut() = Windows::new(Config { recorded_max: PART / 2, ..Config::default() });
+        }
+        w.window = w.create(Hints::default());
+        let epoch = w.lock(0, 1, LockKind::Shared);
+        w.put(0, epoch, (1, 0), &[3; PART / 8]);
+        let second = w.operate(0, epoch, (1, 0), Action::Put, Memory::new(vec![4_u64]), None);
+        assert!(matches!(second, Err(Error::Link(LinkError::Exhausted { .. }))), "{second:?}");
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+        assert_eq!((w.word(1, PART / 8 - 1), w.word(1, 0)), (3, 3));
+    });
+}
