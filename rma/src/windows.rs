@@ -8,7 +8,8 @@ mod outbound;
 use std::collections::HashMap;
 
 use samite_fabric::link::{
-    Done, Ending, Expiry, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Stack, Time, Turn,
+    Cause, Done, Ending, Expiry, Fault, Group, Lent, Link, Out, Outcome, Peer, RequestId, Stack, Time, Turn,
+    WorldRank,
 };
 use samite_fabric::wire::{Header, Protocol};
 use samite_fabric::{Body, Caps, Port, PortError, Registration};
@@ -146,6 +147,24 @@ impl Windows {
         self.names.insert(name, slot);
         self.welcome(link, id);
         Ok(id)
+    }
+
+    /// Ends the part of a member in a window. The call is needed for a member whose process has been replaced before the
+    /// window was created: the link then reports no end, but the new process is no member.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    pub fn fail_member(
+        &mut self,
+        link: &mut Link,
+        window: WindowId,
+        rank: WorldRank,
+        cause: &Cause,
+    ) -> Result<(), Error> {
+        self.call(link, window, |core| {
+            core.fail_member(rank, cause);
+            Ok(())
+        })
     }
 
     /// Answers the members that have asked for a window before it was created.

@@ -4,11 +4,12 @@ mod epoch;
 mod error;
 mod number;
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use samite_fabric::{Memory, Port as _, Region};
-use samite_p2p::{RequestId, WorldRank};
+use samite_p2p::{Cause, Fate, RequestId, WorldRank};
 use samite_rma::{Name, Part, WindowId};
 use zerocopy::IntoBytes;
 
@@ -81,7 +82,11 @@ impl Comm {
     /// All ranks of this communicator call it, in the same order relative to other windows. The call does not wait for
     /// them. The window's calls have the time-out, the cancel and the error handler of this handle.
     ///
+    /// A rank that was started again is no member of the windows on the communicator of all ranks, like a rank that has
+    /// failed: create a communicator, and a window on it.
+    ///
     /// # Errors
+    /// [`Error::PeerFailed`] with the cause [`Cause::Restarted`](crate::Cause::Restarted) if this rank was started again.
     /// [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
@@ -132,6 +137,13 @@ impl Comm {
 
     fn create_window<T: Element>(&self, region: Region, len: usize) -> Result<Window<T>, Error> {
         self.check_one_group()?;
+        // A process that has replaced another one does not know the windows that the other ranks have created.
+        let own = self.runtime.rank;
+        if let Some(cause) = self.ended_members()?.remove(&own) {
+            let error =
+                samite_p2p::Error::PeerFailed { rank: own, cause, fate: Fate::NotDelivered, report: None };
+            return Err(self.local_error(error.public()));
+        }
         let unit = u32::try_from(size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
             what: "bytes of an element",
             hint: "use smaller elements in windows".into(),
@@ -144,6 +156,7 @@ impl Comm {
             windows.create(out.link, name, members, part, samite_rma::Hints::default())
         });
         let id = id.map_err(|error| self.local_error(error))?;
+        self.exclude_ended(id).map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
         Ok(Window { comm: self.clone(), id, region: Some(region), len, admits, element: PhantomData })
     }
@@ -159,6 +172,23 @@ fn take_part<T: Element>(region: Region, len: usize) -> Memory {
         region.copy_out(0, part.as_mut_bytes()).expect("the region has the part");
         Memory::new(part)
     })
+}
+
+impl Comm {
+    fn ended_members(&self) -> Result<BTreeMap<WorldRank, Cause>, Error> {
+        self.runtime.peek(|engine| engine.ended_members(self.control(), &self.members()))
+    }
+
+    /// Ends the parts of ranks whose processes have ended before the window was created, or were replaced.
+    fn exclude_ended(&self, id: WindowId) -> Result<(), Error> {
+        let ended = self.ended_members()?;
+        if ended.is_empty() {
+            return Ok(());
+        }
+        self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| {
+            ended.iter().try_for_each(|(rank, cause)| windows.fail_member(out.link, id, *rank, cause))
+        })
+    }
 }
 
 impl<T: Element> Window<T> {

@@ -33,9 +33,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         self.inner.tagged().contexts.ends
     }
 
-    /// Returns an error if a member of a group has ended for this context, or was restarted. Considers only ends for
-    /// causes for which `counts` returns true. In a context of all ranks, a rank that was restarted counts as
-    /// [`Cause::Restarted`], although it may exchange messages: it does not have the state of its predecessor.
+    /// Returns an error if a member of a group has ended for this context, or was restarted
+    /// ([`ended_members`](Self::ended_members)). Considers only ends for causes for which `counts` returns true.
     #[must_use]
     pub fn missing_member(
         &self,
@@ -43,6 +42,16 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         group: &Group,
         counts: impl Fn(&Cause) -> bool,
     ) -> Option<Error> {
+        let (rank, cause) =
+            self.ended_members(context, group).into_iter().find(|(_, cause)| counts(cause))?;
+        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+    }
+
+    /// Returns the members of a group that have ended for this context, or were restarted. In a context of all ranks, a
+    /// rank that was restarted counts as [`Cause::Restarted`], although it may exchange messages: it does not have the
+    /// state of its predecessor.
+    #[must_use]
+    pub fn ended_members(&self, context: u32, group: &Group) -> BTreeMap<WorldRank, Cause> {
         let (link, contexts) = (self.inner.link(), &self.inner.tagged().contexts);
         let identity = link.identity();
         let is_later = |rank, incarnation| context < FIRST && incarnation != identity.first_incarnation(rank);
@@ -61,8 +70,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         for (rank, cause) in contexts.ended(context).filter(|(rank, _)| group.contains(*rank)) {
             ends.entry(rank).or_insert(cause);
         }
-        let (rank, cause) = ends.into_iter().find(|(_, cause)| counts(cause))?;
-        Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
+        ends
     }
 
     /// Notes that this rank begins the collective operation with this number, for the other members that ask

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, kill_process};
 use samite::bootstrap::{BootstrapError, BootstrapErrorKind};
-use samite::{Cause, Error, InitError, Rank, Source, World};
+use samite::{Cause, Error, InitError, LockKind, Rank, Source, World};
 
 use crate::hosts;
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
@@ -225,6 +225,9 @@ fn a_rank_that_is_started_again_is_reached_again() {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
         assert_eq!(incarnation, Some(2));
+        // The new process is no member of windows on the communicator of all ranks.
+        let error = comm.window(vec![0_u8; 1]).map(drop).unwrap_err();
+        assert!(matches!(error, Error::PeerFailed { rank: Rank(0), cause: Cause::Restarted, .. }), "{error}");
         for rank in 1..comm.size() {
             patient.send(&[rank], Rank(rank), 2).unwrap();
         }
@@ -239,6 +242,9 @@ fn a_rank_that_is_started_again_is_reached_again() {
     let mut received = [0];
     patient.recv(&mut received, Rank(0), 2).unwrap();
     assert_eq!(received, [comm.rank().0]);
+    let window = patient.window(vec![0_u8; 1]).unwrap();
+    let error = window.lock(Rank(0), LockKind::Shared).unwrap().close().unwrap_err();
+    assert!(matches!(error, Error::PeerFailed { rank: Rank(0), .. }), "{error}");
     println!("\nreached again");
 }
 
