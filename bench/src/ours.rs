@@ -144,8 +144,8 @@ impl Messages for Samite {
         // All ranks have left the earlier windows when they make new ones, so freeing these does not wait.
         self.exposed = None;
         self.exposed = Some(Exposed {
-            window: comm.window(vec![1; bytes * window])?,
-            numbers: comm.window(vec![1])?,
+            window: comm.allocate_window(bytes * window)?,
+            numbers: comm.allocate_window(1)?,
             buffers: vec![vec![1; bytes]; window],
         });
         Ok(())
