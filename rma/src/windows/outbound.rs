@@ -249,7 +249,8 @@ impl Core<'_> {
         (state.has_answered() && state.has_no_packets_queued()).then_some((member.peer, traits))
     }
 
-    /// Carries out an operation if the target has granted the access, no step waits, and the target's part is mapped.
+    /// Carries out an operation if the target has granted the access, nothing waits to be sent to it, and its part is
+    /// mapped. A step of an earlier epoch can still wait, if that epoch was cancelled: its operation must come first.
     pub(super) fn carry_out_at_once<P: Port>(
         &mut self,
         port: &mut P,
@@ -259,7 +260,11 @@ impl Core<'_> {
         bytes: Bytes<'_>,
     ) -> bool {
         let party = self.window.epoch(number).and_then(|epoch| epoch.parties.get(&rank));
-        party.is_some_and(Party::is_ready) && self.carry_out(port, rank, operation, bytes)
+        let is_ready = party.is_some_and(Party::is_ready);
+        let peer = self.window.members.get(&rank).map(|member| member.peer);
+        is_ready
+            && peer.is_none_or(|peer| !self.outbox.has_items(peer))
+            && self.carry_out(port, rank, operation, bytes)
     }
 }
 
