@@ -67,6 +67,14 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs a test as jobs of `ranks` ranks over all transports, while no other test runs.
+fn run_ranks(test: &str, ranks: u32) {
+    let _turn = turn();
+    for transport in TRANSPORTS {
+        output_of(job_of_test(test, &format!("-n {ranks} {transport}")));
+    }
+}
+
 fn now_of(clock: ClockId) -> Duration {
     let now = clock_gettime(clock);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -77,14 +85,7 @@ fn now_of(clock: ClockId) -> Duration {
 #[test]
 fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            output_of(job_of_test(
-                "a_blocked_rank_takes_under_a_fiftieth_of_a_core",
-                &format!("-n 2 {transport}"),
-            ));
-        }
-        return;
+        return run_ranks("a_blocked_rank_takes_under_a_fiftieth_of_a_core", 2);
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
@@ -129,11 +130,7 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
 #[test]
 fn a_deadline_tells_that_the_peer_is_stopped() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            output_of(job_of_test("a_deadline_tells_that_the_peer_is_stopped", &format!("-n 2 {transport}")));
-        }
-        return;
+        return run_ranks("a_deadline_tells_that_the_peer_is_stopped", 2);
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
@@ -162,14 +159,7 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
 #[test]
 fn a_late_collective_call_names_a_stopped_rank() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            output_of(job_of_test(
-                "a_late_collective_call_names_a_stopped_rank",
-                &format!("-n 3 {transport}"),
-            ));
-        }
-        return;
+        return run_ranks("a_late_collective_call_names_a_stopped_rank", 3);
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
@@ -226,12 +216,7 @@ fn cancelled_after<R>(time: Duration, operation: impl FnOnce(&CancelToken) -> R)
 #[test]
 fn a_long_send_ends_though_its_receiver_is_stopped() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            let name = "a_long_send_ends_though_its_receiver_is_stopped";
-            output_of(job_of_test(name, &format!("-n 2 {transport}")));
-        }
-        return;
+        return run_ranks("a_long_send_ends_though_its_receiver_is_stopped", 2);
     }
     let world = samite::init().unwrap();
     let comm = world.comm();
@@ -408,11 +393,7 @@ fn time_without_core(thread: Pid) -> Duration {
 #[test]
 fn a_stopped_sleeper_goes_on_where_it_was() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            output_of(job_of_test("a_stopped_sleeper_goes_on_where_it_was", &format!("-n 2 {transport}")));
-        }
-        return;
+        return run_ranks("a_stopped_sleeper_goes_on_where_it_was", 2);
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
@@ -458,12 +439,7 @@ fn await_sleep(process: i32, task: i32) {
 #[test]
 fn a_sleeper_wakes_for_what_happens_in_its_own_process() {
     if !is_rank() {
-        let _turn = turn();
-        for transport in TRANSPORTS {
-            let name = "a_sleeper_wakes_for_what_happens_in_its_own_process";
-            output_of(job_of_test(name, &format!("-n 1 {transport}")));
-        }
-        return;
+        return run_ranks("a_sleeper_wakes_for_what_happens_in_its_own_process", 1);
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
