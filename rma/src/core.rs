@@ -133,7 +133,7 @@ impl<'a> Core<'a> {
 
     /// Ends an operation that was passed on and is not sent.
     fn refuse(&mut self, number: u64, rank: WorldRank, operation: Operation, error: Error) {
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.queued -= 1;
         }
         self.drop_operation(number, rank, operation, error);

@@ -200,6 +200,11 @@ impl Window {
         self.epochs.get_mut(number)
     }
 
+    /// Returns the part of a member in an epoch.
+    pub(crate) fn party(&mut self, number: u64, rank: WorldRank) -> Option<&mut Party> {
+        self.epoch(number)?.parties.get_mut(&rank)
+    }
+
     /// Adds an epoch, and returns its number.
     pub(crate) fn open(&mut self, kind: Kind) -> u64 {
         self.calls += 1;

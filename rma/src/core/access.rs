@@ -79,7 +79,7 @@ impl Core<'_> {
             Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
             Kind::Post(_) | Kind::Free => unreachable!("they have no steps"),
         }
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             (party.state, party.ordinal) = asked;
         }
     }
@@ -87,7 +87,7 @@ impl Core<'_> {
     /// Passes on the steps to a target that has given its permission.
     pub(super) fn release(&mut self, number: u64, rank: WorldRank) {
         loop {
-            let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+            let Some(party) = self.window.party(number, rank) else {
                 return;
             };
             if party.state != State::Granted {
@@ -100,7 +100,7 @@ impl Core<'_> {
 
     /// Passes a step on, to be sent.
     pub(super) fn pass(&mut self, number: u64, rank: WorldRank, step: Step) {
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.queued += 1;
         }
         let window = self.id;
@@ -109,7 +109,7 @@ impl Core<'_> {
 
     /// Notes that all packets of a step were sent.
     pub(crate) fn sent(&mut self, number: u64, rank: WorldRank, step: Step) {
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.queued -= 1;
             match step {
                 Step::Close(_) => party.closing = Closing::Sent,
@@ -186,7 +186,7 @@ impl Core<'_> {
     /// Notes that a step was carried out on mapped memory.
     pub(crate) fn carried_out(&mut self, number: u64, rank: WorldRank, operation: Operation) {
         let has_reply = operation.action.has_reply();
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.queued -= 1;
             party.unanswered -= usize::from(has_reply);
         }
@@ -205,7 +205,7 @@ impl Core<'_> {
 
     /// Notes that all replies to an operation have arrived.
     pub(crate) fn answered(&mut self, number: u64, rank: WorldRank) {
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.unanswered -= 1;
         }
         self.check_party(number, rank);

@@ -24,7 +24,7 @@ impl Core<'_> {
 
     /// Ends an access that the target has aborted.
     pub(super) fn end_access(&mut self, number: u64, rank: WorldRank) {
-        let party = self.window.epoch(number).and_then(|epoch| epoch.parties.get(&rank));
+        let party = self.window.party(number, rank);
         if party.is_none_or(|party| party.state == State::Over) {
             return;
         }
@@ -37,7 +37,7 @@ impl Core<'_> {
 
     /// Drops the steps of a party that wait for permission. Their requests end with an error.
     pub(super) fn drop_steps(&mut self, number: u64, rank: WorldRank, error: &Error) {
-        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+        let Some(party) = self.window.party(number, rank) else {
             return;
         };
         let steps = std::mem::take(&mut party.steps);
@@ -114,7 +114,7 @@ impl Core<'_> {
 
     /// Ends the exposure to a member early. If it has begun, the member's answer is awaited.
     pub(super) fn abort_exposure(&mut self, number: u64, rank: WorldRank) {
-        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+        let Some(party) = self.window.party(number, rank) else {
             return;
         };
         let note = Note::new(party.ordinal, 0).flagged(true);
@@ -137,7 +137,7 @@ impl Core<'_> {
         for step in std::mem::take(&mut party.steps) {
             self.drop_step(number, rank, step, &error(Fate::NotDelivered));
         }
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             (party.unanswered, party.queued) = (0, 0);
         }
         self.end_party(number, rank, Some(error(fate)));
@@ -200,7 +200,7 @@ impl Core<'_> {
         }
         self.member(rank).held = kept;
         for number in self.epochs_with(rank) {
-            let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+            let Some(party) = self.window.party(number, rank) else {
                 continue;
             };
             for step in std::mem::take(&mut party.steps) {
@@ -209,9 +209,7 @@ impl Core<'_> {
                         self.drop_operation(number, rank, *operation, error.clone())
                     }
                     step => {
-                        if let Some(party) =
-                            self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank))
-                        {
+                        if let Some(party) = self.window.party(number, rank) {
                             party.steps.push_back(step);
                         }
                     }
@@ -222,7 +220,7 @@ impl Core<'_> {
 
     /// Removes an operation that is recorded. Returns false if it was passed on.
     pub(crate) fn withdraw(&mut self, number: u64, rank: WorldRank, id: RequestId, error: &Error) -> bool {
-        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+        let Some(party) = self.window.party(number, rank) else {
             return false;
         };
         let is_that = |step: &Step| match step {

@@ -109,7 +109,7 @@ impl Core<'_> {
     }
 
     pub(super) fn queue_close(&mut self, number: u64, rank: WorldRank, is_aborted: bool) {
-        let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) else {
+        let Some(party) = self.window.party(number, rank) else {
             return;
         };
         if party.closing == Closing::No {

@@ -121,7 +121,7 @@ impl Core<'_> {
     }
 
     pub(super) fn grant(&mut self, number: u64, rank: WorldRank) {
-        if let Some(party) = self.window.epoch(number).and_then(|epoch| epoch.parties.get_mut(&rank)) {
+        if let Some(party) = self.window.party(number, rank) {
             party.state = State::Granted;
         }
         self.release(number, rank);

@@ -10,7 +10,7 @@ use super::Windows;
 use crate::activation::Kind;
 use crate::core::{Bytes, Core};
 use crate::outbox::Item;
-use crate::window::{Action, Contact, Operation, Party, Step, Window};
+use crate::window::{Action, Contact, Operation, Step, Window};
 use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
@@ -259,8 +259,7 @@ impl Core<'_> {
         operation: &Operation,
         bytes: Bytes<'_>,
     ) -> bool {
-        let party = self.window.epoch(number).and_then(|epoch| epoch.parties.get(&rank));
-        let is_ready = party.is_some_and(Party::is_ready);
+        let is_ready = self.window.party(number, rank).is_some_and(|party| party.is_ready());
         let peer = self.window.members.get(&rank).map(|member| member.peer);
         is_ready
             && peer.is_none_or(|peer| !self.outbox.has_items(peer))
