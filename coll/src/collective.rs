@@ -61,8 +61,8 @@ pub struct Call<'a> {
     /// A check that precedes the operation.
     pub check: Option<Check>,
     /// The value of [`Collective::checked_ends`] of an earlier operation of the communicator, if it has one. While
-    /// [`Engine::ends`] returns this number, no member can have failed since, and the operation begins without a look at
-    /// all members.
+    /// [`Engine::ends`] returns this number, no member can have failed since, and the operation begins without a look
+    /// at all members.
     pub checked_ends: Option<u64>,
 }
 
@@ -262,8 +262,8 @@ impl<B: Buffers> Collective<B> {
         collective
     }
 
-    /// Returns the number of ends ([`Engine::ends`]) at the start of the operation, up to which no member had failed and
-    /// the communicator was not revoked. Returns `None` if the operation has failed. See [`Call::checked_ends`].
+    /// Returns the number of ends ([`Engine::ends`]) at the start of the operation, up to which no member had failed
+    /// and the communicator was not revoked. Returns `None` if the operation has failed. See [`Call::checked_ends`].
     pub fn checked_ends(&self) -> Option<u64> {
         (!matches!(self.result, Some(Err(_)))).then_some(self.ends)
     }

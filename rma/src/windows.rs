@@ -28,8 +28,8 @@ pub use self::calls::{Assertions, Fenced, Target};
 /// Limits of [`Windows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The budget, in bytes, for operations that are recorded and not sent. An operation of any length is accepted if no
-    /// other one is recorded.
+    /// The budget, in bytes, for operations that are recorded and not sent. An operation of any length is accepted if
+    /// no other one is recorded.
     pub recorded_max: usize,
     /// The largest number of epochs of one window that have not completed.
     pub epochs_max: usize,
@@ -149,8 +149,8 @@ impl Windows {
         Ok(id)
     }
 
-    /// Ends the part of a member in a window. The call is needed for a member whose process has been replaced before the
-    /// window was created: the link then reports no end, but the new process is no member.
+    /// Ends the part of a member in a window. The call is needed for a member whose process has been replaced before
+    /// the window was created: the link then reports no end, but the new process is no member.
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`].

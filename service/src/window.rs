@@ -86,8 +86,8 @@ impl Comm {
     /// failed: create a communicator, and a window on it.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] with the cause [`Cause::Restarted`](crate::Cause::Restarted) if this rank was started again.
-    /// [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
+    /// [`Error::PeerFailed`] with the cause [`Cause::Restarted`](crate::Cause::Restarted) if this rank was started
+    /// again. [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
         let len = data.len();

@@ -62,8 +62,10 @@ impl World {
     /// # Errors
     /// This rank has left all the same. [`Error::Undelivered`] if messages of the outbox were not delivered, or if
     /// their fate is unknown: it contains each receiver with its number of messages. [`Error::TimedOut`] if a rank has
-    /// not taken the other messages sent to it within `SAMITE_LINGER_US`. [`Error::Condemned`] if this rank was given
-    /// up before, [`Error::Forked`] in a child of fork(2).
+    /// not taken the other messages sent to it within `SAMITE_LINGER_US`.
+    /// [`WindowError::TimedOut`](crate::WindowError::TimedOut) if an epoch or a window that was dropped did not end in
+    /// this time; requests of windows that still exist end with [`Error::Closed`] instead. [`Error::Condemned`] if this
+    /// rank was given up before, [`Error::Forked`] in a child of fork(2).
     pub fn leave(self) -> Result<(), Error> {
         self.lanes.say_goodbye(|directory| directory.leave())
     }

@@ -3,7 +3,10 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use samite::{CancelToken, Comm, Error, LockKind, Rank, Window, WindowError, WindowEvent, WindowOp, World};
+use samite::{
+    CancelToken, Comm, Error, LockKind, Rank, Request, Settings, Window, WindowError, WindowEvent, WindowOp,
+    World,
+};
 
 /// Runs a test on ranks that are threads of this process.
 fn on(ranks: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
@@ -529,4 +532,50 @@ fn an_allocated_part_may_be_empty_or_too_long() {
         assert!(matches!(long, Err(Error::Exhausted { .. })), "{long:?}");
         Ok(())
     });
+}
+
+/// Leaves the job while `hold` has an epoch that waits for the peer, which never creates the window. Returns the result
+/// and the peer.
+fn leaves_with(hold: impl Fn(&Comm) -> Option<Request<()>> + Sync) -> Result<(), Error> {
+    let (begun, left) = (Barrier::new(2), Barrier::new(2));
+    let mut settings = Settings::default();
+    settings.set_linger(Duration::from_millis(200)).unwrap();
+    let results = settings.local(2, |world| {
+        if world.comm().rank() == 1 {
+            begun.wait();
+            while world.comm().try_probe(Rank(0), 0).is_ok() {}
+            left.wait();
+            return Ok(());
+        }
+        let held = hold(world.comm());
+        begun.wait();
+        let result = world.leave();
+        if let Some(request) = held {
+            assert!(matches!(request.wait(), Err(failed) if matches!(failed.error, Error::Closed { .. })));
+        }
+        left.wait();
+        result
+    });
+    results.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_rank_that_leaves_waits_only_for_epochs_that_were_dropped() {
+    fn fence(comm: &Comm) -> Request<()> {
+        let window = comm.window(vec![0_u8; 1]).unwrap();
+        let epoch = window.fence().unwrap();
+        epoch.put(Rank(1), 0, &[8]).unwrap();
+        let closing = epoch.iclose().unwrap();
+        std::mem::forget(window);
+        closing
+    }
+    assert_eq!(leaves_with(|comm| Some(fence(comm))), Ok(()));
+    let late = leaves_with(|comm| {
+        drop(fence(comm));
+        None
+    });
+    match why(late) {
+        WindowError::TimedOut { awaited, .. } => assert_eq!(awaited, [(Rank(1), WindowEvent::Window)]),
+        other => panic!("{other:?}"),
+    }
 }

@@ -208,8 +208,8 @@ impl Contributions {
         }
     }
 
-    /// Returns a step of the reduction of a piece: the steps fetch the contributions of the other ranks, and reduce them
-    /// to the output.
+    /// Returns a step of the reduction of a piece: the steps fetch the contributions of the other ranks, and reduce
+    /// them to the output.
     #[inline]
     fn combine(&self, at: Place, piece: u32, index: u32) -> Option<Step> {
         let place = |rank| self.place(at, piece, rank);

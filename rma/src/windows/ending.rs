@@ -67,13 +67,17 @@ impl Windows {
         }
     }
 
-    /// Returns a rank for which an epoch waits that the program has closed, or a window that it has freed.
+    /// Returns an event for which an epoch waits that the program has closed, or a window that it has freed: if
+    /// possible an event at another rank.
     #[must_use]
-    pub fn unfinished(&self, link: &Link) -> Option<WorldRank> {
+    pub fn unfinished(&self, link: &Link) -> Option<Awaiting> {
         if self.active == 0 {
             return None;
         }
-        self.windows.iter().find_map(|(_, window)| window.unfinished(link))
+        let own = link.identity().rank;
+        let unfinished = self.windows.iter().filter_map(|(_, window)| window.unfinished(link));
+        // `min_by_key` returns the first one of equal keys.
+        unfinished.min_by_key(|awaiting| awaiting.rank == own)
     }
 
     fn awaited_by(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
@@ -142,15 +146,16 @@ impl Windows {
 }
 
 impl Window {
-    fn unfinished(&self, link: &Link) -> Option<WorldRank> {
+    fn unfinished(&self, link: &Link) -> Option<Awaiting> {
         let active = self.active.iter().filter_map(|number| self.epochs.get(*number));
         // The request of an epoch that was ended early has ended.
         let mut closed = active.filter(|epoch| epoch.closed.is_some() && epoch.request.is_some()).peekable();
         closed.peek()?;
-        let awaited = closed.find_map(|epoch| Some(self.awaited_by_active(epoch, link).first()?.rank));
-        awaited.or_else(|| {
+        let own = link.identity().rank;
+        let awaited = closed.flat_map(|epoch| self.awaited_by_active(epoch, link));
+        awaited.min_by_key(|awaiting| awaiting.rank == own).or_else(|| {
             let mut waiting = self.members.iter().filter(|(_, member)| !member.held.is_empty());
-            waiting.next().map(|(rank, _)| *rank)
+            waiting.next().map(|(rank, _)| Awaiting { rank: *rank, event: Event::Window })
         })
     }
 

@@ -23,14 +23,22 @@ impl<P: Port> Runtime<P> {
     /// [`Error::Condemned`] if the other ranks have given up this rank.
     pub(crate) fn begin_goodbye(&self) -> Result<Goodbye<'_, P>, Error> {
         let (mut core, was_alone) =
-            self.shut(Core::quit_collectives).map_err(|refused| error_of(refused, Fate::NotDelivered))?;
+            self.shut(Core::quit).map_err(|refused| error_of(refused, Fate::NotDelivered))?;
         let start = self.clock.now();
         let lost = core.engine.lost().clone();
         core.ask = Time::ZERO;
         // If the other ranks have given up this rank, it has failed for them, and cannot leave in good order.
         core.attend(start).map_err(Public::public)?;
-        let mut goodbye =
-            Goodbye { runtime: self, core, was_alone, start, lost, is_said: false, awaits: None };
+        let mut goodbye = Goodbye {
+            runtime: self,
+            core,
+            was_alone,
+            start,
+            lost,
+            is_said: false,
+            awaits: None,
+            given_up: None,
+        };
         goodbye.say(start, false);
         Ok(goodbye)
     }
@@ -110,8 +118,10 @@ fn linger<P: Port>(goodbyes: &mut [Goodbye<'_, P>]) -> Result<(), Error> {
         rest(goodbyes, index, patience.rest(now, events > 0), until);
     }
     let undelivered = undelivered(goodbyes);
+    let given_up = goodbyes.iter_mut().find_map(|goodbye| goodbye.given_up.take());
     match not_closed(goodbyes) {
         _ if !undelivered.is_empty() => Err(Error::Undelivered { messages: undelivered }),
+        _ if let Some(error) = given_up => Err(error.public()),
         Some((index, rank)) => {
             let report = departure(&mut goodbyes[index].core, rank, now.since(start));
             Err(Error::TimedOut { fate: Fate::Unknown, report: Box::new(report.public()) })
@@ -214,6 +224,8 @@ pub(crate) struct Goodbye<'a, P> {
     /// A rank for which this rank must wait before the goodbye: the receiver of an unsent message of an agreement, or a
     /// rank that takes part in a closed epoch or in the end of a window.
     awaits: Option<WorldRank>,
+    /// The error of closed epochs that did not complete in time.
+    given_up: Option<samite_rma::Error>,
 }
 
 impl<P: Port> Goodbye<'_, P> {
@@ -222,8 +234,13 @@ impl<P: Port> Goodbye<'_, P> {
     fn say(&mut self, now: Time, is_late: bool) {
         let (out, stack) = self.core.engine.parts();
         let unfinished = stack.windows.unfinished(out.link);
-        self.awaits = self.core.engine.unsent_answer().or(unfinished).filter(|_| !is_late);
+        let closing = unfinished.as_ref().map(|awaiting| awaiting.rank);
+        self.awaits = self.core.engine.unsent_answer().or(closing).filter(|_| !is_late);
         if !self.is_said && self.awaits.is_none() {
+            self.given_up = unfinished.map(|awaiting| samite_rma::Error::TimedOut {
+                fate: samite_p2p::Fate::Unknown,
+                awaited: Box::new([awaiting]),
+            });
             self.is_said = true;
             self.core.engine.close(now);
         }

@@ -349,10 +349,11 @@ impl<P: Port> Core<P> {
         }
     }
 
-    /// Gives up all nonblocking collective operations.
-    pub(super) fn quit_collectives(&mut self) {
+    /// Gives up all nonblocking collective operations, and the requests of windows that the program has not dropped.
+    pub(super) fn quit(&mut self) {
         if self.condemned.is_none() {
             self.collectives.quit_all(&mut self.engine);
+            self.windows.quit_all(&mut self.engine);
         }
     }
 

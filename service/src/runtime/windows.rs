@@ -92,6 +92,14 @@ impl WindowRequests {
         }
     }
 
+    /// Gives up the requests that the program has not dropped, because it gets no more results.
+    pub(super) fn quit_all<P: Port>(&mut self, engine: &mut Engine<P>) {
+        let held = self.under_way.iter().filter(|(_, request)| !engine.is_forgotten(request.of_engine));
+        let held: Vec<_> = held.map(|(_, request)| request.of_window).collect();
+        let (out, stack) = engine.parts();
+        held.into_iter().for_each(|request| stack.windows.cancel(out.link, request));
+    }
+
     /// Drops the error of a request whose result the program does not want.
     #[inline]
     pub(super) fn forget(&mut self, request: RequestId) {
