@@ -123,7 +123,8 @@ pub struct Board {
     /// The slots of all ranks, by rank. Only the own slot is mapped for writing.
     slots: Box<[View<Line>]>,
     rank: usize,
-    /// The operations that have begun at this rank and have not ended, in their order. The first one uses the board.
+    /// The operations that have begun at this rank or have a place, and have not ended, in their order. The first one
+    /// uses the board.
     begun: Vec<u64>,
     /// The number behind that of the latest operation.
     next: u64,
@@ -236,9 +237,41 @@ impl Board {
     }
 
     /// Begins an operation, and returns its number without a limit of 32 bits. Operations begin in the order of their
-    /// numbers. Numbers may be left out, at all ranks or at some.
+    /// numbers, except those that have a [place](Self::reserve). Numbers may be left out, at all ranks or at some.
     #[inline]
     pub fn begin(&mut self, number: u32) -> u64 {
+        let ahead = number.wrapping_sub(self.next as u32);
+        if ahead > u32::MAX / 2
+            && let Some(operation) = self.place(number)
+        {
+            return operation;
+        }
+        self.append(number)
+    }
+
+    /// Keeps a place for an operation that begins later: the operations that begin before it use the board after it.
+    /// Call [`release`](Self::release) after its end, or if it does not begin.
+    #[cold]
+    pub fn reserve(&mut self, number: u32) {
+        self.append(number);
+    }
+
+    /// Gives up the place of an operation, unless the operation has ended.
+    #[cold]
+    pub fn release(&mut self, number: u32) {
+        if let Some(operation) = self.place(number) {
+            self.end(operation);
+        }
+    }
+
+    /// Returns the number without a limit of 32 bits of an operation that has begun or has a place.
+    #[cold]
+    fn place(&self, number: u32) -> Option<u64> {
+        self.begun.iter().copied().find(|begun| *begun as u32 == number)
+    }
+
+    #[inline]
+    fn append(&mut self, number: u32) -> u64 {
         let ahead = number.wrapping_sub(self.next as u32);
         let number = self.next + u64::from(ahead);
         self.next = number + 1;

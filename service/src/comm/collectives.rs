@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::reduction::ReduceOp;
 use crate::runtime::{Operation, Reserved};
 use crate::select::Root;
+use crate::transport::Transport;
 
 /// Collective operations (MPI 4.1, chapter 6).
 ///
@@ -866,7 +867,7 @@ impl Comm {
         element: usize,
         buffers: B,
         check: Option<Check>,
-        reserved: Option<&Reserved<'_>>,
+        reserved: Option<&Reserved<'_, Transport>>,
     ) -> Operation<'a, B> {
         let (group, context, number) = (self.participants(), self.control(), reserved.map(Reserved::number));
         Operation { plan, group, context, element, buffers, check, number }
@@ -898,7 +899,7 @@ impl Comm {
     /// Learns if the members share a board, before the operation with a reserved number. First compares the calls, if
     /// they are checked: calls that do not match would not all take part in the creation of a board.
     #[cold]
-    fn settle(&self, reserved: &Reserved<'_>, check: Option<Check>) -> Result<(), Error> {
+    fn settle(&self, reserved: &Reserved<'_, Transport>, check: Option<Check>) -> Result<(), Error> {
         let (derived, bounds) = (self.derived.as_deref(), &self.bounds);
         let (group, context) = (self.participants(), self.control());
         if check.is_some() {

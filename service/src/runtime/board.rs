@@ -254,7 +254,7 @@ impl<P: Port> Runtime<P> {
         derived: Option<&Derived>,
         group: &Group,
         context: u32,
-        reserved: Option<&Reserved<'_>>,
+        reserved: Option<&Reserved<'_, P>>,
         bounds: &Bounds,
     ) -> Result<(), PublicError> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };

@@ -59,21 +59,24 @@ impl Counter {
 }
 
 /// The number of a blocking operation that begins later. The operations of other threads that begin before get later
-/// numbers.
-pub(crate) struct Reserved<'a> {
+/// numbers, and use the board later.
+pub(crate) struct Reserved<'a, P: Port> {
+    runtime: &'a Runtime<P>,
     counter: &'a Counter,
+    context: u32,
     number: u32,
 }
 
-impl Reserved<'_> {
+impl<P: Port> Reserved<'_, P> {
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 }
 
-impl Drop for Reserved<'_> {
+impl<P: Port> Drop for Reserved<'_, P> {
     fn drop(&mut self) {
         self.counter.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.runtime.release(self.context, self.number);
     }
 }
 
@@ -143,6 +146,8 @@ pub(super) struct Collectives {
     failed: BTreeSet<u32>,
     /// The results of the creations of boards that have failed, or that no call has taken.
     created: Vec<(u32, Created)>,
+    /// The numbers of [`Reserved`], each with its context, in their order.
+    reserved: Vec<(u32, u32)>,
 }
 
 /// A nonblocking operation.
@@ -263,6 +268,10 @@ impl Collectives {
                 if has_failed {
                     self.failed.insert(context);
                 }
+                if let Some(board) = engine.boards_mut().get_mut(context) {
+                    let of_context = self.reserved.iter().filter(|(of, _)| *of == context);
+                    of_context.for_each(|(_, number)| board.reserve(*number));
+                }
                 self.created.push((context, created));
                 engine.end_composite(request, Ok(()), Memory::zeroed(0));
                 engine.collect(request, &mut ());
@@ -333,14 +342,30 @@ impl<P: Port> Runtime<P> {
         &'a self,
         derived: Option<&'a Derived>,
         context: u32,
-    ) -> Result<Reserved<'a>, Error> {
+    ) -> Result<Reserved<'a, P>, Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let counter = self.counter(derived);
         let number = core.take_number(counter, context);
         // The other members may ask before the operation begins.
         core.engine.note_begun(context, number);
         counter.waiting.fetch_add(1, Ordering::Relaxed);
-        Ok(Reserved { counter, number })
+        core.collectives.reserved.push((context, number));
+        // Another thread may have ended the creation of the board meanwhile.
+        if let Some(board) = core.engine.boards_mut().get_mut(context) {
+            board.reserve(number);
+        }
+        Ok(Reserved { runtime: self, counter, context, number })
+    }
+
+    /// Ends the reservation of a number.
+    #[cold]
+    fn release(&self, context: u32, number: u32) {
+        let Ok(mut core) = self.lock() else { return };
+        core.collectives.reserved.retain(|reserved| *reserved != (context, number));
+        if let Some(board) = core.engine.boards_mut().get_mut(context) {
+            board.release(number);
+        }
+        self.rouse(&mut core);
     }
 
     /// Carries out a collective operation on a communicator, or on the world's communicator if `derived` is `None`.
@@ -438,10 +463,10 @@ impl<P: Port> Runtime<P> {
     /// Begins an operation that fails with `error`, so that the other ranks learn that this rank gives it up. Returns
     /// the error.
     #[cold]
-    pub(crate) fn give_up_collective(
+    pub(crate) fn give_up_collective<B: Buffers>(
         &self,
         derived: Option<&Derived>,
-        operation: Operation<'_, BorrowedBuffers<'_>>,
+        operation: Operation<'_, B>,
         error: Error,
     ) -> Error {
         let Ok(mut core) = self.lock() else { return error };

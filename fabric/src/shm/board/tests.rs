@@ -106,6 +106,23 @@ fn operations_use_the_board_in_their_order() {
 }
 
 #[test]
+fn an_operation_with_a_place_precedes_those_that_begin_before_it() {
+    let mut board = boards(2).remove(0);
+    board.reserve(7);
+    board.reserve(8);
+    assert_eq!([board.begin(9), board.begin(7)], [9, 7]);
+    assert!(board.is_first(7));
+    board.end(9);
+    assert_eq!(board.finished, tick(7));
+    board.end(7);
+    board.release(7);
+    assert_eq!((board.is_first(8), board.finished), (true, tick(8)));
+    // Operation 8 did not use the board.
+    board.release(8);
+    assert_eq!((board.begin(10), board.finished), (10, tick(10)));
+}
+
+#[test]
 fn a_rank_that_is_killed_at_any_step_changes_nothing_for_the_others() {
     // The stores of a rank in one tick, in their order.
     let steps: [fn(&mut Board); 5] = [
