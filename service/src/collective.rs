@@ -101,6 +101,19 @@ pub(crate) struct Prepared {
     pub(crate) reduce: Reduction,
     /// The layouts of the messages, if the call has layouts.
     pub(crate) layouts: Option<Arc<Layouts>>,
+    /// The error if this rank does not know if the members share a board. The plan is then one for messages, and an
+    /// operation that begins now must be given up.
+    pub(crate) settled: Result<(), Error>,
+}
+
+impl Prepared {
+    /// Returns the error in `settled`.
+    pub(crate) fn settled(self) -> Result<Self, Error> {
+        match self.settled {
+            Ok(()) => Ok(self),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A collective operation that is prepared once and started any number of times (MPI 4.1, section 6.13). Made by
@@ -159,7 +172,7 @@ enum Round<I, O> {
 impl<I: Held, O: Held> PersistentCollective<I, O> {
     #[track_caller]
     pub(crate) fn new(comm: Comm, prepared: Prepared, input: I, output: O) -> Self {
-        let Prepared { call, types, plan, element, used, scratch, reduce, layouts } = prepared;
+        let Prepared { call, types, plan, element, used, scratch, reduce, layouts, settled: _ } = prepared;
         let called = Called { call, types, site: Location::caller() };
         Self {
             comm,
@@ -374,8 +387,27 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
         }
     }
 
+    /// Starts a round, or gives it up at its start for this reason.
+    pub(crate) fn start_settled(&mut self, settled: Result<(), Error>) -> Result<(), Error> {
+        match std::mem::replace(&mut self.round, Round::Lost) {
+            Round::Inactive(input, output, scratch) => {
+                self.begin(input.into_memory(), output.into_memory(), scratch, settled)
+            }
+            other => {
+                self.round = other;
+                Err(self.round.refusal("start"))
+            }
+        }
+    }
+
     /// Begins a round with these buffers.
-    fn begin(&mut self, input: Memory, output: Memory, scratch: Memory) -> Result<(), Error> {
+    fn begin(
+        &mut self,
+        input: Memory,
+        output: Memory,
+        scratch: Memory,
+        settled: Result<(), Error>,
+    ) -> Result<(), Error> {
         let (input, lens) = self.input_of_round(input, &output);
         let buffers = OwnedBuffers {
             input,
@@ -385,9 +417,10 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
             reduce: Arc::clone(&self.reduce),
             layouts: self.layouts.clone(),
         };
-        let started = match lens {
-            Ok(_) => self.comm.start_owned(self.called, &self.plan, self.element, buffers),
-            Err(error) => Err(Box::new((error, buffers))),
+        let started = match (lens, settled) {
+            (Ok(_), Ok(())) => self.comm.start_owned(self.called, &self.plan, self.element, buffers),
+            (Ok(_), Err(error)) => Err(self.comm.give_up_owned(&self.plan, self.element, buffers, error)),
+            (Err(error), _) => Err(Box::new((error, buffers))),
         };
         match started {
             Ok(Begun::UnderWay(id, at_end)) => {
@@ -456,6 +489,21 @@ impl Comm {
         self.runtime.begin_collective(self.derived.as_deref(), operation, &self.bounds)
     }
 
+    /// Begins a collective operation and gives it up, so that the other ranks learn that this rank does not take part.
+    /// Returns the reason and the buffers.
+    #[cold]
+    pub(crate) fn give_up_owned(
+        &self,
+        plan: &Plan,
+        element: usize,
+        mut buffers: OwnedBuffers,
+        error: Error,
+    ) -> Box<(Error, OwnedBuffers)> {
+        let operation = self.operation(plan, element, &mut buffers, None, None);
+        let error = self.runtime.give_up_collective(self.derived.as_deref(), operation, error);
+        Box::new((error, buffers))
+    }
+
     /// Begins a collective operation that owns its buffers. It has no request if it succeeds at once.
     #[inline]
     fn start_owned(
@@ -475,15 +523,7 @@ impl<I: Held, O: Held> Persistent for PersistentCollective<I, O> {}
 
 impl<I: Held, O: Held> Sealed for PersistentCollective<I, O> {
     fn start_round(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.round, Round::Lost) {
-            Round::Inactive(input, output, scratch) => {
-                self.begin(input.into_memory(), output.into_memory(), scratch)
-            }
-            other => {
-                self.round = other;
-                Err(self.round.refusal("start"))
-            }
-        }
+        self.start_settled(Ok(()))
     }
 
     fn check_inactive(&self, call: &'static str) -> Result<(), Error> {

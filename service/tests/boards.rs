@@ -1,5 +1,6 @@
 //! Collective calls while the members of a communicator create its board.
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -34,5 +35,44 @@ fn threads_may_make_the_first_calls_at_the_same_time() {
                 threads.into_iter().try_for_each(|thread| thread.join().unwrap())
             })
         })
+    });
+}
+
+/// Rank 1 has sent the address of its slot and makes no further call, so rank 0 does not learn if there is a board.
+/// Each of its calls ends by the time-out, and counts as an operation of the communicator.
+#[test]
+fn a_nonblocking_call_that_does_not_learn_of_the_board_counts_as_an_operation() {
+    let turn = Barrier::new(2);
+    all(2, |comm| {
+        let fresh = comm.dup()?;
+        let bounded = |ms| fresh.with_timeout(Duration::from_millis(ms));
+        // No assertion may fail between the turns, because the other rank would wait for ever.
+        let late = if comm.rank().0 == 1 {
+            let late = vec![bounded(0).barrier().err()];
+            turn.wait();
+            turn.wait();
+            late
+        } else {
+            turn.wait();
+            let late = vec![
+                bounded(20).barrier().err(),
+                bounded(0).ibarrier().err().map(|failed| failed.error),
+                bounded(0).iallreduce(vec![1], vec![0], Sum).err().map(|failed| failed.error),
+                bounded(0).barrier_init().err(),
+            ];
+            turn.wait();
+            late
+        };
+        assert!(late.iter().all(|error| matches!(error, Some(Error::TimedOut { .. }))), "{late:?}");
+        let fresh = fresh.with_timeout(Duration::from_secs(30));
+        if comm.rank().0 == 1 {
+            // Rank 0 has sent its part of each operation before it gave up.
+            fresh.ibarrier()?.wait()?;
+            assert_eq!(fresh.iallreduce(vec![1], vec![0], Sum)?.wait()?.buffer.1, [2]);
+        }
+        let mut sum = [1];
+        fresh.allreduce_in_place(&mut sum, Sum)?;
+        assert_eq!(sum, [2]);
+        Ok(())
     });
 }

@@ -210,8 +210,6 @@ fn every_operation_has_the_result_of_the_blocking_call() {
     }
 }
 
-/// A thousand operations are under way at a time. Their ends are taken in any order, and blocking calls and other
-/// communicators are between them.
 /// Runs ranks that share boards, and must all succeed.
 fn all_on_board(n: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
     let mut settings = Settings::default();
@@ -282,6 +280,8 @@ fn a_round_that_ends_at_its_start_is_active_until_its_result_is_taken() {
     });
 }
 
+/// A thousand operations are under way at a time. Their ends are taken in any order, and blocking calls and other
+/// communicators are between them.
 #[test]
 fn any_number_of_operations_may_be_under_way() {
     all(4, |comm| {

@@ -387,5 +387,7 @@ fn prepared(call: &'static str, plan: Plan, forms: Forms) -> Prepared {
     let used = used.map(|end| usize::try_from(end).expect("a layout lies within its buffer"));
     let layouts = Some(Arc::new(Layouts::new(forms.sent, forms.received)));
     let scratch = Memory::zeroed(0);
-    Prepared { call, types: Types::NONE, plan, element: 1, used, scratch, reduce: no_reduction(), layouts }
+    // No algorithm for layouts uses a board.
+    let (types, reduce, settled) = (Types::NONE, no_reduction(), Ok(()));
+    Prepared { call, types, plan, element: 1, used, scratch, reduce, layouts, settled }
 }

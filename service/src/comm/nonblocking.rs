@@ -16,7 +16,6 @@ use crate::buffer::Held;
 use crate::collective::{CollectiveInput, CollectiveOutput, PersistentCollective, Prepared, Started};
 use crate::element::Element;
 use crate::error::Error;
-use crate::persistent::Sealed;
 use crate::reduction::ReduceOp;
 use crate::request::{Failed, Request};
 use crate::runtime::no_reduction;
@@ -42,7 +41,8 @@ macro_rules! calls {
                 /// # Errors
                 /// The errors of misuse of the blocking call, [`Error::NotInPlace`], [`Error::Exhausted`],
                 /// [`Error::Closed`] and [`Error::Forked`], with the buffers. The request returns the other errors of
-                /// the blocking call.
+                /// the blocking call. After a time-out or a cancel of an earlier blocking call this call may return
+                /// them too, and then has given up the operation, as that call did.
                 #[track_caller]
                 pub fn $call<T, I, O>(&self, $($name: $type),*) -> Result<Request<(I, O)>, Failed<(I, O)>>
                 where
@@ -74,7 +74,8 @@ macro_rules! calls {
                 {
                     let lens = [$input.elements(), $output.elements()];
                     let prepared = self.$prepare::<T>(stringify!($init), lens, $($argument),*);
-                    let prepared = self.handle_result(stringify!($init), prepared)?;
+                    let prepared =
+                        self.handle_result(stringify!($init), prepared.and_then(Prepared::settled))?;
                     Ok(PersistentCollective::new(self.clone(), prepared, $input, $output))
                 }
             )*
@@ -235,7 +236,8 @@ impl Comm {
     /// [`Error::NeedsOneGroup`].
     #[track_caller]
     pub fn barrier_init(&self) -> Result<PersistentCollective<(), ()>, Error> {
-        let prepared = self.handle_result("barrier_init", self.prepare_barrier("barrier_init"))?;
+        let prepared = self.prepare_barrier("barrier_init").and_then(Prepared::settled);
+        let prepared = self.handle_result("barrier_init", prepared)?;
         Ok(PersistentCollective::new(self.clone(), prepared, (), ()))
     }
 
@@ -267,7 +269,7 @@ impl Comm {
         root: impl Into<Root>,
     ) -> Result<PersistentCollective<(), B>, Error> {
         let prepared = self.prepare_bcast::<T>("bcast_init", buffer.elements(), root);
-        let prepared = self.handle_result("bcast_init", prepared)?;
+        let prepared = self.handle_result("bcast_init", prepared.and_then(Prepared::settled))?;
         Ok(PersistentCollective::new(self.clone(), prepared, (), buffer))
     }
 }
@@ -529,11 +531,11 @@ impl Comm {
         used: [usize; 2],
         (types, reduce): (Types, Reduction),
     ) -> Result<Prepared, Error> {
-        self.await_board()?;
+        let settled = self.await_board();
         let plan = self.checked_plan(call, plan, used)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
         let scratch = Memory::new(scratch::<T>(plan.scratch(self.place()))?);
-        Ok(Prepared { call, types, plan, element, used, scratch, reduce, layouts: None })
+        Ok(Prepared { call, types, plan, element, used, scratch, reduce, layouts: None, settled })
     }
 
     /// Starts an operation that is not repeated.
@@ -545,14 +547,15 @@ impl Comm {
         input: I,
         output: O,
     ) -> Started<I, O> {
-        let prepared = match prepared {
+        let mut prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 return Err(Failed { error: self.handle_error(call, error), buffer: Some((input, output)) });
             }
         };
+        let settled = std::mem::replace(&mut prepared.settled, Ok(()));
         let mut operation = PersistentCollective::new(self.clone(), prepared, input, output);
-        match operation.start_round() {
+        match operation.start_settled(settled) {
             Ok(()) => Ok(operation.into_only_request()),
             Err(error) => {
                 Err(Failed { error: self.handle_error(call, error), buffer: operation.into_buffers() })
@@ -568,16 +571,21 @@ impl Comm {
         prepared: Result<Prepared, Error>,
         buffer: B,
     ) -> Result<Request<B>, Failed<B>> {
-        let Prepared { types, plan, element, used: lens, scratch, reduce, layouts, .. } = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                return Err(Failed { error: self.handle_error(call, error), buffer: Some(buffer) });
-            }
-        };
+        let Prepared { types, plan, element, used: lens, scratch, reduce, layouts, settled, .. } =
+            match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    return Err(Failed { error: self.handle_error(call, error), buffer: Some(buffer) });
+                }
+            };
         let called = Called { call, types, site: Location::caller() };
         let (input, output) = (Memory::zeroed(0), buffer.into_memory());
         let buffers = OwnedBuffers { input, output, scratch, lens, reduce, layouts };
-        match self.begin_owned(called, &plan, element, buffers) {
+        let started = match settled {
+            Ok(()) => self.begin_owned(called, &plan, element, buffers),
+            Err(error) => Err(self.give_up_owned(&plan, element, buffers, error)),
+        };
+        match started {
             Ok(id) => Ok(Request::started(self.clone(), id)),
             Err(refused) => {
                 let (error, buffers) = *refused;
