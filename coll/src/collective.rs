@@ -731,11 +731,16 @@ impl<B: Buffers> Lent for Collective<B> {
 /// Drops the messages of the program's operations before operation `number`, which have ended at this rank. Such
 /// messages exist only if one of these operations has failed.
 pub fn discard_before<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) {
-    let number = number & NUMBERS;
+    let quarter_bits = NUMBERS.count_ones() - 2;
     // There is a pattern for each bit that is set in `number`. The pattern matches the smaller numbers that have a
     // 0 at this bit and agree with `number` in all higher bits.
-    for bit in (0..u32::BITS).filter(|bit| number >> bit & 1 == 1) {
-        let prefix = u64::from(number & !(1 << bit)) << 32;
+    let bits = (0..quarter_bits).filter(|bit| number >> bit & 1 == 1);
+    let smaller = bits.map(|bit| (number & !(1 << bit), bit));
+    // The numbers in tags begin again at 0. Other ranks may have begun later operations, so the numbers of another
+    // quarter are earlier only if it is the previous one.
+    let previous = (number.wrapping_sub(1 << quarter_bits), quarter_bits);
+    for (prefix, bit) in smaller.chain([previous]) {
+        let prefix = u64::from(prefix & NUMBERS) << 32;
         let (tag, mask) = (Series::Program.tag() | prefix, !0 << (32 + bit));
         engine.discard_all(&Pattern { context, source: Source::ANY, tag, mask });
     }

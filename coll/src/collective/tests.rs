@@ -397,6 +397,30 @@ fn a_rank_that_gives_up_ends_the_operation_where_it_is_needed() {
     at_rest(&mut engines);
 }
 
+/// The root of a broadcast waits for no other rank, so it may have begun later operations.
+#[test]
+fn the_messages_of_later_operations_remain_when_the_numbers_begin_again() {
+    let (mut engines, plan, reduce) = (engines(2), tree(1), reduce_by(sum));
+    check(&mut engines, &plan, &mut 0);
+    let begins = |engine: &mut Engine<Loopback>, rank, number: u32| {
+        let mut memory = Memory::new(&plan, Place::new(rank, 2));
+        let buffers = memory.buffers(&reduce);
+        let call = calls(&plan, 2, number);
+        Collective::begin(engine, Time::ZERO, call, WorldRank(rank), buffers).has_ended()
+    };
+    let last = NUMBERS;
+    // Rank 1 receives the message of operation `last - 1` and one of operation `last` in no operation.
+    for number in [last - 1, last, last, last + 1, last + 2] {
+        assert!(begins(&mut engines[0], 0, number));
+    }
+    while engines[1].poll(Time::ZERO, &mut ()).unwrap() > 0 {}
+    for number in [last, last + 1, last + 2] {
+        discard_before(&mut engines[1], CONTROL, number);
+        assert!(begins(&mut engines[1], 1, number), "the message of operation {number} has arrived");
+    }
+    at_rest(&mut engines);
+}
+
 /// Rank 2 fails, and rank 0 knows that. Rank 1 learns it from the notice of rank 0. The envelope of the notice arrives
 /// without its bytes, because rank 0 has no credit for them.
 #[test]
