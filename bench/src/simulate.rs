@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
-use samite_coll::algorithms::{barrier, reduce};
+use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::{Blocks, LogGp, Place, Plan, Selection, Situation, Table, check, simulate};
 
 /// The arguments of `samite-bench simulate`.
@@ -20,6 +21,9 @@ pub(crate) struct SimulateArgs {
     /// data from or for one rank
     #[arg(long, default_value_t = 8)]
     bytes: usize,
+    /// The number of consecutive ranks on each host, which send messages to each other too
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_host: Option<u32>,
     /// Algorithms in place of those that the table chooses, like `allreduce=ring`
     #[arg(long, default_value = "none")]
     algorithms: String,
@@ -92,7 +96,18 @@ impl SimulateArgs {
         };
         let table = Table { selection, ..Table::default() };
         let (n, len, root, in_place, commutes) = (self.n, self.bytes, 0, false, true);
-        let of = |bytes| Situation { ranks: n, bytes, elements: bytes, commutes, ..Situation::default() };
+        let per_host = self.ranks_per_host.map_or(n, |ranks| ranks.min(n)).max(1);
+        let hosts = Arc::new(Hosts::new((0..n).map(|rank| rank / per_host)));
+        let (count, has_even_hosts) = (hosts.count(), hosts.is_even());
+        let of = |bytes| Situation {
+            ranks: n,
+            bytes,
+            elements: bytes,
+            commutes,
+            hosts: count,
+            has_even_hosts,
+            ..Situation::default()
+        };
         let (one, all) = (of(len), of(len.saturating_mul(n as usize)));
         let blocks = Blocks::Equal(len);
         let only = |plan| Ok((plan, "the only algorithm".to_owned()));
@@ -100,16 +115,14 @@ impl SimulateArgs {
         macro_rules! chosen {
             ($choice:expr, $algorithm:ident => $plan:expr) => {{
                 let choice = $choice;
-                let $algorithm = choice.algorithm;
-                Ok(($plan, choice.to_string()))
+                Ok((choice.plan(Some(&hosts), |$algorithm| $plan), choice.to_string()))
             }};
         }
         match &*self.operation {
-            "barrier" => only(Plan::Barrier(barrier::Algorithm::Dissemination)),
-            "reduce" => {
-                let algorithm = reduce::Algorithm::Binomial;
-                only(Plan::Reduce { algorithm, root, len, commutes, in_place })
-            }
+            "barrier" => chosen!(table.barrier(&of(0)), algorithm => Plan::Barrier(algorithm)),
+            "reduce" => chosen!(table.reduce(&one), algorithm => {
+                Plan::Reduce { algorithm, root, len, commutes, in_place }
+            }),
             "scan" => only(Plan::Scan { len, in_place }),
             "exscan" => only(Plan::Exscan { len, in_place }),
             "bcast" => chosen!(table.bcast(&one), algorithm => Plan::Bcast { algorithm, root, len }),

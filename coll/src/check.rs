@@ -9,11 +9,13 @@ mod value;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use samite_fabric::shm::board::BANKS;
 
 use self::value::{Same, Value};
 use crate::algorithms::exchange::Transfer;
+use crate::algorithms::hosts::Hosts;
 use crate::schedule::{Blocks, Buffer, Place, Plan, Span, Step, Steps};
 
 /// The cost of an operation.
@@ -60,6 +62,8 @@ pub enum Violation {
     Stuck(u32),
     /// A rank has taken its last step while a message was under way.
     NotAwaited(u32),
+    /// A step fetches from a rank of another host.
+    OtherHost(u32, Step),
     /// A step on the board names an earlier piece than the step before, or publishes a piece again.
     Pieces(u32, Step),
     /// A rank fetches elements that the publication does not have, or expects another number of published elements.
@@ -87,7 +91,7 @@ pub fn verify(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> 
 /// [`Violation::Length`], [`Violation::Stuck`].
 pub fn cost(size: u32, plan: impl Fn(u32) -> Plan) -> Result<Cost, Violation> {
     let rank_of = |rank| Rank::without_values(plan(rank).steps(Place::new(rank, size)));
-    let mut run = Run::new((0..size).map(rank_of));
+    let mut run = Run::new((0..size).map(rank_of), hosts_of(&plan(0)));
     run.finish()?;
     Ok(run.cost())
 }
@@ -110,9 +114,17 @@ fn run_steps(plans: &[Plan], steps: impl Fn(Place) -> Steps) -> Result<Run, Viol
         let at = Place::new(rank, size);
         Rank::new(plan, at, steps(at))
     };
-    let mut run = Run::new((0..size).zip(plans).map(rank_of));
+    let mut run = Run::new((0..size).zip(plans).map(rank_of), hosts_of(&plans[0]));
     run.finish()?;
     Ok(run)
+}
+
+/// Returns the hosts of the ranks, if each host has a board of its own.
+fn hosts_of(plan: &Plan) -> Option<Arc<Hosts>> {
+    match plan {
+        Plan::TwoLevels(levels) => Some(Arc::clone(&levels.hosts)),
+        _ => None,
+    }
 }
 
 /// Verifies that the partners of one rank send and receive the messages that the rank receives and sends, and returns
@@ -165,6 +177,8 @@ struct Run {
     published: HashMap<(u32, u32), Publication>,
     /// The ranks that wait for an event on the board.
     at_board: Vec<u32>,
+    /// The hosts of the ranks; `None` if all ranks share a board.
+    hosts: Option<Arc<Hosts>>,
 }
 
 /// The data that a rank has published.
@@ -314,9 +328,14 @@ impl Rank {
 }
 
 impl Run {
-    fn new(ranks: impl Iterator<Item = Rank>) -> Self {
+    fn new(ranks: impl Iterator<Item = Rank>, hosts: Option<Arc<Hosts>>) -> Self {
         let (unmatched, published) = (HashMap::new(), HashMap::new());
-        Self { ranks: ranks.collect(), unmatched, published, at_board: Vec::new() }
+        Self { ranks: ranks.collect(), unmatched, published, at_board: Vec::new(), hosts }
+    }
+
+    /// Returns true if two ranks share a board.
+    fn share_board(&self, one: u32, other: u32) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.are_together(one, other))
     }
 
     /// Takes all steps of all ranks.
@@ -407,6 +426,9 @@ impl Run {
         }
         match step {
             Step::Publish { from, .. } => Ok(self.publish(number, piece, from, ready)),
+            Step::Fetch { from, .. } if !self.share_board(number, from) => {
+                Err(Violation::OtherHost(number, step))
+            }
             Step::Fetch { from, whole, start, into, .. } => {
                 let Some(publication) = self.published.get(&(from, piece)) else { return Ok(false) };
                 if publication.len != whole || start + into.len > whole {
@@ -425,8 +447,10 @@ impl Run {
 
     /// Publishes a piece. Returns false if the room of an earlier piece is needed, which a rank has not finished.
     fn publish(&mut self, number: u32, piece: u32, from: Span, ready: &mut Vec<u32>) -> bool {
-        let has_finished = |rank: &Rank| rank.has_ended || rank.piece + BANKS as u32 > piece;
-        if !self.ranks.iter().all(has_finished) {
+        let has_finished = |(other, rank): (u32, &Rank)| {
+            rank.has_ended || rank.piece + BANKS as u32 > piece || !self.share_board(number, other)
+        };
+        if !(0..).zip(&self.ranks).all(has_finished) {
             return false;
         }
         let rank = &mut self.ranks[number as usize];
@@ -497,6 +521,7 @@ impl Run {
 
 /// Returns the buffer, and the elements of it, that contain a rank's contribution at the start.
 fn contribution(plan: &Plan, at: Place) -> (Buffer, Range<usize>) {
+    let plan = plan.operation();
     match plan {
         Plan::Bcast { root, len, .. } => (Buffer::Output, 0..if *root == at.rank() { *len } else { 0 }),
         Plan::Gather { root, blocks, in_place: true, .. } if *root == at.rank() => {
@@ -521,7 +546,7 @@ struct Reductions {
 
 impl Reductions {
     fn new(plans: &[Plan]) -> Self {
-        let len = match &plans[0] {
+        let len = match plans[0].operation() {
             Plan::Reduce { len, .. }
             | Plan::Allreduce { len, .. }
             | Plan::Scan { len, .. }
@@ -569,7 +594,7 @@ fn with(before: Option<Value>, rank: u32, index: usize) -> Value {
 /// Checks the output of a rank.
 fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductions) -> Result<(), Violation> {
     let output = &rank.buffers.as_ref().expect("results are verified by values")[Buffer::Output as usize];
-    let plan = &plans[number as usize];
+    let plan = plans[number as usize].operation();
     let same = match plan {
         _ if plan.commutes() => Same::Elements,
         Plan::Scan { .. } | Plan::Exscan { .. } => Same::Order,
@@ -616,6 +641,7 @@ fn verify_result(number: u32, rank: &Rank, plans: &[Plan], reductions: &Reductio
         }
         // The parts of an operation in stages have no common meaning. Its tests check the result.
         Plan::Stages(_) => Ok(()),
+        Plan::TwoLevels(_) => unreachable!("its operation is not on two levels"),
         Plan::Exchange { receives, .. } => (0..receives.len()).try_for_each(|which| {
             let received = &receives[which];
             let start = sent_start(&plans[received.partner as usize], number, receives, which);

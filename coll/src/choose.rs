@@ -22,14 +22,17 @@
 mod selection;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use selection::Selection;
 
 use samite_fabric::shm::board::{PIECE, PIECES_MAX};
 
+use crate::algorithms::hosts::{Hosts, TwoLevels};
 use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scatter,
 };
+use crate::schedule::Plan;
 
 /// A row of a table: an algorithm, and the limits up to which it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +59,28 @@ pub struct Situation {
     pub commutes: bool,
     /// True if all blocks have the same length, and all ranks know it.
     pub has_equal_blocks: bool,
-    /// True if the ranks share a [board](samite_fabric::shm::board).
+    /// True if the ranks share a [board](samite_fabric::shm::board). If they are on several hosts, true if the ranks of
+    /// each host share one.
     pub has_board: bool,
+    /// The number of hosts on which the ranks are. 1 if that is not known.
+    pub hosts: u32,
+    /// True if all hosts have the same number of ranks.
+    pub has_even_hosts: bool,
 }
 
 impl Default for Situation {
     /// Returns the situation of one rank without data, board and reduction.
     fn default() -> Self {
-        Self { ranks: 1, bytes: 0, elements: 0, commutes: true, has_equal_blocks: true, has_board: false }
+        Self {
+            ranks: 1,
+            bytes: 0,
+            elements: 0,
+            commutes: true,
+            has_equal_blocks: true,
+            has_board: false,
+            hosts: 1,
+            has_even_hosts: true,
+        }
     }
 }
 
@@ -75,8 +92,37 @@ impl Situation {
 
     /// Returns true if the ranks can publish blocks of `bytes` bytes on their board, in pieces of `piece` bytes.
     fn can_publish(&self, bytes: usize, piece: usize) -> bool {
+        self.shares_board() && self.pieces(bytes, piece).is_some_and(|pieces| pieces < PIECES_MAX as usize)
+    }
+
+    /// Returns the number of pieces of `piece` bytes in which blocks of `bytes` bytes are published. Returns `None` if
+    /// an element is longer than a piece.
+    fn pieces(&self, bytes: usize, piece: usize) -> Option<usize> {
         let elements = piece.min(PIECE) / self.element();
-        self.has_board && elements > 0 && bytes.div_ceil(elements * self.element()) < PIECES_MAX as usize
+        (elements > 0).then(|| bytes.div_ceil(elements * self.element()))
+    }
+
+    /// Returns true if all ranks share one board.
+    fn shares_board(&self) -> bool {
+        self.has_board && self.hosts == 1
+    }
+
+    /// Returns true if an operation on two levels has hosts with several ranks.
+    fn has_two_levels(&self) -> bool {
+        1 < self.hosts && self.hosts < self.ranks
+    }
+
+    /// Returns the number of elements in a piece on the boards of the hosts, if they have boards and the operation has
+    /// not too many pieces for both of its stages there.
+    fn piece_on_hosts(&self) -> Option<usize> {
+        let pieces = self.pieces(self.bytes, PIECE)?;
+        (self.has_board && 2 * pieces + 2 < PIECES_MAX as usize).then(|| PIECE / self.element())
+    }
+
+    /// Returns the arguments of the operation between the leaders of the hosts.
+    fn between_hosts(&self) -> Self {
+        let has_equal_blocks = self.has_equal_blocks && self.has_even_hosts;
+        Self { ranks: self.hosts, hosts: 1, has_board: false, has_equal_blocks, ..*self }
     }
 }
 
@@ -85,6 +131,8 @@ impl Situation {
 pub struct Choice<A> {
     /// The chosen algorithm.
     pub algorithm: A,
+    /// The algorithm between the hosts, if the operation is carried out on two levels.
+    pub between: Option<A>,
     /// The row of the table that decided. `None` if the user has selected the algorithm.
     pub row: Option<Row<A>>,
     /// The algorithm that the user has selected, if it cannot carry out the operation.
@@ -93,10 +141,27 @@ pub struct Choice<A> {
     pub situation: Situation,
 }
 
+impl<A: Copy> Choice<A> {
+    /// Returns the plan of the operation. `plan` returns the plan with an algorithm. `hosts` are the hosts of the ranks.
+    ///
+    /// # Panics
+    /// If the situation has several hosts, and `hosts` is `None`.
+    pub fn plan(&self, hosts: Option<&Arc<Hosts>>, plan: impl FnOnce(A) -> Plan) -> Plan {
+        let Some(between) = self.between else { return plan(self.algorithm) };
+        let hosts = Arc::clone(hosts.expect("an operation on two levels has hosts"));
+        let piece = self.situation.piece_on_hosts();
+        Plan::TwoLevels(TwoLevels { operation: Box::new(plan(between)), hosts, piece })
+    }
+}
+
 impl<A: fmt::Debug> fmt::Display for Choice<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { algorithm, row, unsuitable, situation } = self;
+        let Self { algorithm, between, row, unsuitable, situation } = self;
         write!(f, "{algorithm:?} for {} bytes and {} ranks", situation.bytes, situation.ranks)?;
+        if let Some(between) = between {
+            let within = if situation.piece_on_hosts().is_some() { "on its board" } else { "by messages" };
+            write!(f, " ({between:?} between {} hosts, and within a host {within})", situation.hosts)?;
+        }
         let Some(row) = row else { return f.write_str(": it was selected") };
         if let Some(selected) = unsuitable {
             write!(f, ": the selected {selected:?} cannot carry out the operation")?;
@@ -122,6 +187,11 @@ trait Suits: Copy {
     fn in_elements(self, _situation: &Situation) -> Self {
         self
     }
+
+    /// Returns true if the operation is carried out on two levels.
+    fn has_two_levels(self) -> bool {
+        false
+    }
 }
 
 /// Returns the number of elements in a piece of `bytes` bytes.
@@ -136,7 +206,15 @@ fn on_board(bytes: usize, situation: &Situation) -> usize {
 
 impl Suits for barrier::Algorithm {
     fn suits(self, situation: &Situation) -> bool {
-        self != Self::Board || situation.has_board
+        match self {
+            Self::Dissemination => true,
+            Self::Board => situation.shares_board(),
+            Self::TwoLevels => situation.has_two_levels(),
+        }
+    }
+
+    fn has_two_levels(self) -> bool {
+        self == Self::TwoLevels
     }
 }
 
@@ -145,7 +223,12 @@ impl Suits for reduce::Algorithm {
         match self {
             Self::Binomial => true,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+            Self::TwoLevels => situation.has_two_levels() && situation.commutes,
         }
+    }
+
+    fn has_two_levels(self) -> bool {
+        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -163,7 +246,12 @@ impl Suits for bcast::Algorithm {
             Self::ScatterAllgather => situation.elements >= situation.ranks as usize,
             Self::Chain { piece } => piece > 0,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+            Self::TwoLevels => situation.has_two_levels(),
         }
+    }
+
+    fn has_two_levels(self) -> bool {
+        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -177,7 +265,20 @@ impl Suits for bcast::Algorithm {
 
 impl Suits for gather::Algorithm {
     fn suits(self, situation: &Situation) -> bool {
-        self == Self::Linear || situation.has_equal_blocks
+        match self {
+            Self::Linear => true,
+            Self::Binomial => situation.has_equal_blocks,
+            Self::Board { piece } => {
+                situation.has_equal_blocks && situation.can_publish(situation.bytes, piece)
+            }
+        }
+    }
+
+    fn in_elements(self, situation: &Situation) -> Self {
+        match self {
+            Self::Board { piece } => Self::Board { piece: on_board(piece, situation) },
+            _ => self,
+        }
     }
 }
 
@@ -197,7 +298,12 @@ impl Suits for allgather::Algorithm {
                 let block = situation.bytes / situation.ranks as usize;
                 situation.has_equal_blocks && situation.can_publish(block, piece)
             }
+            Self::TwoLevels => situation.has_two_levels() && situation.has_equal_blocks,
         }
+    }
+
+    fn has_two_levels(self) -> bool {
+        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -215,7 +321,7 @@ impl Suits for alltoall::Algorithm {
             Self::Bruck => situation.has_equal_blocks,
             Self::Board { piece } => {
                 let all = situation.bytes.saturating_mul(situation.ranks as usize);
-                situation.has_equal_blocks && situation.has_board && all <= piece.min(PIECE)
+                situation.has_equal_blocks && situation.shares_board() && all <= piece.min(PIECE)
             }
         }
     }
@@ -237,7 +343,12 @@ impl Suits for allreduce::Algorithm {
             Self::Rabenseifner => can_divide,
             Self::Ring => can_divide && situation.commutes,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
+            Self::TwoLevels => situation.has_two_levels() && situation.commutes,
         }
+    }
+
+    fn has_two_levels(self) -> bool {
+        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -302,10 +413,12 @@ impl Default for Table {
             selection: Selection::default(),
             barrier: vec![
                 row(ANY, ANY_BYTES, barrier::Algorithm::Board),
+                row(ANY, ANY_BYTES, barrier::Algorithm::TwoLevels),
                 row(ANY, ANY_BYTES, barrier::Algorithm::Dissemination),
             ],
             bcast: vec![
                 row(ANY, 64 * KIB, Bcast::Board { piece }),
+                row(ANY, 64 * KIB, Bcast::TwoLevels),
                 row(ANY, 12 * KIB, tree),
                 row(7, 128 * KIB, tree),
                 row(16, ANY_BYTES, Bcast::Chain { piece: 64 * KIB }),
@@ -328,6 +441,7 @@ impl Default for Table {
             ],
             allgather: vec![
                 row(ANY, 64 * KIB, Allgather::Board { piece }),
+                row(ANY, 64 * KIB, Allgather::TwoLevels),
                 row(ANY, 512 * KIB, Allgather::RecursiveDoubling),
                 row(ANY, 80 * KIB, Allgather::Bruck),
                 row(512, ANY_BYTES, Allgather::Ring),
@@ -343,10 +457,12 @@ impl Default for Table {
             ],
             reduce: vec![
                 row(ANY, 8 * KIB, reduce::Algorithm::Board { piece }),
+                row(ANY, 64 * KIB, reduce::Algorithm::TwoLevels),
                 row(ANY, ANY_BYTES, reduce::Algorithm::Binomial),
             ],
             allreduce: vec![
                 row(ANY, 8 * KIB, Allreduce::Board { piece }),
+                row(ANY, 64 * KIB, Allreduce::TwoLevels),
                 row(ANY, 2 * KIB, Allreduce::RecursiveDoubling),
                 row(ANY, ANY_BYTES, Allreduce::Rabenseifner),
                 row(ANY, ANY_BYTES, Allreduce::RecursiveDoubling),
@@ -426,15 +542,35 @@ impl Table {
 /// if no row fits. `general` must suit every situation.
 fn choose<A: Suits>(selected: Option<A>, rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
     if let Some(algorithm) = selected.filter(|algorithm| algorithm.suits(situation)) {
-        let algorithm = algorithm.in_elements(situation);
-        return Choice { algorithm, row: None, unsuitable: None, situation: *situation };
+        return chosen(algorithm, None, None, rows, situation, general);
     }
+    let row = fitting(rows, situation).unwrap_or(row(ANY, ANY_BYTES, general));
+    chosen(row.algorithm, Some(row), selected, rows, situation, general)
+}
+
+/// Returns the first row that fits.
+fn fitting<A: Suits>(rows: &[Row<A>], situation: &Situation) -> Option<Row<A>> {
     let fits = |row: &&Row<A>| {
         situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)
     };
-    let row = rows.iter().find(fits).copied().unwrap_or(row(ANY, ANY_BYTES, general));
-    let algorithm = row.algorithm.in_elements(situation);
-    Choice { algorithm, row: Some(row), unsuitable: selected, situation: *situation }
+    rows.iter().find(fits).copied()
+}
+
+/// Returns the choice of an algorithm. If it has two levels, the table also chooses the algorithm between the hosts.
+fn chosen<A: Suits>(
+    algorithm: A,
+    row: Option<Row<A>>,
+    unsuitable: Option<A>,
+    rows: &[Row<A>],
+    situation: &Situation,
+    general: A,
+) -> Choice<A> {
+    let between = algorithm.has_two_levels().then(|| {
+        let of_hosts = situation.between_hosts();
+        fitting(rows, &of_hosts).map_or(general, |row| row.algorithm).in_elements(&of_hosts)
+    });
+    let algorithm = algorithm.in_elements(situation);
+    Choice { algorithm, between, row, unsuitable, situation: *situation }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use samite_p2p::{
     RequestId, Sent, Source, Status, Time, WorldRank,
 };
 
-use self::board::OnBoard;
+use self::board::{OnBoard, readers};
 pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
 pub use self::check::Check;
 use self::notice::Notice;
@@ -241,7 +241,7 @@ impl<B: Buffers> Collective<B> {
             buffers,
             awaited: None,
             roll: None,
-            on_board: plan.uses_board().then(|| OnBoard::begin(engine, context, number)),
+            on_board: plan.uses_board(at).then(|| OnBoard::begin(engine, context, number)),
             leaves_messages: false,
             ends: engine.ends(),
             result: None,
@@ -356,12 +356,19 @@ impl<B: Buffers> Collective<B> {
                 Ok(false) => {
                     self.blocked = (!is_last).then_some(step);
                     self.wake_sleepers(engine);
-                    if let Some(error) = self.end_of_vigil(engine) {
+                    let ended = match self.at_board() {
+                        Some(_) => self.end_of_vigil(engine),
+                        None => self.end_other_vigil(engine, None),
+                    };
+                    if let Some(error) = ended {
                         self.fail_or_ask(engine, error.into());
                     }
                     return;
                 }
-                Err(failed) => return self.end_by(engine, failed),
+                Err(failed) => {
+                    let was_on_board = matches!(step, Step::Publish { .. } | Step::Fetch { .. });
+                    return self.end_by(engine, failed, was_on_board);
+                }
             }
         }
     }
@@ -394,8 +401,14 @@ impl<B: Buffers> Collective<B> {
 
     /// Ends the operation after an error of this rank. If the error is that of a partner that has ended or has given up
     /// a message, and the partner has sent a notice before, the operation ends with the error of the notice.
+    /// `was_on_board` is true if a step on the board has failed.
     #[cold]
-    fn end_by<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
+    fn end_by<P: Port, S: HasTagged>(
+        &mut self,
+        engine: &mut Engine<P, S>,
+        failed: Failed,
+        was_on_board: bool,
+    ) {
         let partner = match &failed {
             Failed::Error(Error::PeerFailed { rank, .. } | Error::Abandoned { rank, .. }) => *rank,
             _ => return self.fail_or_ask(engine, failed),
@@ -405,7 +418,7 @@ impl<B: Buffers> Collective<B> {
         }
         match failed {
             // On the board, a partner that carries out another operation has not given up, and sends no notice.
-            Failed::Error(error @ Error::Abandoned { .. }) if self.on_board.is_none() => {
+            Failed::Error(error @ Error::Abandoned { .. }) if !was_on_board => {
                 self.await_notice(engine, partner, error)
             }
             failed => self.fail(engine, failed),
@@ -636,8 +649,8 @@ impl<B: Buffers> Collective<B> {
                 Step::Send { to: partner, .. }
                 | Step::Receive { from: partner, .. }
                 | Step::Fetch { from: partner, .. } => partners.extend(group.rank(partner)),
-                // Any rank may fetch the publication.
-                Step::Publish { .. } => partners.extend(group.iter()),
+                // Any rank of the host may fetch the publication.
+                Step::Publish { .. } => partners.extend(readers(engine, self.context, group)),
                 Step::Reduce { .. } | Step::Copy { .. } | Step::Wait { .. } => {}
             }
         }

@@ -38,5 +38,5 @@ pub use collective::{
     BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
     RollCall, Series, Slices, discard_before,
 };
-pub use schedule::{Blocks, Buffer, Place, Plan, Span, Stage, Step, Steps};
+pub use schedule::{Blocks, Buffer, Place, Plan, Ranks, Span, Stage, Step, Steps};
 pub use simulate::{LogGp, Simulation, simulate};

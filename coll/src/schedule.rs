@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::algorithms::board::OnBoard;
 use crate::algorithms::exchange::{self, Transfer};
+use crate::algorithms::hosts::TwoLevels;
 use crate::algorithms::{
     allgather, allreduce, alltoall, barrier, bcast, exscan, gather, reduce, reduce_scatter, scan, scatter,
 };
@@ -159,9 +160,9 @@ pub enum Step {
         /// The destination.
         into: Span,
     },
-    /// Publishes a span on the communicator's [board](samite_fabric::shm::board), where all ranks can read it. The
-    /// steps of a rank name the pieces in ascending order, and a rank publishes each piece once at most. The step waits
-    /// while the room for the data is in use: until all ranks have finished an earlier piece. A rank has finished a
+    /// Publishes a span on the communicator's [board](samite_fabric::shm::board), where all ranks of the same host can
+    /// read it. The steps of a rank name the pieces in ascending order, and a rank publishes each piece once at most. The
+    /// step waits while the room for the data is in use: until all these ranks have finished an earlier piece. A rank has finished a
     /// piece when it takes a step of a later piece.
     Publish {
         /// The number of the piece.
@@ -450,6 +451,47 @@ pub enum Plan {
     /// Operations one after the other, each among some of the ranks: those between the groups of an intercommunicator.
     /// Each rank lists the operations in which it takes part.
     Stages(Arc<[Stage]>),
+    /// An operation on two levels: within each host, and between the hosts.
+    TwoLevels(TwoLevels),
+}
+
+/// Some of the ranks of an operation. A part of the operation counts them from 0, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranks {
+    /// Consecutive ranks.
+    Consecutive(Range<u32>),
+    /// Any ranks.
+    Listed(Arc<[u32]>),
+}
+
+impl Ranks {
+    /// Returns the number of ranks.
+    fn count(&self) -> u32 {
+        match self {
+            Self::Consecutive(ranks) => ranks.len() as u32,
+            Self::Listed(ranks) => ranks.len() as u32,
+        }
+    }
+
+    /// Returns the rank with a number.
+    fn get(&self, number: u32) -> u32 {
+        match self {
+            Self::Consecutive(ranks) => ranks.start + number,
+            Self::Listed(ranks) => ranks[number as usize],
+        }
+    }
+
+    /// Returns the place of a rank among these ranks.
+    fn place(&self, rank: u32) -> Place {
+        let number = match self {
+            Self::Consecutive(ranks) => rank - ranks.start,
+            Self::Listed(ranks) => {
+                let number = ranks.iter().position(|&listed| listed == rank);
+                number.expect("a rank takes part in its stages") as u32
+            }
+        };
+        Place::new(number, self.count())
+    }
 }
 
 /// An operation that is a part of another operation.
@@ -457,11 +499,15 @@ pub enum Plan {
 pub struct Stage {
     /// The operation among `ranks`.
     pub plan: Plan,
-    /// The consecutive ranks of the whole operation that take part. This rank is one of them.
-    pub ranks: Range<u32>,
+    /// The ranks of the whole operation that take part. This rank is one of them.
+    pub ranks: Ranks,
     /// The place of each buffer of `plan`, in the order of [`Buffer`]: a buffer of the whole operation, and the index
     /// of the first element.
     pub buffers: [(Buffer, usize); 3],
+    /// The number of pieces that the stages before publish on the board.
+    pub pieces_before: u32,
+    /// True if also the steps without elements are taken, as in a barrier.
+    pub keeps_empty: bool,
 }
 
 impl Stage {
@@ -469,32 +515,38 @@ impl Stage {
     pub(crate) const WHOLE: [(Buffer, usize); 3] =
         [(Buffer::Input, 0), (Buffer::Output, 0), (Buffer::Scratch, 0)];
 
-    fn place(&self, at: Place) -> Place {
-        Place::new(at.rank() - self.ranks.start, self.ranks.len() as u32)
+    /// Returns a stage that publishes nothing before, and takes no steps without elements.
+    pub(crate) fn new(plan: Plan, ranks: Ranks, buffers: [(Buffer, usize); 3]) -> Self {
+        Self { plan, ranks, buffers, pieces_before: 0, keeps_empty: false }
     }
 
     /// Returns the steps in terms of the ranks and the buffers of the whole operation.
     ///
     /// The messages of two stages may have the same round: a rank begins a stage after it has received all messages of
-    /// the stages before.
-    fn steps(&self, at: Place) -> Steps {
-        let (first, buffers) = (self.ranks.start, self.buffers);
+    /// the stages before. Two messages from one rank to another that have the same round are received in their order.
+    pub(crate) fn steps(&self, at: Place) -> Steps {
+        let (ranks, buffers, before) = (self.ranks.clone(), self.buffers, self.pieces_before);
         let whole = move |span: Span| {
             let (buffer, start) = buffers[span.buffer as usize];
             Span { buffer, start: start + span.start, len: span.len }
         };
-        let steps = self.plan.steps(self.place(at)).map(move |step| match step {
-            Step::Send { to, round, from } => Step::Send { to: first + to, round, from: whole(from) },
+        let steps = self.plan.steps(self.ranks.place(at.rank()));
+        let steps = if self.keeps_empty { steps.with_empty() } else { steps };
+        let steps = steps.map(move |step| match step {
+            Step::Send { to, round, from } => Step::Send { to: ranks.get(to), round, from: whole(from) },
             Step::Receive { from, round, into } => {
-                Step::Receive { from: first + from, round, into: whole(into) }
+                Step::Receive { from: ranks.get(from), round, into: whole(into) }
             }
             Step::Reduce { from, into } => Step::Reduce { from: whole(from), into: whole(into) },
             Step::Copy { from, into } => Step::Copy { from: whole(from), into: whole(into) },
-            Step::Publish { .. } | Step::Fetch { .. } => {
-                unreachable!(
-                    "stages send messages: the pieces on a board are numbered in the whole operation"
-                )
-            }
+            Step::Publish { piece, from } => Step::Publish { piece: before + piece, from: whole(from) },
+            Step::Fetch { from, piece, whole: all, start, into } => Step::Fetch {
+                from: ranks.get(from),
+                piece: before + piece,
+                whole: all,
+                start,
+                into: whole(into),
+            },
             wait @ Step::Wait { .. } => wait,
         });
         Steps::new(steps).with_empty()
@@ -502,7 +554,7 @@ impl Stage {
 
     /// Returns the number of elements of a buffer of the whole operation that the stage needs.
     fn end(&self, at: Place, whole: Buffer) -> usize {
-        let at = self.place(at);
+        let at = self.ranks.place(at.rank());
         let lens = [self.plan.input(at), self.plan.output(at), self.plan.scratch(at)];
         let ends = self.buffers.iter().zip(lens).filter(|((buffer, _), _)| *buffer == whole);
         ends.map(|((_, start), len)| if len == 0 { 0 } else { start + len }).max().unwrap_or(0)
@@ -510,7 +562,7 @@ impl Stage {
 }
 
 /// Returns the number of elements of a buffer that the stages need.
-fn end_of(stages: &[Stage], at: Place, buffer: Buffer) -> usize {
+pub(crate) fn end_of(stages: &[Stage], at: Place, buffer: Buffer) -> usize {
     stages.iter().map(|stage| stage.end(at, buffer)).max().unwrap_or(0)
 }
 
@@ -521,7 +573,8 @@ impl Plan {
     /// If the root is not a rank, or if the algorithm cannot carry out the operation: because the reduction does not
     /// commute, because the blocks have different lengths, because the number of ranks is not a power of two, or
     /// because a number of the algorithm (`k`, `piece`) is too small. The documentation of each algorithm states its
-    /// conditions.
+    /// conditions. `TwoLevels` is not the algorithm of a plan, but of a [`Choice`](crate::Choice), whose plan is a
+    /// [`Plan::TwoLevels`].
     #[must_use]
     pub fn steps(&self, at: Place) -> Steps {
         match self {
@@ -554,6 +607,7 @@ impl Plan {
                 let stages = Arc::clone(stages);
                 Steps::new((0..stages.len()).flat_map(move |index| stages[index].steps(at))).with_empty()
             }
+            Self::TwoLevels(levels) => levels.steps(at),
         }
     }
 
@@ -581,6 +635,7 @@ impl Plan {
             Self::Allreduce { len, .. } | Self::Scan { len, .. } | Self::Exscan { len, .. } => *len,
             Self::Exchange { sends, .. } => exchange::end(sends),
             Self::Stages(stages) => end_of(stages, at, Buffer::Input),
+            Self::TwoLevels(levels) => levels.operation.input(at),
         }
     }
 
@@ -604,6 +659,7 @@ impl Plan {
             | Self::Exscan { len, .. } => *len,
             Self::Exchange { receives, .. } => exchange::end(receives),
             Self::Stages(stages) => end_of(stages, at, Buffer::Output),
+            Self::TwoLevels(levels) => levels.operation.output(at),
         }
     }
 
@@ -624,21 +680,34 @@ impl Plan {
             Self::Scan { len, .. } => *len,
             Self::Exscan { len, .. } => 2 * *len,
             Self::Stages(stages) => end_of(stages, at, Buffer::Scratch),
+            Self::TwoLevels(levels) => levels.scratch(at),
         }
     }
 
-    /// Returns true if the algorithm uses the communicator's board.
+    /// Returns true if the rank at a place uses a board.
     #[must_use]
-    pub fn uses_board(&self) -> bool {
-        matches!(
-            self,
-            Self::Barrier(barrier::Algorithm::Board)
-                | Self::Bcast { algorithm: bcast::Algorithm::Board { .. }, .. }
-                | Self::Reduce { algorithm: reduce::Algorithm::Board { .. }, .. }
-                | Self::Allreduce { algorithm: allreduce::Algorithm::Board { .. }, .. }
-                | Self::Allgather { algorithm: allgather::Algorithm::Board { .. }, .. }
-                | Self::Alltoall { algorithm: alltoall::Algorithm::Board { .. }, .. }
-        )
+    #[inline]
+    pub fn uses_board(&self, at: Place) -> bool {
+        match self {
+            Self::Barrier(algorithm) => *algorithm == barrier::Algorithm::Board,
+            Self::Bcast { algorithm, .. } => matches!(algorithm, bcast::Algorithm::Board { .. }),
+            Self::Gather { algorithm, .. } => matches!(algorithm, gather::Algorithm::Board { .. }),
+            Self::Reduce { algorithm, .. } => matches!(algorithm, reduce::Algorithm::Board { .. }),
+            Self::Allreduce { algorithm, .. } => matches!(algorithm, allreduce::Algorithm::Board { .. }),
+            Self::Allgather { algorithm, .. } => matches!(algorithm, allgather::Algorithm::Board { .. }),
+            Self::Alltoall { algorithm, .. } => matches!(algorithm, alltoall::Algorithm::Board { .. }),
+            Self::TwoLevels(levels) => levels.uses_board(at),
+            _ => false,
+        }
+    }
+
+    /// Returns the operation that an operation on two levels carries out, and every other operation itself.
+    #[must_use]
+    pub fn operation(&self) -> &Self {
+        match self {
+            Self::TwoLevels(levels) => &levels.operation,
+            _ => self,
+        }
     }
 
     /// Returns true if each rank needs data of all other ranks. Then no rank can finish the operation before all ranks
@@ -650,6 +719,7 @@ impl Plan {
             Self::Allreduce { len, .. } => *len > 0,
             Self::Allgather { blocks: Blocks::Equal(len), .. }
             | Self::Alltoall { into: Blocks::Equal(len), .. } => *len > 0,
+            Self::TwoLevels(levels) => levels.operation.synchronizes(),
             _ => false,
         }
     }
@@ -664,6 +734,7 @@ impl Plan {
             | Self::ReduceScatter { commutes, .. } => *commutes,
             Self::Scan { .. } | Self::Exscan { .. } => false,
             Self::Stages(stages) => stages.iter().all(|stage| stage.plan.commutes()),
+            Self::TwoLevels(levels) => levels.operation.commutes(),
             _ => true,
         }
     }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use samite_coll::algorithms::hosts::{Hosts, TwoLevels};
 use samite_coll::algorithms::{allreduce, alltoall, barrier, bcast};
 use samite_coll::{Blocks, Buffers, Call, Collective, Failed, OwnedBuffers, Place, Plan};
 use samite_fabric::link::first_incarnation;
@@ -345,7 +346,7 @@ impl Member {
         let memory = |len: usize| Memory::new(vec![0_u64; len]);
         let buffers = OwnedBuffers {
             lens: [plan.input(place) * ELEMENT, plan.output(place) * ELEMENT],
-            output: match plan {
+            output: match plan.operation() {
                 // The root's elements are in the output.
                 Plan::Bcast { .. } => Memory::new(input.clone()),
                 _ => memory(plan.output(place)),
@@ -420,7 +421,10 @@ fn plan_of(seed: u64, member: &Member) -> (Plan, Vec<u64>) {
         allreduce::Algorithm::Rabenseifner,
         allreduce::Algorithm::Ring,
     ][rng.below(3) as usize];
-    match rng.below(4) {
+    // A host has some of the ranks, in no order.
+    let (hosts, salt) = (1 + rng.below(4), rng.next_u64());
+    let has_two_levels = rng.below(2) == 0;
+    let (plan, data) = match rng.below(4) {
         0 => (Plan::Barrier(barrier::Algorithm::Dissemination), Vec::new()),
         1 => {
             let (root, algorithm) = (rng.below(n.into()) as u32, bcast::Algorithm::ScatterAllgather);
@@ -434,7 +438,13 @@ fn plan_of(seed: u64, member: &Member) -> (Plan, Vec<u64>) {
             (plan, elements(len * n as usize))
         }
         _ => (Plan::Allreduce { algorithm, len, commutes: true, in_place: false }, elements(len)),
+    };
+    if !has_two_levels || matches!(plan, Plan::Alltoall { .. }) {
+        return (plan, data);
     }
+    let host_of = |rank: WorldRank| (SplitMix64::new(salt ^ u64::from(rank.0)).below(hosts)) as u32;
+    let hosts = Arc::new(Hosts::new(member.group.iter().map(host_of)));
+    (Plan::TwoLevels(TwoLevels { operation: Box::new(plan), hosts, piece: None }), data)
 }
 
 /// Returns the output that a rank must have at the end of its operation.
@@ -442,9 +452,9 @@ fn expected(seed: u64, member: &Member) -> Vec<u64> {
     let (plan, _) = plan_of(seed, member);
     let (n, round) = (member.group.len(), member.round);
     let mine = member.group.index(member.rank).expect("it is a member") as usize;
-    match plan {
+    match *plan.operation() {
         Plan::Bcast { root, len, .. } => (0..len).map(|index| element(round, root, index)).collect(),
-        Plan::Alltoall { into, .. } => {
+        Plan::Alltoall { ref into, .. } => {
             let len = into.get(0).len();
             let of = |rank| (0..len).map(move |index| element(round, rank, mine * len + index));
             (0..n).flat_map(of).collect()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::exchange::Transfer;
 use super::{bcast, gather, reduce, scatter};
-use crate::schedule::{Blocks, Buffer, Place, Plan, Stage};
+use crate::schedule::{Blocks, Buffer, Place, Plan, Ranks, Stage};
 
 /// The two groups, as ranges of the ranks of both groups together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Between {
 
     /// Returns a stage of the ranks of this rank's group.
     fn within(&self, plan: Plan, buffers: [(Buffer, usize); 3]) -> Stage {
-        Stage { plan, ranks: self.own.clone(), buffers }
+        Stage::new(plan, Ranks::Consecutive(self.own.clone()), buffers)
     }
 
     /// Returns a stage in which this rank exchanges messages with ranks of the other group.
@@ -62,7 +62,7 @@ impl Between {
             messages.into_iter().map(transfer).collect()
         };
         let plan = Plan::Exchange { sends: listed(sends), receives: listed(receives) };
-        Stage { plan, ranks: 0..self.at.size(), buffers }
+        Stage::new(plan, Ranks::Consecutive(0..self.at.size()), buffers)
     }
 
     /// Returns the stage in which the leaders exchange `sent` elements for `received` elements.

@@ -23,6 +23,7 @@ pub(crate) struct OnBoard {
 enum Operation {
     Barrier,
     Bcast { root: u32, len: usize, piece: usize },
+    Gather { root: u32, len: usize, piece: usize, in_place: bool },
     Reduce { root: u32, contributions: Contributions },
     Allreduce(Contributions),
     Allgather { len: usize, piece: usize, in_place: bool },
@@ -35,7 +36,12 @@ impl OnBoard {
     }
 
     pub(super) fn bcast(at: Place, root: u32, len: usize, piece: usize) -> Self {
-        Self::new(at, Operation::Bcast { root, len, piece }, pieces(len, piece))
+        Self::new(at, Operation::Bcast { root, len, piece }, pieces_of(len, piece))
+    }
+
+    /// `in_place` is true if the root's block is in its place.
+    pub(super) fn gather(at: Place, root: u32, len: usize, piece: usize, in_place: bool) -> Self {
+        Self::new(at, Operation::Gather { root, len, piece, in_place }, pieces_of(len, piece))
     }
 
     /// `own` is the buffer that contains this rank's elements.
@@ -99,6 +105,19 @@ impl Operation {
                     if at.rank() == root { publish(at, piece, span) } else { whole(root, piece, span) };
                 (index == 0).then_some(step)
             }
+            Self::Gather { root, len, piece: longest, in_place } => {
+                let part = piece_of(len, longest, piece);
+                let block = |rank: u32| block_of(len, &part, rank);
+                let own = if in_place { block(root) } else { Span::input(part.clone()) };
+                match index {
+                    0 if at.rank() == root => Some(copy(own, block(root))),
+                    0 => Some(publish(at, piece, own)),
+                    _ if at.rank() == root => {
+                        fetch_all(at, index - 1, |from| whole(from, piece, block(from)))
+                    }
+                    _ => None,
+                }
+            }
             Self::Reduce { root, ref contributions } if at.rank() == root => {
                 contributions.combine(at, piece, index)
             }
@@ -111,10 +130,7 @@ impl Operation {
             },
             Self::Allgather { len, piece: longest, in_place } => {
                 let part = piece_of(len, longest, piece);
-                let block = |rank: u32| {
-                    let start = rank as usize * len;
-                    Span::output(start + part.start..start + part.end)
-                };
+                let block = |rank: u32| block_of(len, &part, rank);
                 let own = if in_place { block(at.rank()) } else { Span::input(part.clone()) };
                 match index {
                     0 => Some(publish(at, piece, own)),
@@ -137,6 +153,18 @@ impl Operation {
             }
         }
     }
+}
+
+/// Returns the number of pieces of a broadcast or a gather. If it has no elements, it has one empty piece, because a
+/// barrier on two levels consists of such operations.
+pub(super) fn pieces_of(len: usize, piece: usize) -> u32 {
+    pieces(len, piece).max(1)
+}
+
+/// Returns a part of the block of a rank in the output.
+fn block_of(len: usize, part: &Range<usize>, rank: u32) -> Span {
+    let start = rank as usize * len;
+    Span::output(start + part.start..start + part.end)
 }
 
 /// Publishes a piece if other ranks exist.

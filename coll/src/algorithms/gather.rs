@@ -1,6 +1,7 @@
 //! Gathers.
 
 use super::WINDOW;
+use super::board::OnBoard;
 use super::tree::{Child, Tree, blocks_on_the_way, wrapped};
 use crate::schedule::{Blocks, Place, Span, Step, Steps};
 
@@ -15,6 +16,12 @@ pub enum Algorithm {
     /// rounds; the root receives the blocks of the other ranks. The blocks may have different lengths, which only the
     /// root knows.
     Linear,
+    /// Each rank except the root publishes its block on the board in pieces, and the root fetches them. All blocks have
+    /// the same length. Cost: p rounds for blocks of p pieces; each rank except the root publishes its block once.
+    Board {
+        /// The number of elements in a piece: at least 1.
+        piece: usize,
+    },
 }
 
 impl Algorithm {
@@ -22,6 +29,7 @@ impl Algorithm {
         assert!(root < at.size(), "the root {root} is not one of {} ranks", at.size());
         let is_in_place = in_place && at.rank() == root;
         match (self, at.rank() == root) {
+            (Self::Board { piece }, _) => OnBoard::gather(at, root, len, piece, is_in_place).into(),
             (Self::Binomial, true) => Steps::new(binomial_root(at, len, is_in_place)),
             (Self::Binomial, false) => Steps::new(binomial(at, root, len)),
             (Self::Linear, true) => Steps::new(linear_root(at, blocks, len, is_in_place)),
@@ -34,7 +42,7 @@ impl Algorithm {
 
     pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
         match self {
-            Self::Linear => 0,
+            Self::Linear | Self::Board { .. } => 0,
             Self::Binomial => blocks_on_the_way(at, root) * len,
         }
     }
@@ -52,11 +60,8 @@ fn binomial_root(at: Place, len: usize, in_place: bool) -> impl Iterator<Item = 
     let receive = move |child: Child| {
         let from = at.up(child.rank);
         let blocks = blocks.clone();
-        wrapped(from, child.ranks, at.size()).map(move |ranks| Step::Receive {
-            from,
-            round: 0,
-            into: Span::output(blocks.run(ranks)),
-        })
+        let runs = wrapped(from, child.ranks, at.size()).into_iter().filter(|ranks| !ranks.is_empty());
+        runs.map(move |ranks| Step::Receive { from, round: 0, into: Span::output(blocks.run(ranks)) })
     };
     let tree = Tree::new(at.relative_to(at.rank()), 2);
     tree.ascending().flat_map(receive).chain(copy).chain([Step::WAIT])
@@ -82,7 +87,9 @@ fn binomial(at: Place, root: u32, len: usize) -> impl Iterator<Item = Step> + Se
         0 => wrapped(at.rank(), tree.ranks(), at.size()).map(|ranks| ranks.len()),
         _ => [tree.ranks() as usize, 0],
     };
-    let sends = [0..runs[0] * len, runs[0] * len..(runs[0] + runs[1]) * len].map(move |elements| {
+    let messages = [0..runs[0], runs[0]..runs[0] + runs[1]].into_iter().filter(|blocks| !blocks.is_empty());
+    let sends = messages.map(move |blocks| {
+        let elements = blocks.start * len..blocks.end * len;
         let from = if is_leaf { Span::input(elements) } else { Span::scratch(elements) };
         Step::Send { to, round: 0, from }
     });

@@ -1,6 +1,7 @@
 //! Every algorithm for many sizes: the result, the rules of [`Violation`], and the costs that the sources give.
 
 mod between;
+mod hosts;
 
 use super::*;
 use crate::algorithms::{
@@ -406,6 +407,10 @@ fn operations_on_the_board() {
                 let plan = Plan::Bcast { algorithm: bcast::Algorithm::Board { piece }, root, len };
                 let Cost { rounds, sent } = cost(size, &plan);
                 assert_eq!((rounds, sent.iter().sum()), (pieces, published), "{plan:?}, {size} ranks");
+                let (blocks, algorithm) = (Blocks::Equal(len), gather::Algorithm::Board { piece });
+                let Cost { rounds, sent } =
+                    cost(size, &Plan::Gather { algorithm, root, blocks, len, in_place });
+                assert_eq!((rounds, sent.iter().sum()), (pieces, len * others));
                 for commutes in [true, false] {
                     let algorithm = reduce::Algorithm::Board { piece };
                     let plan = Plan::Reduce { algorithm, root, len, commutes, in_place };

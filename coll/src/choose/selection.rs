@@ -49,14 +49,15 @@ impl Selection {
 
     /// The names that [`parse`](Self::parse) accepts.
     pub const NAMES: &'static str = "`none`, or names separated by commas: `barrier=dissemination`, \
-                                     `barrier=board`, `bcast=board`, `bcast=knomial:K`, \
+                                     `barrier=board`, `barrier=two-levels`, `bcast=board`, \
+                                     `bcast=two-levels`, `bcast=knomial:K`, \
                                      `bcast=scatter-allgather`, `bcast=chain:BYTES`, `gather=binomial`, \
-                                     `gather=linear`, `scatter=binomial`, `scatter=linear`, `allgather=bruck`, \
-                                     `allgather=recursive-doubling`, `allgather=ring`, `allgather=board`, \
+                                     `gather=linear`, `gather=board`, `scatter=binomial`, `scatter=linear`, `allgather=bruck`, \
+                                     `allgather=recursive-doubling`, `allgather=ring`, `allgather=board`, `allgather=two-levels`, \
                                      `alltoall=bruck`, `alltoall=pairwise`, `alltoall=board`, \
-                                     `reduce=binomial`, `reduce=board`, \
+                                     `reduce=binomial`, `reduce=board`, `reduce=two-levels`, \
                                      `allreduce=recursive-doubling`, `allreduce=rabenseifner`, \
-                                     `allreduce=ring`, `allreduce=board`, \
+                                     `allreduce=ring`, `allreduce=board`, `allreduce=two-levels`, \
                                      `reduce_scatter=recursive-halving`, `reduce_scatter=pairwise`";
 
     /// Parses a list of operations with their algorithms, separated by commas. Returns `None` if one does not exist.
@@ -125,15 +126,27 @@ impl fmt::Display for Selection {
 /// The names of algorithms.
 type Names<A, const N: usize> = [(&'static str, A); N];
 
-const BARRIER: Names<barrier::Algorithm, 2> =
-    [("dissemination", barrier::Algorithm::Dissemination), ("board", barrier::Algorithm::Board)];
-const REDUCE: Names<reduce::Algorithm, 2> =
-    [("binomial", reduce::Algorithm::Binomial), ("board", reduce::Algorithm::Board { piece: PIECE })];
-const GATHER: Names<gather::Algorithm, 2> =
-    [("binomial", gather::Algorithm::Binomial), ("linear", gather::Algorithm::Linear)];
+const TWO_LEVELS: &str = "two-levels";
+
+const BARRIER: Names<barrier::Algorithm, 3> = [
+    ("dissemination", barrier::Algorithm::Dissemination),
+    ("board", barrier::Algorithm::Board),
+    (TWO_LEVELS, barrier::Algorithm::TwoLevels),
+];
+const REDUCE: Names<reduce::Algorithm, 3> = [
+    ("binomial", reduce::Algorithm::Binomial),
+    ("board", reduce::Algorithm::Board { piece: PIECE }),
+    (TWO_LEVELS, reduce::Algorithm::TwoLevels),
+];
+const GATHER: Names<gather::Algorithm, 3> = [
+    ("binomial", gather::Algorithm::Binomial),
+    ("linear", gather::Algorithm::Linear),
+    ("board", gather::Algorithm::Board { piece: PIECE }),
+];
 const SCATTER: Names<scatter::Algorithm, 2> =
     [("binomial", scatter::Algorithm::Binomial), ("linear", scatter::Algorithm::Linear)];
-const ALLGATHER: Names<allgather::Algorithm, 4> = [
+const ALLGATHER: Names<allgather::Algorithm, 5> = [
+    (TWO_LEVELS, allgather::Algorithm::TwoLevels),
     ("board", allgather::Algorithm::Board { piece: PIECE }),
     ("bruck", allgather::Algorithm::Bruck),
     ("recursive-doubling", allgather::Algorithm::RecursiveDoubling),
@@ -144,7 +157,8 @@ const ALLTOALL: Names<alltoall::Algorithm, 3> = [
     ("pairwise", alltoall::Algorithm::Pairwise),
     ("board", alltoall::Algorithm::Board { piece: PIECE }),
 ];
-const ALLREDUCE: Names<allreduce::Algorithm, 4> = [
+const ALLREDUCE: Names<allreduce::Algorithm, 5> = [
+    (TWO_LEVELS, allreduce::Algorithm::TwoLevels),
     ("board", allreduce::Algorithm::Board { piece: PIECE }),
     ("recursive-doubling", allreduce::Algorithm::RecursiveDoubling),
     ("rabenseifner", allreduce::Algorithm::Rabenseifner),
@@ -166,6 +180,7 @@ fn name<A: Copy + PartialEq>(names: &[(&str, A)], algorithm: Option<A>) -> Optio
 fn bcast_named(text: &str) -> Option<bcast::Algorithm> {
     match text.split_once(':') {
         None if text == "board" => Some(bcast::Algorithm::Board { piece: PIECE }),
+        None if text == TWO_LEVELS => Some(bcast::Algorithm::TwoLevels),
         None => (text == "scatter-allgather").then_some(bcast::Algorithm::ScatterAllgather),
         Some(("knomial", k)) => Some(bcast::Algorithm::KNomial { k: k.parse().ok().filter(|k| *k >= 2)? }),
         Some(("chain", bytes)) => {
@@ -181,6 +196,7 @@ fn bcast_name(algorithm: bcast::Algorithm) -> String {
         bcast::Algorithm::ScatterAllgather => "scatter-allgather".to_owned(),
         bcast::Algorithm::Chain { piece } => format!("chain:{piece}"),
         bcast::Algorithm::Board { .. } => "board".to_owned(),
+        bcast::Algorithm::TwoLevels => TWO_LEVELS.to_owned(),
     }
 }
 
@@ -196,7 +212,7 @@ mod tests {
             assert_eq!(Selection::parse(&text).expect("it exists").to_string(), text);
             names += 1;
         }
-        assert_eq!(names, 25);
+        assert_eq!(names, 31);
         assert_eq!(Selection::parse("none"), Some(Selection::default()));
         assert_eq!(Selection::default().to_string(), "none");
         for wrong in [

@@ -10,7 +10,7 @@
 
 use samite_fabric::shm::board::{Awaited, Board, Event, Fetched, Tick};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Error, Fate, HasTagged, Outcome, RequestId, WorldRank};
+use samite_p2p::{Engine, Error, Fate, Group, HasTagged, Outcome, RequestId, WorldRank};
 
 use super::notice::Notice;
 use super::{Buffers, Collective, Failed, NUMBERS, Series};
@@ -47,6 +47,15 @@ impl OnBoard {
     pub(super) fn awaited(&self) -> RequestId {
         self.vigil.map_or(RequestId::PENDING, |vigil| vigil.request)
     }
+}
+
+/// Returns the ranks that can fetch the publications of this rank on the board of a communicator, and this rank.
+pub(super) fn readers<P: Port, S: HasTagged>(
+    engine: &mut Engine<P, S>,
+    context: u32,
+    group: &Group,
+) -> Vec<WorldRank> {
+    board(engine, context).ranks().filter_map(|rank| group.rank(rank)).collect()
 }
 
 /// Returns the board of a communicator.
@@ -89,13 +98,16 @@ impl<B: Buffers> Collective<B> {
             _ => None,
         };
         board.set_awaited(awaited.map(|(member, event)| Awaited { member, event, cookie }));
+        let awaited_rank = awaited.map(|(member, _)| board.rank_of(member));
         if has_news {
             self.note_news();
         }
-        if let Some((member, _)) = awaited {
-            self.end_other_vigil(engine, Some(member as u32));
+        if awaited_rank.is_some()
+            && let Some(error) = self.end_other_vigil(engine, awaited_rank)
+        {
+            return Err(error.into());
         }
-        Ok(awaited.is_none())
+        Ok(awaited_rank.is_none())
     }
 
     /// Fetches published data. Returns the event for which this rank must wait first.
@@ -112,9 +124,10 @@ impl<B: Buffers> Collective<B> {
         // In a barrier no byte is fetched, and there is no buffer.
         let slices = self.buffers.slices_mut().0;
         let into = if into.len == 0 { &mut [] } else { slices.get_mut(into, element) };
-        match board.fetch(from as usize, tick, whole, start, into) {
+        let member = board.member(from);
+        match board.fetch(member, tick, whole, start, into) {
             Fetched::Done => Ok(None),
-            Fetched::NotYet => Ok(Some((from as usize, Event::Published(tick)))),
+            Fetched::NotYet => Ok(Some((member, Event::Published(tick)))),
             Fetched::Length(theirs) => Err(Error::LengthsDiffer { rank, ours: whole, theirs }),
             Fetched::Skipped => Err(Error::Abandoned { rank, fate: Fate::Unknown }),
         }
@@ -132,21 +145,31 @@ impl<B: Buffers> Collective<B> {
             return;
         }
         let context = self.context;
-        while let Some((member, number)) = board(engine, context).next_sleeper() {
-            let Some(partner) = self.group.rank(member as u32) else { continue };
+        loop {
+            let board = board(engine, context);
+            let Some((member, number)) = board.next_sleeper() else { return };
+            let Some(partner) = self.group.rank(board.rank_of(member)) else { continue };
             let tag = Series::Program.tag() | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
             // A partner that has ended does not sleep.
             let _ = engine.send_detached(engine.now(), partner, context, tag, Memory::new(Vec::<u8>::new()));
         }
     }
 
-    /// Abandons the receive of a notice, unless it is from `partner`.
-    fn end_other_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, partner: Option<u32>) {
+    /// Abandons the receive of a notice, unless it is from `partner`. Returns the error of the notice if one has
+    /// arrived: this rank may need a later part of the rank that has given up, which sends one notice only.
+    pub(super) fn end_other_vigil<P: Port, S: HasTagged>(
+        &mut self,
+        engine: &mut Engine<P, S>,
+        partner: Option<u32>,
+    ) -> Option<Error> {
         let keeps = partner.map(|partner| self.world_rank(partner));
-        let Some(on_board) = &mut self.on_board else { return };
-        if let Some(vigil) = on_board.vigil.take_if(|vigil| Some(vigil.partner) != keeps) {
-            engine.forget(vigil.request);
+        let vigil = &mut self.on_board.as_mut()?.vigil;
+        let Vigil { request, partner } = vigil.take_if(|vigil| Some(vigil.partner) != keeps)?;
+        if engine.outcome(request) != Outcome::Pending {
+            return Notice::collect(engine, request, partner, &self.group);
         }
+        engine.forget(request);
+        None
     }
 
     /// Returns the error with which a wait at the board ends; `None` while it lasts. Call it after an attempt to take
@@ -167,8 +190,10 @@ impl<B: Buffers> Collective<B> {
         let Some(OnBoard { operation, vigil: None, has_news }) = self.on_board else { return };
         let board = board(engine, context);
         // An operation that waits for an earlier one of this rank needs the deadline.
-        let awaited =
-            board.awaited().filter(|_| board.is_first(operation)).map(|awaited| awaited.member as u32);
+        let awaited = board
+            .awaited()
+            .filter(|_| board.is_first(operation))
+            .map(|awaited| board.rank_of(awaited.member));
         let partner = self.world_rank(awaited.unwrap_or_else(|| self.at.up(1)));
         match Notice::post(engine, context, partner, tag, deadline) {
             Ok(request) => {
@@ -188,7 +213,8 @@ impl<B: Buffers> Collective<B> {
     /// Ends the use of the board by this operation.
     pub(super) fn leave_board<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let Some(OnBoard { operation, .. }) = self.on_board else { return };
-        self.end_other_vigil(engine, None);
+        // The reason for a notice does not matter any more.
+        let _ = self.end_other_vigil(engine, None);
         let board = board(engine, self.context);
         if board.is_first(operation) {
             board.set_awaited(None);

@@ -6,7 +6,7 @@ use samite_fabric::Memory;
 
 use super::buffers::{OwnedBuffers, Reduction};
 use crate::algorithms::{bcast, reduce};
-use crate::schedule::{Place, Plan, Stage};
+use crate::schedule::{Place, Plan, Ranks, Stage};
 
 /// A check that the members of a communicator make calls that match. It takes place before the operation: the records
 /// of all members are merged along a tree, and the result is sent to all members. So each member sends and receives two
@@ -38,7 +38,7 @@ impl Check {
             in_place: false,
         };
         let bcast = Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len: 1 };
-        let stage = |plan| Stage { plan, ranks: 0..size, buffers: Stage::WHOLE };
+        let stage = |plan| Stage::new(plan, Ranks::Consecutive(0..size), Stage::WHOLE);
         Plan::Stages(Arc::new([stage(reduce), stage(bcast)]))
     }
 

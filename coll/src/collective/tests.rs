@@ -110,6 +110,7 @@ impl Memory {
 
 /// Returns the part of the output that contains the rank's contribution.
 fn in_output(plan: &Plan, at: Place) -> Option<std::ops::Range<usize>> {
+    let plan = plan.operation();
     match plan {
         Plan::Bcast { root, len, .. } => (*root == at.rank()).then_some(0..*len),
         Plan::Gather { root, blocks, in_place: true, .. } if *root == at.rank() => {
@@ -188,7 +189,7 @@ fn check<P: Port>(engines: &mut [Engine<P>], plan: &Plan, number: &mut u32) {
         ranks.map(|rank| of(rank, index)).reduce(op).unwrap()
     };
     for (rank, output) in (0..n).zip(&outputs) {
-        let expected: Vec<Affine> = match plan {
+        let expected: Vec<Affine> = match plan.operation() {
             Plan::Barrier(_) => Vec::new(),
             Plan::Bcast { root, len, .. } => (0..*len).map(|index| of(*root, index)).collect(),
             Plan::Gather { root, .. } | Plan::Reduce { root, .. } if *root != rank => Vec::new(),
@@ -267,6 +268,7 @@ fn plans_on_board(n: u32, root: u32, len: usize, in_place: bool, piece: usize) -
         Plan::Barrier(barrier::Algorithm::Board),
         Plan::Bcast { algorithm: bcast::Algorithm::Board { piece }, root, len },
         Plan::Allgather { algorithm: allgather::Algorithm::Board { piece }, blocks: blocks(), in_place },
+        Plan::Gather { algorithm: gather::Algorithm::Board { piece }, root, blocks: blocks(), len, in_place },
     ];
     for commutes in [true, false] {
         let algorithm = reduce::Algorithm::Board { piece };

@@ -22,6 +22,9 @@ pub(super) struct Whereabouts {
 }
 
 impl Whereabouts {
+    /// The bytes of an encoded address.
+    pub(super) const BYTES: usize = size_of::<Wire>();
+
     pub(super) fn encode(&self) -> Address {
         let wire = Wire {
             tag: TAG,

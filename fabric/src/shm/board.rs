@@ -29,6 +29,7 @@
 //! atomics, or by instructions outside of the language. Data is copied out before it is used, and the length in a bank
 //! is compared with the expected length, which the caller knows.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use super::address::Whereabouts;
@@ -115,13 +116,15 @@ impl Slot {
     }
 }
 
-/// One rank's view of the slots of all ranks of a communicator.
+/// One rank's view of the slots of the ranks of a communicator that share a host. They are the *members* of the board.
 #[derive(Debug)]
 pub struct Board {
     /// The descriptor of the own slot, until all other ranks have mapped it.
     file: Option<SharedFile>,
-    /// The slots of all ranks, by rank. Only the own slot is mapped for writing.
+    /// The slots of all members. Only the own slot is mapped for writing.
     slots: Box<[View<Line>]>,
+    /// The ranks of the members in the communicator, in ascending order; `None` if all ranks are members.
+    ranks: Option<Box<[u32]>>,
     rank: usize,
     /// The operations that have begun at this rank or have a place, and have not ended, in their order. The first one
     /// uses the board.
@@ -142,6 +145,20 @@ pub struct Board {
     slept: bool,
     /// The latest word of each rank for which this rank has sent a message.
     woken: Box<[u64]>,
+}
+
+/// Returns a number for the host of each slot. Slots with the same number are on the same host, and in the same pid
+/// namespace. Returns `None` if an address is not that of a slot.
+#[must_use]
+pub fn hosts(addresses: &[[u8; ADDRESS_BYTES]]) -> Option<Vec<u32>> {
+    let mut known = HashMap::new();
+    let host = |address: &[u8; ADDRESS_BYTES]| {
+        let encoded = address[..Whereabouts::BYTES].to_vec();
+        let Whereabouts { place, host, .. } = Whereabouts::decode(&Address(encoded)).ok()?;
+        let next = known.len() as u32;
+        Some(*known.entry((place, host)).or_insert(next))
+    };
+    addresses.iter().map(host).collect()
 }
 
 /// The number of an operation, and of a piece of data in the operation.
@@ -171,7 +188,7 @@ impl Tick {
 /// An event for which a rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// The rank whose event it is.
+    /// The member whose event it is.
     pub member: usize,
     /// The event.
     pub event: Event,
@@ -218,6 +235,7 @@ impl Board {
         Ok(Self {
             file: Some(slot.file),
             slots,
+            ranks: None,
             rank,
             begun: Vec::new(),
             next: 0,
@@ -229,6 +247,51 @@ impl Board {
             slept: false,
             woken,
         })
+    }
+
+    /// Maps the slots of some ranks of a communicator, for example of those on one host. `ranks` are these ranks in
+    /// ascending order. `addresses` contains the addresses of the slots of all ranks.
+    ///
+    /// # Errors
+    /// Returns the errors of [`open`](Self::open).
+    ///
+    /// # Panics
+    /// If `rank` is not one of `ranks`.
+    pub fn open_some(
+        slot: Slot,
+        rank: u32,
+        ranks: &[u32],
+        addresses: &[[u8; ADDRESS_BYTES]],
+    ) -> Result<Self, PortError> {
+        let member = ranks.binary_search(&rank).expect("this rank is one of those that share the board");
+        let addresses: Vec<_> = ranks.iter().map(|&rank| addresses[rank as usize]).collect();
+        let board = Self::open(slot, member, &addresses)?;
+        Ok(Self { ranks: Some(ranks.into()), ..board })
+    }
+
+    /// Returns the number of a rank of the communicator among the members of the board.
+    ///
+    /// # Panics
+    /// If the rank is no member.
+    #[inline]
+    #[must_use]
+    pub fn member(&self, rank: u32) -> usize {
+        match &self.ranks {
+            None => rank as usize,
+            Some(ranks) => ranks.binary_search(&rank).expect("a rank fetches from members of its board"),
+        }
+    }
+
+    /// Returns the rank of a member in the communicator.
+    #[inline]
+    #[must_use]
+    pub fn rank_of(&self, member: usize) -> u32 {
+        self.ranks.as_ref().map_or(member as u32, |ranks| ranks[member])
+    }
+
+    /// Returns the ranks of the members.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> {
+        (0..self.slots.len()).map(|member| self.rank_of(member))
     }
 
     /// Closes the descriptor of the own slot. Call it when all ranks have mapped the slot.

@@ -180,6 +180,10 @@ fn arguments_of(plan: &Plan) -> Arguments {
     let none = Arguments::default();
     match plan {
         Plan::Barrier(_) | Plan::Exchange { .. } | Plan::Stages(_) => none,
+        Plan::TwoLevels(levels) => {
+            let arguments = arguments_of(&levels.operation);
+            Arguments { algorithm: format!("TwoLevels, {}", arguments.algorithm), ..arguments }
+        }
         Plan::Bcast { algorithm, root, len } => Arguments {
             root: root_of(root),
             len: len.to_string(),

@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use samite_coll::algorithms::between::Between;
+use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::{Blocks, BorrowedBuffers, Check, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -72,7 +73,7 @@ impl Comm {
     }
 
     pub(super) fn barrier_plan(&self) -> Plan {
-        Plan::Barrier(self.table().barrier(&self.situation::<u8>(0, true)).algorithm)
+        self.table().barrier(&self.situation::<u8>(0, true)).plan(self.hosts(), Plan::Barrier)
     }
 
     /// Sends the elements of `root` to all ranks (`MPI_Bcast`). At the other ranks these elements replace the content
@@ -102,8 +103,9 @@ impl Comm {
         if let Some(groups) = self.groups() {
             return self.bcast_between::<T>(&groups, len, root);
         }
-        let algorithm = self.table().bcast(&self.situation::<T>(len, true)).algorithm;
-        Ok(Plan::Bcast { algorithm, root: self.root(root)?, len })
+        let root = self.root(root)?;
+        let choice = self.table().bcast(&self.situation::<T>(len, true));
+        Ok(choice.plan(self.hosts(), |algorithm| Plan::Bcast { algorithm, root, len }))
     }
 
     /// Collects the elements of all ranks at `root`, in the order of ranks (`MPI_Gather`). All ranks pass the same
@@ -307,8 +309,9 @@ impl Comm {
         }
         let len = input.unwrap_or(output / self.size() as usize);
         let all = len.saturating_mul(self.size() as usize);
-        let algorithm = self.table().allgather(&self.situation::<T>(all, true)).algorithm;
-        Ok(Plan::Allgather { algorithm, blocks: Blocks::Equal(len), in_place: input.is_none() })
+        let choice = self.table().allgather(&self.situation::<T>(all, true));
+        let (blocks, in_place) = (Blocks::Equal(len), input.is_none());
+        Ok(choice.plan(self.hosts(), |algorithm| Plan::Allgather { algorithm, blocks, in_place }))
     }
 
     /// Sends a block of `input` to each rank, and receives a block from each rank into `output`, both in the order of
@@ -451,8 +454,9 @@ impl Comm {
         if let Some(groups) = self.groups_unless(in_place)? {
             return self.reduce_between(&groups, root, len, commutes);
         }
-        let algorithm = self.table().reduce(&self.situation::<T>(len, commutes)).algorithm;
-        Ok(Plan::Reduce { algorithm, root: self.root(root)?, len, commutes, in_place })
+        let root = self.root(root)?;
+        let choice = self.table().reduce(&self.situation::<T>(len, commutes));
+        Ok(choice.plan(self.hosts(), |algorithm| Plan::Reduce { algorithm, root, len, commutes, in_place }))
     }
 
     /// Combines by `op` the elements of all ranks that have the same index, and returns the results at all ranks
@@ -528,8 +532,8 @@ impl Comm {
             let bcast = self.table().bcast(&self.situation::<T>(len, true)).algorithm;
             return Ok(groups.allreduce(len, commutes, bcast));
         }
-        let algorithm = self.table().allreduce(&self.situation::<T>(len, commutes)).algorithm;
-        Ok(Plan::Allreduce { algorithm, len, commutes, in_place })
+        let choice = self.table().allreduce(&self.situation::<T>(len, commutes));
+        Ok(choice.plan(self.hosts(), |algorithm| Plan::Allreduce { algorithm, len, commutes, in_place }))
     }
 
     /// Combines by `op` the elements of all ranks that have the same index, and distributes the results to all ranks in
@@ -777,8 +781,26 @@ impl Comm {
     /// Returns the arguments on which the choice of an algorithm depends, for elements of type `T`.
     pub(super) fn situation<T: Element>(&self, elements: usize, commutes: bool) -> Situation {
         let bytes = elements.saturating_mul(size_of::<T>());
-        let has_board = self.remote_size().is_none() && self.runtime.shares_board(self.derived.as_deref());
-        Situation { ranks: self.size(), bytes, elements, commutes, has_equal_blocks: true, has_board }
+        let has_one_group = self.remote_size().is_none();
+        let situation = Situation { ranks: self.size(), bytes, elements, commutes, ..Situation::default() };
+        match self.hosts() {
+            Some(hosts) => Situation {
+                has_board: true,
+                hosts: hosts.count(),
+                has_even_hosts: hosts.is_even(),
+                ..situation
+            },
+            None => Situation {
+                has_board: has_one_group && self.runtime.shares_board(self.derived.as_deref()),
+                ..situation
+            },
+        }
+    }
+
+    /// Returns the hosts of the ranks if operations have two levels.
+    #[inline]
+    fn hosts(&self) -> Option<&Arc<Hosts>> {
+        self.remote_size().is_none().then(|| self.runtime.hosts(self.derived.as_deref())).flatten()
     }
 
     /// Carries out a collective operation with a reduction.

@@ -1,8 +1,12 @@
-//! The creation of a communicator's board.
+//! The creation of a communicator's boards.
 //!
 //! The members of a communicator agree that they share a board in two operations with messages. In the first each
 //! member sends the address of its slot to all, or says that it has none. Then each member maps the slots of the
 //! others. In the second the members find out if all have succeeded. If one has not, none uses the board.
+//!
+//! An address also says on which host its member is. If the members are on several hosts, the members of each host
+//! share a board, and the collective operations have two levels. A member that is alone on its host needs no board, and
+//! neither do more members than a board can have; they send messages. If each member is alone, there is one level.
 //!
 //! A member begins this in its first blocking collective call in which it needs data of all members. So no member waits
 //! for another that it would not have waited for anyway. The two operations have numbers of their own. So a member
@@ -21,9 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::algorithms::{allgather, allreduce};
 use samite_coll::{Blocks, Call, Collective, Failed, OwnedBuffers, Place, Plan, RollCall, Series};
-use samite_fabric::shm::board::{ADDRESS_BYTES, Board, RANKS_MAX, Slot};
+use samite_fabric::shm::board::{self, ADDRESS_BYTES, Board, RANKS_MAX, Slot};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Awaited, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank};
 
@@ -46,11 +51,19 @@ impl State {
     const AWAITED: u8 = 1;
     const NONE: u8 = 2;
     const SHARED: u8 = 3;
+    /// The members are on several hosts: see [`Counter::hosts`].
+    const ON_HOSTS: u8 = 4;
 
     /// Returns true if the members share a board.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::SHARED
+    }
+
+    /// Returns true if the operations have two levels.
+    #[inline]
+    pub(super) fn has_hosts(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::ON_HOSTS
     }
 
     /// Returns true if the next operation must wait for the creation of the board. If it `synchronizes`, it begins the
@@ -81,12 +94,21 @@ enum Stage {
     /// The members exchange the addresses of their slots.
     Exchanging(Option<Slot>),
     /// The members find out if all have mapped all slots.
-    Agreeing(Option<Board>),
+    Agreeing(Option<Sharing>),
+}
+
+/// The boards that members with these slots can have.
+struct Sharing {
+    /// The board of this member's host; `None` if it needs none.
+    board: Option<Board>,
+    /// The hosts of the members, if they are on several.
+    hosts: Option<Arc<Hosts>>,
 }
 
 /// The result of a creation.
 pub(super) enum Created {
-    Shared,
+    /// A board of all members, or a board on each of several hosts.
+    Shared(Option<Arc<Hosts>>),
     None,
     Failed(Error),
 }
@@ -153,16 +175,18 @@ impl Creation {
         let stage = std::mem::replace(&mut self.stage, Stage::Exchanging(None));
         match (stage, result) {
             (Stage::Exchanging(slot), Ok(())) => {
-                let board = slot.filter(|_| !self.is_alone).and_then(|slot| self.open(slot, output));
-                let operation = self.agree(engine, context, board.is_some());
-                self.stage = Stage::Agreeing(board);
+                let sharing = slot.filter(|_| !self.is_alone).and_then(|slot| self.open(slot, output));
+                let operation = self.agree(engine, context, sharing.is_some());
+                self.stage = Stage::Agreeing(sharing);
                 Next::Operation(Box::new(operation))
             }
-            (Stage::Agreeing(Some(mut board)), Ok(())) if output.as_bytes() == [1] => {
-                board.complete();
+            (Stage::Agreeing(Some(Sharing { board, hosts })), Ok(())) if output.as_bytes() == [1] => {
                 engine.boards_mut().release();
-                engine.boards_mut().insert(context, board);
-                Next::End(Created::Shared)
+                if let Some(mut board) = board {
+                    board.complete();
+                    engine.boards_mut().insert(context, board);
+                }
+                Next::End(Created::Shared(hosts))
             }
             (Stage::Agreeing(_), Ok(())) => {
                 engine.boards_mut().release();
@@ -184,14 +208,29 @@ impl Creation {
         }
     }
 
-    /// Maps the slots whose addresses have arrived.
-    fn open(&self, slot: Slot, addresses: &Memory) -> Option<Board> {
-        let index = self.group.index(self.rank).expect("this rank is a member") as usize;
+    /// Maps the slots of this member's host. All members make the same choice between one level and two, because it
+    /// depends on the addresses alone.
+    fn open(&self, slot: Slot, addresses: &Memory) -> Option<Sharing> {
+        let rank = self.group.index(self.rank).expect("this rank is a member");
         let (addresses, _) = addresses.as_bytes().as_chunks::<ADDRESS_BYTES>();
-        Board::open(slot, index, addresses).ok()
+        let hosts = Hosts::new(board::hosts(addresses)?);
+        let ranks = hosts.beside(rank);
+        if hosts.count() == self.group.len() {
+            return None;
+        }
+        let can_share = ranks.len() <= RANKS_MAX as usize;
+        if hosts.count() == 1 {
+            let board = can_share.then(|| Board::open(slot, rank as usize, addresses).ok()).flatten()?;
+            return Some(Sharing { board: Some(board), hosts: None });
+        }
+        let board = match can_share && ranks.len() > 1 {
+            true => Some(Board::open_some(slot, rank, ranks, addresses).ok()?),
+            false => None,
+        };
+        Some(Sharing { board, hosts: Some(Arc::new(hosts)) })
     }
 
-    /// Begins the second operation: the minimum of a byte that is 1 if the member has mapped all slots.
+    /// Begins the second operation: the minimum of a byte that is 1 if the member has mapped all slots of its host.
     fn agree<P: Port>(
         &self,
         engine: &mut Engine<P>,
@@ -235,13 +274,20 @@ impl<P: Port> Runtime<P> {
         self.counter(derived).board.is_shared()
     }
 
+    /// Returns the hosts of the members of a communicator if its operations have two levels.
+    #[inline]
+    pub(crate) fn hosts<'a>(&'a self, derived: Option<&'a Derived>) -> Option<&'a Arc<Hosts>> {
+        let counter = self.counter(derived);
+        if counter.board.has_hosts() { counter.hosts.get() } else { None }
+    }
+
     /// Returns true if an operation of a communicator must call [`settle_board`](Self::settle_board) first.
     /// `synchronizes` is true if each member needs data of all others in the operation, and waits for it.
     #[inline]
     pub(crate) fn must_settle_board(&self, derived: Option<&Derived>, size: u32, synchronizes: bool) -> bool {
         self.counter(derived).board.is_awaited(synchronizes)
             && self.has_boards
-            && (2..=RANKS_MAX).contains(&size)
+            && (2..=MEMBERS_MAX).contains(&size)
     }
 
     /// Waits until the creation of a communicator's board has ended, and begins it before if there was none. With
@@ -298,6 +344,10 @@ impl<P: Port> Runtime<P> {
     }
 }
 
+/// The largest number of members that find out their hosts. During the creation each member has the addresses of all
+/// slots twice: 128 KiB.
+const MEMBERS_MAX: u32 = 1024;
+
 /// The wait of a call for the creation of a board.
 struct Settling<'a> {
     counter: &'a Counter,
@@ -343,7 +393,12 @@ impl Settling<'_> {
         cancel: Option<&CancelToken>,
     ) -> Option<Result<(), PublicError>> {
         match core.collectives.board_created(self.context) {
-            Some(Created::Shared) => self.counter.board.set(State::SHARED),
+            Some(Created::Shared(None)) => self.counter.board.set(State::SHARED),
+            Some(Created::Shared(Some(hosts))) => {
+                // A communicator's boards are created once.
+                let _ = self.counter.hosts.set(hosts);
+                self.counter.board.set(State::ON_HOSTS);
+            }
             Some(Created::None) => self.counter.board.set(State::NONE),
             Some(Created::Failed(error)) => return Some(Err(error.public())),
             None => {}

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::{
     BorrowedBuffers, Buffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series,
     discard_before,
@@ -39,6 +40,8 @@ pub(crate) struct Counter {
     /// The number of the next window.
     windows: AtomicU64,
     pub(super) board: State,
+    /// The hosts of the members, if they are on several, and each host has boards.
+    pub(super) hosts: OnceLock<Arc<Hosts>>,
 }
 
 impl Counter {

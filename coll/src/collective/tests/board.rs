@@ -1,10 +1,13 @@
 //! Operations on the board of several engines over shared memory, in one thread.
 
+use std::sync::Arc;
+
 use samite_fabric::port::Sleep;
 use samite_fabric::shm::board::{Board, PIECE, Slot};
 use samite_fabric::shm::{self, Shm};
 
 use super::*;
+use crate::algorithms::hosts::{Hosts, TwoLevels};
 
 /// Returns engines with a board.
 fn engines(n: u32) -> Vec<Engine<Shm>> {
@@ -16,6 +19,120 @@ fn engines(n: u32) -> Vec<Engine<Shm>> {
         engine.boards_mut().insert(CONTROL, Board::open(slot, rank, &addresses).unwrap());
     }
     engines
+}
+
+/// Returns engines of ranks on two hosts, each of which has a board. The boards are those of the even and of the odd
+/// ranks, except the last one, which is alone.
+fn engines_on_hosts(n: u32) -> (Vec<Engine<Shm>>, Arc<Hosts>) {
+    let ports = (0..n).map(|_| Shm::open(&shm::Config::default()).unwrap()).collect();
+    let mut engines = engines_on(ports, &Config::default());
+    let hosts = Hosts::new((0..n).map(|rank| if rank + 1 == n { 2 } else { rank % 2 }));
+    let slots: Vec<_> = engines.iter_mut().map(|engine| engine.port_mut().open_slot().unwrap()).collect();
+    let addresses: Vec<_> = slots.iter().map(Slot::address).collect();
+    for (rank, (engine, slot)) in (0..).zip(engines.iter_mut().zip(slots)) {
+        let members = hosts.beside(rank);
+        if members.len() > 1 {
+            let board = Board::open_some(slot, rank, members, &addresses).unwrap();
+            engine.boards_mut().insert(CONTROL, board);
+        }
+    }
+    (engines, Arc::new(hosts))
+}
+
+/// Returns the operations on two levels.
+fn plans_on_hosts(hosts: &Arc<Hosts>, n: u32, root: u32, len: usize, piece: Option<usize>) -> Vec<Plan> {
+    let (commutes, in_place) = (true, len % 2 == 1);
+    let operations = [
+        Plan::Barrier(barrier::Algorithm::Dissemination),
+        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: root % n, len },
+        Plan::Reduce { algorithm: reduce::Algorithm::Binomial, root: root % n, len, commutes, in_place },
+        Plan::Allreduce { algorithm: allreduce::Algorithm::RecursiveDoubling, len, commutes, in_place },
+        Plan::Allgather { algorithm: allgather::Algorithm::Ring, blocks: Blocks::Equal(len), in_place },
+    ];
+    let on_hosts = |plan| TwoLevels { operation: Box::new(plan), hosts: Arc::clone(hosts), piece };
+    operations.map(on_hosts).map(Plan::TwoLevels).into()
+}
+
+#[test]
+fn operations_on_two_levels_have_the_result_that_is_computed_directly() {
+    for n in 2..=8 {
+        let ((mut engines, hosts), mut number) = (engines_on_hosts(n), 0);
+        for root in 0..n {
+            for (len, piece) in [(0, Some(8)), (1, Some(8)), (20, Some(3)), (5, None), (700, Some(LONGEST))] {
+                for plan in plans_on_hosts(&hosts, n, root, len, piece) {
+                    check(&mut engines, &plan, &mut number);
+                }
+            }
+        }
+        at_rest(&mut engines);
+    }
+}
+
+/// A rank fails in each part of an operation on two levels. All other ranks get an error that names it, and the boards
+/// can be used afterwards.
+#[test]
+fn a_rank_that_gives_up_ends_an_operation_on_two_levels() {
+    let n = 6;
+    for quitter in 0..n as usize {
+        let (mut engines, hosts) = engines_on_hosts(n);
+        for (number, steps) in [(0, 0), (20, 1), (40, 5), (60, 50), (80, 90), (100, 120), (120, 200)] {
+            let plans = vec![plans_on_hosts(&hosts, n, 1, 900, Some(2)).swap_remove(3); n as usize];
+            let quits = |engines: &mut [Engine<Shm>], operations: &mut [Collective<BorrowedBuffers<'_>>]| {
+                (0..steps).for_each(|_| step(engines, operations, Time::ZERO));
+                operations[quitter]
+                    .quit(&mut engines[quitter], Error::Cancelled { fate: Fate::NotDelivered });
+                drive(engines, operations);
+            };
+            let results = disturbed(&mut engines, &plans, number, Time::NEVER, &sum_by(), quits);
+            for (rank, result) in results.iter().enumerate() {
+                match result {
+                    Err(Failed::Error(Error::Cancelled { .. })) if rank == quitter => {}
+                    Err(Failed::Error(Error::Abandoned { rank: named, .. })) if named.index() == quitter => {}
+                    // It does not need the rest of that rank's part.
+                    Ok(()) if steps >= 50 => {}
+                    _ => panic!("rank {quitter} gives up after {steps} steps, rank {rank}: {results:?}"),
+                }
+            }
+            for engine in &mut engines {
+                crate::discard_before(engine, CONTROL, number + 1);
+            }
+            let mut next = number + 1;
+            for plan in plans_on_hosts(&hosts, n, 0, 5, Some(LONGEST)) {
+                check(&mut engines, &plan, &mut next);
+            }
+        }
+    }
+}
+
+/// The leader's wait for the other leader is not a wait at its board, where the other member has left.
+#[test]
+fn a_member_that_leaves_after_its_part_is_not_missed_between_the_hosts() {
+    let (mut engines, hosts) = engines_on_hosts(5);
+    let plan = plans_on_hosts(&hosts, 5, 0, 3, Some(LONGEST)).swap_remove(2);
+    let reduce = sum_by();
+    let mut memories: Vec<_> = (0..5).map(|rank| Memory::new(&plan, Place::new(rank, 5))).collect();
+    let [root, first, second, ..] = &mut memories[..] else { unreachable!("there are five") };
+    let begin = |engine: &mut Engine<Shm>, rank, memory| {
+        Collective::begin(engine, Time::ZERO, calls(&plan, 5, 0), WorldRank(rank), memory)
+    };
+    let mut waits = begin(&mut engines[0], 0, root.buffers(&reduce));
+    waits.attend(&mut engines[0]);
+    assert!(waits.at_board().is_some(), "it waits for rank 2");
+    assert!(begin(&mut engines[2], 2, second.buffers(&reduce)).has_ended(), "rank 2 has published");
+    engines[0].poll(Time::ZERO, &mut waits).unwrap();
+    waits.advance(&mut engines[0]);
+    assert!(waits.at_board().is_none() && !waits.has_ended(), "it waits for the other hosts");
+    engines[0].peer_left(WorldRank(2), None).unwrap();
+    let mut others: Vec<_> =
+        [(1, first)].map(|(rank, memory)| begin(&mut engines[rank], 1, memory.buffers(&reduce))).into();
+    assert!(!others[0].has_ended(), "it waits for rank 3");
+    for _ in 0..20 {
+        engines[0].poll(Time::ZERO, &mut waits).unwrap();
+        waits.attend(&mut engines[0]);
+        waits.advance(&mut engines[0]);
+    }
+    assert!(!waits.has_ended(), "the end of a rank that has done its part ends no operation");
+    others[0].quit(&mut engines[1], Error::Cancelled { fate: Fate::NotDelivered });
 }
 
 /// The number of elements in the longest piece.

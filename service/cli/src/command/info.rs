@@ -16,6 +16,7 @@ use samite_fabric::{Caps, Port, Reach};
 use samite_launch::Topology;
 use serde_json::{Value, json};
 
+use self::collectives::Job;
 use super::print;
 
 #[derive(Debug, Args)]
@@ -46,6 +47,9 @@ pub(crate) struct Info {
     /// network, or have no room for it
     #[arg(long)]
     no_board: bool,
+    /// For --collectives and --schedule: the ranks are on several hosts, with this number of consecutive ranks on each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_host: Option<u32>,
     /// Print only the cores and NUMA nodes of this host, and which of them this process may use; needs libhwloc
     #[arg(long)]
     topology: bool,
@@ -61,10 +65,12 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// Returns true if the ranks of the question share a board.
-    fn shares_board(&self, settings: &Settings) -> bool {
-        let fits = (2..=board::RANKS_MAX).contains(&self.n) && settings.engine.board_max >= board::SLOT_BYTES;
-        fits && !self.no_board
+    /// Returns the job of the question about collective calls.
+    fn job(&self, settings: &Settings) -> Job {
+        let per_host = self.ranks_per_host.map_or(self.n, |ranks| ranks.min(self.n));
+        let fits = (2..=board::RANKS_MAX).contains(&per_host);
+        let has_board = fits && settings.engine.board_max >= board::SLOT_BYTES && !self.no_board;
+        Job { n: self.n, bytes: self.bytes, per_host, has_board }
     }
 }
 
@@ -81,7 +87,7 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         || what.parameters
         || of_collectives);
     let transports = if all || what.providers || what.protocols { transports() } else { Vec::new() };
-    let has_board = what.shares_board(&settings);
+    let job = what.job(&settings);
     let mut sections = Vec::new();
     if all || what.providers {
         sections.push(providers(&transports));
@@ -93,10 +99,10 @@ pub(crate) fn info(what: &Info) -> Result<u8, String> {
         sections.extend(protocols(&transports, &settings));
     }
     if what.collectives {
-        sections.push(collectives::collectives(&settings, what.n, what.bytes, has_board)?);
+        sections.push(collectives::collectives(&settings, job)?);
     }
     if let Some(call) = &what.schedule {
-        sections.push(collectives::schedule(&settings, call, what.n, what.bytes, has_board)?);
+        sections.push(collectives::schedule(&settings, call, job)?);
     }
     if all || what.topology {
         sections.push(topology());

@@ -16,6 +16,7 @@ mod join;
 mod kill;
 mod lanes;
 mod leaving;
+mod levels;
 mod observe;
 mod places;
 mod progress;

@@ -1,7 +1,9 @@
 //! The algorithms that collective calls would use, with their costs and schedules.
 
-use std::fmt::{Display, Write};
+use std::fmt::{Debug, Write};
+use std::sync::Arc;
 
+use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::{Blocks, Buffer, Place, Plan, Situation, Span, Step, Table, check};
 use samite_control::Settings;
 use serde_json::json;
@@ -22,25 +24,77 @@ impl Planned {
     }
 }
 
-/// Returns the algorithms of all calls for `n` ranks, where each block has `bytes` bytes.
-pub(super) fn collectives(
-    settings: &Settings,
-    n: u32,
-    bytes: usize,
-    has_board: bool,
-) -> Result<Section, String> {
+/// The ranks of a question about collective calls.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    /// The number of ranks.
+    pub(super) n: u32,
+    /// The bytes of a block.
+    pub(super) bytes: usize,
+    /// The number of ranks of each host, except the last one.
+    pub(super) per_host: u32,
+    /// True if the ranks of a host share a board.
+    pub(super) has_board: bool,
+}
+
+impl Job {
+    fn hosts(self) -> Arc<Hosts> {
+        Arc::new(Hosts::new((0..self.n).map(|rank| rank / self.per_host)))
+    }
+
+    fn place(self) -> String {
+        let board = if self.has_board { "over shared memory" } else { "without a shared board" };
+        match self.per_host < self.n {
+            true => format!("with {} on a host, {board} within a host", self.per_host),
+            false if self.has_board => format!("on one host, {board}"),
+            false => board.to_owned(),
+        }
+    }
+}
+
+/// Returns the algorithms of all calls.
+pub(super) fn collectives(settings: &Settings, job: Job) -> Result<Section, String> {
     let mut rows = vec![row(["CALL", "ROUNDS", "MOST SENT", "ALGORITHM"])];
     let mut calls = Vec::new();
-    for Planned { call, plan, why } in plans(settings, n, bytes, has_board) {
+    let Job { n, bytes, .. } = job;
+    for Planned { call, plan, why } in plans(settings, job) {
         let cost = check::cost(n, |_| plan.clone()).map_err(|violation| format!("{call}: {violation:?}"))?;
-        let (rounds, most) = (cost.rounds, cost.most_sent());
+        let (rounds, most, stages) = (cost.rounds, cost.most_sent(), stages(&plan));
         rows.push(row([call, &rounds.to_string(), &most.to_string(), &why]));
-        calls.push(json!({ "call": call, "rounds": rounds, "most_sent": most, "why": why }));
+        rows.extend(stages.iter().map(|stage| row(["", "", "", &format!("  {stage}")])));
+        calls
+            .push(json!({ "call": call, "rounds": rounds, "most_sent": most, "why": why, "stages": stages }));
     }
-    let place = if has_board { "on one host, over shared memory" } else { "without a shared board" };
+    let place = job.place();
     let text =
         format!("Collective calls of {n} ranks {place}, blocks of {bytes} bytes\n{}{MEANING}", table(&rows));
     Ok(Section { name: "collectives", text, json: calls.into() })
+}
+
+/// Returns the stages of an operation on two levels, each with its way; no stages for another operation.
+fn stages(plan: &Plan) -> Vec<String> {
+    let Plan::TwoLevels(levels) = plan else { return Vec::new() };
+    let within = |what: &str| {
+        let way =
+            if levels.piece.is_some() { "the board of the host" } else { "messages along a binomial tree" };
+        format!("{what} within each host: {way}")
+    };
+    let between =
+        |what: &str, algorithm: &dyn Debug| format!("{what} between the leaders: messages, {algorithm:?}");
+    match &*levels.operation {
+        Plan::Barrier(algorithm) => {
+            vec![within("gather"), between("barrier", algorithm), within("bcast")]
+        }
+        Plan::Bcast { algorithm, .. } => vec![between("bcast", algorithm), within("bcast")],
+        Plan::Reduce { algorithm, .. } => vec![within("reduce"), between("reduce", algorithm)],
+        Plan::Allreduce { algorithm, .. } => {
+            vec![within("reduce"), between("allreduce", algorithm), within("bcast")]
+        }
+        Plan::Allgather { algorithm, .. } => {
+            vec![within("gather"), between("allgather", algorithm), within("bcast")]
+        }
+        _ => unreachable!("this operation has one level"),
+    }
 }
 
 const MEANING: &str = concat!(
@@ -50,14 +104,9 @@ const MEANING: &str = concat!(
 );
 
 /// Returns the steps of each rank in one call.
-pub(super) fn schedule(
-    settings: &Settings,
-    call: &str,
-    n: u32,
-    bytes: usize,
-    has_board: bool,
-) -> Result<Section, String> {
-    let mut planned = plans(settings, n, bytes, has_board);
+pub(super) fn schedule(settings: &Settings, call: &str, job: Job) -> Result<Section, String> {
+    let n = job.n;
+    let mut planned = plans(settings, job);
     let Some(index) = planned.iter().position(|planned| planned.call == call) else {
         let calls: Vec<_> = planned.iter().map(|planned| planned.call).collect();
         return Err(format!("there is no schedule of `{call}`: the calls are {}", calls.join(", ")));
@@ -101,61 +150,59 @@ fn span(span: Span) -> String {
 }
 
 /// Returns the plans of all calls.
-fn plans(settings: &Settings, n: u32, len: usize, has_board: bool) -> Vec<Planned> {
-    let in_place = false;
+fn plans(settings: &Settings, job: Job) -> Vec<Planned> {
+    let (len, in_place) = (job.bytes, false);
     let only = |name: &str| format!("{name}: the only algorithm");
     let mut plans = vec![
         Planned::new("scan", Plan::Scan { len, in_place }, only("RecursiveDoubling")),
         Planned::new("exscan", Plan::Exscan { len, in_place }, only("RecursiveDoubling")),
     ];
-    plans.extend(chosen(settings, n, len, has_board));
+    plans.extend(chosen(settings, job));
     plans
 }
 
 /// Returns the plans of the calls for which there are several algorithms.
-fn chosen(settings: &Settings, n: u32, len: usize, has_board: bool) -> Vec<Planned> {
+fn chosen(settings: &Settings, job: Job) -> Vec<Planned> {
     let table = Table { selection: settings.coll_algorithms.clone(), ..Table::default() };
-    let of = |bytes: usize| Situation { ranks: n, bytes, elements: bytes, has_board, ..Situation::default() };
+    let (Job { n, bytes: len, has_board, .. }, hosts) = (job, job.hosts());
+    let (count, has_even_hosts) = (hosts.count(), hosts.is_even());
+    let of = |bytes: usize| Situation {
+        ranks: n,
+        bytes,
+        elements: bytes,
+        has_board,
+        hosts: count,
+        has_even_hosts,
+        ..Situation::default()
+    };
     let (one, all) = (of(len), of(len.saturating_mul(n as usize)));
-    let (root, in_place, commutes, blocks) = (0, false, true, Blocks::Equal(len));
-    let (from, into, same) = (blocks.clone(), blocks.clone(), blocks.clone());
-    let barrier = table.barrier(&of(0));
-    let bcast = table.bcast(&one);
-    let reduce = table.reduce(&one);
-    let gather = table.gather(&one);
-    let scatter = table.scatter(&one);
-    let allgather = table.allgather(&all);
-    let alltoall = table.alltoall(&one);
-    let allreduce = table.allreduce(&one);
-    let reduce_scatter = table.reduce_scatter(&all);
-    let explained: [(_, &dyn Display); 9] = [
-        (Plan::Barrier(barrier.algorithm), &barrier),
-        (Plan::Reduce { algorithm: reduce.algorithm, root, len, commutes, in_place }, &reduce),
-        (Plan::Bcast { algorithm: bcast.algorithm, root, len }, &bcast),
-        (Plan::Gather { algorithm: gather.algorithm, root, blocks: same.clone(), len, in_place }, &gather),
-        (Plan::Scatter { algorithm: scatter.algorithm, root, blocks: same.clone(), len, in_place }, &scatter),
-        (Plan::Allgather { algorithm: allgather.algorithm, blocks: same, in_place }, &allgather),
-        (Plan::Alltoall { algorithm: alltoall.algorithm, from, into, in_place }, &alltoall),
-        (Plan::Allreduce { algorithm: allreduce.algorithm, len, commutes, in_place }, &allreduce),
-        (
-            Plan::ReduceScatter { algorithm: reduce_scatter.algorithm, blocks, commutes, in_place },
-            &reduce_scatter,
-        ),
-    ];
-    let calls = [
-        "barrier",
-        "reduce",
-        "bcast",
-        "gather",
-        "scatter",
-        "allgather",
-        "alltoall",
-        "allreduce",
-        "reduce_scatter",
-    ];
-    calls
-        .into_iter()
-        .zip(explained)
-        .map(|(call, (plan, why))| Planned::new(call, plan, why.to_string()))
-        .collect()
+    let (root, in_place, commutes) = (0, false, true);
+    let blocks = || Blocks::Equal(len);
+    /// Returns the plan with the chosen algorithm, and the reason of the choice.
+    macro_rules! planned {
+        ($call:ident, $situation:expr, $algorithm:pat => $plan:expr) => {{
+            let choice = table.$call($situation);
+            let plan = choice.plan(Some(&hosts), |$algorithm| $plan);
+            Planned::new(stringify!($call), plan, choice.to_string())
+        }};
+    }
+    vec![
+        planned!(barrier, &of(0), algorithm => Plan::Barrier(algorithm)),
+        planned!(reduce, &one, algorithm => Plan::Reduce { algorithm, root, len, commutes, in_place }),
+        planned!(bcast, &one, algorithm => Plan::Bcast { algorithm, root, len }),
+        planned!(gather, &one, algorithm => {
+            Plan::Gather { algorithm, root, blocks: blocks(), len, in_place }
+        }),
+        planned!(scatter, &one, algorithm => {
+            Plan::Scatter { algorithm, root, blocks: blocks(), len, in_place }
+        }),
+        planned!(allgather, &all, algorithm => Plan::Allgather { algorithm, blocks: blocks(), in_place }),
+        planned!(alltoall, &one, algorithm => {
+            Plan::Alltoall { algorithm, from: blocks(), into: blocks(), in_place }
+        }),
+        planned!(allreduce, &one, algorithm => Plan::Allreduce { algorithm, len, commutes, in_place }),
+        planned!(reduce_scatter, &all, algorithm => {
+            Plan::ReduceScatter { algorithm, blocks: blocks(), commutes, in_place }
+        }),
+    ]
 }
