@@ -2,7 +2,8 @@
 # Runs the conformance suite: cases with their sections of MPI 4.1, against the public interface of Samite.
 #   ci/conformance.sh          runs all cases over each transport, simulated networks included
 #   ci/conformance.sh --list   prints name, section and rule of each case
-#   ci/conformance.sh OVER…    runs all cases over these alone: loopback, sim, or transports like samite-shm
+#   ci/conformance.sh OVER…    runs all cases over these alone: loopback, sim, transports like samite-shm, or hosts: the ranks
+#                              are on two simulated hosts
 # The last line is the sum: `N passed, N failed`. To repeat a failure over `sim`:
 #   target/checked/samite-conformance --filter CASE sim --first SEED --seeds 1
 set -euo pipefail
@@ -16,7 +17,7 @@ suite=$target/samite-conformance
 if [[ ${1:-} == --list ]]; then
     exec "$suite" --list
 fi
-[[ $# -gt 0 ]] || set -- loopback sim samite-shm 'tcp;ofi_rxm' net
+[[ $# -gt 0 ]] || set -- loopback sim samite-shm 'tcp;ofi_rxm' net hosts
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

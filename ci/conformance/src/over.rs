@@ -3,9 +3,12 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,15 +121,22 @@ fn over_seeds(case: &Case, seeds: Range<u64>) -> Vec<String> {
     Vec::new()
 }
 
-/// Runs the cases with processes as ranks.
+/// Runs the cases with processes as ranks. Over `hosts`, the processes are on two simulated hosts, with two of them on
+/// the first one.
 pub(crate) fn jobs(cases: &[Case], filter: &str, transport: &str, samite: &Path) -> Failures {
     let suite = std::env::current_exe().expect("this program has a path");
+    let shell = (transport == HOSTS).then(Shell::new);
     let run = |ranks: u32, options: &[&str], call: &[&str]| {
+        let hosts = format!("127.0.0.1:2,127.0.0.2:{ranks}");
         let ranks = ranks.to_string();
-        let job = ["run", "-n", &ranks, "--transport", transport, "--timeout", JOB_TIMEOUT];
         let mut command = Command::new(samite);
+        command.args(["run", "-n", &ranks, "--timeout", JOB_TIMEOUT]);
+        match &shell {
+            Some(shell) => command.args(["--hosts", &hosts, "--ssh"]).arg(&shell.0),
+            None => command.args(["--transport", transport]),
+        };
         command.env("SAMITE_LANES", LANES.to_string()).env("SAMITE_CHECK", CHECKS);
-        command.args(job).args(options).arg(&suite).args(call);
+        command.args(options).arg(&suite).args(call);
         let output = command.output();
         output.expect("the command of samite starts")
     };
@@ -155,6 +165,29 @@ pub(crate) fn jobs(cases: &[Case], filter: &str, transport: &str, samite: &Path)
         failures.count(transport, case, &failed);
     }
     failures.report(transport)
+}
+
+/// The name of the job on simulated hosts among the transports.
+const HOSTS: &str = "hosts";
+
+/// A file with a remote shell that runs commands on this host.
+struct Shell(PathBuf);
+
+impl Shell {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("samite-conformance-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o700).open(&path);
+        let mut file = file.expect("a file can be made in the folder for temporary files");
+        file.write_all(b"#!/bin/sh\nshift\nexec \"$@\"\n").expect("the file can be written");
+        Self(path)
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Runs all cases in turn as a rank of a job, each in a communicator of its own.

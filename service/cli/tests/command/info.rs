@@ -72,6 +72,29 @@ fn collective_calls_come_with_algorithm_and_cost() {
     let without_room = of_host("SAMITE_BOARD_MAX", "0");
     assert!(without_room.contains("receive output[0..4096] from rank 4, round 0"), "{without_room}");
 
+    let mut info =
+        samite("info --collectives -n 6 --ranks-per-host 4 --bytes 64 --schedule allreduce --json");
+    let answer: Value =
+        serde_json::from_str(stdout(&info.env_remove("SAMITE_BOARD_MAX").output().unwrap())).unwrap();
+    let calls = answer["collectives"].as_array().unwrap();
+    let allreduce = calls.iter().find(|of| of["call"] == "allreduce").unwrap();
+    assert_eq!(
+        allreduce["why"],
+        "TwoLevels for 64 bytes and 6 ranks (RecursiveDoubling between 2 hosts, and within a host on its board): the \
+         first suitable row of the table is for at most 65536 bytes and any number of ranks"
+    );
+    let stages = [
+        "reduce within each host: the board of the host",
+        "allreduce between the leaders: messages, RecursiveDoubling",
+        "bcast within each host: the board of the host",
+    ];
+    assert_eq!(allreduce["stages"], serde_json::json!(stages));
+    assert_eq!(answer["schedule"]["ranks"][5][0], "publish input[0..64], piece 0");
+    let text = samite("info --collectives -n 6 --ranks-per-host 4 --no-board").output().unwrap();
+    let text = stdout(&text);
+    assert!(text.contains("6 ranks with 4 on a host, without a shared board within a host"), "{text}");
+    assert!(text.contains("gather within each host: messages along a binomial tree"), "{text}");
+
     let wrong = samite("info --schedule dance").output().unwrap();
     let stderr = String::from_utf8_lossy(&wrong.stderr);
     assert!(!wrong.status.success() && stderr.contains("the calls are scan, exscan, barrier"), "{stderr}");
