@@ -1,15 +1,16 @@
 //! Operations on two levels, for ranks on several hosts.
 //!
 //! One rank of each host is its *leader*. The ranks of a host combine their data at the leader, the leaders carry out
-//! the operation between the hosts, and each leader passes the result on in its host. So each host sends and receives as
+//! the operation between the hosts, and each leader passes the result on in its host. So a host sends and receives as
 //! if it had one rank. The ranks of a host need not be consecutive, and the hosts may have different numbers of ranks.
 //!
 //! The leader is the first rank of a host. In an operation with a root, the root is the leader of its host. On a host
 //! that has a [board](samite_fabric::shm::board), its ranks use it; otherwise they send messages along binomial trees.
 //!
-//! Cost: the rounds of the operation between the leaders. In a barrier, an allreduce and an allgather, also those of a
-//! gather or a reduction of the host with most ranks, and of a broadcast there; in a broadcast or a reduction, one of
-//! these. A reduction must commute, because it combines the elements of each host first.
+//! Cost: the rounds of the operation between the leaders, and those of the operations within the host that has most
+//! ranks. A barrier and an allgather have a gather and a broadcast there, an allreduce has a reduction and a broadcast, a
+//! broadcast has a broadcast, and a reduction has a reduction. A reduction must commute, because it combines the elements
+//! of each host first.
 //!
 //! Source: Kielmann, Hofman, Bal, Plaat and Bhoedjang: *MagPIe: MPI's Collective Communication Operations for Clustered
 //! Wide Area Systems*. PPoPP 1999.

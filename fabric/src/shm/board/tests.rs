@@ -190,6 +190,27 @@ fn a_sleeper_is_found_once_by_the_rank_for_which_it_waits() {
 }
 
 #[test]
+fn the_slots_of_a_host_are_found_and_mapped() {
+    let mut ports = [3, 7, 3].map(|host| Shm::open(&Config::default()).unwrap().on_host(host));
+    let slots = ports.each_mut().map(|port| port.open_slot().unwrap());
+    let mut addresses = slots.each_ref().map(Slot::address);
+    assert_eq!(hosts(&addresses), Some(vec![0, 1, 0]));
+    let [first, _, last] = slots;
+    let mut boards = [(first, 0), (last, 2)]
+        .map(|(slot, rank)| Board::open_some(slot, rank, &[0, 2], &addresses).unwrap());
+    assert_eq!((boards[0].member(2), boards[0].rank_of(1)), (1, 2));
+    assert!(boards[1].ranks().eq([0, 2]));
+    let tick = Tick::new(boards[1].begin(0), 0);
+    boards[1].publish(tick, b"data").unwrap();
+    let mut data = [0; 4];
+    assert_eq!(boards[0].fetch(1, tick, 4, 0, &mut data), Fetched::Done);
+    assert_eq!(&data, b"data");
+    // A rank without a slot has no address.
+    addresses[1] = [0; ADDRESS_BYTES];
+    assert_eq!(hosts(&addresses), None);
+}
+
+#[test]
 fn only_slots_of_this_host_are_mapped() {
     let slots = |host| {
         let mut port = Shm::open(&Config::default()).unwrap().on_host(host);
