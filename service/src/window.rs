@@ -2,6 +2,7 @@
 
 mod epoch;
 mod error;
+mod hints;
 mod number;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::transport::Transport;
 
 pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
 pub use error::{WindowError, WindowEvent};
+pub use hints::WindowHints;
 pub use number::{WindowNumber, WindowOp};
 
 /// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
@@ -90,8 +92,16 @@ impl Comm {
     /// again. [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
+        self.window_with(data, WindowHints::NONE)
+    }
+
+    /// Creates a window as [`window`](Self::window) does, with hints (`MPI_Win_create` with an info object).
+    ///
+    /// # Errors
+    /// Returns the errors of [`window`](Self::window).
+    pub fn window_with<T: Element>(&self, data: Vec<T>, hints: WindowHints) -> Result<Window<T>, Error> {
         let len = data.len();
-        self.handle_result("window", self.create_window(Region::new(Memory::new(data)), len))
+        self.handle_result("window", self.create_window(Region::new(Memory::new(data)), len, hints))
     }
 
     /// Creates a window as [`window`](Self::window) does, of which this rank's part is `len` elements of zero
@@ -117,7 +127,20 @@ impl Comm {
     /// # Errors
     /// Returns the errors of [`window`](Self::window).
     pub fn allocate_window<T: Element>(&self, len: usize) -> Result<Window<T>, Error> {
-        let window = self.allocate_part::<T>(len).and_then(|region| self.create_window(region, len));
+        self.allocate_window_with(len, WindowHints::NONE)
+    }
+
+    /// Creates a window as [`allocate_window`](Self::allocate_window) does, with hints (`MPI_Win_allocate` with an info
+    /// object).
+    ///
+    /// # Errors
+    /// Returns the errors of [`window`](Self::window).
+    pub fn allocate_window_with<T: Element>(
+        &self,
+        len: usize,
+        hints: WindowHints,
+    ) -> Result<Window<T>, Error> {
+        let window = self.allocate_part::<T>(len).and_then(|region| self.create_window(region, len, hints));
         self.handle_result("allocate_window", window)
     }
 
@@ -135,7 +158,12 @@ impl Comm {
         }
     }
 
-    fn create_window<T: Element>(&self, region: Region, len: usize) -> Result<Window<T>, Error> {
+    fn create_window<T: Element>(
+        &self,
+        region: Region,
+        len: usize,
+        hints: WindowHints,
+    ) -> Result<Window<T>, Error> {
         self.check_one_group()?;
         // A process that has replaced another one does not know the windows that the other ranks have created.
         let own = self.runtime.rank;
@@ -153,7 +181,7 @@ impl Comm {
         let name = Name { communicator: u64::from(self.context), number };
         let members = self.members();
         let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| {
-            windows.create(out.link, name, members, part, samite_rma::Hints::default())
+            windows.create(out.link, name, members, part, hints.of_protocol())
         });
         let id = id.map_err(|error| self.local_error(error))?;
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;

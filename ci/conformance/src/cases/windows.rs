@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use samite::reduction::ComplexF64;
 use samite::{
-    Access, AccessKind, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Window, WindowError,
-    WindowNumber, WindowOp,
+    Access, AccessKind, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Request, Window, WindowError,
+    WindowHints, WindowNumber, WindowOp,
 };
 
 use super::transfers::SIZES;
@@ -24,6 +24,7 @@ pub(crate) fn add(cases: &mut Cases) {
     misuse(cases);
     cases.section("12.7");
     semantics(cases);
+    hints(cases);
 }
 
 /// An open epoch of any kind with operations.
@@ -690,4 +691,98 @@ fn semantics(cases: &mut Cases) {
         assert!(window.free()? == bytes(4, 5000));
         Ok(())
     });
+}
+
+/// Rank 2 closes an epoch with rank 0, which comes late, and after it one with rank 1. The hint lets the later one
+/// complete before rank 0 comes.
+fn hints(cases: &mut Cases) {
+    let access = |window: &Window<u8>, target| -> Result<(), Error> {
+        let epoch = window.start(&[Rank(target)])?;
+        epoch.put(Rank(target), 0, &[9])?;
+        epoch.close()
+    };
+    let exposure = |window: &Window<u8>, origin| window.post(&[Rank(origin)])?.close();
+    let rule = "access epochs pass earlier ones if a hint permits it";
+    cases.add("window.access_after_access", 3, rule, move |job| {
+        let window = job.comm.window_with(vec![0_u8; 1], WindowHints::NONE.access_after_access())?;
+        beside(job, &window, exposure, |window| {
+            let first = window.start(&[Rank(0)])?;
+            first.put(Rank(0), 0, &[9])?;
+            let first = first.iclose()?;
+            access(window, 1)?;
+            Ok(first)
+        })
+    });
+    let rule = "access epochs pass earlier exposures if a hint permits it";
+    cases.add("window.access_after_exposure", 3, rule, move |job| {
+        let window = job.comm.window_with(vec![0_u8; 1], WindowHints::NONE.access_after_exposure())?;
+        let partner = move |window: &Window<u8>, other| match job.rank() {
+            0 => access(window, other),
+            _ => exposure(window, other),
+        };
+        beside(job, &window, partner, |window| {
+            let first = window.post(&[Rank(0)])?.iclose()?;
+            access(window, 1)?;
+            Ok(first)
+        })
+    });
+    let rule = "exposures pass earlier ones if a hint permits it";
+    cases.add("window.exposure_after_exposure", 3, rule, move |job| {
+        let window = job.comm.window_with(vec![0_u8; 1], WindowHints::NONE.exposure_after_exposure())?;
+        beside(job, &window, access, |window| {
+            let first = window.post(&[Rank(0)])?.iclose()?;
+            exposure(window, 1)?;
+            Ok(first)
+        })
+    });
+    let rule = "exposures pass earlier access epochs if a hint permits it";
+    cases.add("window.exposure_after_access", 3, rule, move |job| {
+        let window = job.comm.window_with(vec![0_u8; 1], WindowHints::NONE.exposure_after_access())?;
+        let partner = move |window: &Window<u8>, other| match job.rank() {
+            0 => exposure(window, other),
+            _ => access(window, other),
+        };
+        beside(job, &window, partner, |window| {
+            let first = window.start(&[Rank(0)])?;
+            first.put(Rank(0), 0, &[9])?;
+            let first = first.iclose()?;
+            exposure(window, 1)?;
+            Ok(first)
+        })
+    });
+    let rule = "epochs pass earlier ones with other ranks if a hint permits it";
+    cases.add("window.overtaking", 3, rule, move |job| {
+        let window = job.comm.allocate_window_with::<u8>(1, WindowHints::NONE.overtaking())?;
+        beside(job, &window, exposure, |window| {
+            let first = window.start(&[Rank(0)])?;
+            first.put(Rank(0), 0, &[9])?;
+            let first = first.iclose()?;
+            access(window, 1)?;
+            Ok(first)
+        })
+    });
+}
+
+/// Runs the epochs of rank 2, and then its partners' epochs with rank 2: rank 0 comes when rank 2 has completed its
+/// epoch with rank 1.
+fn beside(
+    job: &Job,
+    window: &Window<u8>,
+    partner: impl Fn(&Window<u8>, u32) -> Result<(), Error>,
+    both: impl FnOnce(&Window<u8>) -> Result<Request<()>, Error>,
+) -> Result<(), Error> {
+    match job.rank() {
+        2 => {
+            let mut first = both(window)?;
+            assert!(first.test().is_none(), "rank 0 comes later");
+            job.comm.send(&[0_u8; 0], Rank(0), 1)?;
+            first.wait()?;
+        }
+        0 => {
+            job.comm.recv(&mut [0_u8; 0], Rank(2), 1)?;
+            partner(window, 2)?;
+        }
+        _ => partner(window, 2)?,
+    }
+    job.comm.barrier()
 }

@@ -1,0 +1,78 @@
+//! Hints: promises of a program about its use of a window.
+
+use samite_rma::Reorder;
+
+/// Promises of a program about its use of a window: see [`Comm::window_with`](crate::Comm::window_with). The ranks may
+/// give different hints.
+///
+/// By default an epoch of a window waits inside the library until the earlier epochs that the program has closed are
+/// complete. The four flags of (Zounmevo 2014, section 5.6.2) permit an epoch beside such an earlier one. The program
+/// promises that the operations of both touch different elements. The flags have no effect on epochs of
+/// [`fence`](crate::Window::fence) and [`lock_all`](crate::Window::lock_all).
+///
+/// ```
+/// # samite::local(3, |world| {
+/// # let comm = world.comm();
+/// use samite::{LockKind, Rank, WindowHints};
+///
+/// let window = comm.window_with(vec![0_u64; 3], WindowHints::NONE.access_after_access())?;
+/// let own = comm.rank().index();
+/// let mut ends = Vec::new();
+/// // No update waits for the lock of another one.
+/// for target in (0..3).map(Rank) {
+///     let epoch = window.lock(target, LockKind::Exclusive)?;
+///     epoch.put(target, own, &[7])?;
+///     ends.push(epoch.iclose()?);
+/// }
+/// ends.into_iter().try_for_each(|end| end.wait().map(drop))?;
+/// assert_eq!(window.free()?, [7; 3]);
+/// # Ok::<(), samite::Error>(())
+/// # }).into_iter().for_each(Result::unwrap);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WindowHints(samite_rma::Hints);
+
+impl WindowHints {
+    /// No hint.
+    pub const NONE: Self = Self(samite_rma::Hints { reorder: Reorder::empty(), overtake: false });
+
+    /// Permits epochs of access beside earlier ones. A lock still waits for the earlier access to the same rank.
+    #[must_use]
+    pub const fn access_after_access(self) -> Self {
+        self.reorder(Reorder::ACCESS_AFTER_ACCESS)
+    }
+
+    /// Permits epochs of access beside earlier exposures.
+    #[must_use]
+    pub const fn access_after_exposure(self) -> Self {
+        self.reorder(Reorder::ACCESS_AFTER_EXPOSURE)
+    }
+
+    /// Permits exposures beside earlier ones.
+    #[must_use]
+    pub const fn exposure_after_exposure(self) -> Self {
+        self.reorder(Reorder::EXPOSURE_AFTER_EXPOSURE)
+    }
+
+    /// Permits exposures beside earlier epochs of access.
+    #[must_use]
+    pub const fn exposure_after_access(self) -> Self {
+        self.reorder(Reorder::EXPOSURE_AFTER_ACCESS)
+    }
+
+    /// Permits epochs beside earlier ones with other ranks, also if those wait themselves.
+    #[must_use]
+    pub const fn overtaking(mut self) -> Self {
+        self.0.overtake = true;
+        self
+    }
+
+    const fn reorder(mut self, flag: Reorder) -> Self {
+        self.0.reorder = self.0.reorder.union(flag);
+        self
+    }
+
+    pub(super) fn of_protocol(self) -> samite_rma::Hints {
+        self.0
+    }
+}
