@@ -198,6 +198,12 @@ impl Windows {
         Ok(self.window(window)?.part.len)
     }
 
+    /// Returns the number of windows of the process.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.windows.len()
+    }
+
     /// Returns true if the process has no windows.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -16,7 +16,7 @@ pub(crate) fn figures_of<P: Port>(
     sought: Option<Report>,
 ) -> (Figures, Vec<samite_control::PeerStats>) {
     let awaits = engine.oldest(now).or(sought).map(|report| awaits(&report));
-    let Stats { peers, unexpected_messages, unexpected_max, requests, queued, .. } =
+    let Stats { peers, unexpected_messages, unexpected_max, requests, queued, windows, .. } =
         Stats::of(WorldRank(0), engine, waited_ns);
     let sum = |of: fn(&PeerStats) -> u64| peers.iter().map(of).fold(0, u64::wrapping_add);
     let figures = Figures {
@@ -25,6 +25,7 @@ pub(crate) fn figures_of<P: Port>(
         bytes_sent: sum(|peer| peer.bytes_sent),
         received: sum(PeerStats::received),
         bytes_received: sum(|peer| peer.bytes_received),
+        operations: windows.all_operations(),
         unexpected: sum(|peer| peer.unexpected),
         unexpected_messages,
         unexpected_max,

@@ -169,7 +169,7 @@ pub use samite_fabric::Heap;
 pub use scope::{Pending, PendingSet, Scope};
 pub use select::{Destination, Rank, Root, Source, Tag};
 pub use settings::{Check, Progress, SettingError, Settings};
-pub use stats::{PeerStats, Stats};
+pub use stats::{PeerStats, Stats, WindowStats};
 pub use topology::{
     Cartesian, Dimension, Edge, Graph, Neighbour, Neighbourhood, Shift, SubGrids, TopologyError, balanced,
 };

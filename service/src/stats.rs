@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use samite_fabric::Port;
 use samite_p2p::{Traffic, WorldRank};
+use samite_rma::Windows;
 use serde::Serialize;
 
 use crate::select::Rank;
@@ -63,7 +64,95 @@ pub struct Stats {
     /// Time spent waiting in calls without progress, nanoseconds, over all threads. Waits of some
     /// microseconds are not measured.
     pub waited_ns: u64,
+    /// The rank's windows.
+    pub windows: WindowStats,
 }
+
+/// The counters of the windows of a process, and their present state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WindowStats {
+    /// Windows that the rank has not freed, or that other ranks have not freed.
+    pub open: usize,
+    /// Operations that the rank has sent in packets.
+    pub operations: u64,
+    /// Operations that the rank has carried out on memory which it shares with their target.
+    pub mapped_operations: u64,
+    /// Bytes that packets have written to the rank's parts.
+    pub bytes_written: u64,
+    /// Bytes that packets have read from the rank's parts.
+    pub bytes_read: u64,
+    /// Epochs that have completed.
+    pub epochs: u64,
+    /// Locks of the rank's parts that were granted by packets.
+    pub locks: u64,
+    /// Bytes of the operations that wait inside the library for their epoch or its target now.
+    pub recorded_bytes: u64,
+    /// Requests of other ranks for windows that do not exist yet, and that were refused because too many wait.
+    pub refused: u64,
+}
+
+impl WindowStats {
+    fn of(windows: &Windows) -> Self {
+        let samite_rma::Counters { operations, mapped, written, read, epochs, locks, refused } =
+            *windows.counters();
+        Self {
+            open: windows.count(),
+            operations,
+            mapped_operations: mapped,
+            bytes_written: written,
+            bytes_read: read,
+            epochs,
+            locks,
+            recorded_bytes: windows.recorded() as u64,
+            refused,
+        }
+    }
+
+    /// Returns the number of operations that the rank has carried out, by packets or on shared memory.
+    #[must_use]
+    pub fn all_operations(&self) -> u64 {
+        self.operations + self.mapped_operations
+    }
+
+    /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
+    fn samples(&self) -> [Sample; 9] {
+        [
+            ("windows", "gauge", "Windows that are not freed", self.open as u64),
+            ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
+            (
+                "window_operations_mapped_total",
+                "counter",
+                "Operations on windows in shared memory",
+                self.mapped_operations,
+            ),
+            (
+                "window_bytes_written_total",
+                "counter",
+                "Bytes of this rank's windows that packets have written",
+                self.bytes_written,
+            ),
+            (
+                "window_bytes_read_total",
+                "counter",
+                "Bytes of this rank's windows that packets have read",
+                self.bytes_read,
+            ),
+            ("window_epochs_total", "counter", "Epochs that have completed", self.epochs),
+            ("window_locks_total", "counter", "Locks of this rank that packets were granted", self.locks),
+            (
+                "window_recorded_bytes",
+                "gauge",
+                "Bytes of operations that wait for their epoch",
+                self.recorded_bytes,
+            ),
+            ("window_refused_total", "counter", "Requests for windows that were refused", self.refused),
+        ]
+    }
+}
+
+/// Name, type, help and value.
+type Sample = (&'static str, &'static str, &'static str, u64);
 
 /// Messages exchanged with one rank, in all its incarnations. A message counts from its first packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -131,6 +220,7 @@ impl Stats {
             unexpected_max: counters.unexpected_max,
             unexpected_bytes: usage.unexpected + usage.envelopes,
             waited_ns,
+            windows: WindowStats::of(&engine.stack().windows),
         }
     }
 
@@ -166,7 +256,7 @@ impl Stats {
             vec![("", peer.unexpected)]
         });
         let Self { rank, .. } = self;
-        for (name, kind, help, value) in [
+        let samples: &[Sample] = &[
             ("refused_total", "counter", "Envelopes refused for lack of budget", self.refused),
             ("lost_total", "counter", "Messages not delivered although their sends had returned", self.lost),
             ("rejected_total", "counter", "Packets refused", self.rejected),
@@ -206,7 +296,8 @@ impl Stats {
                 "Cost of messages that wait for their receive",
                 self.unexpected_bytes,
             ),
-        ] {
+        ];
+        for &(name, kind, help, value) in samples.iter().chain(&self.windows.samples()) {
             text += &head(name, kind, help);
             let _ = writeln!(text, "samite_{name}{{rank=\"{rank}\"}} {value}");
         }
@@ -293,6 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn operations_on_windows_are_counted() {
+        let stats = crate::local(2, |world| {
+            let comm = world.comm();
+            let (window, other) = (comm.window(vec![0_u8; 8])?, Rank(1 - comm.rank().0));
+            let epoch = window.lock(other, crate::LockKind::Exclusive)?;
+            epoch.put(other, 0, &[1; 8])?;
+            epoch.get(other, 0, &mut [0; 4])?;
+            epoch.close()?;
+            comm.barrier()?;
+            let stats = comm.stats();
+            window.free()?;
+            Ok::<_, crate::Error>((stats, comm.stats()))
+        });
+        for (open, freed) in stats.into_iter().map(Result::unwrap) {
+            let windows = WindowStats {
+                open: 1,
+                operations: 2,
+                bytes_written: 8,
+                bytes_read: 4,
+                epochs: 1,
+                locks: 1,
+                ..WindowStats::default()
+            };
+            assert_eq!((&open.windows, open.windows.all_operations()), (&windows, 2));
+            assert_eq!(freed.windows.open, 0);
+        }
+    }
+
+    #[test]
     fn the_text_for_prometheus() {
         let peer = PeerStats {
             rank: Rank(4),
@@ -309,7 +429,8 @@ mod tests {
             samite_messages_sent_total{rank=\"3\",peer=\"4\",protocol=\"rendezvous\"} 6\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("\nsamite_bytes_sent_total{rank=\"3\",peer=\"4\"} 7\n"), "{text}");
-        assert!(text.ends_with("samite_unexpected_bytes{rank=\"3\"} 0\n"), "{text}");
+        assert!(text.contains("\nsamite_unexpected_bytes{rank=\"3\"} 0\n"), "{text}");
+        assert!(text.ends_with("samite_window_refused_total{rank=\"3\"} 0\n"), "{text}");
         assert!(stats.to_json().contains("\"bytes_sent\":7"), "{}", stats.to_json());
     }
 }

@@ -22,6 +22,8 @@ pub struct Figures {
     pub received: u64,
     /// Bytes of the received messages.
     pub bytes_received: u64,
+    /// Operations on windows.
+    pub operations: u64,
     /// Messages that arrived before a receive that matches them.
     pub unexpected: u64,
     /// Messages that wait now for a receive that matches them.

@@ -169,6 +169,7 @@ fn add_figures(all: &mut Figures, lane: &Figures) {
         bytes_sent,
         received,
         bytes_received,
+        operations,
         unexpected,
         unexpected_messages,
         unexpected_max,
@@ -182,6 +183,7 @@ fn add_figures(all: &mut Figures, lane: &Figures) {
     all.bytes_sent = all.bytes_sent.wrapping_add(*bytes_sent);
     all.received = all.received.wrapping_add(*received);
     all.bytes_received = all.bytes_received.wrapping_add(*bytes_received);
+    all.operations = all.operations.wrapping_add(*operations);
     all.unexpected = all.unexpected.wrapping_add(*unexpected);
     all.unexpected_messages += unexpected_messages;
     all.unexpected_max = all.unexpected_max.max(*unexpected_max);

@@ -249,8 +249,8 @@ mod tests {
         };
         assert_eq!(heads(120, 0).len(), COLUMNS.len());
         assert_eq!(heads(50, 0), ["rank", "sent/s", "wait%", "for s"]);
-        assert_eq!(heads(50, 8), ["rank", "wait%", "age s", "for s"]);
-        assert_eq!(heads(0, 8), ["rank", "age s"]);
+        assert_eq!(heads(50, 9), ["rank", "wait%", "age s", "for s"]);
+        assert_eq!(heads(0, 9), ["rank", "age s"]);
         assert_eq!(heads(0, COLUMNS.len()), ["rank"]);
     }
 

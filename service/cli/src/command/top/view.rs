@@ -21,6 +21,8 @@ pub(super) struct Rates {
     pub(super) bytes_sent: f64,
     pub(super) received: f64,
     pub(super) bytes_received: f64,
+    /// Operations on windows.
+    pub(super) operations: f64,
     /// The seconds for which the rank's threads have waited, per second; above 1 if several threads wait.
     pub(super) waited: f64,
 }
@@ -46,7 +48,7 @@ pub(super) struct Column {
 
 /// The columns before the state. Plain text leaves out the last column, the time of the wait, since the state in plain
 /// text contains that time.
-pub(super) const COLUMNS: [Column; 10] = [
+pub(super) const COLUMNS: [Column; 11] = [
     Column { head: "rank", width: 5, precedence: 0, value: |row| Some(row.rank.rank.into()), format: whole },
     Column { head: "sent/s", width: 8, precedence: 3, value: |row| Some(row.rates?.sent), format: short },
     Column { head: "B/s", width: 8, precedence: 4, value: |row| Some(row.rates?.bytes_sent), format: short },
@@ -56,6 +58,13 @@ pub(super) const COLUMNS: [Column; 10] = [
         width: 8,
         precedence: 8,
         value: |row| Some(row.rates?.bytes_received),
+        format: short,
+    },
+    Column {
+        head: "ops/s",
+        width: 7,
+        precedence: 9,
+        value: |row| Some(row.rates?.operations),
         format: short,
     },
     Column {
@@ -82,7 +91,7 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         head: "age s",
         width: 6,
-        precedence: 9,
+        precedence: 10,
         value: |row| row.rank.figures.as_ref().map(|_| row.rank.figures_age_ms as f64 / 1e3),
         format: tenths,
     },
@@ -178,6 +187,7 @@ impl Rates {
             bytes_sent: rate(old.bytes_sent, new.bytes_sent),
             received: rate(old.received, new.received),
             bytes_received: rate(old.bytes_received, new.bytes_received),
+            operations: rate(old.operations, new.operations),
             waited: rate(old.waited_ns, new.waited_ns) / 1e9,
         })
     }
@@ -220,7 +230,7 @@ pub(super) mod tests {
         let figures = |scale: u64, rate: u64, awaits: Value| {
             json!({
                 "age_ns": scale * 1_000_000_000, "sent": scale * rate, "bytes_sent": scale * rate * 8192,
-                "received": scale * 5, "bytes_received": 0, "unexpected": 0, "unexpected_messages": scale,
+                "received": scale * 5, "bytes_received": 0, "operations": scale * 3, "unexpected": 0, "unexpected_messages": scale,
                 "unexpected_max": 7, "requests": 1, "queued": 0, "waited_ns": scale * 310_000_000, "awaits": awaits,
             })
         };
