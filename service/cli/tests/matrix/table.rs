@@ -13,7 +13,12 @@ use samite::{
     Attribute, CancelToken, Cartesian, Cause, Comm, Dimension, Error, ErrorHandler, Hints, InPlace, Layout,
     Locality, Mode, Neighbourhood, Owned, PartitionedRecv, PartitionedSend, PendingSet, Persistent,
     PersistentCollective, PersistentRecv, PersistentSend, Rank, Request, RequestSet, Scope, Source, Status,
-    ValueRequest, WindowError, start_all,
+    ValueRequest, WindowError, WindowHints, WindowOp, start_all,
+};
+
+use crate::windows::{
+    accesses, all_locked, elements, exposed, fences, fences_twice, has_a_window, in_a_fence, in_an_access,
+    is_exposed, locked, made,
 };
 
 /// The rank that all calls address.
@@ -205,9 +210,9 @@ fn of_parts(comm: &Comm, tag: u64) -> Result<PartitionedRecv<u8>, Error> {
     Ok(recv)
 }
 
-/// Returns the rest of a call on a partitioned send or receive outside of rounds. Such a call depends on no peer. The
-/// rest does nothing if the initialization failed.
-fn idle<T: Send + 'static>(half: Result<T, samite::Failed<Vec<u8>>>, call: fn(T)) -> Rest {
+/// Returns the rest of a call that depends on no peer, on an object that was made before: a partitioned send or receive
+/// outside of rounds, or a window. The rest does nothing if the object could not be made.
+fn idle<T: Send + 'static, E: Send + 'static>(half: Result<T, E>, call: fn(T)) -> Rest {
     Box::new(move || {
         let _ = half.map(call);
         Ok(())
@@ -1111,6 +1116,86 @@ calls! {
     "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
     "Comm::window", Waits, shares_a_window, |c| whole(c, shares_a_window);
     "Comm::allocate_window", Waits, allocates_a_window, |c| whole(c, allocates_a_window);
+    "Comm::window_with", Waits, has_a_window, |c| {
+        held(c.window_with(elements(), WindowHints::NONE), |w| locked(w, |e| e.put(PEER, 0, &elements())))
+    };
+    "Comm::allocate_window_with", Waits, has_a_window, |c| {
+        held(c.allocate_window_with(4, WindowHints::NONE), |w| locked(w, |e| e.put(PEER, 0, &elements())))
+    };
+    "Window::comm", Local, has_a_window, |c| idle(made(c), |w| assert_eq!(w.comm().size(), 2));
+    "Window::len", Local, has_a_window, |c| idle(made(c), |w| assert_eq!(w.len(), elements().len()));
+    "Window::is_empty", Local, has_a_window, |c| idle(made(c), |w| assert!(!w.is_empty()));
+    "Window::read", Local, has_a_window, |c| idle(made(c), |w| w.read(0, &mut elements()).unwrap());
+    "Window::read_vec", Local, has_a_window, |c| idle(made(c), |w| drop(w.read_vec(0..2).unwrap()));
+    "Window::write", Local, has_a_window, |c| idle(made(c), |w| w.write(0, &elements()).unwrap());
+    "Window::set_timeout", Local, has_a_window, |c| idle(made(c), |mut w| w.set_timeout(None));
+    "Window::set_cancel", Cancelled, has_a_window, |c| held(made(c), |mut w| {
+        let token = CancelToken::new();
+        w.set_cancel(&token);
+        token.cancel();
+        exposed(w, |e| e.close())
+    });
+    "Window::free", Waits, has_a_window, |c| held(made(c), |w| w.free().map(drop));
+    "Window::ifree", Waits, has_a_window, |c| held(made(c), |w| Ok(w.ifree()?.wait().map(drop)?));
+    "Window::fence", Waits, fences, |c| held(made(c), |w| in_a_fence(w, |e| e.close()));
+    "Window::start", Waits, is_exposed, |c| held(made(c), |w| in_an_access(w, |e| e.close()));
+    "Window::post", Waits, accesses, |c| held(made(c), |w| exposed(w, |e| e.close()));
+    "Window::lock", Waits, has_a_window, |c| held(made(c), |w| locked(w, |_| Ok(())));
+    "Window::lock_all", Waits, has_a_window, |c| {
+        held(made(c), |w| all_locked(w, |e| e.put(PEER, 0, &elements())))
+    };
+    "Epoch::close", Waits, is_exposed, |c| held(made(c), |w| in_an_access(w, |e| e.close()));
+    "Epoch::iclose", Waits, is_exposed, |c| {
+        held(made(c), |w| in_an_access(w, |e| Ok(e.iclose()?.wait().map(drop)?)))
+    };
+    "Epoch::next", Waits, fences_twice, |c| held(made(c), |w| in_a_fence(w, |e| e.next()?.close()));
+    "Epoch::inext", Waits, fences_twice, |c| held(made(c), |w| in_a_fence(w, |e| {
+        let (end, next) = e.inext()?;
+        end.wait()?;
+        next.close()
+    }));
+    "Epoch::is_over", Asks, accesses, |c| held(made(c), |w| exposed(w, |e| e.is_over().map(drop)));
+    "Epoch::put", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| e.put(PEER, 0, &elements())));
+    "Epoch::iput", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| Ok(e.iput(PEER, 0, elements())?.wait().map(drop)?)))
+    };
+    "Epoch::get", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| e.get(PEER, 0, &mut elements())))
+    };
+    "Epoch::iget", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| Ok(e.iget(PEER, 0, elements())?.wait().map(drop)?)))
+    };
+    "Epoch::accumulate", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| e.accumulate(PEER, 0, &elements(), WindowOp::Sum)))
+    };
+    "Epoch::iget_accumulate", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        Ok(e.iget_accumulate(PEER, 0, elements(), WindowOp::Sum)?.wait().map(drop)?)
+    }));
+    "Epoch::fetch", Waits, has_a_window, |c| {
+        held(made(c), |w| all_locked(w, |e| e.fetch(PEER, 0, 1, WindowOp::Sum).map(drop)))
+    };
+    "Epoch::compare_swap", Waits, has_a_window, |c| {
+        held(made(c), |w| all_locked(w, |e| e.compare_swap(PEER, 0, 0, 1).map(drop)))
+    };
+    "Epoch::icompare_swap", Waits, has_a_window, |c| {
+        held(made(c), |w| all_locked(w, |e| Ok(e.icompare_swap(PEER, 0, 0, 1)?.wait().map(drop)?)))
+    };
+    "Epoch::flush", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        e.put(PEER, 0, &elements())?;
+        e.flush(PEER)
+    }));
+    "Epoch::iflush", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        e.put(PEER, 0, &elements())?;
+        Ok(e.iflush(PEER)?.wait().map(drop)?)
+    }));
+    "Epoch::flush_all", Waits, has_a_window, |c| held(made(c), |w| all_locked(w, |e| {
+        e.put(PEER, 0, &elements())?;
+        e.flush_all()
+    }));
+    "Epoch::iflush_all", Waits, has_a_window, |c| held(made(c), |w| all_locked(w, |e| {
+        e.put(PEER, 0, &elements())?;
+        Ok(e.iflush_all()?.wait().map(drop)?)
+    }));
     "Comm::ibarrier", Waits, meets_all, |c| held(c.ibarrier(), |r| Ok(r.wait().map(drop)?));
     "Comm::barrier_init", Waits, meets_all, |c| held(c.barrier_init(), |o| round(o, |o| o.wait()));
     "Comm::ibcast", Waits, broadcasts, |c| held(c.ibcast(long(), PEER), |r| Ok(r.wait().map(drop)?));
