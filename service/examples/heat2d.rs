@@ -1,12 +1,13 @@
 //! The heat equation on a square plate, by Jacobi iteration on blocks that exchange their edges.
 //!
 //! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. A
-//! persistent neighbourhood collective exchanges the edges. While they travel, each rank computes the cells that do not
-//! depend on them. Every cell is computed by the same operations in the same order for any number of ranks. So the
-//! result must equal the serial solution bit for bit. Rank 0 also computes the serial solution, and compares.
+//! persistent neighbourhood collective exchanges the edges or, with the argument `windows`, each rank writes its edges
+//! to a window of its neighbours. While the edges travel, each rank computes the cells that do not depend on them. Every
+//! cell is computed by the same operations in the same order for any number of ranks. So the result must equal the
+//! serial solution bit for bit. Rank 0 also computes the serial solution, and compares.
 //!
 //! ```console
-//! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS]]
+//! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS [windows]]]
 //! ```
 
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
@@ -16,7 +17,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use samite::{
-    Cartesian, Comm, Dimension, Done, Neighbourhood, PersistentCollective, Rank, Source, consecutive,
+    Cartesian, Comm, Dimension, Done, Neighbourhood, PersistentCollective, Rank, Source, Window, consecutive,
 };
 
 /// The tag of a finished block.
@@ -31,7 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let steps: usize = args.next().map_or(Ok(400), |text| text.parse())?;
     let world = samite::init()?;
     let comm = world.comm();
-    let mut grid = Grid::new(comm, cells)?;
+    let has_windows = match args.next().as_deref() {
+        None => false,
+        Some("windows") => true,
+        Some(other) => return Err(format!("`{other}` is not `windows`").into()),
+    };
+    let mut grid = Grid::new(comm, cells, has_windows)?;
 
     let start = now();
     let mut block = Block::initial(grid.rows.clone(), grid.columns.clone(), cells);
@@ -67,13 +73,19 @@ struct Grid {
     columns: Range<usize>,
     /// The ranks of the blocks to the north, south, west and east.
     neighbours: Neighbourhood,
-    /// The places of the four edges in the buffers of `exchange`.
-    edges: Vec<Range<usize>>,
-    exchange: PersistentCollective<Vec<f64>, Vec<f64>>,
+    exchange: Exchange,
+}
+
+/// The way of the edges to the neighbours.
+enum Exchange {
+    /// A collective operation, and the places of the four edges in its buffers.
+    Collective(Box<PersistentCollective<Vec<f64>, Vec<f64>>>, Vec<Range<usize>>),
+    /// A window. The edge of a neighbour begins at a multiple of the longest edge of all ranks.
+    Windows(Window<f64>, usize),
 }
 
 impl Grid {
-    fn new(world: &Comm, cells: usize) -> Result<Grid, Box<dyn Error>> {
+    fn new(world: &Comm, cells: usize, has_windows: bool) -> Result<Grid, Box<dyn Error>> {
         let (rank, (down, across)) = (world.rank(), shape(world.size()));
         if cells < down.max(across) as usize {
             return Err(format!("{cells} x {cells} cells do not go round {down} x {across} ranks").into());
@@ -82,25 +94,25 @@ impl Grid {
             Cartesian::new(&[Dimension::open(down), Dimension::open(across)])?.neighbourhood(rank)?;
         let rows = part(cells, down, rank.0 / across);
         let columns = part(cells, across, rank.0 % across);
-        let edges = consecutive([columns.len(), columns.len(), rows.len(), rows.len()]);
-        let buffer = || vec![0.0; edges[3].end];
-        let exchange = world.neighbour_alltoallv_init(&neighbours, buffer(), &edges, buffer(), &edges)?;
-        Ok(Grid { rows, columns, neighbours, edges, exchange })
+        let exchange = if has_windows {
+            let longest = cells.div_ceil(down.min(across) as usize);
+            Exchange::Windows(world.allocate_window(4 * longest)?, longest)
+        } else {
+            let edges = consecutive([columns.len(), columns.len(), rows.len(), rows.len()]);
+            let buffer = || vec![0.0; edges[3].end];
+            let exchange = world.neighbour_alltoallv_init(&neighbours, buffer(), &edges, buffer(), &edges)?;
+            Exchange::Collective(Box::new(exchange), edges)
+        };
+        Ok(Grid { rows, columns, neighbours, exchange })
     }
 
     /// Computes a step of `block`, whose frame gets the edges of the neighbours. The plate's own border does not
     /// change.
     fn step(&mut self, block: &mut Block) -> Result<(), samite::Error> {
-        let outgoing = [block.row(1), block.row(block.height), block.column(1), block.column(block.width)];
-        self.exchange.input_mut()?.copy_from_slice(&outgoing.concat());
-        self.exchange.start()?;
-        // The edges travel meanwhile.
-        block.compute(2..block.height, 2..block.width);
-        self.exchange.wait()?;
-        let incoming = self.exchange.output()?;
         let (height, width) = (block.height, block.width);
-        for (side, edge) in self.edges.iter().enumerate() {
-            let edge = &incoming[edge.clone()];
+        let outgoing = [block.row(1), block.row(height), block.column(1), block.column(width)];
+        let incoming = self.exchange(&outgoing, || block.compute(2..height, 2..width))?;
+        for (side, edge) in incoming.iter().enumerate() {
             match side {
                 _ if self.neighbours.sources()[side].is_none() => {}
                 0 => block.set_row(0, edge),
@@ -117,6 +129,44 @@ impl Grid {
         }
         block.finish_step();
         Ok(())
+    }
+
+    /// Exchanges the edges with the neighbours, and calls `meanwhile` while they travel.
+    fn exchange(
+        &mut self,
+        outgoing: &[Vec<f64>; 4],
+        meanwhile: impl FnOnce(),
+    ) -> Result<Vec<Vec<f64>>, samite::Error> {
+        match &mut self.exchange {
+            Exchange::Collective(exchange, edges) => {
+                exchange.input_mut()?.copy_from_slice(&outgoing.concat());
+                exchange.start()?;
+                meanwhile();
+                exchange.wait()?;
+                let incoming = exchange.output()?;
+                Ok(edges.iter().map(|edge| incoming[edge.clone()].to_vec()).collect())
+            }
+            Exchange::Windows(window, longest) => {
+                let sides = self.neighbours.sources();
+                let around: Vec<Rank> = sides.iter().copied().flatten().collect();
+                let exposure = window.post(&around)?;
+                let access = window.start(&around)?;
+                for (side, (to, edge)) in sides.iter().zip(outgoing).enumerate() {
+                    if let Some(to) = *to {
+                        // North and south, west and east: this rank is on the opposite side of its neighbour.
+                        access.put(to, (side ^ 1) * *longest, edge)?;
+                    }
+                }
+                let sent = access.iclose()?;
+                meanwhile();
+                sent.wait()?;
+                exposure.close()?;
+                let edge = |(side, edge): (usize, &Vec<f64>)| {
+                    window.read_vec(side * *longest..side * *longest + edge.len())
+                };
+                outgoing.iter().enumerate().map(edge).collect()
+            }
+        }
     }
 }
 

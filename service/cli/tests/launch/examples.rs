@@ -57,6 +57,16 @@ fn heat2d() {
 }
 
 #[test]
+fn heat2d_with_windows() {
+    verifies_everywhere("heat2d", &["61", "20", "windows"]);
+}
+
+#[test]
+fn hashtable() {
+    verifies_everywhere("hashtable", &["500"]);
+}
+
+#[test]
 fn matvec() {
     verifies_everywhere("matvec", &["101"]);
 }
