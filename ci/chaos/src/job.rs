@@ -10,11 +10,13 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use samite_fabric::SplitMix64;
 use serde::Serialize;
 
+use crate::Together;
 use crate::creations::Creations;
 use crate::report::{CreationEnd, END, End, FromRank, Report, now_ns};
 
@@ -26,8 +28,8 @@ pub(crate) struct Job {
     survivors: u32,
     /// True if killed ranks are restarted.
     returns: bool,
-    /// True if the ranks make collective calls.
-    collectives: bool,
+    /// True if all ranks make the same calls.
+    is_together: bool,
     dir: PathBuf,
     coordinator: Child,
     stdout: ChildStdout,
@@ -75,6 +77,9 @@ pub(crate) struct Outcome {
     #[serde(skip)]
     pub(crate) delays_ns: Vec<u64>,
     error_ms_max: f64,
+    /// The times from the detection of a failure to the grant of an awaited lock.
+    #[serde(skip)]
+    pub(crate) passed_ns: Vec<u64>,
     pub(crate) hangs: Vec<String>,
     pub(crate) wrong: Vec<String>,
     pub(crate) leaks: Vec<String>,
@@ -90,10 +95,10 @@ impl Outcome {
 
 /// The environment variable that marks the processes of a job.
 const MARK: &str = "SAMITE_CHAOS_MARK";
-/// The number of ranks of a job with collective calls.
-const COLLECTIVE_RANKS: u32 = 8;
-/// The longest time from a kill to the error of a collective call, including the time in which the launcher detects the
-/// kill.
+/// The number of ranks of a job whose ranks make the same calls.
+const TOGETHER: u32 = 8;
+/// The longest time from a kill to an error of the calls that all ranks make, including the time in which the launcher
+/// detects the kill; and from the detection to the grant of an awaited lock.
 const LATE_NS: u64 = 1_000_000_000;
 /// Interval between checks that all ranks have joined.
 const TICK: Duration = Duration::from_millis(5);
@@ -112,10 +117,15 @@ impl Job {
     ///
     /// # Errors
     /// If `samite run`, which lies in the same folder as this program, cannot be started.
-    pub(crate) fn start(seed: u64, transport: &str, collectives: bool) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(
+        seed: u64,
+        transport: &str,
+        together: Option<Together>,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut rng = SplitMix64::new(seed);
-        let (size, survivors, returns) = match collectives {
-            true => (COLLECTIVE_RANKS, COLLECTIVE_RANKS - 1 - rng.below(2) as u32, false),
+        let is_together = together.is_some();
+        let (size, survivors, returns) = match is_together {
+            true => (TOGETHER, TOGETHER - 1 - rng.below(2) as u32, false),
             false => (4 + rng.below(13) as u32, 1 + rng.below(3) as u32, rng.below(3) == 0),
         };
         let strangers = shared_files().collect();
@@ -133,7 +143,9 @@ impl Job {
         command.arg("--").arg(program).args(["rank", "--seed", &seed.to_string(), "--dir"]).arg(&dir);
         command.args(["--began-ns", &now_ns().to_string()]);
         command.args(returns.then_some("--returns"));
-        command.args(collectives.then_some("--collectives"));
+        if let Some(together) = together.and_then(|together| together.to_possible_value()) {
+            command.args(["--together", together.get_name()]);
+        }
         if rng.below(3) == 0 {
             // No message is as long as this limit, so no receiver reads it in the sender's memory.
             command.env("SAMITE_READ_MIN", "1T");
@@ -146,7 +158,7 @@ impl Job {
             // Ready sends end with an error if no receive was posted.
             command.env("SAMITE_CHECK", "modes");
         }
-        if !collectives && rng.below(4) == 0 {
+        if !is_together && rng.below(4) == 0 {
             // Some creations find too many communicators.
             command.env("SAMITE_COMMUNICATORS_MAX", "10");
         }
@@ -158,7 +170,7 @@ impl Job {
             size,
             survivors,
             returns,
-            collectives,
+            is_together,
             dir,
             coordinator,
             stdout,
@@ -219,7 +231,7 @@ impl Job {
     /// Injects a fault into one rank, or into several at the same time.
     fn harm(&mut self) {
         let Some(victim) = self.any_living() else { return };
-        if self.collectives {
+        if self.is_together {
             // If two ranks are to be killed, half of the jobs kill them at the same time.
             let mut victims = BTreeSet::from([victim]);
             victims.extend((self.spare() > 1 && self.rng.below(2) == 0).then(|| self.any_living()).flatten());
@@ -387,6 +399,11 @@ impl Job {
         let failed = report.creations.iter().filter(|created| created.end != CreationEnd::Made);
         self.outcome.failed_creations += failed.count() as u64;
         self.outcome.wrong.extend(report.troubles.iter().map(|trouble| format!("rank {rank}: {trouble}")));
+        let late = report.passed_ns.iter().filter(|time_ns| **time_ns > LATE_NS);
+        let late =
+            late.map(|time_ns| format!("rank {rank} got a lock only after {} ms", time_ns / 1_000_000));
+        self.outcome.wrong.extend(late);
+        self.outcome.passed_ns.extend(&report.passed_ns);
         let (before, after) = report.descriptors;
         if after > before {
             self.outcome
@@ -406,7 +423,7 @@ impl Job {
                     let delay_ns = to.saturating_sub(from);
                     if from > report.joined_ns && self.stops.iter().find(stopped).is_none() {
                         self.outcome.delays_ns.push(delay_ns);
-                        if self.collectives && delay_ns > LATE_NS {
+                        if self.is_together && delay_ns > LATE_NS {
                             let ms = delay_ns / 1_000_000;
                             self.outcome.wrong.push(format!("rank {rank} was told only after {ms} ms"));
                         }

@@ -6,8 +6,8 @@
 //! Beside the traffic of the world ([`traffic`], [`restarts`]) the ranks make and drop derived communicators, and
 //! exchange messages there in all modes ([`derived`]). The driver compares the ends of their creations ([`creations`]).
 //!
-//! With `--collectives`, jobs of 8 ranks make collective calls instead ([`collectives`]), and one or two ranks are
-//! killed.
+//! With `--collectives` or `--rma`, jobs of 8 ranks make collective calls ([`collectives`]) or open epochs of windows
+//! ([`windows`]) instead, and one or two ranks are killed. The survivors go on together ([`survivors`]).
 //!
 //! This program has two parts. `run` is the driver ([`driver`]): it starts `samite run` for each job and chooses the
 //! faults from a seed. `rank` is one rank of a job ([`rank`]), whose traffic follows from the same seed. The kernel's
@@ -26,8 +26,10 @@ mod job;
 mod rank;
 mod report;
 mod restarts;
+mod survivors;
 mod traffic;
 mod watchdog;
+mod windows;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -60,10 +62,19 @@ enum Command {
         /// Killed ranks are restarted
         #[arg(long)]
         returns: bool,
-        /// It makes collective calls instead of other traffic
-        #[arg(long)]
-        collectives: bool,
+        /// It makes these calls instead of other traffic
+        #[arg(long, value_enum)]
+        together: Option<Together>,
     },
+}
+
+/// Calls that all ranks of a job make together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Together {
+    /// Collective operations
+    Collectives,
+    /// Epochs of windows
+    Rma,
 }
 
 /// Lets receivers read long messages in the sender's memory, unless the driver disables it.
@@ -73,8 +84,8 @@ static HEAP: samite::Heap = samite::Heap;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
-        Command::Rank { seed, dir, collectives: true, .. } => {
-            rank::run_collectives(seed, &dir).map(|()| true)
+        Command::Rank { seed, dir, together: Some(together), .. } => {
+            rank::run_together(together, seed, &dir).map(|()| true)
         }
         Command::Rank { seed, dir, began_ns, returns, .. } => {
             rank::run(seed, &dir, began_ns, returns).map(|()| true)

@@ -6,13 +6,16 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::collectives;
+use crate::Together;
+use crate::collectives::Collectives;
 use crate::content::BYTES_MAX;
 use crate::derived::Derived;
 use crate::report::{END, End, FromRank, Report, now_ns};
 use crate::restarts::RestartTraffic;
+use crate::survivors;
 use crate::traffic::Traffic;
 use crate::watchdog::{Watchdog, say};
+use crate::windows::Windows;
 
 /// The time for a thread to end on a crowded machine.
 const ENDING_MAX: Duration = Duration::from_secs(2);
@@ -75,11 +78,11 @@ pub(crate) fn run(seed: u64, dir: &Path, began_ns: u64, returns: bool) -> Result
     Ok(())
 }
 
-/// Runs one rank that makes collective calls.
+/// Runs one rank that makes the same calls as the others.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_collectives(seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run_together(together: Together, seed: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     let rank = std::env::var("SAMITE_RANK")?.parse()?;
     say(&FromRank::Started { rank, pid: std::process::id() as i32 });
     let watchdog = Watchdog::start(rank);
@@ -89,7 +92,11 @@ pub(crate) fn run_collectives(seed: u64, dir: &Path) -> Result<(), Box<dyn Error
     let world = samite::init()?;
     let joined_ns = now_ns();
     say(&FromRank::Joined);
-    let report = collectives::run(world.comm(), &watchdog, seed, &dir.join(END))?;
+    let (comm, end) = (world.comm(), dir.join(END));
+    let report = match together {
+        Together::Collectives => survivors::run(comm, &watchdog, seed, &end, &mut Collectives),
+        Together::Rma => survivors::run(comm, &watchdog, seed, &end, &mut Windows::new()),
+    }?;
     watchdog.now(format_args!("leaving"));
     drop(world);
     let report = Report { joined_ns, descriptors: (before, descriptors_at_end(before)?), ..report };

@@ -36,6 +36,9 @@ pub(crate) struct Report {
     /// Number of derived communicators that were made.
     pub(crate) comms: u64,
     pub(crate) creations: Vec<Created>,
+    /// For each lock that was awaited when this rank learned of a failure, and was granted: the time from then to the
+    /// grant.
+    pub(crate) passed_ns: Vec<u64>,
     /// Violated expectations.
     pub(crate) troubles: Vec<String>,
 }
