@@ -44,6 +44,12 @@ impl WindowRequests {
         self.under_way.is_empty()
     }
 
+    /// Returns true if every error was taken.
+    #[inline(always)]
+    pub(super) fn have_no_errors(&self) -> bool {
+        self.errors.is_empty()
+    }
+
     /// Ends each request of the engine whose request of the windows has ended. Returns their number.
     pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
         let mut ended = 0;
