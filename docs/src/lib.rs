@@ -17,6 +17,7 @@ pages! {
     Futures = "async.md",
     Communicators = "communicators.md",
     Collectives = "collectives.md",
+    Choosing = "choosing.md",
     Partitioned = "partitioned.md",
     Windows = "windows.md",
     Layouts = "layouts.md",

@@ -86,6 +86,13 @@ fn radix() {
     verifies_everywhere("radix", &["5003"]);
 }
 
+#[test]
+fn radix_by_collectives() {
+    verifies_everywhere("radix_collectives", &["5003"]);
+    // Some ranks have no keys.
+    verifies("-n 4", "radix_collectives", &["2"]);
+}
+
 /// The last rank ends itself, and the others go on without it.
 #[test]
 fn solver() {
