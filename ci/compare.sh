@@ -13,7 +13,8 @@ runs=${2:-5}
 [[ $# -gt 2 ]] && benchmarks=("${@:3}") ||
     benchmarks=(latency bandwidth rate depth ring pairs start-up memory
         put get fetch-add compare-swap put-bandwidth get-bandwidth
-        coll overhead examples overlap overlap-coll threads layouts partitioned completion failure)
+        coll overhead examples overlap overlap-coll threads layouts partitioned completion failure
+        epochs)
 
 cargo build --release --locked --quiet -p samite-bench
 bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
@@ -24,6 +25,7 @@ for benchmark in "${benchmarks[@]}"; do
     arguments=("$benchmark" --json --transport samite-shm --transport 'tcp;ofi_rxm')
     case $benchmark in
     completion) arguments=(completion --json) ;;
+    epochs) arguments=(rma epochs --json --rounds "$runs") ;;
     overlap | partitioned) ;;
     overlap-coll) arguments=(overlap "${arguments[@]:1}" --operation 'allreduce,alltoall,bcast') ;;
     overhead | examples | threads | layouts | failure) arguments+=(--runs "$runs") ;;

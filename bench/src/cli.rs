@@ -25,6 +25,7 @@ use crate::overlap::OverlapArgs;
 use crate::partitioned::PartitionedArgs;
 use crate::peers::{self, Found};
 use crate::record::Line;
+use crate::rma::RmaArgs;
 use crate::simulate::SimulateArgs;
 use crate::threads::ThreadsArgs;
 use crate::tune::TuneArgs;
@@ -99,6 +100,8 @@ enum Command {
     Partitioned(PartitionedArgs),
     /// The part of a transfer that is hidden behind the computation between its start and its end
     Overlap(OverlapArgs),
+    /// Epochs of windows: their time, the delays that they pass on, and their memory
+    Rma(RmaArgs),
     /// The cost of the thread for progress: the latency of messages that need no help, with the thread and without it
     Overhead(OverheadArgs),
     /// The cost of the thread for progress in examples: their time, their memory, and the time of the thread
@@ -301,6 +304,7 @@ impl Cli {
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
             Command::Overlap(args) => args.run(),
+            Command::Rma(args) => args.run(),
             Command::Overhead(args) => args.run(),
             Command::Examples(args) => args.run(),
             Command::Tune(args) => args.run(),

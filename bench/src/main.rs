@@ -41,6 +41,7 @@ mod peers;
 mod raw;
 mod record;
 mod report;
+mod rma;
 mod simulate;
 mod spread;
 mod table;

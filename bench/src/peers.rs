@@ -23,6 +23,8 @@ pub(crate) struct Peer {
     mpiexec: PathBuf,
     /// The folder of the library, unless the distribution has installed it.
     home: Option<PathBuf>,
+    /// The name of the file with the loops, in `../peers`, without `.c`.
+    loops: &'static str,
     program: PathBuf,
 }
 
@@ -89,7 +91,13 @@ pub(crate) fn find() -> Found {
 impl Peer {
     fn new(name: String, family: Family, mpicc: PathBuf, mpiexec: PathBuf, home: Option<PathBuf>) -> Self {
         let program = folder().join("built").join(&name);
-        Self { name, family, mpicc, mpiexec, home, program }
+        Self { name, family, mpicc, mpiexec, home, loops: "peer", program }
+    }
+
+    /// Returns the library with the loops of another file.
+    pub(crate) fn with_loops(self, loops: &'static str) -> Self {
+        let program = folder().join("built").join(format!("{}-{loops}", self.name));
+        Self { loops, program, ..self }
     }
 
     /// Builds the loops, unless the existing program was built from the same source. A copy of the source is kept
@@ -98,7 +106,8 @@ impl Peer {
     /// # Errors
     /// The compiler's message.
     pub(crate) fn build(&self) -> io::Result<()> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/peer.c");
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(self.loops).with_added_extension("c");
         let text = fs::read(&source)?;
         let built_from = self.program.with_added_extension("c");
         if self.program.exists() && fs::read(&built_from).is_ok_and(|built_from| built_from == text) {

@@ -235,3 +235,37 @@ fn a_kill_is_an_error_at_every_other_rank() {
     assert_eq!(["ranks", "runs"].map(|key| records[0][key].as_u64().unwrap()), [3, 2]);
     assert_plausible(&records[0]);
 }
+
+#[test]
+fn epochs_of_windows_are_measured() {
+    let args = ["rma", "epochs", "--bytes", "1048576", "--rounds", "1", "--without-peers", "--json"];
+    // The exit code depends on the load of the machine.
+    let output = bench(&args);
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds = ["fence", "lock", "pair"]
+        .map(|kind| ["accumulate", "get", "put"].map(|operation| format!("rma-epochs-{kind}-{operation}")));
+    let seen: Vec<_> = records.iter().map(|record| columns(record, &["bench", "impl"])).collect();
+    let variants = |bench: &String| ["blocking", "nonblocking"].map(|calls| (bench.clone(), calls));
+    let expected: Vec<_> = kinds.as_flattened().iter().flat_map(variants).collect();
+    assert_eq!(seen.len(), expected.len());
+    for (seen, (bench, calls)) in seen.iter().zip(expected) {
+        assert_eq!(*seen, [bench, format!("samite {calls}")]);
+    }
+    records.iter().for_each(assert_plausible);
+}
+
+#[test]
+fn delays_are_measured_with_both_calls_and_with_both_hints() {
+    for (measurement, variants) in
+        [("patterns", ["blocking", "nonblocking"]), ("flags", ["without flag", "with flag"])]
+    {
+        let output = bench(&["rma", measurement, "--rounds", "1", "--json"]);
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let ours = records.iter().filter(|record| record["transport"] != "qdr-ib");
+        let names: Vec<_> = ours.map(|record| record["impl"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), 20, "five cases with two lengths: {lines}");
+        assert!(names.chunks(2).all(|pair| pair == variants), "{names:?}");
+    }
+}
