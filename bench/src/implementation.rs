@@ -253,6 +253,8 @@ enum Cause {
 fn algorithms_of(benchmark: Benchmark) -> impl Iterator<Item = (String, String)> {
     let operation = format!("{}=", benchmark.name());
     let entries = Selection::NAMES.split('`').filter(move |text| text.starts_with(&operation));
+    // The measured ranks are on one host.
+    let entries = entries.filter(|text| !text.ends_with("=two-levels"));
     entries.map(|text| {
         let selection = text.replace(":K", ":4").replace(":BYTES", ":65536");
         let name = selection.split('=').next_back().unwrap_or_default().to_owned();

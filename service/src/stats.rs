@@ -36,7 +36,7 @@ pub struct Stats {
     /// Times that the system refused a thread for progress between the program's calls
     /// ([`Progress`](crate::Progress)). The program's calls make the progress then.
     pub threads_refused: u64,
-    /// Communicators whose ranks share a board for collective operations now.
+    /// Communicators whose ranks on this host share a board for collective operations now.
     pub boards: usize,
     /// Communicators that use messages because this rank had no room for a board: see
     /// [`Settings::set_board_max`](crate::Settings::set_board_max).
