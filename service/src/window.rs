@@ -90,7 +90,9 @@ impl Comm {
     /// # Errors
     /// [`Error::PeerFailed`] with the cause [`Cause::Restarted`](crate::Cause::Restarted) if this rank was started
     /// again. [`Error::NeedsOneGroup`] on an intercommunicator; [`Error::Exhausted`] if there are too many windows;
-    /// [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Closed`], [`Error::Forked`]. A call that returns [`Error::Exhausted`] counts: the next window of this
+    /// rank is also the next one of the other ranks. They may have the missing window, and wait for this rank's part of
+    /// it until their time-out.
     pub fn window<T: Element>(&self, data: Vec<T>) -> Result<Window<T>, Error> {
         self.window_with(data, WindowHints::NONE)
     }
@@ -101,7 +103,10 @@ impl Comm {
     /// Returns the errors of [`window`](Self::window).
     pub fn window_with<T: Element>(&self, data: Vec<T>, hints: WindowHints) -> Result<Window<T>, Error> {
         let len = data.len();
-        self.handle_result("window", self.create_window(Region::new(Memory::new(data)), len, hints))
+        let created = self
+            .next_window()
+            .and_then(|name| self.create_window(name, Region::new(Memory::new(data)), len, hints));
+        self.handle_result("window", created)
     }
 
     /// Creates a window as [`window`](Self::window) does, of which this rank's part is `len` elements of zero
@@ -125,7 +130,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`window`](Self::window).
+    /// Returns the errors of [`window`](Self::window); [`Error::Exhausted`] also if there is no memory.
     pub fn allocate_window<T: Element>(&self, len: usize) -> Result<Window<T>, Error> {
         self.allocate_window_with(len, WindowHints::NONE)
     }
@@ -134,14 +139,32 @@ impl Comm {
     /// object).
     ///
     /// # Errors
-    /// Returns the errors of [`window`](Self::window).
+    /// Returns the errors of [`allocate_window`](Self::allocate_window).
     pub fn allocate_window_with<T: Element>(
         &self,
         len: usize,
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
-        let window = self.allocate_part::<T>(len).and_then(|region| self.create_window(region, len, hints));
-        self.handle_result("allocate_window", window)
+        let created = self.next_window().and_then(|name| {
+            let region = self.allocate_part::<T>(len)?;
+            self.create_window(name, region, len, hints)
+        });
+        self.handle_result("allocate_window", created)
+    }
+
+    /// Returns the name of the next window. If this rank then fails to create it, the next window has another name, as
+    /// at the other ranks.
+    fn next_window(&self) -> Result<Name, Error> {
+        self.check_one_group()?;
+        // A process that has replaced another one does not know the windows that the other ranks have created.
+        let own = self.runtime.rank;
+        if let Some(cause) = self.ended_members()?.remove(&own) {
+            let error =
+                samite_p2p::Error::PeerFailed { rank: own, cause, fate: Fate::NotDelivered, report: None };
+            return Err(self.local_error(error.public()));
+        }
+        let number = self.runtime.next_window(self.derived.as_deref());
+        Ok(Name { communicator: u64::from(self.context), number })
     }
 
     /// Allocates zeros for a part of a window.
@@ -160,25 +183,16 @@ impl Comm {
 
     fn create_window<T: Element>(
         &self,
+        name: Name,
         region: Region,
         len: usize,
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
-        self.check_one_group()?;
-        // A process that has replaced another one does not know the windows that the other ranks have created.
-        let own = self.runtime.rank;
-        if let Some(cause) = self.ended_members()?.remove(&own) {
-            let error =
-                samite_p2p::Error::PeerFailed { rank: own, cause, fate: Fate::NotDelivered, report: None };
-            return Err(self.local_error(error.public()));
-        }
         let unit = u32::try_from(size_of::<T>().max(1)).map_err(|_| Error::Exhausted {
             what: "bytes of an element",
             hint: "use smaller elements in windows".into(),
         })?;
         let part = Part { region: region.clone(), start: 0, len: len * size_of::<T>(), unit };
-        let number = self.runtime.next_window(self.derived.as_deref());
-        let name = Name { communicator: u64::from(self.context), number };
         let members = self.members();
         let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| {
             windows.create(out.link, name, members, part, hints.of_protocol())

@@ -534,6 +534,22 @@ fn an_allocated_part_may_be_empty_or_too_long() {
     });
 }
 
+#[test]
+fn a_window_that_one_rank_fails_to_create_is_not_taken_for_the_next_one() {
+    everywhere(2, |comm| {
+        let comm = comm.with_timeout(Duration::from_secs(30));
+        let len = if comm.rank().0 == 0 { usize::MAX / 2 } else { 1 };
+        let first = comm.allocate_window::<u8>(len);
+        assert_eq!(matches!(first, Err(Error::Exhausted { .. })), comm.rank().0 == 0, "{first:?}");
+        let second = comm.allocate_window::<u8>(2)?;
+        let epoch = second.fence()?;
+        epoch.put(Rank(1 - comm.rank().0), 1, &[7])?;
+        epoch.close()?;
+        assert_eq!(second.free()?, [0, 7]);
+        Ok(())
+    });
+}
+
 /// Leaves the job while `hold` has an epoch that waits for the peer, which never creates the window. Returns the result
 /// and the peer.
 fn leaves_with(hold: impl Fn(&Comm) -> Option<Request<()>> + Sync) -> Result<(), Error> {
