@@ -798,6 +798,20 @@ impl<P: Port> Out<'_, P> {
         post
     }
 
+    /// Sends a short packet to a peer before the operations that the caller posts next, if the port has room and no other
+    /// packet waits for the peer. Otherwise queues it, as [`Link::answer`] does.
+    pub fn answer(&mut self, to: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
+        let state = &self.link.peers[to];
+        if state.has_answered() && state.has_no_packets_queued() {
+            let header = self.link.header(to, protocol, kind, Flags::empty(), 0);
+            // An error recurs when the queue is flushed, and is handled then.
+            if matches!(self.send(to, header.as_bytes(), body), Ok(Post::Done)) {
+                return;
+            }
+        }
+        self.link.answer(to, protocol, kind, body);
+    }
+
     /// Posts a get. Unless the get ends within the call ([`Post::Over`]), its end is reported to [`Stack::completed`]
     /// with the same `key`, which has at most 60 bits.
     ///
