@@ -189,6 +189,11 @@ impl Put {
         self.reported == self.total
     }
 
+    /// Returns the number of bytes of the parts whose puts were all posted.
+    pub(crate) fn posted_parts(&self) -> usize {
+        self.parts.front().map_or(self.posted, |part| part.start)
+    }
+
     /// Notes that the put with this slab has ended. Without slabs the number means nothing.
     pub(crate) fn release(&mut self, slab: usize) {
         if !self.slabs.is_empty() {

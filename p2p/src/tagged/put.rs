@@ -6,9 +6,9 @@
 //! [`Config::put_depth`](crate::Config::put_depth) slabs ([`Slab`]), each with a PLACE of its own. Before a slab is
 //! used again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
 //!
-//! The sender posts the puts, at most `put_depth` at a time, and reports how many bytes the receiver's memory has
-//! (LANDED). If the port keeps the order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent
-//! immediately after the puts were posted, and otherwise when they have ended.
+//! The sender posts the puts into one place after the other, at most `put_depth` puts at a time, and reports how many
+//! bytes the receiver's memory has (LANDED) when it has posted all puts into a place. If the port does not keep the
+//! order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent when no put is under way any more.
 //!
 //! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and
 //! the sender answers PLACE by a LANDED that says that it puts nothing.
@@ -237,27 +237,29 @@ impl Tagged {
             self.refuse_to_put(out.link, peer, id);
             return Ok(Post::Done);
         }
-        let post = self.post_puts(out, id, (peer, path), limits, lent)?;
-        let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) else {
-            return Ok(Post::Done);
-        };
-        let have_landed = limits.send_after_put || put.outstanding == 0;
-        let landed = (have_landed && !put.abandoned && put.reported < put.posted).then(|| {
-            put.reported = put.posted;
-            wire::Landed { recv: put.recv.into(), end: (put.posted as u64).into() }
-        });
-        let is_over = put.outstanding == 0 && (put.is_whole() || put.abandoned);
-        if let Some(landed) = landed {
-            self.answer(out.link, peer, kind::LANDED, &landed);
+        loop {
+            let post = self.post_puts(out, id, (peer, path), limits, lent)?;
+            let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) else {
+                return Ok(Post::Done);
+            };
+            let (end, have_landed) = (put.posted_parts(), limits.send_after_put || put.outstanding == 0);
+            if have_landed && !put.abandoned && put.reported < end {
+                put.reported = end;
+                let landed = wire::Landed { recv: put.recv.into(), end: (end as u64).into() };
+                out.answer(peer, Protocol::P2p, kind::LANDED, landed.as_bytes());
+            }
+            if put.outstanding == 0 && (put.is_whole() || put.abandoned) {
+                self.close_put(out, id);
+                return Ok(Post::Done);
+            }
+            if let Some(post) = post {
+                return Ok(post);
+            }
         }
-        if is_over {
-            self.close_put(out, id);
-            return Ok(Post::Done);
-        }
-        Ok(post)
     }
 
-    /// Posts puts of a send into the parts that the receiver has offered. Returns `Again` as [`put`](Self::put) does.
+    /// Posts puts of a send into the next part that the receiver has offered. Returns `None` if all puts into this part
+    /// are posted, and otherwise the result of [`put`](Self::put).
     fn post_puts<P: Port, L: Lent>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -265,10 +267,10 @@ impl Tagged {
         (peer, path): (Peer, PeerId),
         limits: &Limits,
         lent: &L,
-    ) -> Result<Post, PortError> {
+    ) -> Result<Option<Post>, PortError> {
         let depth = self.config.put_depth.max(1);
         let Some(Request { state: State::Putting(put), buffer, .. }) = self.requests.get_mut(id) else {
-            return Ok(Post::Done);
+            return Ok(Some(Post::Done));
         };
         while let (Some(&part), false) = (put.parts.front(), put.abandoned) {
             if put.outstanding == depth {
@@ -282,7 +284,7 @@ impl Tagged {
             let (slab_len, bytes) = (limits.put_max, offset..offset + len);
             let (slot, from) = match source(out, put, peer, buffer, (id, lent), bytes, slab_len)? {
                 ControlFlow::Continue(source) => source,
-                ControlFlow::Break(post) => return Ok(post),
+                ControlFlow::Break(post) => return Ok(Some(post)),
             };
             let key = self.one_sided.insert(OneSided { request: id, offset: slot, len });
             let posted = out.put(path, from, into, Protocol::P2p, key as u64);
@@ -293,15 +295,17 @@ impl Tagged {
                 put.release(slot);
                 if posted != Ok(Post::Over) {
                     out.link.note_again();
-                    return posted.map(|_| if put.outstanding == 0 { Post::Again } else { Post::Done });
+                    let post = if put.outstanding == 0 { Post::Again } else { Post::Done };
+                    return posted.map(|_| Some(post));
                 }
             }
             put.posted += len;
             if put.posted == part.end {
                 put.parts.pop_front();
+                return Ok(None);
             }
         }
-        Ok(Post::Done)
+        Ok(Some(Post::Done))
     }
 
     /// Registers the memory from which a send is put: the request's own, or a first slab. Returns false if there is no

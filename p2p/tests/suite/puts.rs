@@ -51,6 +51,28 @@ fn long_messages_are_put_and_few_packets_are_sent() {
     }
 }
 
+/// Otherwise the receiver would copy nothing to its buffer until all slabs are full.
+#[test]
+fn a_receiver_learns_of_each_full_slab_before_the_next_one_is_written() {
+    let (mut job, net) = trio(true);
+    let hello = (job.recv(1, exact(0, 4), 1), job.send(0, 1, 4, b"x"));
+    assert!(job.wait(hello.0).result.is_ok() && job.wait(hello.1).result.is_ok());
+    job.settle();
+    net.record();
+    let recv = job.recv_as(1, exact(0, 5), LEN, Borrowed, NEVER);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LEN), Borrowed, NEVER);
+    assert!(job.wait(recv).message() == bytes(1, LEN) && job.wait(send).result.is_ok());
+    let trace = net.take_trace();
+    let is_put = trace.iter().filter_map(|event| match event.what {
+        What::Put { .. } => Some(true),
+        What::Sent { from, .. } if from.rank == 0 => Some(false),
+        _ => None,
+    });
+    let is_put: Vec<_> = is_put.collect();
+    assert_eq!(is_put.iter().filter(|is_put| **is_put).count(), 10);
+    assert!(is_put.windows(2).all(|pair| pair != [true, true]), "{is_put:?}");
+}
+
 /// Begins to move a message of which the sender stops in the middle.
 fn stop_amid_puts(job: &mut Job<Simulated>, net: &Net, whose: Whose) -> [crate::job::Op; 2] {
     let recv = job.recv_as(1, exact(0, 5), LEN, whose, NEVER);
