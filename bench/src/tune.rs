@@ -360,7 +360,7 @@ impl Machine {
         let config = Config::default();
         if self.direct == Some("put_min") {
             let way = Way::Direct.thresholds().values(self.direct);
-            let chunks = [64 << 10, 128 << 10, 512 << 10, 1 << 20];
+            let chunks = [64 << 10, 128 << 10, 256 << 10, 1 << 20];
             values.push(self.choose(
                 runs,
                 (Job::Time, &LONG, &way),

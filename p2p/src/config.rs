@@ -115,12 +115,12 @@ parameters! {
     /// Shortest message that the sender puts into the receiver's memory, if the port has puts and the receiver cannot
     /// get the bytes itself.
     put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
-    /// Longest piece that one put writes.
-    put_chunk: usize = 256 << 10, "bytes", 4 << 10, 1 << 30;
+    /// Longest piece that one put writes. The bytes of borrowed buffers are put in pieces of at most 256 KiB.
+    put_chunk: usize = 512 << 10, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time. A short message to the same peer may have to wait for the
     /// bytes of that many puts.
     put_depth: usize = 3, "", 1, 256;
-    /// Budget for memory that stays registered for later messages: pieces of `put_chunk`, through which the bytes of
+    /// Budget for memory that stays registered for later messages: pieces of up to 256 KiB, through which the bytes of
     /// borrowed buffers are copied, and blocks of `Heap` that were sent or received before. At the limit the memory
     /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel
     /// in packets, which need no registered memory.

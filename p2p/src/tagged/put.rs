@@ -26,7 +26,7 @@ use samite_fabric::{Access, Body, Local, PeerId, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::target::{Parts, Target, take_slab};
+use super::target::{Parts, SLAB_MAX, Target, take_slab};
 use super::{OneSided, Tagged};
 use crate::choose::Limits;
 use crate::request::{Buffer, Landing, Part, Put, Request, State};
@@ -103,7 +103,7 @@ impl Tagged {
             if landing.is_refused {
                 landing.target.take().into_iter().for_each(|target| target.close(out, buffer));
             } else if landing.target.is_none() {
-                let parts = Parts { own: total, slab: limits.put_max, depth };
+                let parts = Parts { own: total, slab: slab_len(limits), depth };
                 let to = (peer, path);
                 landing.target = Target::open(out, to, Access::REMOTE_WRITE, buffer, total, &parts);
             }
@@ -272,16 +272,18 @@ impl Tagged {
         let Some(Request { state: State::Putting(put), buffer, .. }) = self.requests.get_mut(id) else {
             return Ok(Some(Post::Done));
         };
+        let slab_len = slab_len(limits);
+        let longest = if matches!(buffer, Buffer::Registered { .. }) { limits.put_max } else { slab_len };
         while let (Some(&part), false) = (put.parts.front(), put.abandoned) {
             if put.outstanding == depth {
                 break;
             }
-            let (offset, len) = (put.posted, limits.put_max.min(part.end - put.posted));
+            let (offset, len) = (put.posted, longest.min(part.end - put.posted));
             let into = Remote {
                 key: part.into.key,
                 address: part.into.address.wrapping_add((offset - part.start) as u64),
             };
-            let (slab_len, bytes) = (limits.put_max, offset..offset + len);
+            let bytes = offset..offset + len;
             let (slot, from) = match source(out, put, peer, buffer, (id, lent), bytes, slab_len)? {
                 ControlFlow::Continue(source) => source,
                 ControlFlow::Break(post) => return Ok(Some(post)),
@@ -327,7 +329,7 @@ impl Tagged {
             buffer.register(out, path, Access::LOCAL_READ);
             return matches!(buffer, Buffer::Registered { .. });
         }
-        put.slabs.extend(take_slab(out, peer, limits.put_max, Access::LOCAL_READ));
+        put.slabs.extend(take_slab(out, peer, slab_len(limits), Access::LOCAL_READ));
         put.free.extend(0..put.slabs.len());
         !put.slabs.is_empty()
     }
@@ -368,6 +370,11 @@ pub(super) fn part_of(offset: U64, len: U64, total: usize) -> Result<(usize, usi
     let len = usize::try_from(len.get()).map_err(|_| WireError::Value { field: "length" })?;
     let end = start.checked_add(len).filter(|&end| len > 0 && end <= total);
     Ok((start, end.ok_or(WireError::Value { field: "length" })?))
+}
+
+/// Returns the length of the slabs through which the bytes of borrowed buffers are put.
+fn slab_len(limits: &Limits) -> usize {
+    limits.put_max.min(SLAB_MAX)
 }
 
 /// Returns the registered memory for the next put of a send, and the number of its slab. Copies the bytes to the slab,

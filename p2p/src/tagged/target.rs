@@ -161,6 +161,9 @@ impl Buffer {
     }
 }
 
+/// Longest slab: its bytes are still in the cache when they are copied between the slab and the caller's buffer.
+pub(super) const SLAB_MAX: usize = 256 << 10;
+
 /// Takes a slab. Returns `None` if there is none: then the bytes must travel in other slabs or in packets.
 #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only the event shows the error"))]
 pub(super) fn take_slab<P: Port>(

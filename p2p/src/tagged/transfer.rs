@@ -16,7 +16,7 @@ use slab::Slab;
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::inbound::no_receive;
-use super::target::{Parts, Registered, Target};
+use super::target::{Parts, Registered, SLAB_MAX, Target};
 use super::{OneSided, Queues, Rendezvous, Stream, Tagged, Unexpected, Whole, status_of};
 use crate::choose::{Limits, cost};
 use crate::request::{Buffer, Inflow, Partner, Pull, Request, Staged, State, no_buffer};
@@ -702,10 +702,6 @@ fn read_scattered<P: Port>(
     }
     Ok(true)
 }
-
-/// Bytes of one get into a slab: few enough that they are still in the cache when they are copied to the caller's
-/// buffer.
-const SLAB_MAX: usize = 256 << 10;
 
 /// Bytes that are read at a time if they are scattered afterwards: few enough for the second-level cache.
 const READ_PIECE: usize = 64 << 10;
