@@ -10,7 +10,8 @@ use crate::window::Epoch;
 /// hold one lock for its whole time, and open millions of other epochs meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
-    all: VecDeque<Epoch>,
+    /// They are boxed, because the queue keeps its memory when they have left.
+    all: VecDeque<Box<Epoch>>,
     /// The number of the next epoch.
     next: u64,
 }
@@ -20,36 +21,36 @@ impl Epochs {
     pub(crate) fn open(&mut self, kind: Kind, opened: u64) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.all.push_back(Epoch::new(number, kind, opened));
+        self.all.push_back(Box::new(Epoch::new(number, kind, opened)));
         number
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Epoch> {
-        self.all.get(self.place(number).ok()?)
+        self.all.get(self.place(number).ok()?).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Epoch> {
         let place = self.place(number).ok()?;
-        self.all.get_mut(place)
+        self.all.get_mut(place).map(Box::as_mut)
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<Epoch> {
         let place = self.place(number).ok()?;
-        self.all.remove(place)
+        self.all.remove(place).map(|epoch| *epoch)
     }
 
     /// Returns the first epoch with this number or a later one.
     pub(crate) fn from(&self, number: u64) -> Option<&Epoch> {
-        self.all.get(self.place(number).unwrap_or_else(|place| place))
+        self.all.get(self.place(number).unwrap_or_else(|place| place)).map(Box::as_ref)
     }
 
     /// Returns the epochs before this number.
     pub(crate) fn before(&self, number: u64) -> impl Iterator<Item = &Epoch> {
-        self.all.range(..self.place(number).unwrap_or_else(|place| place))
+        self.all.range(..self.place(number).unwrap_or_else(|place| place)).map(Box::as_ref)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Epoch> {
-        self.all.iter()
+        self.all.iter().map(Box::as_ref)
     }
 
     pub(crate) fn len(&self) -> usize {
