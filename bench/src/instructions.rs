@@ -10,6 +10,7 @@ mod comms;
 mod matching;
 mod messages;
 mod one_sided;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -98,6 +99,7 @@ fn scenarios() -> impl Iterator<Item = &'static Scenario> {
         .chain(one_sided::SCENARIOS)
         .chain(comms::SCENARIOS)
         .chain(board::SCENARIOS)
+        .chain(windows::SCENARIOS)
 }
 
 /// Runs one scenario in this process.

@@ -35,7 +35,7 @@ const BEGIN: u64 = 6;
 const END: u64 = 7;
 
 /// Runs the operations of rank 2 in a job.
-fn in_world(run: impl Fn(&Comm) + Sync) {
+pub(super) fn in_world(run: impl Fn(&Comm) + Sync) {
     samite::local(RANKS, |world| {
         let comm = world.comm();
         alone(comm, || run(comm));
@@ -53,7 +53,7 @@ fn in_split(run: impl Fn(&Comm) + Sync) {
 
 /// Calls `run` in rank 2 of the world while the other ranks wait. Rank 2 first exchanges a message with each of them,
 /// so that no peer's first message arrives during a counted call and is counted with it.
-fn alone(world: &Comm, run: impl Fn()) {
+pub(super) fn alone(world: &Comm, run: impl Fn()) {
     if world.rank() == COUNTED {
         let others = || (0..world.size()).map(Rank).filter(|other| *other != COUNTED);
         for other in others() {
@@ -69,7 +69,7 @@ fn alone(world: &Comm, run: impl Fn()) {
     }
 }
 
-fn send(comm: &Comm, operations: u64) {
+pub(super) fn send(comm: &Comm, operations: u64) {
     let (data, mut into) = (black_box([7u64]), [0u64]);
     for _ in 0..operations {
         counted(|| comm.send(&data, comm.rank(), TAG)).expect("it is sent");
@@ -77,7 +77,7 @@ fn send(comm: &Comm, operations: u64) {
     }
 }
 
-fn receive(comm: &Comm, operations: u64) {
+pub(super) fn receive(comm: &Comm, operations: u64) {
     let (data, mut into) = (black_box([7u64]), [0u64]);
     for _ in 0..operations {
         comm.send(&data, comm.rank(), TAG).expect("it is sent");

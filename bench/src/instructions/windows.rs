@@ -1,0 +1,64 @@
+//! Operations on windows, and messages beside an idle window. One rank makes the calls, and the other ranks are threads
+//! that sleep.
+
+use samite::{Comm, Epoch, Lock, Rank, Settings};
+
+use super::Scenario;
+use super::comms::{alone, in_world, receive, send};
+use crate::callgrind::counted;
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "window_put_8_shm", run: |operations| on_shm(|epoch| put(epoch, operations)) },
+    Scenario { name: "window_flush_shm", run: |operations| on_shm(|epoch| flush(epoch, operations)) },
+    Scenario {
+        name: "comm_send_8_beside_window",
+        run: |operations| beside_a_window(|comm| send(comm, operations)),
+    },
+    Scenario {
+        name: "comm_receive_8_beside_window",
+        run: |operations| beside_a_window(|comm| receive(comm, operations)),
+    },
+];
+
+const TARGET: Rank = Rank(0);
+
+/// Runs operations under locks of windows whose parts all ranks map.
+fn on_shm(run: impl Fn(&Epoch<'_, u64, Lock>) + Sync) {
+    let mut settings = Settings::default();
+    settings.set_transport("samite-shm").expect("there is such a transport");
+    settings.local(3, |world| {
+        let comm = world.comm();
+        let window = comm.allocate_window::<u64>(1).expect("there is memory to share");
+        alone(comm, || {
+            let epoch = window.lock_all().expect("no epoch is open");
+            // The first operation waits for the lock.
+            epoch.get(TARGET, 0, &mut [0]).expect("the target answers");
+            run(&epoch);
+            epoch.close().expect("the target answers");
+        });
+        window.free().expect("all ranks free it");
+    });
+}
+
+fn put(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
+    for number in 0..operations {
+        counted(|| epoch.put(TARGET, 0, &[number])).expect("it is granted");
+    }
+}
+
+fn flush(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
+    for number in 0..operations {
+        epoch.put(TARGET, 0, &[number]).expect("it is granted");
+        counted(|| epoch.flush(TARGET)).expect("it is granted");
+    }
+}
+
+/// Runs operations of a rank that has a window.
+fn beside_a_window(run: impl Fn(&Comm) + Sync) {
+    in_world(|comm| {
+        let own = comm.self_comm().expect("it has a communicator of its own");
+        let window = own.window(vec![0_u64; 1]).expect("there is room for one");
+        run(comm);
+        window.free().expect("no other rank has it");
+    });
+}
