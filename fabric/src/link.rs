@@ -389,6 +389,8 @@ pub struct Link {
     retired: Vec<(Region, Lease)>,
     /// Slabs that no request needs any more, and whose registrations the next drive ends.
     retired_slabs: Vec<(Region, Registration)>,
+    /// Registrations that no protocol needs any more.
+    retired_registrations: Vec<Registration>,
     slabs: Slabs,
     leases: leases::Cache,
     /// The number of uses of slabs and leases so far.
@@ -443,6 +445,7 @@ impl Link {
             contacts: Vec::new(),
             retired: Vec::new(),
             retired_slabs: Vec::new(),
+            retired_registrations: Vec::new(),
             slabs: Slabs::default(),
             leases: leases::Cache::default(),
             uses: 0,
@@ -716,6 +719,13 @@ impl Link {
     /// Takes memory that no request needs any more. The next drive ends its lease.
     pub fn retire(&mut self, region: Region, lease: Lease) {
         self.retired.push((region, lease));
+        self.has_work = true;
+    }
+
+    /// Takes a registration that no protocol needs any more, of memory that peers may access. The next drive ends it,
+    /// after it has cut off the paths of peers that have ended: their operations may still be under way.
+    pub fn retire_registration(&mut self, registration: Registration) {
+        self.retired_registrations.push(registration);
         self.has_work = true;
     }
 

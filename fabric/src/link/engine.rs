@@ -73,6 +73,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         let has_work = link.has_lists()
             || !link.retired.is_empty()
             || !link.retired_slabs.is_empty()
+            || !link.retired_registrations.is_empty()
             || self.stack.backlog() > 0;
         if link.taken > 0 || has_timer || has_work || !link.wanted.is_empty() {
             return Time::ZERO;
@@ -130,6 +131,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         for (region, registration) in std::mem::take(&mut self.link.retired_slabs) {
             self.port.deregister(registration);
             self.link.quarantine.reclaim(region);
+        }
+        for registration in std::mem::take(&mut self.link.retired_registrations) {
+            self.port.deregister(registration);
         }
         for (region, lease) in std::mem::take(&mut self.link.retired) {
             Out { port: &mut self.port, link: &mut self.link }.end_lease(region, lease);

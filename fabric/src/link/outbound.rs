@@ -11,7 +11,15 @@ use crate::{PeerId, Port, PortError, Post};
 
 impl<P: Port, S: Stack> Engine<P, S> {
     /// Fences the paths of peers that have ended, and then ends the registrations of their idle slabs.
+    #[inline]
     pub(super) fn fence_disconnected(&mut self) {
+        if !self.link.to_fence.is_empty() {
+            self.fence_all_disconnected();
+        }
+    }
+
+    #[cold]
+    fn fence_all_disconnected(&mut self) {
         for path in std::mem::take(&mut self.link.to_fence) {
             self.port.fence_peer(path);
             for (region, registration) in self.link.slabs.of_peer(path) {
@@ -118,13 +126,18 @@ impl<P: Port, S: Stack> Engine<P, S> {
             if state.has_no_packets_queued() {
                 return;
             }
+            // A queued packet may let this peer use memory that a failed peer could still write, for example pass on a
+            // lock. So the failed peer's path is cut off before.
+            self.fence_disconnected();
+            let state = &self.link.peers[peer];
             let is_hello = state.packets.front().is_some_and(Packet::is_hello);
             // Until the peer has answered, only hellos are sent, all with number 0: any of them may be lost. The peer
             // is listed again when it answers.
             if !is_hello && !state.answered {
                 return;
             }
-            let has_bundle = !is_hello && state.limits.bundle_max > 0 && link.has_bundle_for(peer);
+            let link = &mut self.link;
+            let has_bundle = !is_hello && link.peers[peer].limits.bundle_max > 0 && link.has_bundle_for(peer);
             let state = &mut link.peers[peer];
             let turn = if has_bundle {
                 Out { port: &mut self.port, link }.send_bundle(peer, path).map(Turn::from)
