@@ -142,7 +142,10 @@ impl<'a> Core<'a> {
 
     /// Ends an operation that is not sent. If it has no request, its epoch gets the error.
     fn drop_operation(&mut self, number: u64, rank: WorldRank, operation: Operation, error: Error) {
-        self.requests.recorded -= operation.cost();
+        match operation.transfer {
+            Some(id) => self.close_transfer(id, true),
+            None => self.requests.recorded -= operation.cost(),
+        }
         let epoch = self.window.epoch(number);
         match (operation.request, epoch) {
             (Some(id), epoch) => {

@@ -7,6 +7,8 @@ pub struct Counters {
     pub operations: u64,
     /// Operations that this process has carried out on mapped memory.
     pub mapped: u64,
+    /// Operations that this process has carried out by puts of the port.
+    pub put: u64,
     /// Bytes that packets of other ranks and of this one have written here.
     pub written: u64,
     /// Bytes that were read here for packets of other ranks and of this one.

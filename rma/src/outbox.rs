@@ -6,8 +6,10 @@ use samite_fabric::link::{Link, Peer, WorldRank};
 use samite_fabric::wire::Protocol;
 
 use crate::WindowId;
-use crate::window::Step;
-use crate::wire::Note;
+use crate::path::{self, Limits, Means, Path};
+use crate::transfers::Transfers;
+use crate::window::{Operation, Step};
+use crate::wire::{Note, Traits};
 
 /// A packet, or an operation that takes several packets.
 #[derive(Debug)]
@@ -32,18 +34,28 @@ pub(crate) enum Item {
     },
 }
 
-/// The state of each peer, by its index.
+/// The packets to each peer, and the operations that travel by puts.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox(Vec<PeerState>);
+pub(crate) struct Outbox {
+    /// The state of each peer, by its index.
+    peers: Vec<PeerState>,
+    pub(crate) transfers: Transfers,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct PeerState {
-    /// The length of the longest packet, once the path is known.
-    pub(crate) packet_max: usize,
+    /// The limits of the path, once it is known.
+    pub(crate) limits: Limits,
+    /// The number of puts to the peer that are under way.
+    pub(crate) puts: usize,
+    /// The number of slabs from which operations to the peer are put.
+    pub(crate) slabs: usize,
     pub(crate) queue: VecDeque<Item>,
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.
     pub(crate) unanswered: u32,
+    /// The number of flushes whose answer is awaited. A put could overtake the packets before them, so it waits.
+    pub(crate) flushes: u32,
     /// The number of the peer's requests for windows that do not exist yet.
     pub(crate) early: usize,
     /// True if there was once no room to note such a request.
@@ -52,20 +64,31 @@ pub(crate) struct PeerState {
 
 impl Outbox {
     pub(crate) fn of(&mut self, peer: Peer) -> &mut PeerState {
-        if peer.index() >= self.0.len() {
-            self.0.resize_with(peer.index() + 1, PeerState::default);
+        if peer.index() >= self.peers.len() {
+            self.peers.resize_with(peer.index() + 1, PeerState::default);
         }
-        &mut self.0[peer.index()]
+        &mut self.peers[peer.index()]
+    }
+
+    /// Returns true if an operation on contiguous memory, of which no packet was sent, travels by puts.
+    pub(crate) fn is_put(&mut self, to: Peer, traits: Traits, operation: &Operation) -> bool {
+        let put_min = self.of(to).limits.put_min().filter(|_| traits.key.get() != 0);
+        path::choose(operation.action, operation.len, Means { is_mapped: false, put_min }) == Path::Put
+    }
+
+    /// Returns true if puts to the peer are under way.
+    pub(crate) fn has_puts(&self, peer: Peer) -> bool {
+        self.peers.get(peer.index()).is_some_and(|state| state.puts > 0)
     }
 
     /// Returns true if there was once no room to note a request of the peer.
     pub(crate) fn was_refused(&self, peer: Peer) -> bool {
-        self.0.get(peer.index()).is_some_and(|state| state.was_refused)
+        self.peers.get(peer.index()).is_some_and(|state| state.was_refused)
     }
 
     /// Returns true if packets wait for the peer.
     pub(crate) fn has_items(&self, peer: Peer) -> bool {
-        self.0.get(peer.index()).is_some_and(|state| !state.queue.is_empty())
+        self.peers.get(peer.index()).is_some_and(|state| !state.queue.is_empty())
     }
 
     /// Notes that an answer of the peer has arrived.

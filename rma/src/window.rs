@@ -13,6 +13,7 @@ use crate::mapped::Mapped;
 use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
 use crate::path::WORD;
+use crate::transfers::TransferId;
 use crate::wire::Traits;
 use crate::{ElementType, Error, Reduction, Reorder};
 
@@ -127,23 +128,30 @@ impl Part {
     }
 }
 
-/// A part that other processes may map.
+/// The state of a part that other processes access without packets.
 #[derive(Debug)]
-pub(crate) struct SharedPart {
-    pub(crate) mapped: Mapped,
-    /// The bytes of the region that are mapped: the part, and the rest of its last word.
+pub(crate) struct Exposed {
+    /// The part in the memory of this process, if other processes may map it.
+    pub(crate) mapped: Option<Mapped>,
+    /// The bytes of the region that are registered: the part. If it is mapped, also the rest of its last word.
     pub(crate) span: Range<usize>,
     /// The registration on each path that a member uses.
     pub(crate) registrations: Vec<(PathId, Registration)>,
 }
 
-impl SharedPart {
-    /// Returns `None` if no other process may map the part.
-    pub(crate) fn of(part: &Part) -> Option<Box<Self>> {
+impl Exposed {
+    /// Returns the state of a part that other processes may map, or `None` for any other part.
+    pub(crate) fn mapped(part: &Part) -> Option<Box<Self>> {
         let len = part.len.checked_next_multiple_of(WORD)?;
         let span = part.start..part.start.checked_add(len)?;
         let mapped = Mapped::new(part.region.window(span.clone())?)?;
-        Some(Box::new(Self { mapped, span, registrations: Vec::new() }))
+        Some(Box::new(Self { mapped: Some(mapped), span, registrations: Vec::new() }))
+    }
+
+    /// Returns the state of a part that no other process may map.
+    pub(crate) fn unmapped(part: &Part) -> Box<Self> {
+        let span = part.start..part.start + part.len;
+        Box::new(Self { mapped: None, span, registrations: Vec::new() })
     }
 }
 
@@ -153,8 +161,8 @@ pub(crate) struct Window {
     pub(crate) name: Name,
     pub(crate) group: Group,
     pub(crate) part: Part,
-    /// Set if other processes may map the part.
-    pub(crate) shared: Option<Box<SharedPart>>,
+    /// Set if other processes may map the part, or write to it by puts of the port.
+    pub(crate) exposed: Option<Box<Exposed>>,
     pub(crate) generation: u32,
     pub(crate) hints: Hints,
     /// The number of calls so far that opened or closed an epoch.
@@ -288,6 +296,8 @@ pub(crate) struct Party {
     pub(crate) unanswered: usize,
     /// True if packets of operations were sent. A flush then asks the target if they are applied.
     pub(crate) has_packets: bool,
+    /// The number of operations of which a put by the port was posted, and that have not ended.
+    pub(crate) transfers: usize,
     pub(crate) closing: Closing,
 }
 
@@ -300,9 +310,14 @@ impl Party {
             && self.closing == Closing::No
     }
 
+    /// Returns true if all operations that were passed on are complete at this side.
+    pub(crate) fn is_done(&self) -> bool {
+        self.unanswered == 0 && self.queued == 0 && self.transfers == 0
+    }
+
     /// Returns true if all operations so far are complete at the target.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.state == State::Over || self.is_ready() && !self.has_packets
+        self.state == State::Over || self.is_ready() && !self.has_packets && self.transfers == 0
     }
 }
 
@@ -402,12 +417,14 @@ pub(crate) struct Operation {
     /// The data. The data of an operation with a reply is in its request.
     pub(crate) memory: Option<Memory>,
     pub(crate) request: Option<RequestId>,
+    /// The progress of an operation that travels by puts of the port. It has the memory.
+    pub(crate) transfer: Option<TransferId>,
 }
 
 impl Operation {
     /// Returns an operation of which nothing was sent, without memory and without a request.
     pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
-        Self { action, displacement, len, sent: 0, memory: None, request: None }
+        Self { action, displacement, len, sent: 0, memory: None, request: None, transfer: None }
     }
 
     /// Returns the memory that the operation takes while it is recorded.

@@ -4,6 +4,7 @@ mod calls;
 mod ending;
 mod inbound;
 mod outbound;
+mod putting;
 
 use std::collections::HashMap;
 
@@ -12,14 +13,15 @@ use samite_fabric::link::{
     WorldRank,
 };
 use samite_fabric::wire::{Header, Protocol};
-use samite_fabric::{Body, Caps, Port, PortError, Registration};
+use samite_fabric::{Body, Caps, Port, PortError};
 use slab::Slab;
 
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::outbox::Outbox;
+use crate::path::Limits;
 use crate::requests::{Completion, Requests};
-use crate::window::{Contact, Fences, Open, SharedPart, Window};
+use crate::window::{Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
 use crate::{Error, Hints, Name, Part, WindowId};
 
@@ -40,6 +42,10 @@ pub struct Config {
     /// The largest number of packets to one peer whose answer is awaited. It must be at most
     /// [`answers_max`](samite_fabric::link::Config::answers_max) of the peer's link.
     pub questions_max: u32,
+    /// The largest number of bytes of one put by the port. A longer operation consists of several.
+    pub put_chunk: usize,
+    /// The largest number of puts by the port to one peer that are under way.
+    pub puts_max: usize,
 }
 
 impl Config {
@@ -55,6 +61,8 @@ impl Default for Config {
             windows_max: 1 << 20,
             early_max: 4096,
             questions_max: 64,
+            put_chunk: 256 << 10,
+            puts_max: 16,
         }
     }
 }
@@ -74,8 +82,6 @@ pub struct Windows {
     counters: Counters,
     /// The number of windows with active epochs.
     active: usize,
-    /// Registrations of windows that were freed. The next drive ends them.
-    retired: Vec<Registration>,
 }
 
 impl Windows {
@@ -92,7 +98,6 @@ impl Windows {
             requests: Requests::new(),
             counters: Counters::default(),
             active: 0,
-            retired: Vec::new(),
         }
     }
 
@@ -130,7 +135,7 @@ impl Windows {
         entry.insert(Window {
             name,
             group: members,
-            shared: SharedPart::of(&part),
+            exposed: Exposed::mapped(&part),
             part,
             generation: self.generation,
             hints,
@@ -323,12 +328,9 @@ impl Windows {
         self.active -= usize::from(was_active);
         if window.open.is_freed && window.epochs.is_empty() {
             self.names.remove(&window.name);
-            let shared = self.windows.remove(slot as usize).shared;
-            let registrations = shared.into_iter().flat_map(|shared| shared.registrations);
-            self.retired.extend(registrations.map(|(_, registration)| registration));
-            if !self.retired.is_empty() {
-                link.defer();
-            }
+            let exposed = self.windows.remove(slot as usize).exposed;
+            let registrations = exposed.into_iter().flat_map(|exposed| exposed.registrations);
+            registrations.for_each(|(_, registration)| link.retire_registration(registration));
         }
         Some(result)
     }
@@ -396,12 +398,12 @@ impl Stack for Windows {
         self.long_packet_of(link, from, header, head, body)
     }
 
-    fn completed<L: Lent>(&mut self, _: &mut Link, _: Done, _: &mut L) -> Result<(), Fault> {
-        unreachable!("windows post no operations of the port")
+    fn completed<L: Lent>(&mut self, link: &mut Link, done: Done, _: &mut L) -> Result<(), Fault> {
+        self.put_ended(link, done)
     }
 
     fn path_resolved(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
-        self.outbox.of(peer).packet_max = caps.packet_max;
+        self.outbox.of(peer).limits = Limits::new(caps, self.config.put_chunk);
     }
 
     fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
@@ -421,7 +423,7 @@ impl Stack for Windows {
     }
 
     fn backlog(&self) -> usize {
-        self.retired.len()
+        self.outbox.transfers.finished()
     }
 
     fn drive<P: Port, L: Lent>(
@@ -431,19 +433,19 @@ impl Stack for Windows {
         _: &mut L,
     ) -> Result<(), Fault> {
         while *pieces > 0
-            && let Some(registration) = self.retired.pop()
+            && let Some(transfer) = self.outbox.transfers.take_finished()
         {
-            out.port.deregister(registration);
+            self.end_transfer(out, transfer);
             *pieces -= 1;
         }
-        if self.retired.is_empty() {
+        if self.backlog() == 0 {
             *pieces = 0;
         }
         Ok(())
     }
 
     fn has_data_for(&self, peer: Peer) -> bool {
-        self.outbox.has_items(peer)
+        self.outbox.has_items(peer) || self.outbox.has_puts(peer)
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

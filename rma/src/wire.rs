@@ -69,9 +69,10 @@ pub(crate) struct Traits {
     pub(crate) generation: U32,
     /// The largest number of bytes in a [`Reply`] to the receiver.
     pub(crate) reply_max: U32,
-    /// The key by which the receiver maps the part, or 0 if it cannot. The part is mapped in whole words of 8 bytes.
+    /// The key by which the receiver maps the part, or puts into it; 0 if it can do neither. The part is mapped in
+    /// whole words of 8 bytes.
     pub(crate) key: U64,
-    /// The address by which the receiver maps the part.
+    /// The address of the part for the receiver's port.
     pub(crate) address: U64,
 }
 

@@ -78,6 +78,8 @@ pub struct WindowStats {
     pub operations: u64,
     /// Operations that the rank has carried out on memory which it shares with their target.
     pub mapped_operations: u64,
+    /// Operations that the rank has written directly to registered memory of their target.
+    pub put_operations: u64,
     /// Bytes that packets have written to the rank's parts.
     pub bytes_written: u64,
     /// Bytes that packets have read from the rank's parts.
@@ -94,12 +96,13 @@ pub struct WindowStats {
 
 impl WindowStats {
     fn of(windows: &Windows) -> Self {
-        let samite_rma::Counters { operations, mapped, written, read, epochs, locks, refused } =
+        let samite_rma::Counters { operations, mapped, put, written, read, epochs, locks, refused } =
             *windows.counters();
         Self {
             open: windows.count(),
             operations,
             mapped_operations: mapped,
+            put_operations: put,
             bytes_written: written,
             bytes_read: read,
             epochs,
@@ -109,14 +112,14 @@ impl WindowStats {
         }
     }
 
-    /// Returns the number of operations that the rank has carried out, by packets or on shared memory.
+    /// Returns the number of operations that the rank has carried out in any way.
     #[must_use]
     pub fn all_operations(&self) -> u64 {
-        self.operations + self.mapped_operations
+        self.operations + self.mapped_operations + self.put_operations
     }
 
     /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
-    fn samples(&self) -> [Sample; 9] {
+    fn samples(&self) -> [Sample; 10] {
         [
             ("windows", "gauge", "Windows that are not freed", self.open as u64),
             ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
@@ -125,6 +128,12 @@ impl WindowStats {
                 "counter",
                 "Operations on windows in shared memory",
                 self.mapped_operations,
+            ),
+            (
+                "window_operations_put_total",
+                "counter",
+                "Operations on windows written directly to registered memory",
+                self.put_operations,
             ),
             (
                 "window_bytes_written_total",

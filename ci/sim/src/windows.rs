@@ -92,7 +92,7 @@ fn link_config() -> LinkConfig {
         answers_max: 100,
         quarantine_max: 0,
         gathered_max: 0,
-        registered_max: 0,
+        registered_max: 4 << 10,
         gathered_ns: 0,
     }
 }
@@ -376,8 +376,14 @@ impl Run {
         let origin = WorldRank(at as u32);
         let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
         let words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let is_slice = self.rng.below(2) == 0;
         let (mut out, windows) = rank.engine.parts();
-        let started = windows.operate(&mut out, id, target, Action::Put, Memory::new(words), None);
+        let started = match is_slice.then(|| windows.try_write(&mut out, id, target, Action::Put, &bytes)) {
+            Some(Ok(true)) => Ok(None),
+            Some(Err(error)) => Err(error),
+            _ => windows.operate(&mut out, id, target, Action::Put, Memory::new(words), None),
+        };
         started.map_or_else(may_fail, |_| Ok(()))?;
         self.plan.writes[at][write.number].epoch = Some(epoch);
         self.summary.messages += 1;
@@ -406,7 +412,15 @@ impl Run {
             require(windows.is_empty() && windows.pending() == 1 && windows.recorded() == 0, || {
                 format!("rank {at} has {} requests and {} bytes left", windows.pending(), windows.recorded())
             })?;
-            require(rank.engine.port().registrations() == 0, || format!("rank {at} has registrations left"))?;
+            let (registrations, idle) =
+                (rank.engine.port().registrations(), rank.engine.link().registered().idle);
+            require(registrations == idle, || {
+                format!("rank {at} has {registrations} registrations left, and {idle} idle slabs")
+            })?;
+            let (used, (_, held)) = (rank.engine.link().registered().used, rank.engine.link().quarantined());
+            require(used == 0 && held == 0, || {
+                format!("rank {at} uses {used} slabs, and {held} bytes are held")
+            })?;
             for (epoch, result) in self.results[at].iter().enumerate() {
                 if let Some(Err(error)) = result {
                     self.check_error(error).map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
@@ -506,7 +520,9 @@ impl Rank {
     fn new(net: &Net, rank: u32, plan: &Plan) -> Self {
         let incarnation = first_incarnation(&SECRET, WorldRank(rank));
         let identity = Identity { rank: WorldRank(rank), size: plan.size, incarnation, secret: SECRET };
-        let windows = Windows::new(samite_rma::Config::default());
+        // Puts are short and few at a time, so that operations consist of several.
+        let config = samite_rma::Config { put_chunk: 1000, puts_max: 3, ..samite_rma::Config::default() };
+        let windows = Windows::new(config);
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
         engine.expect_word();
         let region = match engine.port().caps().map {

@@ -1,14 +1,15 @@
 //! The steps of access epochs: recorded, passed on when the target permits, and sent.
 
-use samite_fabric::link::{Fate, WorldRank};
+use samite_fabric::link::{Fate, Link, WorldRank};
 use samite_fabric::{Port, Remote};
 
 use super::{Core, check_place};
 use crate::activation::Kind;
 use crate::mapped::Mapped;
 use crate::outbox::Item;
-use crate::path::{self, Path, WORD};
-use crate::window::{Closing, Contact, Mapping, Member, Operation, State, Step};
+use crate::path::{self, Means, Path, WORD};
+use crate::transfers::TransferId;
+use crate::window::{Closing, Contact, Mapping, Operation, State, Step, Window};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
 
@@ -113,14 +114,37 @@ impl Core<'_> {
             party.queued -= 1;
             match step {
                 Step::Close(_) => party.closing = Closing::Sent,
-                Step::Operation(_) => party.has_packets = true,
+                Step::Operation(ref operation) => party.has_packets |= operation.transfer.is_none(),
                 Step::Flush(_) => {}
             }
         }
-        if let Step::Operation(operation) = step {
-            self.requests.recorded -= operation.cost();
-            self.counters.operations += 1;
-            self.end_sending(*operation);
+        match step {
+            Step::Operation(operation) => match operation.transfer {
+                Some(id) => {
+                    self.counters.put += 1;
+                    self.close_transfer(id, false);
+                }
+                None => {
+                    self.requests.recorded -= operation.cost();
+                    self.counters.operations += 1;
+                    self.end_sending(*operation);
+                }
+            },
+            Step::Close(_) | Step::Flush(_) => {}
+        }
+        self.check_party(number, rank);
+    }
+
+    /// Notes that no further put of an operation is posted. The operation ends when its puts have ended.
+    pub(super) fn close_transfer(&mut self, id: TransferId, has_failed: bool) {
+        self.outbox.transfers.close(id, has_failed);
+        self.link.defer();
+    }
+
+    /// Notes that all puts of an operation have ended.
+    pub(crate) fn transferred(&mut self, number: u64, rank: WorldRank) {
+        if let Some(party) = self.window.party(number, rank) {
+            party.transfers -= 1;
         }
         self.check_party(number, rank);
     }
@@ -145,20 +169,14 @@ impl Core<'_> {
         bytes: Bytes<'_>,
     ) -> bool {
         let action = operation.action;
-        if path::choose(action, true) == Path::Packets {
+        if path::choose(action, operation.len, Means::MAPPED) != Path::Memory {
             return false;
         }
-        self.map(port, rank);
-        let Some(Member { contact: Contact::Known(traits), mapping, .. }) = self.window.members.get(&rank)
-        else {
+        let Some(Contact::Known(traits)) = self.window.members.get(&rank).map(|member| member.contact) else {
             return false;
         };
-        let mapped = match (&self.window.shared, mapping) {
-            (Some(shared), _) if rank == self.link.identity().rank => &shared.mapped,
-            (_, Mapping::Mapped(mapped)) => mapped,
-            _ => return false,
-        };
-        let place = check_place(rank, *traits, operation).expect("it was checked");
+        let place = check_place(rank, traits, operation).expect("it was checked");
+        let Some(mapped) = self.window.mapped(self.link, port, rank) else { return false };
         let at = usize::try_from(place).expect("the part is in memory");
         match (bytes, operation.request) {
             (Bytes::Data(data), _) => mapped.write(at, action, data),
@@ -170,17 +188,6 @@ impl Core<'_> {
         }
         self.counters.mapped += 1;
         true
-    }
-
-    /// Maps a target's part if that was not tried before.
-    fn map<P: Port>(&mut self, port: &mut P, rank: WorldRank) {
-        let Some(member) = self.window.members.get_mut(&rank) else { return };
-        let (Mapping::Untried, Contact::Known(traits)) = (&member.mapping, member.contact) else { return };
-        let at = Remote { key: traits.key.get(), address: traits.address.get() };
-        let len = usize::try_from(traits.len.get()).ok().and_then(|len| len.checked_next_multiple_of(WORD));
-        let path = self.link.peer(member.peer).path().filter(|_| at.key != 0);
-        let memory = path.zip(len).and_then(|(path, len)| port.map(path, at, len));
-        member.mapping = memory.and_then(Mapped::new).map_or(Mapping::Refused, Mapping::Mapped);
     }
 
     /// Notes that a step was carried out on mapped memory.
@@ -217,7 +224,7 @@ impl Core<'_> {
         let is_start = matches!(epoch.kind, Kind::Start(_));
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
         let is_closed = party.closing == Closing::Answered || is_start && party.closing == Closing::Sent;
-        if is_closed && party.unanswered == 0 && party.queued == 0 && party.state != State::Over {
+        if is_closed && party.is_done() && party.state != State::Over {
             party.state = State::Over;
             epoch.left -= 1;
             self.touch(number);
@@ -236,5 +243,26 @@ impl Core<'_> {
             epoch.error.get_or_insert(error);
         }
         self.touch(number);
+    }
+}
+
+impl Window {
+    /// Returns a target's part in the memory of this process. The first call tries to map it.
+    pub(crate) fn mapped<P: Port>(&mut self, link: &Link, port: &mut P, rank: WorldRank) -> Option<&Mapped> {
+        let member = self.members.get_mut(&rank)?;
+        let Contact::Known(traits) = member.contact else { return None };
+        if matches!(member.mapping, Mapping::Untried) {
+            let at = Remote { key: traits.key.get(), address: traits.address.get() };
+            let len = usize::try_from(traits.len.get()).ok()?.checked_next_multiple_of(WORD);
+            let path = link.peer(member.peer).path().filter(|_| at.key != 0);
+            let memory = path.zip(len).and_then(|(path, len)| port.map(path, at, len));
+            member.mapping = memory.and_then(Mapped::new).map_or(Mapping::Refused, Mapping::Mapped);
+        }
+        let own = self.exposed.as_ref().and_then(|exposed| exposed.mapped.as_ref());
+        match (own, &member.mapping) {
+            (Some(mapped), _) if rank == link.identity().rank => Some(mapped),
+            (_, Mapping::Mapped(mapped)) => Some(mapped),
+            _ => None,
+        }
     }
 }

@@ -333,7 +333,8 @@ impl Windows {
             let (number, rank) = (epoch.number, target.rank);
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
-                || core.send_at_once(port, number, rank, &operation, Some(data)))
+                || core.send_at_once(port, number, rank, &operation, Some(data))
+                || core.put_from_slabs(port, number, rank, operation, data))
         })
     }
 
@@ -482,7 +483,7 @@ impl Core<'_> {
     }
 
     /// Checks that an operation may be recorded.
-    fn check_budget(&self, operation: &Operation) -> Result<(), Error> {
+    pub(super) fn check_budget(&self, operation: &Operation) -> Result<(), Error> {
         let recorded = self.requests.recorded;
         if recorded > 0 && recorded + operation.cost() > self.config.recorded_max {
             let hint = "wait for operations, or close epochs, before you start more";

@@ -114,6 +114,7 @@ impl Windows {
         }
         self.outbox.of(peer).was_refused = false;
         self.outbox.of(peer).unanswered = 0;
+        self.outbox.of(peer).flushes = 0;
         for item in std::mem::take(&mut self.outbox.of(peer).queue) {
             if let Item::Step { window, .. } = &item {
                 self.with(link, window.slot, |core| core.drop_item(rank, item, cause));

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use super::Windows;
 use crate::core::{Core, Violation, is_aligned};
 use crate::outbox::Item;
-use crate::path::{self, Path};
+use crate::path::{self, Means, Path};
 use crate::window::{Contact, Window};
 use crate::wire::{Note, Place, Reply, Traits, Wanted, kind};
 use crate::{Action, ElementType, Name, Reduction, WindowId};
@@ -82,6 +82,8 @@ impl Windows {
                 self.reply(link, from, reply, data)
             }
             kind::FLUSHED => {
+                let flushes = &mut self.outbox.of(from).flushes;
+                *flushes = flushes.saturating_sub(1);
                 let request = RequestId::from_wire(exact::<Note>(body)?.token.get());
                 let rank = link.peer(from).rank();
                 if !self.requests.flushed(request, rank) {
@@ -393,9 +395,10 @@ impl Core<'_> {
         action: Action,
         data: &[u8],
     ) -> Result<Vec<u8>, PortError> {
-        let Window { part, shared, .. } = &*self.window;
-        let mapped = shared.as_ref().filter(|_| path::choose(action, true) == Path::Memory);
-        match (action, mapped.map(|shared| &shared.mapped)) {
+        let Window { part, exposed, .. } = &*self.window;
+        let mapped = exposed.as_ref().and_then(|exposed| exposed.mapped.as_ref());
+        let mapped = mapped.filter(|_| path::choose(action, len, Means::MAPPED) == Path::Memory);
+        match (action, mapped) {
             (Action::Accumulate { .. }, Some(mapped)) => {
                 mapped.write(at, action, data);
                 Ok(Vec::new())

@@ -10,12 +10,13 @@ use super::Windows;
 use crate::activation::Kind;
 use crate::core::{Bytes, Core};
 use crate::outbox::Item;
-use crate::window::{Action, Contact, Operation, Step, Window};
+use crate::path::Limits;
+use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
 use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
 /// The result of an attempt to send an item.
-enum Progress {
+pub(super) enum Progress {
     /// The item was sent completely, or its window has gone.
     Over,
     /// A packet was sent, and others follow.
@@ -39,15 +40,14 @@ impl Windows {
                 return Ok(Turn::Skipped);
             }
         };
-        let asks = self.has_answer(&item);
-        if asks && self.outbox.of(to).unanswered >= self.config.questions_max {
-            self.outbox.of(to).queue.push_front(item);
-            return Ok(Turn::NoAnswer);
-        }
-        let progress = self.send_item(out, to, &mut item)?;
-        if asks && !matches!(progress, Progress::Waits(_)) {
-            self.outbox.of(to).unanswered += 1;
-        }
+        let progress = match self.advance_item(out, to, &mut item) {
+            Ok(progress) => progress,
+            Err(error) => {
+                // The peer fails, and then its items end.
+                self.outbox.of(to).queue.push_front(item);
+                return Err(error);
+            }
+        };
         let turn = match progress {
             Progress::Over => {
                 if let Item::Step { window, to, epoch, step } = item {
@@ -100,6 +100,30 @@ impl Windows {
         }
     }
 
+    /// Posts the next put of an item, or sends its next packet.
+    fn advance_item<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        to: Peer,
+        item: &mut Item,
+    ) -> Result<Progress, PortError> {
+        if let Some(progress) = self.put_item(out, to, item)? {
+            return Ok(progress);
+        }
+        let asks = self.has_answer(item);
+        if asks && self.outbox.of(to).unanswered >= self.config.questions_max {
+            return Ok(Progress::Waits(Turn::NoAnswer));
+        }
+        let progress = self.send_item(out, to, item)?;
+        if asks && !matches!(progress, Progress::Waits(_)) {
+            let is_flush = matches!(item, Item::Step { step: Step::Flush(_), .. });
+            let state = self.outbox.of(to);
+            state.unanswered += 1;
+            state.flushes += u32::from(is_flush);
+        }
+        Ok(progress)
+    }
+
     fn send_item<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
@@ -123,7 +147,7 @@ impl Windows {
                 match step {
                     Step::Operation(operation) => {
                         let data = self.requests.data_of(operation).readable();
-                        let len = next_piece(operation, traits, self.outbox.of(to).packet_max);
+                        let len = next_piece(operation, traits, self.outbox.of(to).limits.packet_max);
                         let progress = send_operation(out, to, traits, operation, data, len)?;
                         if !matches!(progress, Progress::Over) {
                             return Ok(progress);
@@ -144,10 +168,10 @@ impl Windows {
 
     /// Returns the description of this process's part of a window for a peer.
     fn traits_for<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, id: WindowId) -> Option<Traits> {
-        let packet_max = self.outbox.of(to).packet_max;
+        let limits = self.outbox.of(to).limits;
         self.window(id).ok()?;
         let window = &mut self.windows[id.slot as usize];
-        let place = window.register(out, to).unwrap_or(Remote { key: 0, address: 0 });
+        let place = window.register(out, to, limits).unwrap_or(Remote { key: 0, address: 0 });
         Some(Traits {
             communicator: window.name.communicator.into(),
             number: window.name.number.into(),
@@ -155,7 +179,7 @@ impl Windows {
             unit: window.part.unit.into(),
             slot: id.slot.into(),
             generation: id.generation.into(),
-            reply_max: u32::try_from(packet_max - REPLY_HEAD).unwrap_or(u32::MAX).into(),
+            reply_max: u32::try_from(limits.packet_max - REPLY_HEAD).unwrap_or(u32::MAX).into(),
             key: place.key.into(),
             address: place.address.into(),
         })
@@ -163,21 +187,26 @@ impl Windows {
 }
 
 impl Window {
-    /// Returns the place at which a peer maps this process's part, or `None` if it cannot.
-    fn register<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer) -> Option<Remote> {
-        let shared = self.shared.as_mut()?;
+    /// Returns the place at which a peer reaches this process's part without packets, or `None` if it cannot. `limits`
+    /// are those of the path to the peer.
+    fn register<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer, limits: Limits) -> Option<Remote> {
         let of_peer = out.link.peer(peer).path()?;
-        if !out.port.caps_for(of_peer).map {
+        let is_mapped = self.exposed.as_ref().is_some_and(|exposed| exposed.mapped.is_some())
+            && out.port.caps_for(of_peer).map;
+        let is_put = limits.put_min().is_some_and(|min| self.part.len >= min);
+        if !is_mapped && !is_put {
             return None;
         }
         let path = out.port.path(of_peer).ok()?;
-        let known = shared.registrations.iter().find(|(known, _)| *known == path);
+        let part = &self.part;
+        let exposed = self.exposed.get_or_insert_with(|| Exposed::unmapped(part));
+        let known = exposed.registrations.iter().find(|(known, _)| *known == path);
         if let Some((_, registration)) = known {
             return Some(registration.remote(0));
         }
-        let span = shared.span.clone();
-        let registration = out.port.register_span(path, &self.part.region, span, Access::REMOTE).ok()?;
-        shared.registrations.push((path, registration));
+        let span = exposed.span.clone();
+        let registration = out.port.register_span(path, &part.region, span, Access::REMOTE).ok()?;
+        exposed.registrations.push((path, registration));
         Some(registration.remote(0))
     }
 }
@@ -218,7 +247,7 @@ impl Core<'_> {
         let Some((peer, traits)) = self.ready_target(number, rank) else { return false };
         let has_reply = operation.action.has_reply();
         let of_peer = self.outbox.of(peer);
-        if next_piece(operation, traits, of_peer.packet_max) < operation.len
+        if next_piece(operation, traits, of_peer.limits.packet_max) < operation.len
             || has_reply && of_peer.unanswered >= self.config.questions_max
         {
             return false;

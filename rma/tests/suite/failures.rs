@@ -22,7 +22,7 @@ macro_rules! case {
 }
 
 /// Ends a rank: it is not polled any more, and all others learn that it has died.
-fn kill<P: Port>(w: &mut World<P>, victim: usize) {
+pub(crate) fn kill<P: Port>(w: &mut World<P>, victim: usize) {
     w.stopped.insert(victim);
     for at in 0..w.engines.len() {
         if at != victim {
@@ -32,7 +32,7 @@ fn kill<P: Port>(w: &mut World<P>, victim: usize) {
 }
 
 #[track_caller]
-fn ends_with_failure<P: Port>(
+pub(crate) fn ends_with_failure<P: Port>(
     w: &mut World<P>,
     at: usize,
     request: samite_fabric::link::RequestId,
@@ -251,8 +251,13 @@ fn late_read<P: Port>(w: &mut World<P>) {
 #[test]
 fn budgets_are_kept() {
     on_loopback(2, Hints::default(), |w| {
-        let config =
-            Config { recorded_max: 1 << 20, epochs_max: 10, windows_max: 3, early_max: 2, questions_max: 8 };
+        let config = Config {
+            recorded_max: 1 << 20,
+            epochs_max: 10,
+            windows_max: 3,
+            early_max: 2,
+            ..Config::default()
+        };
         for engine in &mut w.engines {
             *engine.stack_mut() = Windows::new(config.clone());
         }

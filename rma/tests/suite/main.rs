@@ -2,5 +2,6 @@
 
 mod failures;
 mod operations;
+mod puts;
 mod rules;
 mod world;

@@ -199,6 +199,8 @@ fn lengths<P: Port>(w: &mut World<P>) {
     for target in [1, 0] {
         let epoch = w.lock(0, target, LockKind::Shared);
         w.put(0, epoch, (target, 0), &values);
+        // The operations behind a flush come after those before it, also if its end is not awaited.
+        let flush = w.flush(0, epoch, Some(target));
         let action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
         let sums = w.operate(0, epoch, (target, 0), action, Memory::new(values.clone()), None).unwrap();
         let get = w.get(0, epoch, (target, 0), values.len());
@@ -208,6 +210,7 @@ fn lengths<P: Port>(w: &mut World<P>) {
         assert_eq!(w.values(0, get), doubled);
         assert_eq!(w.values(0, empty), []);
         let close = w.close(0, epoch);
+        w.wait(0, flush);
         w.wait(0, close);
     }
 }
@@ -339,7 +342,7 @@ fn early<P: Port>(w: &mut World<P>) {
     assert!((0..3).all(|at| w.engines[at].stack().len(window) == Err(Error::NoSuchWindow)));
 }
 
-fn free<P: Port>(w: &mut World<P>, at: usize) -> RequestId {
+pub(crate) fn free<P: Port>(w: &mut World<P>, at: usize) -> RequestId {
     let window = w.window;
     w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()
 }

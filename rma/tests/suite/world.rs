@@ -9,7 +9,7 @@ use samite_fabric::link::{
 use samite_fabric::loopback::{Hub, Loopback};
 use samite_fabric::shm::Shm;
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
-use samite_fabric::{Address, Memory, Port, Region, SplitMix64};
+use samite_fabric::{Address, Memory, Port, Reach, Region, SplitMix64};
 use samite_rma::{
     Action, Assertions, Completion, Config, EpochId, Error, Fenced, Hints, LockKind, Name, Part, Target,
     WindowId, Windows,
@@ -56,9 +56,40 @@ pub(crate) fn on_shm(size: usize, hints: Hints, is_shared: bool, test: impl FnOn
 
 /// Runs a test in simulated networks. In half of them the ranks map the memory of others.
 pub(crate) fn on_sim(seeds: u64, size: usize, hints: Hints, test: impl Fn(&mut World<SimPort>)) {
+    on_networks(seeds, size, hints, |_| {}, test);
+}
+
+/// Runs a test in simulated networks in which the ranks put into the memory of others, and do not map it.
+pub(crate) fn on_puts(seeds: u64, size: usize, test: impl Fn(&mut World<SimPort>)) {
+    on_networks(seeds, size, Hints::default(), |config| enable_puts(config, false), test);
+}
+
+/// Runs a test in simulated networks in which the ranks map the memory of others, and could put into it.
+pub(crate) fn on_mapped_or_put(seeds: u64, size: usize, test: impl Fn(&mut World<SimPort>)) {
+    on_networks(seeds, size, Hints::default(), |config| enable_puts(config, true), test);
+}
+
+fn enable_puts(config: &mut SimConfig, map: bool) {
+    config.registrations_max = usize::MAX;
+    let caps = &mut config.caps;
+    (caps.put, caps.fence, caps.map) = (Reach::Any, true, map);
+    caps.packet_max = caps.packet_max.min(1024);
+    caps.fragment_max = caps.fragment_max.min(caps.packet_max);
+    caps.rma_max = caps.rma_max.max(1000);
+    caps.rma_depth = caps.rma_depth.max(1);
+}
+
+fn on_networks(
+    seeds: u64,
+    size: usize,
+    hints: Hints,
+    change: impl Fn(&mut SimConfig),
+    test: impl Fn(&mut World<SimPort>),
+) {
     for seed in 0..seeds {
         let mut rng = SplitMix64::new(seed);
-        let config = SimConfig::adverse(&mut rng);
+        let mut config = SimConfig::adverse(&mut rng);
+        change(&mut config);
         let is_shared = config.caps.map;
         let net = Net::new(seed, config);
         let ports = (0..size).map(|rank| net.start(rank as u32)).collect();
@@ -98,9 +129,14 @@ pub(crate) fn link_config() -> LinkConfig {
         answers_max: 100,
         quarantine_max: 0,
         gathered_max: 0,
-        registered_max: 0,
+        registered_max: 8 << 10,
         gathered_ns: 0,
     }
+}
+
+/// Puts are short and few at a time, so that operations consist of several.
+fn config() -> Config {
+    Config { put_chunk: 1000, puts_max: 3, ..Config::default() }
 }
 
 impl<P: Port> World<P> {
@@ -110,7 +146,7 @@ impl<P: Port> World<P> {
         let engine = |(index, port)| {
             let incarnation = first_incarnation(&SECRET, rank(index));
             let identity = Identity { rank: rank(index), size: size as u32, incarnation, secret: SECRET };
-            Engine::new(port, identity, link_config(), Windows::new(Config::default()))
+            Engine::new(port, identity, link_config(), Windows::new(config()))
         };
         let engines = ports.into_iter().enumerate().map(engine).collect();
         let window = WindowId::default();

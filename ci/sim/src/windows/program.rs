@@ -1,11 +1,16 @@
 //! Random programs of epochs.
 
+use std::ops::Range;
+
 use samite_fabric::SplitMix64;
 use samite_fabric::link::{Group, WorldRank};
 use samite_rma::{Assertions, Hints, LockKind, Reorder};
 
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<u64>();
+
+/// The largest number of words of an operation that fits in a packet of every port.
+const SHORT: u64 = 50;
 
 /// The programs of all ranks.
 pub(super) struct Plan {
@@ -19,6 +24,8 @@ pub(super) struct Plan {
     /// The number of ones that are added at each target.
     pub(super) sums: Vec<u64>,
     value: u64,
+    /// The words that each origin accesses between two points of order: the origin, the target, and the words.
+    accessed: Vec<(usize, WorldRank, Range<u64>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,7 +88,8 @@ impl Plan {
         let hints = Hints { reorder, overtake: rng.below(3) == 0 };
         let all = size as usize;
         let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);
-        let mut plan = Self { size, hints, words, programs, writes, sums, value: 1 };
+        let accessed = Vec::new();
+        let mut plan = Self { size, hints, words, programs, writes, sums, value: 1, accessed };
         for _ in 0..rounds {
             match only.unwrap_or_else(|| rng.below(5)) {
                 0 => plan.exposures(rng),
@@ -124,12 +132,37 @@ impl Plan {
         WorldRank(rng.below(self.size.into()) as u32)
     }
 
+    /// Returns true if an access of an origin has no order with an earlier one: if both concern a word, and one of them
+    /// is so long that it may travel by puts of the port.
+    fn has_no_order(&self, at: usize, target: WorldRank, words: &Range<u64>) -> bool {
+        self.accessed.iter().any(|(origin, other, earlier)| {
+            let is_common = earlier.start < words.end && words.start < earlier.end;
+            let is_long = [earlier, words].into_iter().any(|range| range.end - range.start > SHORT);
+            (*origin, *other) == (at, target) && is_common && is_long
+        })
+    }
+
+    /// Notes that the accesses of an origin come after its earlier ones, because an epoch or a flush has ended. Epochs
+    /// that the reorder flags permit side by side have no order.
+    fn order(&mut self, at: usize) {
+        if self.hints.reorder.is_empty() {
+            self.accessed.retain(|(origin, ..)| *origin != at);
+        }
+    }
+
     /// Adds operations to a target.
     fn operations(&mut self, rng: &mut SplitMix64, at: usize, target: WorldRank) {
         for _ in 0..rng.below(4) {
             let first = rng.below(self.words);
             let count = 1 + rng.below(self.words - first);
-            let step = match rng.below(4) {
+            let kind = rng.below(4);
+            if kind != 1 {
+                if self.has_no_order(at, target, &(first..first + count)) {
+                    continue;
+                }
+                self.accessed.push((at, target, first..first + count));
+            }
+            let step = match kind {
                 0 => {
                     let (origin, after) = (WorldRank(at as u32), self.writes[at].len());
                     Step::Read(Read { target, origin, first, count, after })
@@ -170,6 +203,7 @@ impl Plan {
             if !targets[at].is_empty() {
                 let group = Group::new(targets[at].iter().copied()).expect("each rank occurs once");
                 self.programs[at].push(Step::Start(group));
+                self.order(at);
                 targets[at].iter().for_each(|target| self.operations(rng, at, *target));
                 self.programs[at].push(Step::CloseAccess(rng.below(3) == 0));
             }
@@ -185,9 +219,11 @@ impl Plan {
                 let target = self.some_rank(rng);
                 let kind = if rng.below(2) == 0 { LockKind::Shared } else { LockKind::Exclusive };
                 self.programs[at].push(Step::Lock(target, kind));
+                self.order(at);
                 self.operations(rng, at, target);
                 if rng.below(3) == 0 {
                     self.programs[at].push(Step::Flush(Some(target)));
+                    self.order(at);
                     self.operations(rng, at, target);
                 }
                 self.programs[at].push(Step::CloseAccess(rng.below(3) == 0));
@@ -201,6 +237,7 @@ impl Plan {
                 continue;
             }
             self.programs[at].push(Step::LockAll);
+            self.order(at);
             for _ in 0..rng.below(4) {
                 let target = self.some_rank(rng);
                 self.operations(rng, at, target);
@@ -222,6 +259,7 @@ impl Plan {
         self.fence(rng, Assertions::empty());
         for _ in 0..1 + rng.below(3) {
             for at in 0..self.size as usize {
+                self.order(at);
                 for _ in 0..rng.below(3) {
                     let target = self.some_rank(rng);
                     self.operations(rng, at, target);
