@@ -57,6 +57,10 @@ pub(super) struct Background {
     /// The value of [`Engine::operations_that_need_progress`](samite_p2p::Engine::operations_that_need_progress) when
     /// the latest new operation was noted.
     operations: u64,
+    /// The value of `operations` when a call left them to the driver thread. Until a caller waits, or the driver becomes
+    /// idle, the driver is awake or its sleep ends in time for them, so that other calls have nothing to do. This is so
+    /// at most calls while a window admits accesses at any time.
+    covered: Option<u64>,
     /// True if no call has waited since the latest new operation was noted.
     is_latest_unawaited: bool,
     /// The number of the latest operations that the program has waited for within [`WAITED_SOON`], at most
@@ -115,6 +119,7 @@ impl Background {
             sleep: None,
             since: None,
             operations: 0,
+            covered: None,
             is_latest_unawaited: false,
             waited_soon: 0,
             threads_refused: 0,
@@ -215,8 +220,9 @@ impl<P: Port> Runtime<P> {
     /// Leaves the operations that need progress to the driver, because a call returns.
     #[inline]
     pub(super) fn leave_if_needed(&self, core: &mut Core<P>) {
+        let needs_progress = core.engine.needs_progress() && !core.is_covered();
         // Every call evaluates this. `|` instead of `||` avoids branches.
-        if core.engine.needs_progress() | core.engine.has_new_gathering() | core.background.is_always() {
+        if needs_progress | core.engine.has_new_gathering() | core.background.is_always() {
             self.leave_to_background(core);
         }
     }
@@ -247,8 +253,13 @@ impl<P: Port> Runtime<P> {
                 let delay = Duration::from_micros(core.engine.config().bundle_delay_us);
                 core.background.call_for_gathered(now, delay);
             }
-            None if has_new || !core.is_attended() => core.background.call_for_operation(now),
-            Some(_) | None => {}
+            None => {
+                if has_new || !core.is_attended() {
+                    core.background.call_for_operation(now);
+                }
+                core.background.covered = Some(core.background.operations);
+            }
+            Some(_) => {}
         }
     }
 
@@ -304,6 +315,7 @@ impl<P: Port> Runtime<P> {
         timer: &Arc<Timer>,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
         core.background.sleep = Some(Asleep { timer: Arc::clone(timer), until: Time::NEVER });
+        core.background.covered = None;
         timer.stop();
         self.leave_lock(core);
         timer.sleep(None);
@@ -346,6 +358,13 @@ impl<P: Port> Core<P> {
         needs && self.background.waiting == 0
     }
 
+    /// Returns true if the driver thread knows of the operations that need progress.
+    #[inline]
+    fn is_covered(&self) -> bool {
+        let operations = self.engine.operations_that_need_progress();
+        self.background.covered == Some(operations) && self.tasks.drivers.is_thread_at_work()
+    }
+
     /// Returns true if the driver pauses, and the port is armed for it.
     pub(super) fn is_attended(&self) -> bool {
         self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background)
@@ -357,6 +376,7 @@ impl<P: Port> Core<P> {
     pub(super) fn begin_wait(&mut self, now: Time) {
         self.background.waiting += 1;
         self.background.note_wait(now);
+        self.background.covered = None;
         if let Some(sleep) = &mut self.background.sleep {
             sleep.prolong(now);
         }

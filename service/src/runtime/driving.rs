@@ -95,6 +95,12 @@ impl Drivers {
         }
     }
 
+    /// Returns true if the driver is a thread that is not parked.
+    #[inline]
+    pub(super) fn is_thread_at_work(&self) -> bool {
+        matches!(self.state, State::Thread(_))
+    }
+
     /// Returns true if the driver is a thread.
     #[cfg(all(test, not(loom)))]
     pub(super) fn has_thread(&self) -> bool {

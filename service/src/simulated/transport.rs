@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use samite_fabric::route::{Ports, Route};
+use samite_fabric::shm::board::Slot;
 use samite_fabric::sim::SimPort;
 use samite_fabric::{
     Access, Address, Body, Caps, Change, Changed, Exposure, Local, OpId, PathId, PeerId, Port, PortError,
@@ -84,6 +85,7 @@ impl Port for Either {
         fn caps_for(peer: PeerId) -> &Caps;
         fn address() -> Address;
         fn path(peer: PeerId) -> Result<PathId, PortError>;
+        fn has_boards() -> bool;
         fn has_packet() -> bool;
         fn seems_idle() -> bool;
         fn descriptors() -> Vec<BorrowedFd<'_>>;
@@ -101,6 +103,7 @@ impl Port for Either {
         fn get_bytes(to: PeerId, into: &mut [u8], from: Remote) -> Posted;
         fn change(to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError>;
         fn map(to: PeerId, at: Remote, len: usize) -> Option<Window>;
+        fn open_slot() -> Result<Slot, PortError>;
         fn expose(to: PeerId, bytes: &[u8]) -> Option<Exposure>;
         fn read(from: PeerId, at: Remote, into: &mut [u8]) -> Result<bool, PortError>;
         fn register_span(path: PathId, region: &Region, span: Range<usize>, access: Access) -> Result<Registration, PortError>;

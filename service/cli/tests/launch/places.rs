@@ -46,7 +46,7 @@ const NAME: &str = "00000000000000ab";
 fn answer() -> String {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J\u{202e}\r\nsamite: a line of another";
     let figures = json!({
-        "age_ns": 1, "sent": 1, "bytes_sent": 1, "received": 1, "bytes_received": 1, "unexpected": 1,
+        "age_ns": 1, "sent": 1, "bytes_sent": 1, "received": 1, "bytes_received": 1, "operations": 1, "unexpected": 1,
         "unexpected_messages": 1, "unexpected_max": 1, "requests": 1, "queued": 1, "waited_ns": 1,
         "awaits": { "is_send": true, "peer": 1, "tag": 1, "bytes": 1, "age_ns": 1, "awaited": evil }
     });
