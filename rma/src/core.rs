@@ -165,6 +165,12 @@ impl<'a> Core<'a> {
         }
     }
 
+    /// Notes that the answer to a member's introduction was sent.
+    pub(crate) fn answered_introduction(&mut self, rank: WorldRank) {
+        self.member(rank).is_unanswered = false;
+        self.touch_active();
+    }
+
     /// Notes the traits of a member, and sends the packets that waited for them. The first traits count: operations
     /// were checked against them, and the part may be mapped.
     pub(crate) fn met(&mut self, rank: WorldRank, traits: Traits) {

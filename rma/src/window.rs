@@ -441,6 +441,9 @@ pub(crate) struct Member {
     pub(crate) mapping: Mapping,
     /// Packets that wait until the member's traits are known.
     pub(crate) held: VecDeque<Item>,
+    /// True while the answer to the member's introduction waits to be sent. The member can use no other packet of this
+    /// process before it.
+    pub(crate) is_unanswered: bool,
     pub(crate) failure: Option<Box<Cause>>,
     // As an origin of operations to the member.
     /// The number of access epochs to the member.
@@ -466,12 +469,18 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Returns true if packets to the member would be lost with the window.
+    pub(crate) fn needs_window(&self) -> bool {
+        !self.held.is_empty() || self.is_unanswered
+    }
+
     pub(crate) fn new(peer: Peer) -> Self {
         Self {
             peer,
             contact: Contact::None,
             mapping: Mapping::Untried,
             held: VecDeque::new(),
+            is_unanswered: false,
             failure: None,
             accesses: 0,
             granted: 0,

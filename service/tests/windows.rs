@@ -595,3 +595,15 @@ fn a_rank_that_leaves_waits_only_for_epochs_that_were_dropped() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A rank that asks for another one's part gets its answer although the other one has no more use for the window. The
+/// answer waits until the two ranks have met, so each job tests this once.
+#[test]
+fn windows_of_many_ranks_may_be_freed_at_once() {
+    for number in 0..40 {
+        on(10, |comm| {
+            assert_eq!(comm.window(vec![number])?.free()?, [number]);
+            Ok(())
+        });
+    }
+}

@@ -150,6 +150,7 @@ impl Core<'_> {
             return;
         }
         member.failure = Some(Box::new(cause.clone()));
+        member.is_unanswered = false;
         let held = std::mem::take(&mut member.held);
         for item in held {
             self.drop_item(rank, item, cause);

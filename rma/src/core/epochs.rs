@@ -125,8 +125,7 @@ impl Core<'_> {
         if epoch.closed.is_none() || !epoch.is_active || epoch.left > 0 || !self.pass_barrier(number) {
             return;
         }
-        // The packets to members whose traits are not known would be lost with the window.
-        if is_last && self.window.members.values().any(|member| !member.held.is_empty()) {
+        if is_last && self.window.members.values().any(Member::needs_window) {
             return;
         }
         self.complete(number);

@@ -155,7 +155,7 @@ impl Window {
         let own = link.identity().rank;
         let awaited = closed.flat_map(|epoch| self.awaited_by_active(epoch, link));
         awaited.min_by_key(|awaiting| awaiting.rank == own).or_else(|| {
-            let mut waiting = self.members.iter().filter(|(_, member)| !member.held.is_empty());
+            let mut waiting = self.members.iter().filter(|(_, member)| member.needs_window());
             waiting.next().map(|(rank, _)| Awaiting { rank: *rank, event: Event::Window })
         })
     }

@@ -147,6 +147,7 @@ impl Windows {
             }
             // The answer goes before the packets that waited, because it introduces this process to the member.
             core.outbox.push(core.link, from, Item::Meet { window, is_answer: true });
+            core.member(rank).is_unanswered = true;
             core.met(rank, traits);
         });
         Ok(())

@@ -1,7 +1,7 @@
 //! Packets to members.
 
 use samite_fabric::layout::Readable;
-use samite_fabric::link::{Out, Peer, RequestId, Turn, WorldRank};
+use samite_fabric::link::{Link, Out, Peer, RequestId, Turn, WorldRank};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, Body, Port, PortError, Post, Remote};
 use zerocopy::IntoBytes;
@@ -50,9 +50,7 @@ impl Windows {
         };
         let turn = match progress {
             Progress::Over => {
-                if let Item::Step { window, to, epoch, step } = item {
-                    self.with(out.link, window.slot, |core| core.sent(epoch, to, step));
-                }
+                self.item_sent(out.link, to, item);
                 Turn::Sent
             }
             Progress::More => {
@@ -68,6 +66,19 @@ impl Windows {
             out.link.clear_queued(to, Protocol::Rma);
         }
         Ok(turn)
+    }
+
+    fn item_sent(&mut self, link: &mut Link, to: Peer, item: Item) {
+        match item {
+            Item::Step { window, to, epoch, step } => {
+                self.with(link, window.slot, |core| core.sent(epoch, to, step));
+            }
+            Item::Meet { window, is_answer: true } if self.window(window).is_ok() => {
+                let rank = link.peer(to).rank();
+                self.with(link, window.slot, |core| core.answered_introduction(rank));
+            }
+            Item::Meet { .. } | Item::Note { .. } => {}
+        }
     }
 
     /// Carries out the operation of an item, if that is possible on mapped memory. Otherwise returns the item.
