@@ -43,6 +43,10 @@ const LONG: Duration = Duration::from_millis(500);
 /// of three delays is unlikely to pass the test if nothing wakes the sleeper.
 const PROMPT: Duration = Duration::from_millis(10);
 
+/// The longest time from a message to the reaction of a sleeper whose port cannot wake it: the longest nap, 16 ms, and
+/// the time to wake up.
+const AFTER_NAP: Duration = Duration::from_millis(20);
+
 /// The least delay of each kind of reaction. Other processes can make a reaction later, but not earlier, so the least
 /// delay is the least disturbed.
 #[derive(Default)]
@@ -55,8 +59,12 @@ impl Delays {
     }
 
     fn assert_prompt(&self) {
+        self.assert_within(PROMPT);
+    }
+
+    fn assert_within(&self, bound: Duration) {
         eprintln!("least delays: {:?}", self.0);
-        assert!(self.0.values().all(|delay| *delay < PROMPT), "{:?}", self.0);
+        assert!(self.0.values().all(|delay| *delay < bound), "{:?}", self.0);
     }
 }
 
@@ -118,7 +126,8 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
             }
         }
     }
-    delays.assert_prompt();
+    let naps = std::env::var("SAMITE_TRANSPORT").is_ok_and(|transport| transport.starts_with("tcp"));
+    delays.assert_within(if naps { AFTER_NAP } else { PROMPT });
     // Other processes can make a wait cost more processor time, but not less. So the smallest share is the least
     // disturbed.
     if let Some(least) = shares.iter().copied().reduce(f64::min) {
