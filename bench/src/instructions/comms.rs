@@ -27,7 +27,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "comm_await_8", run: |operations| in_world(|comm| awaited(comm, operations)) },
 ];
 
-const RANKS: u32 = 4;
+pub(super) const RANKS: u32 = 4;
 /// The rank whose operations are counted.
 const COUNTED: Rank = Rank(2);
 const TAG: u64 = 5;
@@ -35,7 +35,7 @@ const BEGIN: u64 = 6;
 const END: u64 = 7;
 
 /// Runs the operations of rank 2 in a job.
-pub(super) fn in_world(run: impl Fn(&Comm) + Sync) {
+fn in_world(run: impl Fn(&Comm) + Sync) {
     samite::local(RANKS, |world| {
         let comm = world.comm();
         alone(comm, || run(comm));

@@ -1,10 +1,11 @@
 //! Operations on windows, and messages beside an idle window. One rank makes the calls, and the other ranks are threads
-//! that sleep.
+//! that sleep. No thread makes progress between the calls: when it would take the lock depends on the real time, and the
+//! counts would differ from run to run.
 
-use samite::{Comm, Epoch, Lock, Rank, Settings};
+use samite::{Comm, Epoch, Lock, Progress, Rank, Settings};
 
 use super::Scenario;
-use super::comms::{alone, in_world, receive, send};
+use super::comms::{RANKS, alone, receive, send};
 use crate::callgrind::counted;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -22,11 +23,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 const TARGET: Rank = Rank(0);
 
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.set_progress(Progress::Off).expect("it is valid");
+    settings
+}
+
 /// Runs operations under locks of windows whose parts all ranks map.
 fn on_shm(run: impl Fn(&Epoch<'_, u64, Lock>) + Sync) {
-    let mut settings = Settings::default();
+    let mut settings = settings();
     settings.set_transport("samite-shm").expect("there is such a transport");
-    settings.local(3, |world| {
+    settings.local(RANKS, |world| {
         let comm = world.comm();
         let window = comm.allocate_window::<u64>(1).expect("there is memory to share");
         alone(comm, || {
@@ -55,10 +62,13 @@ fn flush(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
 
 /// Runs operations of a rank that has a window.
 fn beside_a_window(run: impl Fn(&Comm) + Sync) {
-    in_world(|comm| {
-        let own = comm.self_comm().expect("it has a communicator of its own");
-        let window = own.window(vec![0_u64; 1]).expect("there is room for one");
-        run(comm);
-        window.free().expect("no other rank has it");
+    settings().local(RANKS, |world| {
+        let comm = world.comm();
+        alone(comm, || {
+            let own = comm.self_comm().expect("it has a communicator of its own");
+            let window = own.window(vec![0_u64; 1]).expect("there is room for one");
+            run(comm);
+            window.free().expect("no other rank has it");
+        });
     });
 }

@@ -21,15 +21,27 @@ const REQUESTED: u64 = 1;
 const WITHOUT_FLAG: Bound = Bound::AtLeast(0.9);
 const WITH_FLAG: Bound = Bound::AtMost(0.05);
 
-/// A rank's part, with these data and this delay. Returns the victim's time, or 0 at the other ranks.
-type Part = fn(&Job<'_>, &Window<u8>, &[u8], Duration) -> Result<f64, Error>;
+/// The part of a rank in an epoch with one partner.
+#[derive(Clone, Copy)]
+enum Side {
+    Access,
+    Exposure,
+}
+
+/// The epochs that show the effect of a flag.
+enum Pattern {
+    /// Rank 2 has one epoch with rank 0, which is late, and then one with rank 1, the victim.
+    Epochs([Side; 2]),
+    /// Rank 0 holds the lock of rank 2 for a time. Rank 1 requests that lock, and then the victim, the lock of rank 3.
+    Locks,
+}
 
 /// A flag, and the epochs that show its effect.
 struct Flag {
     bench: &'static str,
     about: &'static str,
     hints: WindowHints,
-    run: Part,
+    pattern: Pattern,
     /// The time of the victim without the flag in the thesis, for [`LENGTHS`].
     published: [Option<f64>; 2],
 }
@@ -39,35 +51,35 @@ const FLAGS: [Flag; 5] = [
         bench: "access-after-access",
         about: "access after access: the second target of an origin whose first target is late, us",
         hints: WindowHints::NONE.access_after_access(),
-        run: access_after_access,
+        pattern: Pattern::Epochs([Side::Access, Side::Access]),
         published: [None, Some(1654.73)],
     },
     Flag {
         bench: "lock-after-lock",
         about: "access after access: the lock of an origin that waits for another lock too, us",
         hints: WindowHints::NONE.access_after_access(),
-        run: lock_after_lock,
+        pattern: Pattern::Locks,
         published: [None; 2],
     },
     Flag {
         bench: "access-after-exposure",
         about: "access after exposure: the target of a rank that is exposed to a late origin, us",
         hints: WindowHints::NONE.access_after_exposure(),
-        run: access_after_exposure,
+        pattern: Pattern::Epochs([Side::Exposure, Side::Access]),
         published: [None; 2],
     },
     Flag {
         bench: "exposure-after-exposure",
         about: "exposure after exposure: the second origin of a target whose first origin is late, us",
         hints: WindowHints::NONE.exposure_after_exposure(),
-        run: exposure_after_exposure,
+        pattern: Pattern::Epochs([Side::Exposure, Side::Exposure]),
         published: [None; 2],
     },
     Flag {
         bench: "exposure-after-access",
         about: "exposure after access: the origin of a rank that accesses a late target, us",
         hints: WindowHints::NONE.exposure_after_access(),
-        run: exposure_after_access,
+        pattern: Pattern::Epochs([Side::Access, Side::Exposure]),
         published: [None; 2],
     },
 ];
@@ -110,7 +122,12 @@ fn rows_of(
     };
     let rounds = job.in_turns(2 * windows.len(), |variant| {
         let delay = if variant % 2 == 0 { DELAY } else { Duration::ZERO };
-        (flag.run)(job, &windows[variant / 2], &data, delay).map(|time| [time])
+        let window = &windows[variant / 2];
+        let time = match flag.pattern {
+            Pattern::Epochs(sides) => epoch_after_epoch(job, window, &data, delay, sides),
+            Pattern::Locks => lock_after_lock(job, window, &data, delay),
+        };
+        time.map(|time| [time])
     })?;
     let variants = [("without flag", WITHOUT_FLAG), ("with flag", WITH_FLAG)];
     let ours = rounds
@@ -121,21 +138,32 @@ fn rows_of(
     Ok(ours.chain(theirs).collect())
 }
 
-/// Accesses the part of a rank. Returns the request of the epoch.
-fn access(window: &Window<u8>, target: u32, data: &[u8]) -> Result<Request<()>, Error> {
-    let epoch = window.start(&[Rank(target)])?;
-    epoch.put(Rank(target), 0, data)?;
-    epoch.iclose()
+impl Side {
+    /// Begins and closes an epoch with another rank. Returns the request of its end.
+    fn with(self, window: &Window<u8>, other: u32, data: &[u8]) -> Result<Request<()>, Error> {
+        match self {
+            Self::Access => {
+                let epoch = window.start(&[Rank(other)])?;
+                epoch.put(Rank(other), 0, data)?;
+                epoch.iclose()
+            }
+            Self::Exposure => window.post(&[Rank(other)])?.iclose(),
+        }
+    }
+
+    /// The part of the partner.
+    fn opposite(self) -> Self {
+        match self {
+            Self::Access => Self::Exposure,
+            Self::Exposure => Self::Access,
+        }
+    }
 }
 
 fn lock(window: &Window<u8>, target: u32, data: &[u8]) -> Result<Request<()>, Error> {
     let epoch = window.lock(Rank(target), LockKind::Exclusive)?;
     epoch.put(Rank(target), 0, data)?;
     epoch.iclose()
-}
-
-fn expose(window: &Window<u8>, origin: u32) -> Result<Request<()>, Error> {
-    window.post(&[Rank(origin)])?.iclose()
 }
 
 /// Waits for epochs, and returns the time since then.
@@ -149,27 +177,30 @@ fn time_of(
     Ok(since_us(begin_ns))
 }
 
-/// Rank 0 accesses ranks 1 and 2. Rank 1 is late, and rank 2 is the victim.
-fn access_after_access(
+/// Runs a rank's part of [`Pattern::Epochs`]. Returns the victim's time, or 0 at the other ranks.
+fn epoch_after_epoch(
     job: &Job<'_>,
     window: &Window<u8>,
     data: &[u8],
     delay: Duration,
+    [first, second]: [Side; 2],
 ) -> Result<f64, Error> {
     let begin_ns = now_ns();
     match job.rank() {
-        0 => time_of(begin_ns, [access(window, 1, data), access(window, 2, data)])?,
-        1 => {
+        0 => {
             work(delay);
-            time_of(begin_ns, [expose(window, 0)])?
+            time_of(begin_ns, [first.opposite().with(window, 2, data)])?;
         }
-        2 => return time_of(begin_ns, [expose(window, 0)]),
-        _ => 0.0,
-    };
+        1 => return time_of(begin_ns, [second.opposite().with(window, 2, data)]),
+        2 => {
+            time_of(begin_ns, [first.with(window, 0, data), second.with(window, 1, data)])?;
+        }
+        _ => {}
+    }
     Ok(0.0)
 }
 
-/// Rank 0 holds the lock of rank 2 for a time. Rank 1 requests that lock, and then the victim, the lock of rank 3.
+/// Runs a rank's part of [`Pattern::Locks`]. Returns the victim's time, or 0 at the other ranks.
 fn lock_after_lock(job: &Job<'_>, window: &Window<u8>, data: &[u8], delay: Duration) -> Result<f64, Error> {
     let mut nothing = [0_u8; 0];
     match job.rank() {
@@ -191,64 +222,4 @@ fn lock_after_lock(job: &Job<'_>, window: &Window<u8>, data: &[u8], delay: Durat
         }
         _ => Ok(0.0),
     }
-}
-
-/// Rank 2 is exposed to rank 0, which is late, and then accesses rank 1, the victim.
-fn access_after_exposure(
-    job: &Job<'_>,
-    window: &Window<u8>,
-    data: &[u8],
-    delay: Duration,
-) -> Result<f64, Error> {
-    let begin_ns = now_ns();
-    match job.rank() {
-        0 => {
-            work(delay);
-            time_of(begin_ns, [access(window, 2, data)])?
-        }
-        1 => return time_of(begin_ns, [expose(window, 2)]),
-        2 => time_of(begin_ns, [expose(window, 0), access(window, 1, data)])?,
-        _ => 0.0,
-    };
-    Ok(0.0)
-}
-
-/// Rank 2 is exposed to rank 0, which is late, and then to rank 1, the victim.
-fn exposure_after_exposure(
-    job: &Job<'_>,
-    window: &Window<u8>,
-    data: &[u8],
-    delay: Duration,
-) -> Result<f64, Error> {
-    let begin_ns = now_ns();
-    match job.rank() {
-        0 => {
-            work(delay);
-            time_of(begin_ns, [access(window, 2, data)])?
-        }
-        1 => return time_of(begin_ns, [access(window, 2, data)]),
-        2 => time_of(begin_ns, [expose(window, 0), expose(window, 1)])?,
-        _ => 0.0,
-    };
-    Ok(0.0)
-}
-
-/// Rank 2 accesses rank 0, which is late, and is then exposed to rank 1, the victim.
-fn exposure_after_access(
-    job: &Job<'_>,
-    window: &Window<u8>,
-    data: &[u8],
-    delay: Duration,
-) -> Result<f64, Error> {
-    let begin_ns = now_ns();
-    match job.rank() {
-        0 => {
-            work(delay);
-            time_of(begin_ns, [expose(window, 2)])?
-        }
-        1 => return time_of(begin_ns, [access(window, 2, data)]),
-        2 => time_of(begin_ns, [access(window, 0, data), expose(window, 1)])?,
-        _ => 0.0,
-    };
-    Ok(0.0)
 }

@@ -696,19 +696,21 @@ fn semantics(cases: &mut Cases) {
 /// Rank 2 closes an epoch with rank 0, which comes late, and after it one with rank 1. The hint lets the later one
 /// complete before rank 0 comes.
 fn hints(cases: &mut Cases) {
-    let access = |window: &Window<u8>, target| -> Result<(), Error> {
+    let iaccess = |window: &Window<u8>, target| -> Result<Request<()>, Error> {
         let epoch = window.start(&[Rank(target)])?;
         epoch.put(Rank(target), 0, &[9])?;
-        epoch.close()
+        epoch.iclose()
+    };
+    let access = move |window: &Window<u8>, target| -> Result<(), Error> {
+        iaccess(window, target)?.wait()?;
+        Ok(())
     };
     let exposure = |window: &Window<u8>, origin| window.post(&[Rank(origin)])?.close();
     let rule = "access epochs pass earlier ones if a hint permits it";
     cases.add("window.access_after_access", 3, rule, move |job| {
         let window = job.comm.window_with(vec![0_u8; 1], WindowHints::NONE.access_after_access())?;
         beside(job, &window, exposure, |window| {
-            let first = window.start(&[Rank(0)])?;
-            first.put(Rank(0), 0, &[9])?;
-            let first = first.iclose()?;
+            let first = iaccess(window, 0)?;
             access(window, 1)?;
             Ok(first)
         })
@@ -743,9 +745,7 @@ fn hints(cases: &mut Cases) {
             _ => access(window, other),
         };
         beside(job, &window, partner, |window| {
-            let first = window.start(&[Rank(0)])?;
-            first.put(Rank(0), 0, &[9])?;
-            let first = first.iclose()?;
+            let first = iaccess(window, 0)?;
             exposure(window, 1)?;
             Ok(first)
         })
@@ -754,9 +754,7 @@ fn hints(cases: &mut Cases) {
     cases.add("window.overtaking", 3, rule, move |job| {
         let window = job.comm.allocate_window_with::<u8>(1, WindowHints::NONE.overtaking())?;
         beside(job, &window, exposure, |window| {
-            let first = window.start(&[Rank(0)])?;
-            first.put(Rank(0), 0, &[9])?;
-            let first = first.iclose()?;
+            let first = iaccess(window, 0)?;
             access(window, 1)?;
             Ok(first)
         })
