@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use samite_fabric::layout::{Readable, Signature, Writable};
 use samite_fabric::mem::Partitioned;
-use samite_fabric::{Address, Failure, Memory, PeerId, Port};
+use samite_fabric::{Access, Address, Failure, Memory, PeerId, Port};
 use samite_p2p::{
     Agreed, AgreementId, Cause, Choice, Config, Engine, Error, Group, How, Identity, Leader, Lent, Mode,
     Outcome, PartitionedId, Pattern, Progress, Proposal, Received, RequestId, SendBuffer, Sent, Source,
@@ -422,7 +422,11 @@ impl Run {
         assert_eq!((usage.partitioned, usage.outbox, self.buffer.used()), (0, 0, 0), "{usage:?}");
         let held = (usage.requests, usage.operations, usage.queued, usage.unexpected, usage.envelopes);
         assert_eq!(held, (0, 0, 0, 0, 0), "{:?}", self.engine);
-        assert_eq!((usage.credit_granted, self.engine.port().registered()), (0, 0), "{:?}", self.engine);
+        assert_eq!((usage.credit_granted, usage.registered_used), (0, 0), "{:?}", self.engine);
+        // Slabs that only this rank accesses serve other peers later.
+        let kept = self.engine.port().registered();
+        assert_eq!(kept.len(), usage.registrations, "{:?}", self.engine);
+        assert!(!kept.iter().any(|access| access.intersects(Access::REMOTE)), "{:?}", self.engine);
     }
 }
 

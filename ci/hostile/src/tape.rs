@@ -21,7 +21,7 @@ pub(crate) struct Tape {
     outstanding: VecDeque<(OpId, PeerId)>,
     /// True for each peer that was disconnected.
     peers: Vec<bool>,
-    registrations: Vec<Option<Region>>,
+    registrations: Vec<Option<(Region, Access)>>,
 }
 
 #[derive(Debug)]
@@ -74,8 +74,9 @@ impl Tape {
         }
     }
 
-    pub(crate) fn registered(&self) -> usize {
-        self.registrations.iter().flatten().count()
+    /// Returns what each registration that has not ended permits.
+    pub(crate) fn registered(&self) -> Vec<Access> {
+        self.registrations.iter().flatten().map(|(_, access)| *access).collect()
     }
 
     /// Accepts a get or a put, of which the memory of other ranks that the port reaches is `reach`.
@@ -85,7 +86,7 @@ impl Tape {
             return Err(PortError::Unsupported { what: "get or put" });
         }
         assert!(local.len <= self.caps.rma_max, "{local:?}");
-        let region = self.registrations[local.registration.id as usize].as_ref().expect("registered");
+        let (region, _) = self.registrations[local.registration.id as usize].as_ref().expect("registered");
         assert!(local.offset + local.len <= region.len(), "{local:?}");
         if !self.has_room || self.outstanding.len() >= self.caps.rma_depth {
             return Ok(Post::Again);
@@ -154,10 +155,10 @@ impl Port for Tape {
         _: PathId,
         region: &Region,
         span: Range<usize>,
-        _: Access,
+        access: Access,
     ) -> Result<Registration, PortError> {
         assert_eq!(span, 0..region.len());
-        self.registrations.push(Some(region.clone()));
+        self.registrations.push(Some((region.clone(), access)));
         Ok(Registration { id: self.registrations.len() as u32 - 1, key: 0x5eed, base: 0 })
     }
 
