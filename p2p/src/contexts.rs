@@ -212,8 +212,8 @@ impl Contexts {
     fn forget_known(&mut self, context: u32, link: &mut Link) {
         self.alive = [0; ALIVE];
         link.peers_mut()
-            .filter(|peer| peer.known_in() / 2 == context / 2)
-            .for_each(|peer| peer.set_known_in(PeerState::NOWHERE));
+            .filter(|peer| peer.known_in().is_some_and(|known| known / 2 == context / 2))
+            .for_each(|peer| peer.set_known_in(None));
     }
 
     /// Notes that a member has revoked contexts. Returns false if they are not open, or if this was noted before.
@@ -307,10 +307,7 @@ impl Contexts {
     /// Returns true if the numbers of a name are not in use, and can be used.
     fn is_free(&self, name: u64) -> bool {
         let number = self.closed.number(name);
-        number >= FIRST
-            && number + 1 != PeerState::NOWHERE
-            && !self.all.contains(number / 2)
-            && !self.closed.contains(number)
+        number >= FIRST && !self.all.contains(number / 2) && !self.closed.contains(number)
     }
 
     /// Notes that this rank has begun the collective operation with this number. The ranks count the operations of each
@@ -403,7 +400,7 @@ impl Contexts {
             }
         }
         if !self.is_revoked(context) {
-            link.peer_mut(peer).set_known_in(context);
+            link.peer_mut(peer).set_known_in(Some(context));
         }
         Some(None)
     }
@@ -452,7 +449,7 @@ impl Contexts {
         let rank = link.peer(peer).rank();
         self.ends += 1;
         self.alive = [0; ALIVE];
-        link.peer_mut(peer).set_known_in(PeerState::NOWHERE);
+        link.peer_mut(peer).set_known_in(None);
         let first = self.names_ended(rank).end;
         self.ended.end(rank, self.next);
         self.deserted = self.all.iter().filter(|(_, pair)| pair.is_deserted(&self.ended)).count();
@@ -480,7 +477,7 @@ impl Contexts {
         if let Some(pair) = self.all.get_mut(number / 2).filter(|pair| pair.name == name) {
             self.ends += 1;
             self.alive = [0; ALIVE];
-            link.peer_mut(peer).set_known_in(PeerState::NOWHERE);
+            link.peer_mut(peer).set_known_in(None);
             let was_deserted = pair.is_deserted(&self.ended);
             let has_changed = pair.leave(&self.ended, rank);
             self.deserted += usize::from(!was_deserted && pair.is_deserted(&self.ended));
@@ -517,8 +514,7 @@ impl Contexts {
         assert!(noted.into_iter().all(is_open), "nothing is noted about contexts that are closed");
         let cached = self.alive.into_iter().map(|known| ((known >> 32) as u32, WorldRank(known as u32)));
         let cached = cached.filter(|(context, _)| *context != 0);
-        let of_peers = link.peers().map(|(_, peer)| (peer.known_in(), peer.rank()));
-        let of_peers = of_peers.filter(|(context, _)| *context != PeerState::NOWHERE);
+        let of_peers = link.peers().filter_map(|(_, peer)| Some((peer.known_in()?, peer.rank())));
         for (context, rank) in cached.chain(of_peers) {
             let member = self.get(context).and_then(|pair| pair.partner(&self.ended, context, rank));
             assert_eq!(member, Some(None), "rank {rank} has not ended in context {context}");
@@ -538,7 +534,7 @@ impl Contexts {
     /// false, [`is_revoked`](Self::is_revoked) and [`member`](Self::member) give the answer.
     #[inline(always)]
     pub(crate) fn is_known(&self, peer: &PeerState, context: u32) -> bool {
-        context < self.job_end || peer.known_in() == context
+        context < self.job_end || peer.is_known_in(context)
     }
 }
 

@@ -59,7 +59,7 @@ pub struct PeerState {
     pub(super) alone: u8,
     /// The context in which a protocol has last found the peer to be a living member: see
     /// [`PeerState::set_known_in`].
-    pub(super) known_in: u32,
+    known_in: u64,
 
     /// The number that the peer has given to this side, in its hello. Each packet to the peer carries it, so that the
     /// peer finds its state for this side.
@@ -134,6 +134,10 @@ pub(super) struct QueuedProtocols {
     /// The protocol that was served last.
     last: u8,
 }
+
+/// The value of [`PeerState::known_in`] for no context. It exceeds all numbers of contexts, because a peer chooses the
+/// number in the header of its packet.
+const NOWHERE: u64 = u64::MAX;
 
 /// The bits of the bundle and of the goodbye are not the bit of any protocol.
 const _: () = assert!((1_u32 << Protocol::LAST as u32) < QueuedProtocols::BUNDLE as u32);
@@ -327,7 +331,7 @@ impl PeerState {
             bundle: Bundle::default(),
             latest: Sequence::HELLO,
             alone: 0,
-            known_in: Self::NOWHERE,
+            known_in: NOWHERE,
             number: 0,
             sequence: Sequence::HELLO,
             acked: Sequence::HELLO,
@@ -506,14 +510,17 @@ impl PeerState {
         self.packets.is_empty() && self.queued.has_only_bundle()
     }
 
-    /// The value of [`known_in`](Self::known_in) for no context. No context has this number.
-    pub const NOWHERE: u32 = u32::MAX;
+    /// Returns the context of the last call of [`set_known_in`](Self::set_known_in).
+    #[must_use]
+    pub fn known_in(&self) -> Option<u32> {
+        u32::try_from(self.known_in).ok()
+    }
 
-    /// Returns the context of the last call of [`set_known_in`](Self::set_known_in), or [`NOWHERE`](Self::NOWHERE).
+    /// Returns true if [`known_in`](Self::known_in) is `context`.
     #[inline(always)]
     #[must_use]
-    pub fn known_in(&self) -> u32 {
-        self.known_in
+    pub fn is_known_in(&self, context: u32) -> bool {
+        self.known_in == u64::from(context)
     }
 
     /// Returns true if no packets are queued for the peer. Bytes of long messages may still wait to be sent to it.
@@ -578,10 +585,10 @@ impl PeerState {
     }
 
     /// Notes that the peer is a living member of a context, for a protocol that would otherwise search for it at each
-    /// message. The protocol notes [`NOWHERE`](Self::NOWHERE) when that is not certain any more. The next incarnation
-    /// of the peer begins with it.
-    pub fn set_known_in(&mut self, context: u32) {
-        self.known_in = context;
+    /// message. The protocol notes `None` when that is not certain any more. The next incarnation of the peer begins
+    /// with `None`.
+    pub fn set_known_in(&mut self, context: Option<u32>) {
+        self.known_in = context.map_or(NOWHERE, u64::from);
     }
 
     /// Notes that a packet has asked the peer for credit.
