@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use samite::reduction::commuting;
 use samite::{Cause, Done, Error, Rank, Source};
 
 #[test]
@@ -174,6 +175,20 @@ fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
         assert_eq!(comm.try_probe(Rank(0), 1), Ok(None));
         comm.sendrecv(&[2_u8], Rank(0), 1, &mut buffer, Rank(0), 1).unwrap();
         assert_eq!(buffer, [2]);
+    });
+}
+
+/// A reduction that calls Samite panics, because it would wait for itself. The runtime works afterwards.
+#[test]
+fn a_reduction_that_calls_samite_panics() {
+    samite::local(2, |world| {
+        let comm = world.comm();
+        let inner = comm.clone();
+        let calls = commuting(move |_: &[u64], _: &mut [u64]| inner.barrier().unwrap());
+        let panic = catch_unwind(AssertUnwindSafe(|| comm.allreduce(&[1], &mut [0], calls)));
+        assert!(panic.unwrap_err().downcast_ref::<&str>().is_some_and(|text| text.contains("lock")));
+        comm.send(&[1_u8], Rank(1 - comm.rank().0), 1).unwrap();
+        comm.recv(&mut [0_u8], Rank(1 - comm.rank().0), 1).unwrap();
     });
 }
 
