@@ -149,7 +149,7 @@ impl<'a> Core<'a> {
         let epoch = self.window.epoch(number);
         match (operation.request, epoch) {
             (Some(id), epoch) => {
-                if operation.action.has_reply()
+                if operation.awaits_reply()
                     && let Some(party) = epoch.and_then(|epoch| epoch.parties.get_mut(&rank))
                 {
                     party.unanswered -= 1;

@@ -9,6 +9,8 @@ pub struct Counters {
     pub mapped: u64,
     /// Operations that this process has carried out by puts of the port.
     pub put: u64,
+    /// Operations that this process has carried out by gets of the port.
+    pub got: u64,
     /// Bytes that packets of other ranks and of this one have written here.
     pub written: u64,
     /// Bytes that were read here for packets of other ranks and of this one.

@@ -34,7 +34,7 @@ pub(crate) enum Item {
     },
 }
 
-/// The packets to each peer, and the operations that travel by puts.
+/// The packets to each peer, and the operations that travel by puts and gets of the port.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// The state of each peer, by its index.
@@ -46,15 +46,16 @@ pub(crate) struct Outbox {
 pub(crate) struct PeerState {
     /// The limits of the path, once it is known.
     pub(crate) limits: Limits,
-    /// The number of puts to the peer that are under way.
-    pub(crate) puts: usize,
-    /// The number of slabs from which operations to the peer are put.
+    /// The number of puts and gets of the port to the peer that are under way.
+    pub(crate) pieces: usize,
+    /// The number of slabs that operations to the peer use.
     pub(crate) slabs: usize,
     pub(crate) queue: VecDeque<Item>,
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.
     pub(crate) unanswered: u32,
-    /// The number of flushes whose answer is awaited. A put could overtake the packets before them, so it waits.
+    /// The number of flushes whose answer is awaited. A put or a get of the port could overtake the packets before them,
+    /// so it waits.
     pub(crate) flushes: u32,
     /// The number of the peer's requests for windows that do not exist yet.
     pub(crate) early: usize,
@@ -70,15 +71,19 @@ impl Outbox {
         &mut self.peers[peer.index()]
     }
 
-    /// Returns true if an operation on contiguous memory, of which no packet was sent, travels by puts.
-    pub(crate) fn is_put(&mut self, to: Peer, traits: Traits, operation: &Operation) -> bool {
-        let put_min = self.of(to).limits.put_min().filter(|_| traits.key.get() != 0);
-        path::choose(operation.action, operation.len, Means { is_mapped: false, put_min }) == Path::Put
+    /// Returns the way of an operation, of which no packet was sent, into a part that is not mapped.
+    pub(crate) fn way(&mut self, to: Peer, traits: Traits, operation: &Operation) -> Path {
+        let limits = self.of(to).limits;
+        let is_registered = traits.key.get() != 0;
+        let min = |min: Option<usize>| min.filter(|_| is_registered);
+        let means =
+            Means { is_mapped: false, put_min: min(limits.put_min()), get_min: min(limits.get_min()) };
+        path::choose(operation.action, operation.len, means)
     }
 
-    /// Returns true if puts to the peer are under way.
-    pub(crate) fn has_puts(&self, peer: Peer) -> bool {
-        self.peers.get(peer.index()).is_some_and(|state| state.puts > 0)
+    /// Returns true if puts or gets of the port to the peer are under way.
+    pub(crate) fn has_pieces(&self, peer: Peer) -> bool {
+        self.peers.get(peer.index()).is_some_and(|state| state.pieces > 0)
     }
 
     /// Returns true if there was once no room to note a request of the peer.

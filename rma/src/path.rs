@@ -12,6 +12,8 @@ pub(crate) enum Path {
     Memory,
     /// Puts by the port into the target's registered part ([`Port::put`](samite_fabric::Port::put)).
     Put,
+    /// Gets by the port from the target's registered part ([`Port::get`](samite_fabric::Port::get)).
+    Get,
     /// Packets, which the target's processor applies.
     Packets,
 }
@@ -23,11 +25,13 @@ pub(crate) struct Means {
     pub(crate) is_mapped: bool,
     /// The length of the shortest operation that is put, or `None` if the port cannot put into the part.
     pub(crate) put_min: Option<usize>,
+    /// The length of the shortest read that is a get of the port, or `None` if the port cannot get from the part.
+    pub(crate) get_min: Option<usize>,
 }
 
 impl Means {
     /// The means of an origin that has mapped the part.
-    pub(crate) const MAPPED: Self = Self { is_mapped: true, put_min: None };
+    pub(crate) const MAPPED: Self = Self { is_mapped: true, put_min: None, get_min: None };
 }
 
 /// Chooses the way of an operation on `len` bytes.
@@ -41,6 +45,7 @@ pub(crate) fn choose(action: Action, len: usize, means: Means) -> Path {
         Some(element) if element.size() > WORD => Path::Packets,
         _ if means.is_mapped => Path::Memory,
         None if action == Action::Put && means.put_min.is_some_and(|min| len >= min) => Path::Put,
+        None if action == Action::Get && means.get_min.is_some_and(|min| len >= min) => Path::Get,
         _ => Path::Packets,
     }
 }
@@ -55,27 +60,43 @@ pub(crate) struct Limits {
     pub(crate) packet_max: usize,
     /// The length of the longest put, or 0 if the port has no puts, or cannot end a peer's access to memory.
     pub(crate) put_max: usize,
+    /// The length of the longest get, or 0 if the port has no gets, or cannot end a peer's access to memory.
+    pub(crate) get_max: usize,
     /// True if a packet that is sent after a put arrives after the bytes of the put.
     pub(crate) send_after_put: bool,
 }
 
 impl Limits {
-    /// Returns the limits of a path with these capabilities. No put is longer than `put_chunk`.
+    /// Returns the limits of a path with these capabilities. No put and no get is longer than `put_chunk`.
     ///
     /// Without a fence a put of an origin that has failed could arrive late, when another rank has its lock. So such a
-    /// port puts nothing into windows.
+    /// port puts nothing into windows. A get from a target that has failed might never end, so such a port gets nothing
+    /// either.
     pub(crate) fn new(caps: &Caps, put_chunk: usize) -> Self {
-        let can_put = caps.put == Reach::Any && caps.fence;
+        let max_of = |reach| match reach {
+            Reach::Any if caps.fence => caps.rma_max.min(put_chunk),
+            _ => 0,
+        };
         Self {
             packet_max: caps.packet_max,
-            put_max: if can_put { caps.rma_max.min(put_chunk) } else { 0 },
+            put_max: max_of(caps.put),
+            get_max: max_of(caps.get),
             send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
         }
     }
 
     /// Returns the length of the shortest operation that is put into a part: one that needs more than one packet.
     pub(crate) fn put_min(&self) -> Option<usize> {
-        (self.put_max > 0).then(|| self.packet_max - OPERATION_HEAD + 1)
+        (self.put_max > 0).then(|| self.long())
+    }
+
+    /// Returns the length of the shortest operation that is a get from a part: one that needs more than one packet.
+    pub(crate) fn get_min(&self) -> Option<usize> {
+        (self.get_max > 0).then(|| self.long())
+    }
+
+    fn long(&self) -> usize {
+        self.packet_max - OPERATION_HEAD + 1
     }
 }
 
@@ -84,8 +105,9 @@ mod tests {
     use super::*;
     use crate::{ElementType, Reduction};
 
-    const NEITHER: Means = Means { is_mapped: false, put_min: None };
-    const PUTS: Means = Means { is_mapped: false, put_min: Some(100) };
+    const NEITHER: Means = Means { is_mapped: false, put_min: None, get_min: None };
+    const PUTS: Means = Means { put_min: Some(100), ..NEITHER };
+    const GETS: Means = Means { get_min: Some(100), ..NEITHER };
 
     #[test]
     fn mapped_memory_is_used_for_all_except_long_elements() {
@@ -99,7 +121,8 @@ mod tests {
             let expected = if element.size() <= WORD { Path::Memory } else { Path::Packets };
             for action in atomic {
                 assert_eq!(choose(action, 1000, Means::MAPPED), expected, "{action:?}");
-                assert_eq!([NEITHER, PUTS].map(|means| choose(action, 1000, means)), [Path::Packets; 2]);
+                let others = [NEITHER, PUTS, GETS].map(|means| choose(action, 1000, means));
+                assert_eq!(others, [Path::Packets; 3], "{action:?}");
             }
         }
         let both = |means| [Action::Put, Action::Get].map(|action| choose(action, 10, means));
@@ -117,17 +140,34 @@ mod tests {
     }
 
     #[test]
-    fn puts_need_a_fence_and_any_memory() {
+    fn long_gets_that_are_not_mapped_are_gets_of_the_port() {
+        let get = |len, means| choose(Action::Get, len, means);
+        assert_eq!([99, 100, 1 << 30].map(|len| get(len, GETS)), [Path::Packets, Path::Get, Path::Get]);
+        assert_eq!(get(1 << 30, Means { is_mapped: true, ..GETS }), Path::Memory);
+        assert_eq!(choose(Action::Put, 1 << 30, GETS), Path::Packets);
+    }
+
+    #[test]
+    fn puts_and_gets_need_a_fence_and_any_memory() {
         let all = samite_fabric::sim::Config::default().caps;
-        let can = Caps { put: Reach::Any, fence: true, rma_max: 5000, packet_max: 1024, ..all };
-        let limits = |caps: &Caps| Limits::new(caps, 4096);
-        assert_eq!((limits(&can).put_max, limits(&can).put_min()), (4096, Some(1025 - OPERATION_HEAD)));
-        for cannot in [
-            Caps { put: Reach::None, ..can.clone() },
-            Caps { put: Reach::Shared, ..can.clone() },
-            Caps { fence: false, ..can.clone() },
+        let fenced = Caps { fence: true, rma_max: 5000, packet_max: 1024, ..all };
+        let puts = |caps: &Caps| {
+            let limits = Limits::new(caps, 4096);
+            (limits.put_max, limits.put_min())
+        };
+        let gets = |caps: &Caps| {
+            let limits = Limits::new(caps, 4096);
+            (limits.get_max, limits.get_min())
+        };
+        for (reach, expected) in [
+            (Reach::Any, (4096, Some(1025 - OPERATION_HEAD))),
+            (Reach::Shared, (0, None)),
+            (Reach::None, (0, None)),
         ] {
-            assert_eq!((limits(&cannot).put_max, limits(&cannot).put_min()), (0, None));
+            assert_eq!(puts(&Caps { put: reach, get: Reach::None, ..fenced.clone() }), expected);
+            assert_eq!(gets(&Caps { put: Reach::None, get: reach, ..fenced.clone() }), expected);
         }
+        let unfenced = Caps { fence: false, ..fenced };
+        assert_eq!((puts(&unfenced), gets(&unfenced)), ((0, None), (0, None)));
     }
 }

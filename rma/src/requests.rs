@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use samite_fabric::layout::Room as _;
 use samite_fabric::link::{Expiry, Link, Outcome, RequestId, Slot, Slots, Time, WorldRank};
 use samite_fabric::wire::Protocol;
-use samite_fabric::{Body, Memory};
+use samite_fabric::{Body, Memory, Region};
 
 use crate::window::Operation;
 use crate::{EpochId, Error};
@@ -117,7 +117,37 @@ impl Requests {
                 *left = 0;
                 memory
             }
-            _ => unreachable!("the request of an operation has the memory for its reply"),
+            _ => unreachable!("{HAS_MEMORY}"),
+        }
+    }
+
+    /// Takes the memory for the result of an operation.
+    pub(crate) fn take_memory(&mut self, id: RequestId) -> Memory {
+        match self.all.get_mut(id).map(|request| &mut request.kind) {
+            Some(Kind::Operation { memory, .. }) => memory.take().expect(HAS_MEMORY),
+            _ => unreachable!("{HAS_MEMORY}"),
+        }
+    }
+
+    /// Notes that the result of an operation does not arrive in replies.
+    pub(crate) fn awaits_no_reply(&mut self, id: RequestId) {
+        if let Some(Request { kind: Kind::Operation { left, .. }, .. }) = self.all.get_mut(id) {
+            *left = 0;
+        }
+    }
+
+    /// Copies `len` bytes from the start of a region to the memory of an operation. Nothing is copied if the request has
+    /// been forgotten.
+    pub(crate) fn land(&mut self, id: RequestId, offset: usize, from: &Region, len: usize) {
+        let Some(Request { kind: Kind::Operation { memory: Some(memory), .. }, .. }) = self.all.get_mut(id)
+        else {
+            return;
+        };
+        let mut buffer = [0; COPY_BYTES];
+        for done in (0..len).step_by(COPY_BYTES) {
+            let piece = &mut buffer[..COPY_BYTES.min(len - done)];
+            from.copy_out(done, piece).expect("a piece fits in its slab");
+            memory.writable().put(offset + done, &*piece);
         }
     }
 
@@ -243,3 +273,8 @@ impl Requests {
         }
     }
 }
+
+const HAS_MEMORY: &str = "the request of an operation with a result has its memory";
+
+/// The number of bytes that are copied from a slab at a time.
+const COPY_BYTES: usize = 4096;

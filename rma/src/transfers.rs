@@ -1,8 +1,8 @@
-//! The operations that travel by puts of the port.
+//! The operations that travel by puts and gets of the port.
 //!
-//! An operation is one or more puts. Its memory belongs to the port until all of them have ended, also if the
-//! operation's request or epoch has ended early. The port can fence off a peer (see [`Limits`](crate::path::Limits)),
-//! so the puts to a peer that has failed end too.
+//! An operation is one or more pieces, each a put or a get. Its memory belongs to the port until all of them have ended,
+//! also if the operation's request or epoch has ended early. The port can fence off a peer (see
+//! [`Limits`](crate::path::Limits)), so the pieces of a peer that has failed end too.
 
 use std::collections::VecDeque;
 
@@ -13,57 +13,96 @@ use slab::Slab as Table;
 use crate::WindowId;
 use crate::window::Operation;
 
-/// The name of a transfer: the key of its puts.
+/// The name of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TransferId(usize);
+pub(crate) struct TransferId(u32);
 
 impl TransferId {
-    /// Returns the key of the transfer's puts.
-    pub(crate) fn key(self) -> u64 {
-        self.0 as u64
+    /// Returns the key of a piece in a slab with this number. A piece in no slab, and a put, has number 0.
+    pub(crate) fn key(self, slab: usize) -> u64 {
+        u64::from(self.0) | (slab as u64) << u32::BITS
+    }
+
+    /// Returns the transfer and the slab of a piece.
+    pub(crate) fn of_key(key: u64) -> (Self, usize) {
+        (Self(key as u32), (key >> u32::BITS) as usize)
     }
 }
 
-/// The memory from which an operation is put.
+/// The registered memory of an operation.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum Buffer {
     /// The operation's own memory.
     Own { region: Region, lease: Lease },
-    /// Slabs of `part` bytes that have a copy of the bytes.
-    Slabs { slabs: Vec<Slab>, part: usize },
+    /// Slabs of `part` bytes that have a copy of the bytes of a write.
+    Copies { slabs: Vec<Slab>, part: usize },
+    /// Slabs of `part` bytes that each get the bytes of a piece of a read. They are copied to the memory of the request,
+    /// and the slab gets the bytes of another piece.
+    Landing { slabs: Vec<LandingSlab>, part: usize },
 }
 
-impl Source {
-    /// Returns the registered memory of the operation's bytes from `offset` on, at most `len` bytes.
-    pub(crate) fn local(&self, offset: usize, len: usize) -> Local {
+/// A slab that gets the bytes of pieces of a read, one after another.
+#[derive(Debug)]
+pub(crate) struct LandingSlab {
+    pub(crate) slab: Slab,
+    /// The place in the operation of the piece that is under way, and its length.
+    pub(crate) piece: Option<(usize, usize)>,
+}
+
+impl Buffer {
+    /// Returns the registered memory for the operation's bytes from `offset` on, at most `len` bytes, and the number of
+    /// its slab for the key of the piece. Returns `None` if all slabs are in use.
+    pub(crate) fn local(&self, offset: usize, len: usize) -> Option<(Local, usize)> {
         match self {
-            Self::Own { lease, .. } => lease.local(offset, len),
-            Self::Slabs { slabs, part } => {
+            Self::Own { lease, .. } => Some((lease.local(offset, len), 0)),
+            Self::Copies { slabs, part } => {
                 let within = offset % part;
-                slabs[offset / part].local(within, len.min(part - within))
+                Some((slabs[offset / part].local(within, len.min(part - within)), 0))
+            }
+            Self::Landing { slabs, part } => {
+                let number = slabs.iter().position(|landing| landing.piece.is_none())?;
+                Some((slabs[number].slab.local(0, len.min(*part)), number))
             }
         }
     }
+
+    /// Notes that a piece is under way whose memory [`Buffer::local`] has returned.
+    pub(crate) fn begin_piece(&mut self, number: usize, offset: usize, len: usize) {
+        if let Self::Landing { slabs, .. } = self {
+            slabs[number].piece = Some((offset, len));
+        }
+    }
+
+    /// Notes that a piece has ended. Returns the slab with its bytes, their place in the operation, and their number, if
+    /// they must be copied.
+    pub(crate) fn end_piece(&mut self, number: usize) -> Option<(&Region, usize, usize)> {
+        let Self::Landing { slabs, .. } = self else { return None };
+        let landing = &mut slabs[number];
+        let (offset, len) = landing.piece.take().expect("a piece is under way in the slab");
+        Some((landing.slab.region(), offset, len))
+    }
 }
 
-/// An operation that travels by puts.
+/// An operation that travels by puts or gets.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) window: WindowId,
     pub(crate) epoch: u64,
     pub(crate) rank: WorldRank,
     pub(crate) peer: Peer,
-    pub(crate) source: Source,
+    pub(crate) buffer: Buffer,
     pub(crate) request: Option<RequestId>,
+    /// True if the pieces are gets.
+    pub(crate) is_read: bool,
     /// The bytes by which the operation counts as recorded.
     pub(crate) cost: usize,
-    /// The number of puts under way.
+    /// The number of pieces under way.
     pub(crate) outstanding: usize,
-    /// True if a put was posted. From then on the transfer counts in its epoch.
+    /// True if a piece was posted. From then on the transfer counts in its epoch.
     pub(crate) has_begun: bool,
-    /// True if no further put is posted.
+    /// True if no further piece is posted.
     pub(crate) is_closed: bool,
-    /// True if the operation was dropped before all its puts were posted, or if a put has failed.
+    /// True if the operation was dropped before all its pieces were posted, or if a piece has failed.
     pub(crate) has_failed: bool,
 }
 
@@ -73,7 +112,7 @@ impl Transfer {
         window: WindowId,
         epoch: u64,
         (rank, peer): (WorldRank, Peer),
-        source: Source,
+        buffer: Buffer,
         operation: &Operation,
     ) -> Self {
         let (request, cost) = (operation.request, operation.cost());
@@ -83,8 +122,9 @@ impl Transfer {
             epoch,
             rank,
             peer,
-            source,
+            buffer,
             request,
+            is_read: operation.action.has_reply(),
             cost,
             outstanding,
             has_begun,
@@ -94,46 +134,46 @@ impl Transfer {
     }
 }
 
-/// The operations that travel by puts.
+/// The operations that travel by puts and gets of the port.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     all: Table<Transfer>,
     /// The transfers that are over.
-    finished: VecDeque<usize>,
+    finished: VecDeque<TransferId>,
 }
 
 impl Transfers {
     pub(crate) fn begin(&mut self, transfer: Transfer) -> TransferId {
-        TransferId(self.all.insert(transfer))
+        let index = self.all.insert(transfer);
+        TransferId(u32::try_from(index).expect("2^32 transfers do not fit in memory"))
     }
 
     pub(crate) fn of(&mut self, id: TransferId) -> &mut Transfer {
-        &mut self.all[id.0]
+        &mut self.all[id.0 as usize]
     }
 
-    /// Notes that no further put of a transfer is posted.
+    /// Notes that no further piece of a transfer is posted.
     pub(crate) fn close(&mut self, id: TransferId, has_failed: bool) {
-        let transfer = &mut self.all[id.0];
+        let transfer = self.of(id);
         assert!(!transfer.is_closed, "a transfer is closed once");
         (transfer.is_closed, transfer.has_failed) = (true, transfer.has_failed || has_failed);
-        self.check_finished(id.0);
+        self.check_finished(id);
     }
 
-    /// Notes the end of a put, and returns its peer.
-    pub(crate) fn put_ended(&mut self, key: u64, has_failed: bool) -> Peer {
-        let index = usize::try_from(key).expect("it is the index of a transfer");
-        let transfer = &mut self.all[index];
+    /// Notes the end of a piece, and returns its peer.
+    pub(crate) fn piece_ended(&mut self, id: TransferId, has_failed: bool) -> Peer {
+        let transfer = self.of(id);
         transfer.outstanding -= 1;
         transfer.has_failed |= has_failed;
         let peer = transfer.peer;
-        self.check_finished(index);
+        self.check_finished(id);
         peer
     }
 
-    fn check_finished(&mut self, index: usize) {
-        let transfer = &self.all[index];
+    fn check_finished(&mut self, id: TransferId) {
+        let transfer = &self.all[id.0 as usize];
         if transfer.is_closed && transfer.outstanding == 0 {
-            self.finished.push_back(index);
+            self.finished.push_back(id);
         }
     }
 
@@ -144,6 +184,6 @@ impl Transfers {
 
     /// Removes a transfer that is over.
     pub(crate) fn take_finished(&mut self) -> Option<Transfer> {
-        Some(self.all.remove(self.finished.pop_front()?))
+        Some(self.all.remove(self.finished.pop_front()?.0 as usize))
     }
 }

@@ -161,7 +161,7 @@ pub(crate) struct Window {
     pub(crate) name: Name,
     pub(crate) group: Group,
     pub(crate) part: Part,
-    /// Set if other processes may map the part, or write to it by puts of the port.
+    /// Set if other processes may map the part, or access it by puts and gets of the port.
     pub(crate) exposed: Option<Box<Exposed>>,
     pub(crate) generation: u32,
     pub(crate) hints: Hints,
@@ -296,8 +296,10 @@ pub(crate) struct Party {
     pub(crate) unanswered: usize,
     /// True if packets of operations were sent. A flush then asks the target if they are applied.
     pub(crate) has_packets: bool,
-    /// The number of operations of which a put by the port was posted, and that have not ended.
+    /// The number of operations of which a put or a get by the port was posted, and that have not ended.
     pub(crate) transfers: usize,
+    /// The number of these operations that read. They do not count as `unanswered`.
+    pub(crate) reads: usize,
     pub(crate) closing: Closing,
 }
 
@@ -417,7 +419,7 @@ pub(crate) struct Operation {
     /// The data. The data of an operation with a reply is in its request.
     pub(crate) memory: Option<Memory>,
     pub(crate) request: Option<RequestId>,
-    /// The progress of an operation that travels by puts of the port. It has the memory.
+    /// The progress of an operation that travels by puts or gets of the port. It has the memory.
     pub(crate) transfer: Option<TransferId>,
 }
 
@@ -425,6 +427,12 @@ impl Operation {
     /// Returns an operation of which nothing was sent, without memory and without a request.
     pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
         Self { action, displacement, len, sent: 0, memory: None, request: None, transfer: None }
+    }
+
+    /// Returns true if a reply is awaited, or will be. A read by gets of the port awaits none when the first get was
+    /// posted.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        self.action.has_reply() && !(self.transfer.is_some() && self.sent > 0)
     }
 
     /// Returns the memory that the operation takes while it is recorded.

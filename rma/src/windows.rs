@@ -1,10 +1,10 @@
 //! All windows of a process: creation, calls, and the protocol on the link.
 
 mod calls;
+mod direct;
 mod ending;
 mod inbound;
 mod outbound;
-mod putting;
 
 use std::collections::HashMap;
 
@@ -42,9 +42,9 @@ pub struct Config {
     /// The largest number of packets to one peer whose answer is awaited. It must be at most
     /// [`answers_max`](samite_fabric::link::Config::answers_max) of the peer's link.
     pub questions_max: u32,
-    /// The largest number of bytes of one put by the port. A longer operation consists of several.
+    /// The largest number of bytes of one put or get by the port. A longer operation consists of several.
     pub put_chunk: usize,
-    /// The largest number of puts by the port to one peer that are under way.
+    /// The largest number of puts and gets by the port to one peer that are under way.
     pub puts_max: usize,
 }
 
@@ -399,7 +399,7 @@ impl Stack for Windows {
     }
 
     fn completed<L: Lent>(&mut self, link: &mut Link, done: Done, _: &mut L) -> Result<(), Fault> {
-        self.put_ended(link, done)
+        self.piece_ended(link, done)
     }
 
     fn path_resolved(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
@@ -445,7 +445,7 @@ impl Stack for Windows {
     }
 
     fn has_data_for(&self, peer: Peer) -> bool {
-        self.outbox.has_items(peer) || self.outbox.has_puts(peer)
+        self.outbox.has_items(peer) || self.outbox.has_pieces(peer)
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

@@ -69,7 +69,7 @@ pub(crate) struct Traits {
     pub(crate) generation: U32,
     /// The largest number of bytes in a [`Reply`] to the receiver.
     pub(crate) reply_max: U32,
-    /// The key by which the receiver maps the part, or puts into it; 0 if it can do neither. The part is mapped in
+    /// The key by which the receiver maps the part, puts into it or gets from it; 0 if it cannot. The part is mapped in
     /// whole words of 8 bytes.
     pub(crate) key: U64,
     /// The address of the part for the receiver's port.

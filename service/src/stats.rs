@@ -80,6 +80,8 @@ pub struct WindowStats {
     pub mapped_operations: u64,
     /// Operations that the rank has written directly to registered memory of their target.
     pub put_operations: u64,
+    /// Operations that the rank has read directly from registered memory of their target.
+    pub get_operations: u64,
     /// Bytes that packets have written to the rank's parts.
     pub bytes_written: u64,
     /// Bytes that packets have read from the rank's parts.
@@ -96,13 +98,14 @@ pub struct WindowStats {
 
 impl WindowStats {
     fn of(windows: &Windows) -> Self {
-        let samite_rma::Counters { operations, mapped, put, written, read, epochs, locks, refused } =
+        let samite_rma::Counters { operations, mapped, put, got, written, read, epochs, locks, refused } =
             *windows.counters();
         Self {
             open: windows.count(),
             operations,
             mapped_operations: mapped,
             put_operations: put,
+            get_operations: got,
             bytes_written: written,
             bytes_read: read,
             epochs,
@@ -115,11 +118,11 @@ impl WindowStats {
     /// Returns the number of operations that the rank has carried out in any way.
     #[must_use]
     pub fn all_operations(&self) -> u64 {
-        self.operations + self.mapped_operations + self.put_operations
+        self.operations + self.mapped_operations + self.put_operations + self.get_operations
     }
 
     /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
-    fn samples(&self) -> [Sample; 10] {
+    fn samples(&self) -> [Sample; 11] {
         [
             ("windows", "gauge", "Windows that are not freed", self.open as u64),
             ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
@@ -134,6 +137,12 @@ impl WindowStats {
                 "counter",
                 "Operations on windows written directly to registered memory",
                 self.put_operations,
+            ),
+            (
+                "window_operations_get_total",
+                "counter",
+                "Operations on windows read directly from registered memory",
+                self.get_operations,
             ),
             (
                 "window_bytes_written_total",

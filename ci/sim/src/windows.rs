@@ -10,12 +10,13 @@ mod program;
 
 use std::collections::BTreeSet;
 
+use samite_fabric::layout::{Elements, Form};
 use samite_fabric::link::{
     Cause, Config as LinkConfig, Engine, Error as LinkError, Group, Identity, Outcome, RequestId, Time,
     WorldRank, first_incarnation,
 };
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
-use samite_fabric::{Memory, Port as _, Region, SplitMix64};
+use samite_fabric::{Body as _, Memory, Port as _, Region, SplitMix64};
 use samite_rma::{Action, ElementType, EpochId, Error, Name, Part, Reduction, Target, WindowId, Windows};
 
 use self::program::{Plan, Read, Step, WORD, Write};
@@ -279,7 +280,9 @@ impl Run {
             match windows.collect(request) {
                 Some(completion) if completion.result.is_ok() => {
                     let memory = completion.memory.ok_or("a read without memory")?;
-                    let words = memory.into_vec::<u64>().map_err(|_| "memory of another type")?;
+                    let mut bytes = vec![0; memory.len()];
+                    memory.readable().copy_to(&mut bytes);
+                    let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
                     self.reads.push((at, read, words));
                     self.summary.received += 1;
                 }
@@ -360,7 +363,8 @@ impl Run {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
                 let target =
                     Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
-                let memory = Memory::new(vec![0_u64; read.count as usize]);
+                let is_scattered = self.rng.below(2) == 0;
+                let memory = if is_scattered { scattered(read.count) } else { words(read.count) };
                 match windows.operate(&mut out, id, target, Action::Get, memory, None) {
                     Ok(request) => rank.reads.push((*read, request.ok_or("a read without a request")?)),
                     Err(error) => may_fail(error)?,
@@ -508,6 +512,19 @@ impl Run {
     }
 }
 
+/// Returns memory for words.
+fn words(count: u64) -> Memory {
+    Memory::new(vec![0_u64; count as usize])
+}
+
+/// Returns memory for words with gaps between them.
+fn scattered(count: u64) -> Memory {
+    let form = Form::block(WORD).and_then(|word| word.strided(count as usize, 2 * WORD as isize));
+    let memory =
+        Memory::scattered::<Vec<u64>>(words(2 * count), form.expect("a form"), WORD, Elements::BYTES);
+    memory.expect("the form lies within the memory")
+}
+
 /// Accepts an error of an operation whose target has failed.
 fn may_fail(error: Error) -> Result<(), String> {
     match error {
@@ -520,7 +537,7 @@ impl Rank {
     fn new(net: &Net, rank: u32, plan: &Plan) -> Self {
         let incarnation = first_incarnation(&SECRET, WorldRank(rank));
         let identity = Identity { rank: WorldRank(rank), size: plan.size, incarnation, secret: SECRET };
-        // Puts are short and few at a time, so that operations consist of several.
+        // Puts and gets are short and few at a time, so that operations consist of several.
         let config = samite_rma::Config { put_chunk: 1000, puts_max: 3, ..samite_rma::Config::default() };
         let windows = Windows::new(config);
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);

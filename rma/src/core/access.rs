@@ -121,7 +121,8 @@ impl Core<'_> {
         match step {
             Step::Operation(operation) => match operation.transfer {
                 Some(id) => {
-                    self.counters.put += 1;
+                    let is_read = operation.action.has_reply();
+                    *if is_read { &mut self.counters.got } else { &mut self.counters.put } += 1;
                     self.close_transfer(id, false);
                 }
                 None => {
@@ -135,16 +136,26 @@ impl Core<'_> {
         self.check_party(number, rank);
     }
 
-    /// Notes that no further put of an operation is posted. The operation ends when its puts have ended.
+    /// Notes that no further piece of an operation is posted. The operation ends when its pieces have ended.
     pub(super) fn close_transfer(&mut self, id: TransferId, has_failed: bool) {
         self.outbox.transfers.close(id, has_failed);
         self.link.defer();
     }
 
-    /// Notes that all puts of an operation have ended.
-    pub(crate) fn transferred(&mut self, number: u64, rank: WorldRank) {
+    /// Notes that the first piece of an operation was posted.
+    pub(crate) fn transfer_begun(&mut self, number: u64, rank: WorldRank, is_read: bool) {
+        if let Some(party) = self.window.party(number, rank) {
+            party.transfers += 1;
+            party.reads += usize::from(is_read);
+            party.unanswered -= usize::from(is_read);
+        }
+    }
+
+    /// Notes that all pieces of an operation have ended.
+    pub(crate) fn transferred(&mut self, number: u64, rank: WorldRank, is_read: bool) {
         if let Some(party) = self.window.party(number, rank) {
             party.transfers -= 1;
+            party.reads -= usize::from(is_read);
         }
         self.check_party(number, rank);
     }

@@ -396,7 +396,7 @@ impl Windows {
         deadline: Time,
     ) -> Result<RequestId, Error> {
         self.call(link, epoch.window, |core| {
-            core.flush(epoch, target, deadline, |party| party.unanswered > 0)
+            core.flush(epoch, target, deadline, |party| party.unanswered + party.reads > 0)
         })
     }
 

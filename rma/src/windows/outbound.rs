@@ -111,14 +111,14 @@ impl Windows {
         }
     }
 
-    /// Posts the next put of an item, or sends its next packet.
+    /// Posts the next put or get of an item, or sends its next packet.
     fn advance_item<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
         to: Peer,
         item: &mut Item,
     ) -> Result<Progress, PortError> {
-        if let Some(progress) = self.put_item(out, to, item)? {
+        if let Some(progress) = self.direct_item(out, to, item)? {
             return Ok(progress);
         }
         let asks = self.has_answer(item);
@@ -204,8 +204,9 @@ impl Window {
         let of_peer = out.link.peer(peer).path()?;
         let is_mapped = self.exposed.as_ref().is_some_and(|exposed| exposed.mapped.is_some())
             && out.port.caps_for(of_peer).map;
-        let is_put = limits.put_min().is_some_and(|min| self.part.len >= min);
-        if !is_mapped && !is_put {
+        let mut shortest = [limits.put_min(), limits.get_min()].into_iter().flatten();
+        let is_direct = shortest.any(|min| self.part.len >= min);
+        if !is_mapped && !is_direct {
             return None;
         }
         let path = out.port.path(of_peer).ok()?;

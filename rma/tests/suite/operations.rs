@@ -203,6 +203,7 @@ fn lengths<P: Port>(w: &mut World<P>) {
         let flush = w.flush(0, epoch, Some(target));
         let action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
         let sums = w.operate(0, epoch, (target, 0), action, Memory::new(values.clone()), None).unwrap();
+        let second = w.flush(0, epoch, Some(target));
         let get = w.get(0, epoch, (target, 0), values.len());
         let empty = w.get(0, epoch, (target, PART as u64 / 8), 0);
         assert_eq!(w.values(0, sums.unwrap()), values);
@@ -210,8 +211,7 @@ fn lengths<P: Port>(w: &mut World<P>) {
         assert_eq!(w.values(0, get), doubled);
         assert_eq!(w.values(0, empty), []);
         let close = w.close(0, epoch);
-        w.wait(0, flush);
-        w.wait(0, close);
+        [flush, second, close].into_iter().for_each(|request| w.wait(0, request));
     }
 }
 

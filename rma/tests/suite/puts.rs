@@ -9,13 +9,13 @@ use crate::failures::{ends_with_failure, kill};
 use crate::operations::free;
 use crate::world::{NEVER, PART, World, on_mapped_or_put, on_puts, rank};
 
-const WORDS: usize = PART / 8;
+pub(crate) const WORDS: usize = PART / 8;
 
-fn values(first: u64) -> Vec<u64> {
+pub(crate) fn values(first: u64) -> Vec<u64> {
     (first..first + WORDS as u64).collect()
 }
 
-fn part(w: &World<SimPort>, at: usize) -> Vec<u64> {
+pub(crate) fn part(w: &World<SimPort>, at: usize) -> Vec<u64> {
     (0..WORDS).map(|word| w.word(at, word)).collect()
 }
 
@@ -32,13 +32,13 @@ fn write(w: &mut World<SimPort>, at: usize, epoch: samite_rma::EpochId, to: usiz
 }
 
 /// Checks that no operation has left memory to the port, except slabs for later ones.
-fn is_at_rest(w: &World<SimPort>, at: usize) {
+pub(crate) fn is_at_rest(w: &World<SimPort>, at: usize) {
     let engine = &w.engines[at];
     assert_eq!(engine.stack().recorded(), 0, "rank {at}");
     assert_eq!((engine.link().registered().used, engine.link().quarantined().1), (0, 0), "rank {at}");
 }
 
-fn free_all(w: &mut World<SimPort>, ranks: &[usize]) {
+pub(crate) fn free_all(w: &mut World<SimPort>, ranks: &[usize]) {
     let frees: Vec<_> = ranks.iter().map(|at| free(w, *at)).collect();
     for (at, free) in ranks.iter().zip(frees) {
         w.complete(*at, free);

@@ -69,6 +69,18 @@ pub(crate) fn on_mapped_or_put(seeds: u64, size: usize, test: impl Fn(&mut World
     on_networks(seeds, size, Hints::default(), |config| enable_puts(config, true), test);
 }
 
+/// Runs a test in simulated networks in which the ranks get from the memory of others, and do not map it. In some of
+/// them they can also put into it. A port has at most `registrations_max` registrations.
+pub(crate) fn on_gets(seeds: u64, size: usize, registrations_max: usize, test: impl Fn(&mut World<SimPort>)) {
+    let enable = |config: &mut SimConfig| {
+        let put = config.caps.put;
+        enable_puts(config, false);
+        (config.caps.put, config.caps.get) = (put, Reach::Any);
+        config.registrations_max = registrations_max;
+    };
+    on_networks(seeds, size, Hints::default(), enable, test);
+}
+
 fn enable_puts(config: &mut SimConfig, map: bool) {
     config.registrations_max = usize::MAX;
     let caps = &mut config.caps;
@@ -134,7 +146,7 @@ pub(crate) fn link_config() -> LinkConfig {
     }
 }
 
-/// Puts are short and few at a time, so that operations consist of several.
+/// Puts and gets are short and few at a time, so that operations consist of several.
 fn config() -> Config {
     Config { put_chunk: 1000, puts_max: 3, ..Config::default() }
 }

@@ -80,7 +80,7 @@ impl Plan {
             0 => 9 + rng.below(56),
             _ => 2 + rng.below(7),
         } as u32;
-        let words = if size > 8 { 4 } else { [4, 4, 300][rng.below(3) as usize] };
+        let words = if size > 8 { 4 } else { [4, 300, 900][rng.below(3) as usize] };
         let rounds = 2 + rng.below(if size > 8 { 3 } else { 10 });
         // With all flags only programs with one kind of epoch have a certain result.
         let only = (rng.below(4) == 0).then(|| rng.below(2));
@@ -133,7 +133,7 @@ impl Plan {
     }
 
     /// Returns true if an access of an origin has no order with an earlier one: if both concern a word, and one of them
-    /// is so long that it may travel by puts of the port.
+    /// is so long that it may travel by puts or gets of the port.
     fn has_no_order(&self, at: usize, target: WorldRank, words: &Range<u64>) -> bool {
         self.accessed.iter().any(|(origin, other, earlier)| {
             let is_common = earlier.start < words.end && words.start < earlier.end;
