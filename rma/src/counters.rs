@@ -9,7 +9,7 @@ pub struct Counters {
     pub mapped: u64,
     /// Operations that this process has carried out by puts of the port.
     pub put: u64,
-    /// Operations that this process has carried out by gets of the port.
+    /// Operations that this process has carried out by gets of the port, or that their target has answered by puts.
     pub got: u64,
     /// Bytes that packets of other ranks and of this one have written here.
     pub written: u64,

@@ -23,9 +23,10 @@
 //!   part. That concerns parts in memory made by [`Region::shared`](samite_fabric::Region::shared).
 //! * **Long puts and gets on memory that the origin cannot map** are puts and gets of the port
 //!   ([`Caps::put`](samite_fabric::Caps::put), [`Caps::get`](samite_fabric::Caps::get)), if the port can fence off a
-//!   peer. The target has registered its part, and takes no part in the operation. Several puts and gets have no order
-//!   among each other, nor with packets. A flush, also one whose end is not awaited, separates them, and so does the end
-//!   of an epoch.
+//!   peer. The target has registered its part, and takes no part in the operation. If the port has puts and no gets,
+//!   the target answers a long get by puts into registered memory of the origin. Several puts and gets have no order
+//!   among each other, nor with packets. A flush, also one whose end is not awaited, separates them, and so does the
+//!   end of an epoch.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
 //!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
 //!
@@ -33,9 +34,9 @@
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
 //! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory,
-//! `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter. `window` is the
-//! state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and the packets of all
-//! windows.
+//! `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter. `serves` has the
+//! reads that this process answers by puts. `window` is the state of a window, `core` its state machine, `wire` the
+//! packets, and `windows` the calls and the packets of all windows.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,7 @@ mod ordinals;
 mod outbox;
 mod path;
 mod requests;
+mod serves;
 mod transfers;
 mod window;
 mod windows;

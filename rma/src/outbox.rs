@@ -7,6 +7,7 @@ use samite_fabric::wire::Protocol;
 
 use crate::WindowId;
 use crate::path::{self, Limits, Means, Path};
+use crate::serves::{Serve, ServeId, Serves};
 use crate::transfers::Transfers;
 use crate::window::{Operation, Step};
 use crate::wire::{Note, Traits};
@@ -40,6 +41,7 @@ pub(crate) struct Outbox {
     /// The state of each peer, by its index.
     peers: Vec<PeerState>,
     pub(crate) transfers: Transfers,
+    pub(crate) serves: Serves,
 }
 
 #[derive(Debug, Default)]
@@ -48,14 +50,22 @@ pub(crate) struct PeerState {
     pub(crate) limits: Limits,
     /// The number of puts and gets of the port to the peer that are under way.
     pub(crate) pieces: usize,
+    /// The number of answers to `GET_INTO` that are awaited.
+    pub(crate) asked: usize,
+    /// The peer's reads of which a put is not posted, in the order of arrival.
+    pub(crate) serves: VecDeque<ServeId>,
+    /// The number of the peer's reads that have not ended.
+    pub(crate) serving: usize,
+    /// The number of puts for these reads that are under way.
+    pub(crate) serve_pieces: usize,
     /// The number of slabs that operations to the peer use.
     pub(crate) slabs: usize,
     pub(crate) queue: VecDeque<Item>,
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.
     pub(crate) unanswered: u32,
-    /// The number of flushes whose answer is awaited. A put or a get of the port could overtake the packets before them,
-    /// so it waits.
+    /// The number of flushes whose answer is awaited. A put or a get of the port could overtake the packets before
+    /// them, so it waits.
     pub(crate) flushes: u32,
     /// The number of the peer's requests for windows that do not exist yet.
     pub(crate) early: usize,
@@ -76,14 +86,35 @@ impl Outbox {
         let limits = self.of(to).limits;
         let is_registered = traits.key.get() != 0;
         let min = |min: Option<usize>| min.filter(|_| is_registered);
-        let means =
-            Means { is_mapped: false, put_min: min(limits.put_min()), get_min: min(limits.get_min()) };
+        let put_min = min(limits.put_min());
+        let get_min = min(limits.get_min());
+        // Both sides of a path have the same capabilities, so the target can put if this side can.
+        let means = Means { is_mapped: false, put_min, get_min, put_back_min: put_min };
         path::choose(operation.action, operation.len, means)
     }
 
-    /// Returns true if puts or gets of the port to the peer are under way.
+    /// Returns true if registered memory is accessed for operations with the peer: by this side or by the peer.
     pub(crate) fn has_pieces(&self, peer: Peer) -> bool {
-        self.peers.get(peer.index()).is_some_and(|state| state.pieces > 0)
+        let has_pieces = |state: &PeerState| state.pieces + state.asked + state.serving > 0;
+        self.peers.get(peer.index()).is_some_and(has_pieces)
+    }
+
+    /// Queues a read of a peer.
+    pub(crate) fn serve(&mut self, link: &mut Link, serve: Serve) {
+        let peer = serve.peer;
+        let id = self.serves.begin(serve);
+        let state = self.of(peer);
+        state.serving += 1;
+        state.serves.push_back(id);
+        link.set_queued(peer, Protocol::Rma);
+        link.seek(peer);
+        link.list(peer);
+    }
+
+    /// Returns true if packets or reads of the peer wait.
+    pub(crate) fn has_work(&self, peer: Peer) -> bool {
+        let has_work = |state: &PeerState| !state.queue.is_empty() || !state.serves.is_empty();
+        self.peers.get(peer.index()).is_some_and(has_work)
     }
 
     /// Returns true if there was once no room to note a request of the peer.

@@ -14,6 +14,8 @@ pub(crate) enum Path {
     Put,
     /// Gets by the port from the target's registered part ([`Port::get`](samite_fabric::Port::get)).
     Get,
+    /// Puts by the target's port from its registered part into registered memory of the origin.
+    PutBack,
     /// Packets, which the target's processor applies.
     Packets,
 }
@@ -27,11 +29,14 @@ pub(crate) struct Means {
     pub(crate) put_min: Option<usize>,
     /// The length of the shortest read that is a get of the port, or `None` if the port cannot get from the part.
     pub(crate) get_min: Option<usize>,
+    /// The length of the shortest read that the target puts into the origin's memory, or `None` if it cannot.
+    pub(crate) put_back_min: Option<usize>,
 }
 
 impl Means {
     /// The means of an origin that has mapped the part.
-    pub(crate) const MAPPED: Self = Self { is_mapped: true, put_min: None, get_min: None };
+    pub(crate) const MAPPED: Self =
+        Self { is_mapped: true, put_min: None, get_min: None, put_back_min: None };
 }
 
 /// Chooses the way of an operation on `len` bytes.
@@ -46,6 +51,7 @@ pub(crate) fn choose(action: Action, len: usize, means: Means) -> Path {
         _ if means.is_mapped => Path::Memory,
         None if action == Action::Put && means.put_min.is_some_and(|min| len >= min) => Path::Put,
         None if action == Action::Get && means.get_min.is_some_and(|min| len >= min) => Path::Get,
+        None if action == Action::Get && means.put_back_min.is_some_and(|min| len >= min) => Path::PutBack,
         _ => Path::Packets,
     }
 }
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
     use crate::{ElementType, Reduction};
 
-    const NEITHER: Means = Means { is_mapped: false, put_min: None, get_min: None };
+    const NEITHER: Means = Means { is_mapped: false, put_min: None, get_min: None, put_back_min: None };
     const PUTS: Means = Means { put_min: Some(100), ..NEITHER };
     const GETS: Means = Means { get_min: Some(100), ..NEITHER };
 
@@ -145,6 +151,11 @@ mod tests {
         assert_eq!([99, 100, 1 << 30].map(|len| get(len, GETS)), [Path::Packets, Path::Get, Path::Get]);
         assert_eq!(get(1 << 30, Means { is_mapped: true, ..GETS }), Path::Memory);
         assert_eq!(choose(Action::Put, 1 << 30, GETS), Path::Packets);
+        let put_back_min = Some(100);
+        let without = Means { put_back_min, ..NEITHER };
+        assert_eq!([99, 100].map(|len| get(len, without)), [Path::Packets, Path::PutBack]);
+        assert_eq!(get(100, Means { put_back_min, ..GETS }), Path::Get);
+        assert_eq!(choose(Action::Put, 1 << 30, without), Path::Packets);
     }
 
     #[test]

@@ -136,8 +136,8 @@ impl Requests {
         }
     }
 
-    /// Copies `len` bytes from the start of a region to the memory of an operation. Nothing is copied if the request has
-    /// been forgotten.
+    /// Copies `len` bytes from the start of a region to the memory of an operation. Nothing is copied if the request
+    /// has been forgotten.
     pub(crate) fn land(&mut self, id: RequestId, offset: usize, from: &Region, len: usize) {
         let Some(Request { kind: Kind::Operation { memory: Some(memory), .. }, .. }) = self.all.get_mut(id)
         else {

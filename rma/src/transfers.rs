@@ -1,16 +1,19 @@
 //! The operations that travel by puts and gets of the port.
 //!
-//! An operation is one or more pieces, each a put or a get. Its memory belongs to the port until all of them have ended,
-//! also if the operation's request or epoch has ended early. The port can fence off a peer (see
-//! [`Limits`](crate::path::Limits)), so the pieces of a peer that has failed end too.
+//! An operation is one or more pieces, each a put or a get. Its memory belongs to the port until all of them have
+//! ended, also if the operation's request or epoch has ended early. The port can fence off a peer (see
+//! [`Limits`](crate::path::Limits)), so the pieces of a peer that has failed end too. A piece can also be a request
+//! that the peer put bytes into this memory. When the peer ends, so does the piece, and the memory is kept until the
+//! path is cut off.
 
 use std::collections::VecDeque;
 
 use samite_fabric::link::{Lease, Peer, RequestId, Slab, WorldRank};
-use samite_fabric::{Local, Region};
+use samite_fabric::{Local, Region, Remote};
 use slab::Slab as Table;
 
 use crate::WindowId;
+use crate::path::Path;
 use crate::window::Operation;
 
 /// The name of a transfer.
@@ -20,6 +23,7 @@ pub(crate) struct TransferId(u32);
 impl TransferId {
     /// Returns the key of a piece in a slab with this number. A piece in no slab, and a put, has number 0.
     pub(crate) fn key(self, slab: usize) -> u64 {
+        assert!(slab < SLABS_MAX, "a read has few slabs");
         u64::from(self.0) | (slab as u64) << u32::BITS
     }
 
@@ -29,6 +33,10 @@ impl TransferId {
     }
 }
 
+/// The number of slabs that the key of a piece can name. The bits above are the link's, and the mark of
+/// [`serves`](crate::serves).
+pub(crate) const SLABS_MAX: usize = 1 << 16;
+
 /// The registered memory of an operation.
 #[derive(Debug)]
 pub(crate) enum Buffer {
@@ -36,8 +44,8 @@ pub(crate) enum Buffer {
     Own { region: Region, lease: Lease },
     /// Slabs of `part` bytes that have a copy of the bytes of a write.
     Copies { slabs: Vec<Slab>, part: usize },
-    /// Slabs of `part` bytes that each get the bytes of a piece of a read. They are copied to the memory of the request,
-    /// and the slab gets the bytes of another piece.
+    /// Slabs of `part` bytes that each get the bytes of a piece of a read. They are copied to the memory of the
+    /// request, and the slab gets the bytes of another piece.
     Landing { slabs: Vec<LandingSlab>, part: usize },
 }
 
@@ -66,6 +74,29 @@ impl Buffer {
         }
     }
 
+    /// Returns the place for the operation's bytes from `offset` on, at most `len` bytes, for the puts of the target.
+    /// Also returns the number of its slab for the name of the piece, and the length of the piece. Returns `None` if
+    /// all slabs are in use.
+    pub(crate) fn remote(&self, offset: usize, len: usize) -> Option<(Remote, usize, usize)> {
+        match self {
+            Self::Own { lease, .. } => Some((lease.remote(offset), 0, len)),
+            Self::Copies { .. } => unreachable!("they have the bytes of a write"),
+            Self::Landing { slabs, part } => {
+                let number = slabs.iter().position(|landing| landing.piece.is_none())?;
+                Some((slabs[number].slab.remote(0), number, len.min(*part)))
+            }
+        }
+    }
+
+    /// Returns true if a slab with this number exists and has a piece under way. Own memory has number 0.
+    fn has_piece(&self, number: usize) -> bool {
+        match self {
+            Self::Own { .. } => number == 0,
+            Self::Copies { .. } => false,
+            Self::Landing { slabs, .. } => slabs.get(number).is_some_and(|landing| landing.piece.is_some()),
+        }
+    }
+
     /// Notes that a piece is under way whose memory [`Buffer::local`] has returned.
     pub(crate) fn begin_piece(&mut self, number: usize, offset: usize, len: usize) {
         if let Self::Landing { slabs, .. } = self {
@@ -73,8 +104,8 @@ impl Buffer {
         }
     }
 
-    /// Notes that a piece has ended. Returns the slab with its bytes, their place in the operation, and their number, if
-    /// they must be copied.
+    /// Notes that a piece has ended. Returns the slab with its bytes, their place in the operation, and their number,
+    /// if they must be copied.
     pub(crate) fn end_piece(&mut self, number: usize) -> Option<(&Region, usize, usize)> {
         let Self::Landing { slabs, .. } = self else { return None };
         let landing = &mut slabs[number];
@@ -92,8 +123,8 @@ pub(crate) struct Transfer {
     pub(crate) peer: Peer,
     pub(crate) buffer: Buffer,
     pub(crate) request: Option<RequestId>,
-    /// True if the pieces are gets.
-    pub(crate) is_read: bool,
+    /// The way of the bytes: [`Path::Put`], [`Path::Get`] or [`Path::PutBack`].
+    pub(crate) way: Path,
     /// The bytes by which the operation counts as recorded.
     pub(crate) cost: usize,
     /// The number of pieces under way.
@@ -112,6 +143,7 @@ impl Transfer {
         window: WindowId,
         epoch: u64,
         (rank, peer): (WorldRank, Peer),
+        way: Path,
         buffer: Buffer,
         operation: &Operation,
     ) -> Self {
@@ -124,7 +156,7 @@ impl Transfer {
             peer,
             buffer,
             request,
-            is_read: operation.action.has_reply(),
+            way,
             cost,
             outstanding,
             has_begun,
@@ -174,6 +206,28 @@ impl Transfers {
         let transfer = &self.all[id.0 as usize];
         if transfer.is_closed && transfer.outstanding == 0 {
             self.finished.push_back(id);
+        }
+    }
+
+    /// Returns true if a peer may report that a piece of a transfer has landed.
+    pub(crate) fn is_awaited(&self, id: TransferId, number: usize, from: Peer) -> bool {
+        self.all.get(id.0 as usize).is_some_and(|transfer| {
+            transfer.way == Path::PutBack
+                && transfer.peer == from
+                && transfer.outstanding > 0
+                && transfer.buffer.has_piece(number)
+        })
+    }
+
+    /// Ends the reads that a peer was asked to answer by puts: the peer has ended. All of them are closed.
+    pub(crate) fn abandon(&mut self, peer: Peer) {
+        let is_theirs = |transfer: &Transfer| transfer.way == Path::PutBack && transfer.peer == peer;
+        let theirs = self.all.iter().filter(|(_, transfer)| is_theirs(transfer) && transfer.outstanding > 0);
+        for index in theirs.map(|(index, _)| index).collect::<Vec<_>>() {
+            let transfer = &mut self.all[index];
+            assert!(transfer.is_closed, "the items to a peer that has ended are dropped");
+            (transfer.outstanding, transfer.has_failed) = (0, true);
+            self.finished.push_back(TransferId(index as u32));
         }
     }
 

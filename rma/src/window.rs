@@ -213,6 +213,12 @@ impl Window {
         self.epoch(number)?.parties.get_mut(&rank)
     }
 
+    /// Returns the registration of the part for the members on a path.
+    pub(crate) fn registration(&self, path: PathId) -> Option<Registration> {
+        let registrations = &self.exposed.as_ref()?.registrations;
+        registrations.iter().find(|(known, _)| *known == path).map(|(_, registration)| *registration)
+    }
+
     /// Adds an epoch, and returns its number.
     pub(crate) fn open(&mut self, kind: Kind) -> u64 {
         self.calls += 1;

@@ -292,6 +292,13 @@ impl Windows {
         self.requests.len() > 0 || self.active > 0
     }
 
+    /// Returns true if members read from this process's parts by puts of this process. Then the port may move bytes in
+    /// polls that bring no event.
+    #[must_use]
+    pub fn serves_reads(&self) -> bool {
+        !self.outbox.serves.is_empty()
+    }
+
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
     /// fuzzing.
     pub fn check_invariants(&self) {
@@ -445,7 +452,7 @@ impl Stack for Windows {
     }
 
     fn has_data_for(&self, peer: Peer) -> bool {
-        self.outbox.has_items(peer) || self.outbox.has_pieces(peer)
+        self.outbox.has_work(peer) || self.outbox.has_pieces(peer)
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

@@ -1,6 +1,6 @@
 //! The packets of windows. Each begins with the link's header. Its `context` is the slot of the window at the receiver,
-//! except in introductions (`MEET`, `MET`) and answers (`REPLY`, `FLUSHED`, `CLOSED`). All fields are little-endian;
-//! element values are in the byte order of the machine.
+//! except in introductions (`MEET`, `MET`) and answers (`REPLY`, `FLUSHED`, `CLOSED`, `LANDED`). All fields are
+//! little-endian; element values are in the byte order of the machine.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +23,7 @@ pub(crate) mod kind {
     pub(crate) const COMPARE_SWAP: u8 = 6;
     /// [`Reply`](super::Reply) and the former bytes.
     pub(crate) const REPLY: u8 = 7;
-    // The packets of the other kinds are a `Note`.
+    // The packets from here to `OPENED` are a `Note`.
     /// Asks for an answer when all earlier packets are applied. `token` names the request.
     pub(crate) const FLUSH: u8 = 8;
     /// Answers `FLUSH`.
@@ -49,6 +49,12 @@ pub(crate) mod kind {
     pub(crate) const ASK: u8 = 18;
     /// The sender has activated opening fence `number`.
     pub(crate) const OPENED: u8 = 19;
+    // The packets of the other kinds are no `Note`.
+    /// [`Place`](super::Place) and [`Landing`](super::Landing): asks the receiver to put bytes of its part into memory
+    /// of the sender. A sender that waits for more than [`SERVES_MAX`](crate::serves::SERVES_MAX) answers fails.
+    pub(crate) const GET_INTO: u8 = 20;
+    /// [`Landed`](super::Landed): answers `GET_INTO`, when all puts have ended.
+    pub(crate) const LANDED: u8 = 21;
 }
 
 /// A window's name, and the sender's part of it.
@@ -111,6 +117,27 @@ pub(crate) struct Reply {
     pub(crate) offset: U64,
 }
 
+/// The place for the bytes of a read in the origin's memory.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Landing {
+    /// The origin's name for the read.
+    pub(crate) name: U64,
+    /// The number of bytes.
+    pub(crate) len: U64,
+    /// The key by which the receiver puts into the memory.
+    pub(crate) key: U64,
+    /// The address of the memory for the receiver's port.
+    pub(crate) address: U64,
+}
+
+/// The answer to [`Landing`]: all bytes are in the memory, and the receiver of the answer may withdraw the key.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Landed {
+    pub(crate) name: U64,
+}
+
 /// A packet of synchronization.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -171,9 +198,23 @@ mod tests {
             number: word(8).into(),
             token: word(16).into(),
         };
-        let laid_out =
-            [traits.as_bytes(), place.as_bytes(), wanted.as_bytes(), reply.as_bytes(), note.as_bytes()];
-        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24]) {
+        let landing = Landing {
+            name: word(0).into(),
+            len: word(8).into(),
+            key: word(16).into(),
+            address: word(24).into(),
+        };
+        let landed = Landed { name: word(0).into() };
+        let laid_out = [
+            traits.as_bytes(),
+            place.as_bytes(),
+            wanted.as_bytes(),
+            reply.as_bytes(),
+            note.as_bytes(),
+            landing.as_bytes(),
+            landed.as_bytes(),
+        ];
+        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24, 32, 8]) {
             assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
         }
     }

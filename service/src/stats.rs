@@ -80,7 +80,8 @@ pub struct WindowStats {
     pub mapped_operations: u64,
     /// Operations that the rank has written directly to registered memory of their target.
     pub put_operations: u64,
-    /// Operations that the rank has read directly from registered memory of their target.
+    /// Operations that the rank has read directly from registered memory of their target, or that the target has written
+    /// directly to registered memory of the rank.
     pub get_operations: u64,
     /// Bytes that packets have written to the rank's parts.
     pub bytes_written: u64,

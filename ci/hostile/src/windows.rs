@@ -21,10 +21,10 @@ const HONEST: usize = 0;
 const HOSTILE: usize = 1;
 const OTHER: usize = 2;
 const SIZE: u32 = 3;
-/// The number of words of a part.
-const WORDS: usize = 64;
+/// The number of words of a part: so many that reads and writes of it need more than one packet.
+const WORDS: usize = 1100;
 /// The number of kinds of packets, and one more.
-const KINDS: usize = 21;
+const KINDS: usize = 23;
 /// The number of polls within which the honest ranks must have completed an epoch.
 const POLLS_MAX: usize = 1000;
 
@@ -182,7 +182,7 @@ impl Run {
                 let action =
                     [Action::Put, Action::Get, Action::GetAccumulate { op, element }][input.below(3)];
                 if let Some(epoch) = epoch {
-                    let memory = Memory::new(vec![1_u64; 2]);
+                    let memory = Memory::new(vec![1_u64; [2, WORDS][input.below(2)]]);
                     let started = windows.operate(&mut out, epoch, target, action, memory, None);
                     self.requests.extend(started.ok().flatten());
                 }

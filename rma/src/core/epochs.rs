@@ -125,7 +125,11 @@ impl Core<'_> {
         if epoch.closed.is_none() || !epoch.is_active || epoch.left > 0 || !self.pass_barrier(number) {
             return;
         }
-        if is_last && self.window.members.values().any(Member::needs_window) {
+        // A member frees the window after its reads have ended, so only those of others can be under way, which have
+        // failed or break the protocol.
+        let is_used =
+            || self.window.members.values().any(Member::needs_window) || self.outbox.serves.concern(self.id);
+        if is_last && is_used() {
             return;
         }
         self.complete(number);

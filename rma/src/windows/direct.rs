@@ -1,27 +1,34 @@
 //! Operations that travel by puts and gets of the port.
 //!
-//! The origin accesses the registered part of a target that has granted the access. The target takes no part. A put ends
-//! when its bytes are visible at the target, and a get when they have arrived, so a flush of both needs no answer of the
-//! target. The packet that ends the access follows the gets when they have ended: later accesses of other members might
-//! change the bytes. It follows the puts at once if the port keeps
-//! [`Order::SEND_AFTER_PUT`](samite_fabric::Order), and otherwise when they have ended. A party of an epoch is over when
-//! its puts and gets have ended.
+//! The origin accesses the registered part of a target that has granted the access. The target takes no part. A put
+//! ends when its bytes are visible at the target, and a get when they have arrived, so a flush of both needs no answer
+//! of the target. The packet that ends the access follows the gets when they have ended: later accesses of other
+//! members might change the bytes. It follows the puts at once if the port keeps
+//! [`Order::SEND_AFTER_PUT`](samite_fabric::Order), and otherwise when they have ended. A party of an epoch is over
+//! when its puts and gets have ended.
+//!
+//! If the port has no gets, the origin of a long read sends the place of registered memory of its own, and the target
+//! puts the bytes there. The answer of the target says that all of its puts have ended. Then the origin withdraws the
+//! key. If the target ends before, the origin withdraws the key after the path is cut off, and does not give the memory
+//! back.
 //!
 //! The part stays registered until all members have freed the window or have failed, and a member frees the window when
 //! its epochs are over. The path of a failed member is cut off before the registration ends.
 
 use samite_fabric::link::{Cause, Done, Fate, Fault, Link, Out, Peer, Slab, Turn, WorldRank};
-use samite_fabric::wire::Protocol;
+use samite_fabric::wire::{Protocol, WireError};
 use samite_fabric::{Access, Failure, Memory, PeerId, Port, PortError, Post, Region, Remote};
+use zerocopy::IntoBytes;
 
 use super::Windows;
 use super::outbound::Progress;
 use crate::core::{Core, check_place};
 use crate::outbox::Item;
 use crate::path::Path;
-use crate::transfers::{Buffer, LandingSlab, Transfer, TransferId};
+use crate::serves::{SERVES_MAX, ServeId};
+use crate::transfers::{Buffer, LandingSlab, SLABS_MAX, Transfer, TransferId};
 use crate::window::{Contact, Operation, State, Step};
-use crate::wire::Traits;
+use crate::wire::{Landed, Landing, Traits, kind};
 use crate::{Error, WindowId};
 
 /// A target that an operation reaches by puts or gets of the port.
@@ -78,6 +85,9 @@ impl Windows {
                 None => return Ok(None),
             },
         };
+        if reached.way == Path::PutBack {
+            return self.ask_next(out, reached, place, operation, id).map(Some);
+        }
         let state = self.outbox.of(to);
         let limits = state.limits;
         if state.pieces >= self.config.puts_max || state.flushes > 0 {
@@ -104,22 +114,146 @@ impl Windows {
             Post::Again => return Ok(Some(Progress::Waits(Turn::NoRoom))),
             Post::Done | Post::Over => {}
         }
-        let transfer = self.outbox.transfers.of(id);
-        transfer.buffer.begin_piece(slab, operation.sent, local.len);
-        if operation.sent == 0 {
-            transfer.has_begun = true;
-            let (window, epoch, rank) = place;
-            self.with(out.link, window.slot, |core| core.transfer_begun(epoch, rank, is_read));
-        }
+        let progress = self.piece_begun(out.link, place, operation, id, (slab, local.len));
         if posted == Post::Done {
             self.outbox.transfers.of(id).outstanding += 1;
             self.outbox.of(to).pieces += 1;
         } else {
             self.copy_piece(id, slab, true);
         }
-        operation.sent += local.len;
-        let is_whole = operation.sent == operation.len;
-        Ok(Some(if is_whole { Progress::Over } else { Progress::More }))
+        Ok(Some(progress))
+    }
+
+    /// Asks the target to put the next bytes of a read into memory of this process.
+    fn ask_next<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        Reached { peer, traits, .. }: Reached,
+        place: (WindowId, u64, WorldRank),
+        operation: &mut Operation,
+        id: TransferId,
+    ) -> Result<Progress, PortError> {
+        if self.outbox.of(peer).asked >= SERVES_MAX {
+            return Ok(Progress::Waits(Turn::NoAnswer));
+        }
+        let left = operation.len - operation.sent;
+        let Some((into, slab, len)) = self.outbox.transfers.of(id).buffer.remote(operation.sent, left) else {
+            // The answer to an earlier question frees a slab, and then the peer is listed again.
+            return Ok(Progress::Waits(Turn::NoAnswer));
+        };
+        let at = check_place(place.2, traits, operation).expect("it was checked") + operation.sent as u64;
+        let landing = Landing {
+            name: id.key(slab).into(),
+            len: (len as u64).into(),
+            key: into.key.into(),
+            address: into.address.into(),
+        };
+        let sent = Self::send_get_into(out, peer, traits, at, &landing)?;
+        if !matches!(sent, Progress::Over) {
+            return Ok(sent);
+        }
+        let progress = self.piece_begun(out.link, place, operation, id, (slab, len));
+        self.outbox.transfers.of(id).outstanding += 1;
+        self.outbox.of(peer).asked += 1;
+        Ok(progress)
+    }
+
+    /// Notes that a piece of an operation was posted, of this length and in this slab.
+    fn piece_begun(
+        &mut self,
+        link: &mut Link,
+        (window, epoch, rank): (WindowId, u64, WorldRank),
+        operation: &mut Operation,
+        id: TransferId,
+        (slab, len): (usize, usize),
+    ) -> Progress {
+        let transfer = self.outbox.transfers.of(id);
+        transfer.buffer.begin_piece(slab, operation.sent, len);
+        if !std::mem::replace(&mut transfer.has_begun, true) {
+            let is_read = transfer.way != Path::Put;
+            self.with(link, window.slot, |core| core.transfer_begun(epoch, rank, is_read));
+        }
+        operation.sent += len;
+        if operation.sent == operation.len { Progress::Over } else { Progress::More }
+    }
+
+    /// Handles the report of a target that it has put all bytes of a piece of a read into memory of this process.
+    pub(super) fn landed(&mut self, link: &mut Link, from: Peer, name: u64) -> Result<(), WireError> {
+        let (id, slab) = TransferId::of_key(name);
+        if !self.outbox.transfers.is_awaited(id, slab, from) {
+            return Err(WireError::Value { field: "name of a read" });
+        }
+        self.copy_piece(id, slab, true);
+        self.outbox.transfers.piece_ended(id, false);
+        self.outbox.of(from).asked -= 1;
+        link.defer();
+        link.list(from);
+        Ok(())
+    }
+
+    /// Posts the next put for a read of a peer. Returns `None` if there is none to post.
+    pub(super) fn serve_next<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        to: Peer,
+    ) -> Result<Option<Turn>, PortError> {
+        let state = self.outbox.of(to);
+        let Some(&id) = state.serves.front() else { return Ok(None) };
+        if state.serve_pieces >= self.config.puts_max {
+            return Ok(Some(Turn::NoAnswer));
+        }
+        let (put_max, pieces) = (state.limits.put_max, state.serve_pieces);
+        let serve = self.outbox.serves.of(id);
+        let not_registered = PortError::Unsupported { what: "put from memory that is not registered" };
+        let Some(path) = out.link.peer(to).path() else { return Ok(Some(Turn::NoAnswer)) };
+        let registered = self.windows[serve.window.slot as usize].registration(out.port.path(path)?);
+        let registration = registered.ok_or(not_registered)?;
+        let len = put_max.min(serve.len - serve.posted);
+        let from = registration.local(serve.at + serve.posted, len);
+        let address = serve.into.address.wrapping_add(serve.posted as u64);
+        match out.put(path, from, Remote { address, ..serve.into }, Protocol::Rma, id.key())? {
+            Post::Done => {
+                serve.outstanding += 1;
+                self.outbox.of(to).serve_pieces += 1;
+            }
+            Post::Over => {}
+            // The end of a put of this side makes room, and then the peer is listed again.
+            Post::Again if pieces > 0 => return Ok(Some(Turn::NoAnswer)),
+            Post::Again => return Ok(Some(Turn::NoRoom)),
+        }
+        let serve = self.outbox.serves.of(id);
+        serve.posted += len;
+        if serve.posted == serve.len {
+            self.outbox.of(to).serves.pop_front();
+            self.end_serve(out.link, id);
+        }
+        Ok(Some(Turn::Sent))
+    }
+
+    /// Handles the end of a put for a read of a peer.
+    fn serve_piece_ended(&mut self, link: &mut Link, id: ServeId, done: Done) -> Result<(), Fault> {
+        let serve = self.outbox.serves.of(id);
+        let peer = serve.peer;
+        serve.outstanding -= 1;
+        serve.is_dropped |= done.result.is_err();
+        self.outbox.of(peer).serve_pieces -= 1;
+        self.outbox.of(peer).serves.retain(|other| *other != id || done.result.is_ok());
+        self.end_serve(link, id);
+        Self::check_piece(link, peer, done)
+    }
+
+    /// Answers a read of a peer if all its puts have ended.
+    fn end_serve(&mut self, link: &mut Link, id: ServeId) {
+        let Some(serve) = self.outbox.serves.take_if_over(id) else { return };
+        self.outbox.of(serve.peer).serving -= 1;
+        if !serve.is_dropped {
+            let landed = Landed { name: serve.name.into() };
+            link.answer(serve.peer, Protocol::Rma, kind::LANDED, landed.as_bytes());
+        }
+        // The window may have waited for the end of the read before it was freed.
+        if self.window(serve.window).is_ok() {
+            self.with(link, serve.window.slot, |core| core.touch_active());
+        }
     }
 
     /// Returns the target and the way to it, if an operation travels by puts or gets of the port.
@@ -139,7 +273,7 @@ impl Windows {
         let way = self.outbox.way(peer, traits, operation);
         let memory = operation.memory.as_ref();
         let is_possible = match way {
-            Path::Get => true,
+            Path::Get | Path::PutBack => true,
             Path::Put => operation.transfer.is_some() || memory.is_some_and(|own| !own.is_scattered()),
             Path::Memory | Path::Packets => false,
         };
@@ -156,13 +290,14 @@ impl Windows {
         operation: &mut Operation,
     ) -> Option<TransferId> {
         let buffer = match reached.way {
-            Path::Get => self.register_result(out, reached, operation)?,
+            Path::Get => self.register_result(out, reached, Access::LOCAL_WRITE, operation)?,
+            Path::PutBack => self.register_result(out, reached, Access::REMOTE_WRITE, operation)?,
             _ => {
                 let own = register_own(out, reached.path, operation.memory.take()?, Access::LOCAL_READ);
                 own.map_err(|memory| operation.memory = Some(memory)).ok()?
             }
         };
-        let transfer = Transfer::new(window, epoch, (rank, reached.peer), buffer, operation);
+        let transfer = Transfer::new(window, epoch, (rank, reached.peer), reached.way, buffer, operation);
         let id = self.outbox.transfers.begin(transfer);
         operation.transfer = Some(id);
         Some(id)
@@ -173,19 +308,20 @@ impl Windows {
         &mut self,
         out: &mut Out<'_, P>,
         reached: Reached,
+        access: Access,
         operation: &Operation,
     ) -> Option<Buffer> {
         let request = operation.request.expect("a read has a request");
         let memory = self.requests.take_memory(request);
         let own = match memory.is_scattered() {
             true => Err(memory),
-            false => register_own(out, reached.path, memory, Access::LOCAL_WRITE),
+            false => register_own(out, reached.path, memory, access),
         };
         let buffer = match own {
             Ok(own) => own,
             Err(memory) => {
                 self.requests.give_back(request, Some(memory));
-                self.take_landing_slabs(out, reached.peer, operation.len)?
+                self.take_landing_slabs(out, reached, access, operation.len)?
             }
         };
         self.requests.awaits_no_reply(request);
@@ -197,14 +333,16 @@ impl Windows {
     fn take_landing_slabs<P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
-        peer: Peer,
+        Reached { peer, way, .. }: Reached,
+        access: Access,
         len: usize,
     ) -> Option<Buffer> {
-        let part = self.outbox.of(peer).limits.get_max;
-        let most = self.config.puts_max.saturating_sub(self.outbox.of(peer).slabs);
+        let limits = self.outbox.of(peer).limits;
+        let part = if way == Path::Get { limits.get_max } else { limits.put_max };
+        let most = self.config.puts_max.min(SLABS_MAX).saturating_sub(self.outbox.of(peer).slabs);
         let mut slabs = Vec::new();
         while slabs.len() < most.min(len.div_ceil(part)) {
-            let Ok(slab) = out.take_slab(peer, part, Access::LOCAL_WRITE) else { break };
+            let Ok(slab) = out.take_slab(peer, part, access) else { break };
             slabs.push(LandingSlab { slab, piece: None });
         }
         self.outbox.of(peer).slabs += slabs.len();
@@ -213,11 +351,22 @@ impl Windows {
 
     /// Handles the end of a put or a get.
     pub(super) fn piece_ended(&mut self, link: &mut Link, done: Done) -> Result<(), Fault> {
+        if let Some(id) = ServeId::of_key(done.key) {
+            return self.serve_piece_ended(link, id, done);
+        }
         let (id, slab) = TransferId::of_key(done.key);
         self.copy_piece(id, slab, done.result.is_ok());
         let peer = self.outbox.transfers.piece_ended(id, done.result.is_err());
         self.outbox.of(peer).pieces -= 1;
         link.defer();
+        Self::check_piece(link, peer, done)
+    }
+
+    /// Lists a peer after the end of a put or a get.
+    ///
+    /// # Errors
+    /// The fault of the peer, if the operation has failed.
+    fn check_piece(link: &mut Link, peer: Peer, done: Done) -> Result<(), Fault> {
         if !link.peer(peer).is_alive() {
             return Ok(());
         }
@@ -250,19 +399,16 @@ impl Windows {
     /// Ends an operation of which no piece is under way.
     pub(super) fn end_transfer<P: Port>(&mut self, out: &mut Out<'_, P>, transfer: Transfer) {
         let Transfer {
-            window,
-            epoch,
-            rank,
-            peer,
-            buffer,
-            request,
-            is_read,
-            cost,
-            mut has_failed,
-            has_begun,
-            ..
+            window, epoch, rank, peer, buffer, request, way, cost, mut has_failed, has_begun, ..
         } = transfer;
+        let is_read = way != Path::Put;
+        // The peer has ended, and its puts may still be under way until its path is cut off.
+        let is_reached = way == Path::PutBack && has_failed;
         let slabs: Vec<_> = match buffer {
+            Buffer::Own { region, lease } if is_reached => {
+                out.link.retire(region, lease);
+                Vec::new()
+            }
             Buffer::Own { region, lease } => {
                 let mut memory = out.end_lease(region, lease);
                 // A result that the port does not return cannot be read.
@@ -274,7 +420,9 @@ impl Windows {
             Buffer::Landing { slabs, .. } => slabs.into_iter().map(|landing| landing.slab).collect(),
         };
         self.outbox.of(peer).slabs -= slabs.len();
-        slabs.into_iter().for_each(|slab| out.link.give_slab(slab));
+        for slab in slabs {
+            if is_reached { out.link.retire_slab(slab) } else { out.link.give_slab(slab) }
+        }
         self.requests.recorded -= cost;
         if let Some(id) = request {
             let cause = out.link.peer(peer).failure().unwrap_or(Cause::Left);
@@ -284,7 +432,7 @@ impl Windows {
         if has_begun && self.window(window).is_ok() {
             self.with(out.link, window.slot, |core| core.transferred(epoch, rank, is_read));
         }
-        if self.outbox.has_items(peer) {
+        if self.outbox.has_work(peer) {
             out.link.list(peer);
         }
     }
@@ -337,7 +485,7 @@ impl Core<'_> {
         };
         self.outbox.of(peer).slabs += slabs.len();
         let buffer = Buffer::Copies { slabs, part };
-        let transfer = Transfer::new(self.id, number, (rank, peer), buffer, &operation);
+        let transfer = Transfer::new(self.id, number, (rank, peer), Path::Put, buffer, &operation);
         operation.transfer = Some(self.outbox.transfers.begin(transfer));
         self.requests.recorded += operation.cost();
         self.record(number, rank, Step::Operation(Box::new(operation)));

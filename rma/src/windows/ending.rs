@@ -120,6 +120,12 @@ impl Windows {
                 self.with(link, window.slot, |core| core.drop_item(rank, item, cause));
             }
         }
+        self.outbox.transfers.abandon(peer);
+        self.outbox.of(peer).asked = 0;
+        self.outbox.of(peer).serves.clear();
+        let dropped = self.outbox.serves.drop_of(peer);
+        self.outbox.of(peer).serving -= dropped.len();
+        link.defer();
         link.clear_queued(peer, samite_fabric::wire::Protocol::Rma);
         let slots: Vec<_> = self.windows.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {

@@ -3,15 +3,16 @@
 use samite_fabric::link::{Fault, Link, Peer, RequestId};
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
-use samite_fabric::{Body, PortError};
+use samite_fabric::{Body, PortError, Remote};
 use zerocopy::IntoBytes;
 
 use super::Windows;
 use crate::core::{Core, Violation, is_aligned};
 use crate::outbox::Item;
 use crate::path::{self, Means, Path};
+use crate::serves::{SERVES_MAX, Serve};
 use crate::window::{Contact, Window};
-use crate::wire::{Note, Place, Reply, Traits, Wanted, kind};
+use crate::wire::{Landed, Landing, Note, Place, Reply, Traits, Wanted, kind};
 use crate::{Action, ElementType, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
@@ -81,6 +82,14 @@ impl Windows {
                 let (reply, data) = prefix::<Reply>(body)?;
                 self.reply(link, from, reply, data)
             }
+            kind::GET_INTO => {
+                let (place, landing) = prefix::<Place>(body)?;
+                let landing = exact::<Landing>(landing)?;
+                self.with_member(link, from, slot, place.generation.get(), |core| {
+                    core.get_into(from, place.at.get(), landing)
+                })
+            }
+            kind::LANDED => self.landed(link, from, exact::<Landed>(body)?.name.get()),
             kind::FLUSHED => {
                 let flushes = &mut self.outbox.of(from).flushes;
                 *flushes = flushes.saturating_sub(1);
@@ -325,6 +334,38 @@ impl Core<'_> {
             let head = Reply { request: wanted.request, offset: wanted.offset };
             self.link.answer(from, Protocol::Rma, kind::REPLY, &[head.as_bytes(), &before].concat());
         }
+        Ok(())
+    }
+
+    /// Notes the read of a member that asks for puts into its memory.
+    fn get_into(&mut self, from: Peer, at: u64, landing: &Landing) -> Result<(), WireError> {
+        let rank = self.link.peer(from).rank();
+        if !self.is_accessible_to(rank) {
+            return Err(WireError::Value { field: "access" });
+        }
+        let len = usize::try_from(landing.len.get()).ok().filter(|len| *len > 0);
+        let len = len.filter(|len| self.window.part.contains(at, *len));
+        let len = len.ok_or(WireError::Value { field: "place" })?;
+        let state = self.outbox.of(from);
+        if state.limits.put_max == 0 || self.window.exposed.is_none() {
+            return Err(WireError::Value { field: "kind" });
+        }
+        if state.serving >= SERVES_MAX {
+            return Err(WireError::Value { field: "number of reads" });
+        }
+        let serve = Serve {
+            peer: from,
+            window: self.id,
+            // The part is in memory, so the offset fits.
+            at: at as usize,
+            len,
+            into: Remote { key: landing.key.get(), address: landing.address.get() },
+            name: landing.name.get(),
+            posted: 0,
+            outstanding: 0,
+            is_dropped: false,
+        };
+        self.outbox.serve(self.link, serve);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::core::{Bytes, Core};
 use crate::outbox::Item;
 use crate::path::Limits;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
-use crate::wire::{Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
+use crate::wire::{Landing, Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
 /// The result of an attempt to send an item.
@@ -27,16 +27,21 @@ pub(super) enum Progress {
 impl Windows {
     /// Sends the next packet to a peer.
     pub(super) fn send_next<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer) -> Result<Turn, PortError> {
+        // The reads of the peer come first. If the peer's own items waited for their end, and these items for the end
+        // of this side's reads, neither would end.
+        let served = self.serve_next(out, to)?;
+        if served == Some(Turn::Sent) {
+            self.clear_queued(out.link, to);
+            return Ok(Turn::Sent);
+        }
         let Some(mut item) = self.outbox.of(to).queue.pop_front() else {
-            out.link.clear_queued(to, Protocol::Rma);
-            return Ok(Turn::Skipped);
+            self.clear_queued(out.link, to);
+            return Ok(served.unwrap_or(Turn::Skipped));
         };
         item = match self.carry_out_item(out, item) {
             Some(item) => item,
             None => {
-                if !self.outbox.has_items(to) {
-                    out.link.clear_queued(to, Protocol::Rma);
-                }
+                self.clear_queued(out.link, to);
                 return Ok(Turn::Skipped);
             }
         };
@@ -59,13 +64,19 @@ impl Windows {
             }
             Progress::Waits(turn) => {
                 self.outbox.of(to).queue.push_front(item);
-                turn
+                // The end of an operation lists the peer again, and room in the port does not.
+                if served == Some(Turn::NoRoom) { Turn::NoRoom } else { turn }
             }
         };
-        if !self.outbox.has_items(to) {
-            out.link.clear_queued(to, Protocol::Rma);
-        }
+        self.clear_queued(out.link, to);
         Ok(turn)
+    }
+
+    /// Takes the peer out of the link's queue if nothing waits for it.
+    fn clear_queued(&mut self, link: &mut Link, to: Peer) {
+        if !self.outbox.has_work(to) {
+            link.clear_queued(to, Protocol::Rma);
+        }
     }
 
     fn item_sent(&mut self, link: &mut Link, to: Peer, item: Item) {
@@ -177,6 +188,23 @@ impl Windows {
         }
     }
 
+    /// Asks a target to put bytes of its part into memory of this process.
+    pub(super) fn send_get_into<P: Port>(
+        out: &mut Out<'_, P>,
+        to: Peer,
+        traits: Traits,
+        at: u64,
+        landing: &Landing,
+    ) -> Result<Progress, PortError> {
+        let (op, element, reserved) = (0, 0, 0.into());
+        let place = Place { generation: traits.generation, op, element, reserved, at: at.into() };
+        let mut head = [0; size_of::<Place>() + size_of::<Landing>()];
+        let (first, rest) = head.split_at_mut(size_of::<Place>());
+        first.copy_from_slice(place.as_bytes());
+        rest.copy_from_slice(landing.as_bytes());
+        send(out, to, kind::GET_INTO, traits.slot.get(), &head, &[][..])
+    }
+
     /// Returns the description of this process's part of a window for a peer.
     fn traits_for<P: Port>(&mut self, out: &mut Out<'_, P>, to: Peer, id: WindowId) -> Option<Traits> {
         let limits = self.outbox.of(to).limits;
@@ -217,7 +245,8 @@ impl Window {
             return Some(registration.remote(0));
         }
         let span = exposed.span.clone();
-        let registration = out.port.register_span(path, &part.region, span, Access::REMOTE).ok()?;
+        let registration =
+            out.port.register_span(path, &part.region, span, Access::REMOTE | Access::LOCAL_READ).ok()?;
         exposed.registrations.push((path, registration));
         Some(registration.remote(0))
     }

@@ -11,6 +11,10 @@ use zerocopy::IntoBytes as _;
 
 use crate::world::{NEVER, PART, World, group, on_loopback, on_sim, rank};
 
+/// The kinds of packets of reads that the target answers by puts.
+pub(crate) const GET_INTO: u8 = 20;
+pub(crate) const LANDED: u8 = 21;
+
 macro_rules! case {
     ($name:ident, $size:expr, $test:ident) => {
         #[test]
@@ -346,19 +350,30 @@ fn forged_packets_disturb_nobody_else() {
 }
 
 /// Returns the sequence number that rank 0 expects from rank 1, and the number that it has given to that rank.
-fn sender<P: Port>(w: &mut World<P>) -> (u32, u32) {
+pub(crate) fn sender<P: Port>(w: &mut World<P>) -> (u32, u32) {
     let peer = w.engines[0].link_mut().find(rank(1)).unwrap();
     (w.engines[0].link().peer(peer).expected(), peer.index() as u32)
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
+    let kind = rng.below(23) as u8;
+    forged_of(rng, kind, sequence, number, w)
+}
+
+/// Returns a forged packet of rank 1 to rank 0, of this kind.
+pub(crate) fn forged_of<P: Port>(
+    rng: &mut SplitMix64,
+    kind: u8,
+    sequence: u32,
+    number: u32,
+    w: &World<P>,
+) -> Vec<u8> {
     let small = |rng: &mut SplitMix64| match rng.below(6) {
         0 => rng.next_u64(),
         1 => u64::MAX - rng.below(3),
         _ => rng.below(4),
     };
     let identity = |at: usize| w.engines[at].link().identity().incarnation;
-    let kind = rng.below(21) as u8;
     let numbers = Numbers {
         sender: number,
         incarnation: identity(1),
@@ -369,13 +384,21 @@ fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P
         context: if rng.below(10) == 0 { small(rng) as u32 } else { 0 },
     };
     let mut packet = Header::with(Protocol::Rma, kind, Flags::empty(), numbers).as_bytes().to_vec();
-    // The first word is the generation of the window in most kinds of packets.
-    packet.extend(if rng.below(10) == 0 { small(rng) as u32 } else { 1 }.to_le_bytes());
-    packet.extend([rng.below(16) as u8, rng.below(22) as u8, 0, 0]);
+    // The first word is the generation of the window in most kinds of packets, and part of a name in `LANDED`.
+    let is_random = kind == LANDED || rng.below(10) == 0;
+    packet.extend(if is_random { small(rng) as u32 } else { 1 }.to_le_bytes());
+    packet.extend([
+        rng.below(if kind == LANDED { 4 } else { 16 }) as u8,
+        if kind == LANDED { 0 } else { rng.below(22) as u8 },
+        0,
+        0,
+    ]);
     let words = match kind {
         0 | 1 => 6,
         2..=6 => 1 + rng.below(6),
         7 => 1 + rng.below(3),
+        GET_INTO => 5,
+        LANDED => 0,
         _ => 2,
     };
     for _ in 0..words {

@@ -1,14 +1,14 @@
-//! Long reads that are gets of the port.
+//! Long reads that are gets of the port, or that the target answers by puts.
 
 use samite_fabric::layout::{Elements, Form};
 use samite_fabric::link::{RequestId, Time};
 use samite_fabric::sim::SimPort;
-use samite_fabric::{Body as _, Memory};
+use samite_fabric::{Body as _, Memory, Sink as _, SplitMix64};
 use samite_rma::{Action, Assertions, EpochId, Error, LockKind};
 
-use crate::failures::{ends_with_failure, kill};
+use crate::failures::{GET_INTO, LANDED, ends_with_failure, forged_of, kill, sender};
 use crate::puts::{WORDS, free_all, is_at_rest, part, values};
-use crate::world::{NEVER, World, on_gets};
+use crate::world::{NEVER, World, on_gets, on_put_backs, rank};
 
 /// Fills the part of a rank.
 fn fill(w: &mut World<SimPort>, at: usize, values: &[u64]) {
@@ -37,7 +37,7 @@ fn scattered_values(w: &mut World<SimPort>, at: usize, request: RequestId) -> Ve
 
 #[test]
 fn every_kind_of_epoch_completes_when_its_gets_have_arrived() {
-    on_gets(300, 2, usize::MAX, |w| {
+    on_gets(200, 2, usize::MAX, |w| {
         fill(w, 1, &values(1));
         let exposure = w.post(1, &[0]);
         let access = w.start(0, &[1]);
@@ -71,7 +71,7 @@ fn every_kind_of_epoch_completes_when_its_gets_have_arrived() {
 
 #[test]
 fn flushes_separate_gets_from_puts_and_packets() {
-    on_gets(300, 2, usize::MAX, |w| {
+    on_gets(200, 2, usize::MAX, |w| {
         let lock = w.lock(0, 1, LockKind::Shared);
         w.put(0, lock, (1, 0), &[7, 8, 9]);
         let flush = w.flush(0, lock, Some(1));
@@ -107,7 +107,7 @@ fn a_local_flush_waits_for_gets() {
 
 #[test]
 fn a_lock_passes_on_after_the_gets_of_its_holder() {
-    on_gets(300, 3, usize::MAX, |w| {
+    on_gets(200, 3, usize::MAX, |w| {
         fill(w, 0, &values(1));
         let held = w.lock(1, 0, LockKind::Exclusive);
         w.settle();
@@ -124,7 +124,7 @@ fn a_lock_passes_on_after_the_gets_of_its_holder() {
 
 #[test]
 fn scattered_memory_is_filled_from_slabs() {
-    on_gets(300, 2, usize::MAX, |w| {
+    on_gets(200, 2, usize::MAX, |w| {
         fill(w, 1, &values(5));
         let lock = w.lock(0, 1, LockKind::Shared);
         let gets = [0; 3].map(|_| get_scattered(w, 0, lock, 1));
@@ -182,7 +182,7 @@ fn a_get_leaves_the_bounds_of_no_part() {
 
 #[test]
 fn gets_from_a_dead_target_end_and_leave_nothing() {
-    on_gets(300, 3, usize::MAX, |w| {
+    on_gets(200, 3, usize::MAX, |w| {
         fill(w, 2, &values(3));
         let lock = w.lock_all(0);
         let warm = [1, 2].map(|to| w.get(0, lock, (to, 0), 1));
@@ -209,7 +209,7 @@ fn gets_from_a_dead_target_end_and_leave_nothing() {
 
 #[test]
 fn gets_of_a_dead_origin_disturb_nobody() {
-    on_gets(300, 3, usize::MAX, |w| {
+    on_gets(200, 3, usize::MAX, |w| {
         let held = w.lock(1, 0, LockKind::Exclusive);
         w.settle();
         let _ = w.get(1, held, (0, 0), WORDS);
@@ -229,7 +229,7 @@ fn gets_of_a_dead_origin_disturb_nobody() {
 
 #[test]
 fn gets_of_a_cancelled_epoch_run_to_their_end() {
-    on_gets(300, 2, usize::MAX, |w| {
+    on_gets(200, 2, usize::MAX, |w| {
         fill(w, 1, &values(1));
         let lock = w.lock(0, 1, LockKind::Exclusive);
         w.settle();
@@ -281,5 +281,106 @@ fn a_rank_gets_from_its_own_part() {
         let close = w.close(0, lock);
         w.wait(0, close);
         free_all(w, &[0, 1]);
+    });
+}
+
+#[test]
+fn memory_stays_registered_until_its_stopped_target_is_cut_off() {
+    on_put_backs(200, 3, usize::MAX, |w| {
+        fill(w, 2, &values(3));
+        let lock = w.lock_all(0);
+        let warm = [1, 2].map(|to| w.get(0, lock, (to, 0), 1));
+        warm.into_iter().for_each(|get| drop(w.values(0, get)));
+        w.settle();
+        w.stopped.insert(1);
+        let idle = w.engines[0].port().registrations();
+        let due = Time::from_nanos(w.now.as_nanos() + 5_000);
+        let memory = Memory::new(vec![0_u64; WORDS]);
+        let get = w.operate(0, lock, (1, 0), Action::Get, memory, Some(due)).unwrap().unwrap();
+        let scattered = get_scattered(w, 0, lock, 1);
+        let completion = w.complete(0, get);
+        assert!(matches!(completion.result, Err(Error::TimedOut { .. })), "{:?}", completion.result);
+        assert!(completion.memory.is_none(), "the target may write to it");
+        // The ranks do not come to rest while packets wait for the stopped rank.
+        for _ in 0..300 {
+            w.step();
+        }
+        assert!(w.engines[0].port().registrations() > idle, "the target has the key");
+        let other = w.get(0, lock, (2, 0), WORDS);
+        assert_eq!(w.values(0, other), values(3), "another target answers");
+        kill(w, 1);
+        ends_with_failure(w, 0, scattered, 1);
+        let close = w.close(0, lock);
+        ends_with_failure(w, 0, close, 1);
+        w.settle();
+        free_all(w, &[0, 2]);
+    });
+}
+
+#[test]
+fn forged_reads_and_answers_disturb_nobody_else() {
+    let seed = std::cell::Cell::new(0);
+    on_put_backs(300, 3, usize::MAX, |w| {
+        let mut rng = SplitMix64::new(seed.replace(seed.get() + 1));
+        fill(w, 2, &values(3));
+        let held = w.lock(1, 0, LockKind::Shared);
+        let word = w.get(1, held, (0, 0), 1);
+        w.values(1, word);
+        let lock = w.lock_all(0);
+        let warm = [1, 2].map(|to| w.get(0, lock, (to, 0), 1));
+        warm.into_iter().for_each(|get| drop(w.values(0, get)));
+        w.settle();
+        w.stopped.insert(1);
+        let gets = [w.get(0, lock, (1, 0), WORDS), get_scattered(w, 0, lock, 1)];
+        let others = [w.get(0, lock, (2, 0), WORDS), w.get(0, lock, (2, 0), WORDS)];
+        let (mut sequence, number) = sender(w);
+        for _ in 0..1 + rng.below(12) {
+            let kind = [GET_INTO, LANDED][rng.below(2) as usize];
+            let packet = forged_of(&mut rng, kind, sequence, number, w);
+            w.engines[0].sink(&mut ()).packet(&packet);
+            if rng.below(2) == 0 {
+                w.step();
+            }
+            sequence += 1;
+        }
+        kill(w, 1);
+        for get in gets {
+            w.complete(0, get);
+        }
+        for other in others {
+            assert_eq!(w.values(0, other), values(3));
+        }
+        let close = w.close(0, lock);
+        w.complete(0, close);
+        let next = w.lock(2, 0, LockKind::Exclusive);
+        w.put(2, next, (0, 0), &values(4));
+        let flush = w.flush(2, next, Some(0));
+        let get = w.get(2, next, (0, 0), WORDS);
+        assert_eq!(w.values(2, get), values(4));
+        let close = w.close(2, next);
+        [flush, close].into_iter().for_each(|request| w.wait(2, request));
+        w.settle();
+        free_all(w, &[0, 2]);
+    });
+}
+
+#[test]
+fn a_member_has_a_limited_number_of_reads() {
+    on_put_backs(20, 2, usize::MAX, |w| {
+        let held = w.lock(1, 0, LockKind::Shared);
+        let word = w.get(1, held, (0, 0), 1);
+        w.values(1, word);
+        w.settle();
+        let (sequence, number) = sender(w);
+        for index in 0..17 {
+            assert!(w.engines[0].failure(rank(1)).is_none(), "{index} reads");
+            let mut packet = forged_of(&mut SplitMix64::new(1), GET_INTO, sequence + index, number, w);
+            let body = packet.len() - 48;
+            packet[body..].fill(0);
+            // The generation of the window, and the number of bytes.
+            (packet[body], packet[body + 24]) = (1, 8);
+            w.engines[0].sink(&mut ()).packet(&packet);
+        }
+        assert!(w.engines[0].failure(rank(1)).is_some());
     });
 }

@@ -69,13 +69,30 @@ pub(crate) fn on_mapped_or_put(seeds: u64, size: usize, test: impl Fn(&mut World
     on_networks(seeds, size, Hints::default(), |config| enable_puts(config, true), test);
 }
 
-/// Runs a test in simulated networks in which the ranks get from the memory of others, and do not map it. In some of
-/// them they can also put into it. A port has at most `registrations_max` registrations.
+/// Runs a test in simulated networks in which the ranks get from the memory of others, and do not map it, and in
+/// networks in which they can only put into it. A port has at most `registrations_max` registrations.
 pub(crate) fn on_gets(seeds: u64, size: usize, registrations_max: usize, test: impl Fn(&mut World<SimPort>)) {
     let enable = |config: &mut SimConfig| {
         let put = config.caps.put;
         enable_puts(config, false);
         (config.caps.put, config.caps.get) = (put, Reach::Any);
+        config.registrations_max = registrations_max;
+    };
+    on_networks(seeds, size, Hints::default(), enable, &test);
+    on_put_backs(seeds, size, registrations_max, test);
+}
+
+/// Runs a test in simulated networks in which the ranks can only put into the memory of others, so that a target
+/// answers long reads by puts.
+pub(crate) fn on_put_backs(
+    seeds: u64,
+    size: usize,
+    registrations_max: usize,
+    test: impl Fn(&mut World<SimPort>),
+) {
+    let enable = |config: &mut SimConfig| {
+        enable_puts(config, false);
+        config.caps.get = Reach::None;
         config.registrations_max = registrations_max;
     };
     on_networks(seeds, size, Hints::default(), enable, test);

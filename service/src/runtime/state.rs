@@ -374,7 +374,8 @@ impl<P: Port> Core<P> {
 
     /// Returns how long a thread naps that nothing would wake, if it would nap for `nap_time` while no bytes move.
     fn nap_time(&self, nap_time: Duration) -> Duration {
-        if self.engine.uses_registered_memory() { nap_while_bytes_move(nap_time) } else { nap_time }
+        let may_move = self.engine.uses_registered_memory() || self.engine.stack().windows.serves_reads();
+        if may_move { nap_while_bytes_move(nap_time) } else { nap_time }
     }
 
     /// Arms the port before a sleep. Returns the maximum time to sleep, or `None` if there is work.
