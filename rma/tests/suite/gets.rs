@@ -384,3 +384,21 @@ fn a_member_has_a_limited_number_of_reads() {
         assert!(w.engines[0].failure(rank(1)).is_some());
     });
 }
+
+#[test]
+fn ranks_that_read_from_each_other_do_not_wait_for_each_other() {
+    on_gets(200, 2, usize::MAX, |w| {
+        (0..2).for_each(|at| fill(w, at, &values(10 * at as u64)));
+        let locks = [0, 1].map(|at| w.lock(at, 1 - at, LockKind::Shared));
+        let gets = [0, 1].map(|at| [0; 20].map(|_| w.get(at, locks[at], (1 - at, 0), WORDS)));
+        let flushes = [0, 1].map(|at| w.flush(at, locks[at], None));
+        let closes = [0, 1].map(|at| w.close(at, locks[at]));
+        for at in [0, 1] {
+            gets[at].into_iter().for_each(|get| assert_eq!(w.values(at, get), values(10 * (1 - at as u64))));
+            w.wait(at, flushes[at]);
+            w.wait(at, closes[at]);
+        }
+        assert_eq!(w.engines[0].stack().counters().got, 20);
+        free_all(w, &[0, 1]);
+    });
+}
