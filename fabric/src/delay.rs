@@ -10,6 +10,9 @@
 //! because the origin waits for an answer. Its bytes may move earlier: by the contract of [`Port`] no process relies on
 //! them before.
 //!
+//! Bytes wait in a queue until they leave, as in the send queue of a network card. So a sender need not call while they
+//! leave. The queue has [`QUEUE_BYTES`], and a packet that finds no room is refused.
+//!
 //! The sender computes the time and puts it in front of the packet, or in the high half of a notification's immediate
 //! data. The receiver keeps events until their time. So all ports must read one clock, and a port reaches only the
 //! ports of its host.
@@ -17,6 +20,7 @@
 //! Nothing bypasses the delay: the port maps no memory, exposes no buffers, reads no memory within a call, and shares
 //! no boards.
 
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +38,7 @@ use samite_os::process::Place;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use self::queue::{QUEUE_BYTES, Queue};
 use crate::port::gather;
 use crate::{
     Access, Address, Body, Caps, Change, Changed, Failure, Local, OpId, PathId, PeerId, Port, PortError,
@@ -134,8 +139,7 @@ pub struct Delay<P> {
     names: HashMap<PeerId, u64>,
     /// The names of the peers that were fenced. Their packets are dropped.
     fenced: HashSet<u64>,
-    /// The time at which the last byte so far will have left.
-    free: u64,
+    queue: Queue,
     /// The operations that have not ended, each with the name of its peer and the earliest time of its end.
     operations: HashMap<OpId, (u64, u64)>,
     kept: Kept,
@@ -246,24 +250,11 @@ impl<P: Port> Delay<P> {
             name: SplitMix64::from_entropy().next_u64(),
             names: HashMap::new(),
             fenced: HashSet::new(),
-            free: 0,
+            queue: Queue::default(),
             operations: HashMap::new(),
             kept: Kept::default(),
             timer,
         })
-    }
-
-    /// Returns the time at which the first byte of the next packet leaves. Returns `None` if bytes that fill the
-    /// network wait to leave: then the port has no room.
-    fn start(&self) -> Option<u64> {
-        let now = now();
-        (self.free <= now + self.model.latency()).then(|| now.max(self.free))
-    }
-
-    /// Lets `bytes` leave at `start`. Returns the time at which the last byte has left.
-    fn leave(&mut self, start: u64, bytes: usize) -> u64 {
-        self.free = start + self.model.bytes_ns(bytes);
-        self.free
     }
 
     /// Posts an operation that ends `latencies` latencies after `bytes` bytes have left.
@@ -274,12 +265,12 @@ impl<P: Port> Delay<P> {
         (bytes, latencies): (usize, u64),
         post: impl FnOnce(&mut P) -> Result<Post, PortError>,
     ) -> Result<Post, PortError> {
-        let Some(start) = self.start() else { return Ok(Post::Again) };
+        let Some(start) = self.queue.start(self.model, now(), bytes) else { return Ok(Post::Again) };
         let posted = post(&mut self.inner)?;
         if posted == Post::Again {
             return Ok(posted);
         }
-        let end = self.leave(start, bytes) + latencies * self.model.latency();
+        let end = self.queue.add(self.model, start, bytes) + latencies * self.model.latency();
         let name = self.names.get(&to).copied().unwrap_or(0);
         if posted == Post::Over {
             self.kept.keep(end, name, What::Completed(op, Ok(())));
@@ -324,11 +315,11 @@ impl<P: Port> Port for Delay<P> {
         if bytes > self.caps.packet_max {
             return Err(PortError::TooLong { len: bytes, max: self.caps.packet_max });
         }
-        let Some(start) = self.start() else { return Ok(Post::Again) };
+        let Some(start) = self.queue.start(self.model, now(), bytes) else { return Ok(Post::Again) };
         let stamped = [self.stamp(start, bytes).as_bytes(), head].concat();
         let posted = self.inner.send_body(to, &stamped, body)?;
         if posted != Post::Again {
-            self.leave(start, bytes);
+            self.queue.add(self.model, start, bytes);
         }
         Ok(posted)
     }
@@ -338,7 +329,7 @@ impl<P: Port> Port for Delay<P> {
         if bytes > self.caps.zcopy_max {
             return Err(PortError::TooLong { len: bytes, max: self.caps.zcopy_max });
         }
-        let Some(start) = self.start() else { return Ok(Post::Again) };
+        let Some(start) = self.queue.start(self.model, now(), bytes) else { return Ok(Post::Again) };
         let stamped = [self.stamp(start, bytes).as_bytes(), head].concat();
         self.operate(to, op, (bytes, 0), |inner| inner.send_zcopy(to, &stamped, body, op))
     }
@@ -367,7 +358,7 @@ impl<P: Port> Port for Delay<P> {
         if self.caps.immediate_bits == 0 {
             return Err(PortError::Unsupported { what: "notify the target of a put" });
         }
-        let Some(start) = self.start() else { return Ok(Post::Again) };
+        let Some(start) = self.queue.start(self.model, now(), from.len) else { return Ok(Post::Again) };
         let due = self.stamp(start, from.len).due.get() >> TICK_SHIFT;
         let immediate = due << IMMEDIATE_BITS | immediate & ((1 << IMMEDIATE_BITS) - 1);
         self.operate(to, op, (from.len, 2), |inner| inner.put_imm(to, from, into, immediate, op))
@@ -378,12 +369,14 @@ impl<P: Port> Port for Delay<P> {
     }
 
     fn change(&mut self, to: PeerId, how: Change, at: Remote, op: OpId) -> Result<Changed, PortError> {
-        let Some(start) = self.start() else { return Ok(Changed::Again) };
+        let Some(start) = self.queue.start(self.model, now(), Change::BYTES) else {
+            return Ok(Changed::Again);
+        };
         let changed = self.inner.change(to, how, at, op)?;
         if changed == Changed::Again {
             return Ok(changed);
         }
-        let end = self.leave(start, size_of::<u64>()) + 2 * self.model.latency();
+        let end = self.queue.add(self.model, start, Change::BYTES) + 2 * self.model.latency();
         let name = self.names.get(&to).copied().unwrap_or(0);
         if let Changed::Over(before) = changed {
             self.kept.keep(end, name, What::Changed(op, before));
@@ -492,9 +485,9 @@ struct Keeper<'a> {
 
 impl Keeper<'_> {
     /// Returns the time of a stamp, but no later than a correct sender could have written for an event of this length:
-    /// see [`Delay::start`].
+    /// see [`Queue::start`].
     fn at_most(&self, due: u64, bytes: usize) -> u64 {
-        let ahead = 2 * self.model.latency() + self.model.bytes_ns(bytes);
+        let ahead = self.model.latency() + self.model.bytes_ns(bytes.max(QUEUE_BYTES));
         match due <= self.now + ahead {
             true => due,
             // The packet may have been sent after this poll began.
@@ -590,3 +583,8 @@ const TICK_SHIFT: u32 = 4;
 
 /// The longest time for which a notification is kept. It bounds forged times; the ticks wrap around after 68 s.
 const NOTE_NS_MAX: u64 = 30_000_000_000;
+
+const _: () = assert!(
+    LATENCY_NS_MAX + BYTE_NS_MAX * (QUEUE_BYTES as f64) < NOTE_NS_MAX as f64,
+    "notifications behind a full queue are kept for their time"
+);

@@ -124,16 +124,46 @@ fn operations_end_after_a_round_trip_and_notifications_after_a_trip() {
 }
 
 #[test]
-fn a_full_network_makes_senders_wait() {
-    let (mut a, to_b, mut b, _) = pair(Model { latency_ns: 1e6, byte_ns: 1e3 });
-    let mut sent = 0;
-    while a.send(to_b, &[], &[0; 100]).unwrap() == Post::Done {
-        sent += 1;
-        assert!(sent < 1000, "each packet takes 0.1 ms, and 1 ms of them fill the network");
+fn a_burst_that_fills_the_queue_is_taken_without_a_poll_and_arrives_in_order_and_in_time() {
+    const LEN: usize = 4 << 10;
+    let (mut a, to_b, mut b, _) = pair(MODEL);
+    let packet = |number: usize| vec![number as u8; LEN];
+    let (begun, mut recorder, mut arrived) = (now(), Recorder::default(), 0);
+    let mut receive = |recorder: &mut Recorder| {
+        b.poll(recorder).unwrap();
+        for heard in recorder.0.drain(..) {
+            assert!(heard == Heard::Packet(packet(arrived)), "packet {arrived} is next");
+            arrived += 1;
+            // The packets before it have left first.
+            assert!(now() >= begun + 50_000 + (arrived * LEN) as u64, "packet {arrived} is early");
+        }
+        arrived
+    };
+    for number in 0..QUEUE_BYTES / LEN {
+        assert_eq!(a.send(to_b, b"", &packet(number)), Ok(Post::Done), "packet {number}");
+        // The inner port has room for some packets alone, so the receiver takes them.
+        receive(&mut recorder);
     }
-    heard(&mut b, sent);
-    while a.send(to_b, &[], &[1; 100]).unwrap() == Post::Again {}
-    assert_eq!(heard(&mut b, 1), [Heard::Packet(vec![1; 100])]);
+    while receive(&mut recorder) < QUEUE_BYTES / LEN {}
+}
+
+#[test]
+fn a_full_queue_makes_senders_wait() {
+    const LEN: usize = 4 << 10;
+    let model = Model { latency_ns: 1e3, byte_ns: 100.0 };
+    let (mut a, to_b, mut b, _) = pair(model);
+    let (begun, mut sent) = (now(), 0);
+    while a.send(to_b, b"", &[0; LEN]).unwrap() == Post::Done {
+        sent += 1;
+        assert!(sent < 10_000, "each packet takes 0.4 ms, and 0.4 s of them fill the queue");
+        b.inner.poll(&mut Recorder::default()).unwrap();
+    }
+    assert!(sent >= QUEUE_BYTES / LEN, "{sent} packets are fewer than have room");
+    while a.send(to_b, b"", &[1; LEN]).unwrap() == Post::Again {}
+    let left = begun + model.bytes_ns((sent + 1) * LEN);
+    assert!(now() + model.bytes_ns(QUEUE_BYTES) >= left, "more bytes wait than have room");
+    assert_eq!(heard(&mut b, 1), [Heard::Packet(vec![1; LEN])]);
+    assert!(now() >= left + 1000);
 }
 
 #[test]
@@ -202,19 +232,54 @@ fn the_end_of_a_peer_comes_after_its_packets() {
     assert_eq!(heard(&mut b, 2), [Heard::Packet(b"last".to_vec()), Heard::Lost(to_a)]);
 }
 
+/// Returns a port, another port that is not delayed, and the first one as the other one's peer.
+fn stranger(model: Model) -> (Delay<Loopback>, Loopback, PeerId) {
+    let hub = Hub::new();
+    let port = Delay::new(hub.port(), model).unwrap();
+    let mut stranger = hub.port();
+    let Address(address) = port.address();
+    let to_port = stranger.resolve(&Address(address[3 + 16 + 8..].to_vec())).unwrap();
+    (port, stranger, to_port)
+}
+
+/// The longest time from the poll that takes a packet to its arrival, for packets that are shorter than the queue.
+fn longest_ns(model: Model) -> u64 {
+    model.latency() + model.bytes_ns(QUEUE_BYTES)
+}
+
 #[test]
 fn forged_stamps_delay_no_longer_than_honest_ones() {
-    let hub = Hub::new();
-    let mut b = Delay::new(hub.port(), MODEL).unwrap();
-    let mut stranger = hub.port();
-    let Address(address) = b.address();
-    let to_b = stranger.resolve(&Address(address[3 + 16 + 8..].to_vec())).unwrap();
-    let stamp = Stamp { due: u64::MAX.into(), from: 1.into() };
-    assert_eq!(stranger.send(to_b, stamp.as_bytes(), b"late"), Ok(Post::Done));
-    assert_eq!(stranger.send(to_b, b"short", b""), Ok(Post::Done));
-    assert_eq!(heard(&mut b, 1), [Heard::Packet(b"late".to_vec())]);
-    b.poll(&mut Recorder::default()).unwrap();
-    assert_eq!(b.kept.due(), None, "the short packet was dropped");
+    let (mut b, mut stranger, to_b) = stranger(MODEL);
+    for due in [u64::MAX, now() + 1_000_000_000] {
+        let stamp = Stamp { due: due.into(), from: 1.into() };
+        assert_eq!(stranger.send(to_b, stamp.as_bytes(), b"late"), Ok(Post::Done));
+        assert_eq!(stranger.send(to_b, b"short", b""), Ok(Post::Done));
+        let before = now();
+        while b.kept.due().is_none() {
+            b.poll(&mut Recorder::default()).unwrap();
+        }
+        let kept = b.kept.due().unwrap();
+        assert!(kept >= before + longest_ns(MODEL) && kept <= now() + longest_ns(MODEL));
+        assert_eq!(heard(&mut b, 1), [Heard::Packet(b"late".to_vec())]);
+        b.poll(&mut Recorder::default()).unwrap();
+        assert_eq!(b.kept.due(), None, "the short packet was dropped");
+    }
+}
+
+#[test]
+fn the_stamps_of_a_full_queue_are_not_taken_for_forged_ones() {
+    let (_, _, mut b, _) = pair(MODEL);
+    let Delay { model, names, fenced, operations, kept, .. } = &mut b;
+    let now = now();
+    let longer = QUEUE_BYTES + 1000;
+    let due_of = |len: usize| now + 50_000 + QUEUE_BYTES.max(len) as u64;
+    let mut keeper = Keeper { now, model: *model, names, fenced, operations, kept };
+    for len in [0, 1000, longer] {
+        let stamp = Stamp { due: due_of(len).into(), from: 1.into() };
+        keeper.packet(&[stamp.as_bytes(), &vec![0; len]].concat());
+    }
+    let due = std::iter::from_fn(|| b.kept.events.pop()).map(|Reverse(event)| event.due);
+    assert_eq!(due.collect::<Vec<_>>(), [0, 1000, longer].map(due_of));
 }
 
 #[test]
