@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use background::{Background, StartThread};
+use background::{Background, Call, StartThread};
 use clock::Clock;
 use samite_coll::Table;
 use samite_control::{Checks, Place, Progress, Secret, Settings};
@@ -492,7 +492,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        self.leave_if_needed(&mut core);
+        self.leave_if_needed(&mut core, Call::Nonblocking);
         match core.outcome_within(id, bounds) {
             Outcome::Pending => Ok(Poll::Pending),
             Outcome::FailurePending => {
@@ -508,7 +508,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        self.leave_if_needed(&mut core);
+        self.leave_if_needed(&mut core, Call::Nonblocking);
         Ok(core.outcome_within(id, bounds) != Outcome::Pending)
     }
 

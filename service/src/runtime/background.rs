@@ -54,20 +54,30 @@ pub(super) struct Background {
     /// The time of the latest event of the driver, or of the latest new operation. `None` if no operation has needed
     /// progress yet.
     since: Option<Time>,
-    /// The value of [`Engine::operations_that_need_progress`](samite_p2p::Engine::operations_that_need_progress) when
-    /// the latest new operation was noted.
+    /// The value of [`Core::operations_that_need_progress`] when the latest new operation was noted.
     operations: u64,
+    /// The number of times that a call has recorded an operation on a window while no other one was recorded.
+    recordings: u64,
     /// The value of `operations` when a call left them to the driver thread. Until a caller waits, or the driver becomes
     /// idle, the driver is awake or its sleep ends in time for them, so that other calls have nothing to do. This is so
     /// at most calls while a window admits accesses at any time.
     covered: Option<u64>,
-    /// True if no call has waited since the latest new operation was noted.
-    is_latest_unawaited: bool,
-    /// The number of the latest operations that the program has waited for within [`WAITED_SOON`], at most
-    /// [`WAITED_MAX`].
-    waited_soon: u32,
+    /// For each kind of call, the time of the latest call that has left operations to the driver, if no call has waited
+    /// since then.
+    left: [Option<Time>; 2],
+    /// For each kind of call, the number of the latest calls after which the program has waited within [`WAITED_SOON`],
+    /// at most [`WAITED_MAX`].
+    waited_soon: [u32; 2],
     /// The number of times that no thread could be started.
     pub(super) threads_refused: u64,
+}
+
+/// A call that leaves operations to the driver. A program that waits soon after calls of one kind need not do so after
+/// those of the other kind: it may synchronize by calls that wait, one after another, and compute after nonblocking ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Nonblocking,
+    Waiting,
 }
 
 /// A sleep of a driver thread, which its timer ends.
@@ -119,9 +129,10 @@ impl Background {
             sleep: None,
             since: None,
             operations: 0,
+            recordings: 0,
             covered: None,
-            is_latest_unawaited: false,
-            waited_soon: 0,
+            left: [None; 2],
+            waited_soon: [0; 2],
             threads_refused: 0,
         }
     }
@@ -147,23 +158,29 @@ impl Background {
         }
     }
 
-    /// Lets the driver take its first step for a new operation, if it pauses or is idle. If the program has waited soon
-    /// for the latest operations, it probably waits soon for this one, and the step is later: then most operations
-    /// leave the timer as it is. To set it takes 1 us, and 4 us on a virtual machine.
-    fn call_for_operation(&mut self, now: Time) {
+    /// Counts operations on windows that a call has recorded. They are sent when the target permits the access.
+    #[inline]
+    pub(super) fn note_recorded(&mut self) {
+        self.recordings += 1;
+    }
+
+    /// Lets the driver take its first step for the operations that a call leaves, if it pauses or is idle. If the program
+    /// has waited soon after the latest calls of this kind, it probably does so after this one, and the step is later:
+    /// then most operations leave the timer as it is. To set it takes 1 us, and 4 us on a virtual machine.
+    fn call_for_operation(&mut self, now: Time, call: Call) {
+        self.left[call as usize] = Some(now);
         if let Some(sleep) = &mut self.sleep {
-            sleep.end_within(now, FIRST_STEP_AFTER * (1 << self.waited_soon));
+            sleep.end_within(now, FIRST_STEP_AFTER * (1 << self.waited_soon[call as usize]));
         }
     }
 
-    /// Notes that a call begins to wait, for the latest operation if there was no wait since its start.
+    /// Notes that a call begins to wait.
     fn note_wait(&mut self, now: Time) {
-        if !std::mem::take(&mut self.is_latest_unawaited) {
-            return;
+        for (left, waited_soon) in self.left.iter_mut().zip(&mut self.waited_soon) {
+            let Some(left) = left.take() else { continue };
+            let is_soon = now.since(left) < WAITED_SOON.as_nanos() as u64;
+            *waited_soon = if is_soon { (*waited_soon + 1).min(WAITED_MAX) } else { 0 };
         }
-        let age = self.since.map_or(0, |since| now.since(since));
-        let is_soon = age < WAITED_SOON.as_nanos() as u64;
-        self.waited_soon = if is_soon { (self.waited_soon + 1).min(WAITED_MAX) } else { 0 };
     }
 
     /// Lets the driver take its next step when gathered messages have waited for `delay`, if it pauses or is idle.
@@ -214,16 +231,16 @@ impl<P: Port> Runtime<P> {
         if is_counted {
             core.background.waiting -= 1;
         }
-        self.leave_if_needed(&mut core);
+        self.leave_if_needed(&mut core, Call::Waiting);
     }
 
     /// Leaves the operations that need progress to the driver, because a call returns.
     #[inline]
-    pub(super) fn leave_if_needed(&self, core: &mut Core<P>) {
+    pub(super) fn leave_if_needed(&self, core: &mut Core<P>, call: Call) {
         let needs_progress = core.engine.needs_progress() && !core.is_covered();
         // Every call evaluates this. `|` instead of `||` avoids branches.
         if needs_progress | core.engine.has_new_gathering() | core.background.is_always() {
-            self.leave_to_background(core);
+            self.leave_to_background(core, call);
         }
     }
 
@@ -232,7 +249,7 @@ impl<P: Port> Runtime<P> {
     /// driver.
     #[cold]
     #[inline(never)]
-    fn leave_to_background(&self, core: &mut Core<P>) {
+    fn leave_to_background(&self, core: &mut Core<P>, call: Call) {
         let Some(start) = self.background.get() else { return };
         let has_gathered = core.engine.take_new_gathering();
         if !core.must_progress() || core.has_sleeping_thread() {
@@ -255,7 +272,7 @@ impl<P: Port> Runtime<P> {
             }
             None => {
                 if has_new || !core.is_attended() {
-                    core.background.call_for_operation(now);
+                    core.background.call_for_operation(now, call);
                 }
                 core.background.covered = Some(core.background.operations);
             }
@@ -358,11 +375,17 @@ impl<P: Port> Core<P> {
         needs && self.background.waiting == 0
     }
 
+    /// Returns the number of operations that have needed progress so far, with the recordings of operations on windows.
+    #[inline]
+    fn operations_that_need_progress(&self) -> u64 {
+        self.engine.operations_that_need_progress() + self.background.recordings
+    }
+
     /// Returns true if the driver thread knows of the operations that need progress.
     #[inline]
     fn is_covered(&self) -> bool {
-        let operations = self.engine.operations_that_need_progress();
-        self.background.covered == Some(operations) && self.tasks.drivers.is_thread_at_work()
+        self.background.covered == Some(self.operations_that_need_progress())
+            && self.tasks.drivers.is_thread_at_work()
     }
 
     /// Returns true if the driver pauses, and the port is armed for it.
@@ -387,12 +410,11 @@ impl<P: Port> Core<P> {
 
     /// Returns true if operations have begun to need progress since the latest call of this function.
     fn note_operations(&mut self, now: Time) -> bool {
-        let operations = self.engine.operations_that_need_progress();
+        let operations = self.operations_that_need_progress();
         let background = &mut self.background;
         let has_new = background.operations != operations || background.since.is_none();
         if has_new {
             (background.operations, background.since) = (operations, Some(now));
-            background.is_latest_unawaited = true;
         }
         has_new
     }
@@ -405,11 +427,11 @@ const CALLED: Time = Time::ZERO;
 /// operation and the wait for it takes less than this time. A long message takes several times as long.
 const FIRST_STEP_AFTER: Duration = Duration::from_micros(20);
 
-/// The time from the start of an operation within which a program that does not compute in between waits for it. A wait
+/// The time from a call's return within which a program that does not compute in between waits in another call. A wait
 /// is noticed after some polls, and one of them may copy a message of some 100 KiB to a socket.
 const WAITED_SOON: Duration = Duration::from_micros(50);
 
-/// The largest number of operations by which the first step becomes later: it comes after at most 32 times
+/// The largest number of calls by which the first step becomes later: it comes after at most 32 times
 /// [`FIRST_STEP_AFTER`].
 const WAITED_MAX: u32 = 5;
 
@@ -498,6 +520,63 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    /// Lets a call leave operations to a driver that is idle. Returns the time to the driver's first step.
+    fn first_step_after(background: &mut Background, now: Time, call: Call) -> Duration {
+        let timer = Arc::new(Timer::new().unwrap());
+        background.sleep = Some(Asleep { timer, until: Time::NEVER });
+        background.call_for_operation(now, call);
+        let until = background.sleep.take().expect("it was set").until;
+        Duration::from_nanos(until.since(now))
+    }
+
+    #[test]
+    fn the_first_step_is_later_if_the_program_waits_soon_after_calls_of_the_same_kind() {
+        for [call, other] in [[Call::Waiting, Call::Nonblocking], [Call::Nonblocking, Call::Waiting]] {
+            let mut background = Background::new(Progress::Needed);
+            let mut now = Time::from_nanos(1);
+            for soon in [0, 1, 2, 3, 4, 5, 5, 5] {
+                let after = FIRST_STEP_AFTER * (1 << soon);
+                assert_eq!(first_step_after(&mut background, now, call), after, "{call:?}");
+                now = now.after(WAITED_SOON.as_nanos() as u64 - 1);
+                background.note_wait(now);
+                assert_eq!(first_step_after(&mut background, now, other), FIRST_STEP_AFTER, "{other:?}");
+                // The program computes after calls of the other kind.
+                now = now.after(WAITED_SOON.as_nanos() as u64);
+                background.note_wait(now);
+            }
+            first_step_after(&mut background, now, call);
+            background.note_wait(now.after(WAITED_SOON.as_nanos() as u64));
+            assert_eq!(first_step_after(&mut background, now, call), FIRST_STEP_AFTER, "after a computation");
+        }
+    }
+
+    /// While a window exists, operations need progress all the time. A call that records an operation still calls the
+    /// driver, because the target's permission may arrive while the program computes.
+    #[test]
+    fn a_recorded_operation_on_a_window_calls_the_driver() {
+        let recorded = Barrier::new(2);
+        let ends = settings(crate::Progress::Needed).local(2, |world| {
+            let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            let window = comm.window(vec![0_u8; 100])?;
+            comm.barrier()?;
+            if comm.rank() == 1 {
+                recorded.wait();
+                return window.post(&[other])?.close();
+            }
+            let epoch = window.start(&[other])?;
+            let recordings = || comm.runtime.core.lock().unwrap().background.recordings;
+            let before = recordings();
+            epoch.put(other, 0, &[1; 10])?;
+            assert_eq!(recordings(), before + 1);
+            assert!(comm.runtime.core.lock().unwrap().is_covered());
+            epoch.put(other, 10, &[2; 10])?;
+            assert_eq!(recordings(), before + 1, "the driver knows of recorded operations");
+            recorded.wait();
+            epoch.close()
+        });
+        assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::{Awaited, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
+use super::background::Call;
 use super::state::{Core, Sleeper, Who};
 use super::sync::{self, BiasedGuard};
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
@@ -400,7 +401,7 @@ impl<P: Port> Runtime<P> {
         if core.sleeper.is_some() {
             core.wake_if_due();
         }
-        self.leave_if_needed(core);
+        self.leave_if_needed(core, Call::Nonblocking);
     }
 
     /// Drives once for the messages in the outbox, because the address or the credit of a receiver may have arrived. A

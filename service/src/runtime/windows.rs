@@ -230,8 +230,12 @@ impl<P: Port> Core<P> {
         let deadline = bounds.timeout.map_or(Time::NEVER, |timeout| super::deadline_after(now, timeout));
         let (out, stack) = self.engine.parts();
         out.link.set_now(now);
+        let had_recorded = stack.windows.recorded() > 0;
         let result = call(WindowCall { windows: &mut stack.windows, out, deadline });
         self.engine.drive(&mut ());
+        if !had_recorded && self.engine.parts().1.windows.recorded() > 0 {
+            self.background.note_recorded();
+        }
         result.map_err(Public::public)
     }
 }
