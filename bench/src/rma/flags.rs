@@ -207,6 +207,8 @@ fn lock_after_lock(job: &Job<'_>, window: &Window<u8>, data: &[u8], delay: Durat
         0 => {
             let epoch = window.lock(Rank(2), LockKind::Exclusive)?;
             epoch.put(Rank(2), 0, data)?;
+            // Otherwise the data would travel during the delay, and hide a part of it.
+            epoch.flush(Rank(2))?;
             job.comm.send(&nothing, Rank(1), REQUESTED)?;
             work(delay);
             epoch.close()?;
