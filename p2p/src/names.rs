@@ -220,5 +220,5 @@ impl Range {
 /// Returns the first name from `from` on and before `until` whose low bits are `number`, or `None` if there is none.
 pub(crate) fn name_in(from: u64, until: u64, number: u32, space: u64) -> Option<u64> {
     let distance = u64::from(number).wrapping_sub(from % space) % space;
-    Some(from + distance).filter(|name| *name < until)
+    from.checked_add(distance).filter(|name| *name < until)
 }

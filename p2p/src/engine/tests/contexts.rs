@@ -518,11 +518,14 @@ fn answers_without_a_question_change_nothing() {
         (kind::INQUIRE, Inquire { from: 4.into(), until: 4.into() }.as_bytes(), true),
         (kind::INQUIRE, Inquire { from: 0.into(), until: u64::MAX.into() }.as_bytes(), true),
         (kind::INQUIRE, Inquire { from: 90.into(), until: 99.into() }.as_bytes(), false),
+        (kind::INQUIRE, Inquire { from: (u64::MAX - 3).into(), until: u64::MAX.into() }.as_bytes(), false),
     ] {
         let mut engines = pair(&Config::default());
         settle(&mut engines);
         open(&mut engines, OPENED, &Group::range(WorldRank(0), 2));
         engines[1].close_contexts(Time::ZERO, OPENED);
+        // A send is under way whose context the question may concern.
+        engines[1].isend(Time::ZERO, WorldRank(0), 0, 5, Memory::zeroed(1 << 20), NEVER).unwrap();
         let expected = peer_state(&engines[1], WorldRank(0)).expected();
         arrive(&mut engines[1], &packet(Protocol::P2p, kind, expected, body));
         assert_eq!(peer_state(&engines[1], WorldRank(0)).failure().is_some(), fails);
