@@ -236,7 +236,9 @@ impl Consensus {
             }
             round.is_bound |= message.is_bound;
         }
-        self.learn(&message.failed);
+        // Other members may have given up this one, although it takes part. If this member agreed with them, it could
+        // not begin another round.
+        self.learn(&message.failed.difference(&Group::range(self.mine, 1)));
         self.advance();
         true
     }
@@ -309,8 +311,12 @@ impl Consensus {
         true
     }
 
-    /// Begins a round for the stage that this member has reached, with this member as the root.
+    /// Begins a round for the stage that this member has reached, with this member as the root. Does nothing if this
+    /// member counts as failed, because then it is in no tree.
     fn begin_round(&mut self) {
+        if self.failed.contains(self.mine) {
+            return;
+        }
         let root = self.members.index(self.mine).expect("this rank is a member");
         let number = if self.latest.root == root { self.latest.number + 1 } else { 1 };
         self.latest = RoundId { root, number };

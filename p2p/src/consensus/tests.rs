@@ -202,6 +202,54 @@ fn each_failure_costs_one_round_in_a_group_of_65536() {
     }
 }
 
+/// A member that has given up the root may pass that on, although the root lives.
+#[test]
+fn a_root_that_another_member_takes_for_failed_goes_on() {
+    let group = Group::range(WorldRank(0), 2);
+    let (root, other) = (WorldRank(0), WorldRank(1));
+    let only_root = Group::range(root, 1);
+    let mut member = Consensus::new(group, root, (1, 5), Group::EMPTY);
+    member.know_failed(&Group::EMPTY);
+    let mut answer = |stage, number, value| {
+        let round = RoundId { root: 0, number };
+        assert_eq!(member.take_messages().len(), 1, "round {number}");
+        let (failed, is_complete) = (only_root.clone(), number > 1);
+        let answer =
+            ConsensusMessage { round, stage, is_answer: true, is_complete, is_bound: false, failed, value };
+        assert!(member.receive(other, answer));
+    };
+    let vote = Value { flags: 3, number: 9, failed: only_root.clone(), acknowledged: Group::EMPTY };
+    answer(Stage::Voting, 1, Some(vote.clone()));
+    answer(Stage::Voting, 2, Some(vote.clone()));
+    answer(Stage::Agreed, 3, None);
+    answer(Stage::Committed, 4, None);
+    answer(Stage::Settled, 5, None);
+    assert!(member.is_settled());
+    assert_eq!(member.decision(), Some(&Value { flags: 1, ..vote }));
+}
+
+#[test]
+fn a_root_that_counts_as_failed_begins_no_further_round() {
+    let (root, other) = (WorldRank(0), WorldRank(1));
+    let mut member = Consensus::new(Group::range(root, 2), root, (1, 5), Group::EMPTY);
+    member.know_failed(&Group::EMPTY);
+    assert_eq!(member.take_messages().len(), 1);
+    member.know_failed(&Group::range(root, 1));
+    let round = RoundId { root: 0, number: 1 };
+    let value = Value { flags: 3, number: 9, failed: Group::EMPTY, acknowledged: Group::EMPTY };
+    let answer = ConsensusMessage {
+        round,
+        stage: Stage::Voting,
+        is_answer: true,
+        is_complete: true,
+        is_bound: false,
+        failed: Group::EMPTY,
+        value: Some(value),
+    };
+    assert!(member.receive(other, answer));
+    assert!(member.take_messages().is_empty());
+}
+
 #[test]
 fn garbage_is_refused() {
     let mut rng = SplitMix64::new(1);
