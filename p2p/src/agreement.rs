@@ -337,7 +337,7 @@ pub(crate) const BY_SOME: u64 = 1 << 63;
 const BY_LEADERS: u64 = 1 << 62;
 
 /// Only names below this one are used, so that the computation of the next name cannot overflow.
-const LAST: u64 = u64::MAX - (1 << 34);
+pub(crate) const LAST: u64 = u64::MAX - (1 << 34);
 
 /// The number of names among which an agreement chooses when it begins again. With 4, two agreements choose different
 /// names in three of four repetitions. With a larger number, the numbers of contexts are further apart, and each of the

@@ -58,8 +58,9 @@ pub(crate) struct Contexts {
     revoked: BTreeSet<u32>,
     /// For each pair, by its even number, the members that take part in no agreement of survivors any more.
     retired: BTreeMap<u32, BTreeSet<WorldRank>>,
-    /// Names of contexts that a member revoked before this rank opened them.
-    revoked_early: BTreeSet<u64>,
+    /// The revocations of contexts that this rank has not opened: the name of the contexts, and the rank that revoked
+    /// them. They count only if the rank is a member of the contexts with that name.
+    revoked_early: Vec<(u64, WorldRank)>,
     /// The contexts below this one belong to all ranks and are not revoked: [`FIRST`], or 0 if the contexts of the job
     /// are revoked.
     job_end: u32,
@@ -75,14 +76,10 @@ struct Ended(BTreeMap<WorldRank, u64>);
 
 const ALIVE: usize = 256;
 
-/// The maximum number of entries in [`Contexts::early`] for one rank. A rank reaches it only if that many of its
-/// threads create communicators at the same time. Beyond this number the oldest entries of the rank are dropped, to
-/// limit the memory.
+/// The maximum number of entries in [`Contexts::early`], and in [`Contexts::revoked_early`], for one rank. A rank
+/// reaches it only if that many of its threads create communicators at the same time. Beyond this number the oldest
+/// entries of the rank are dropped, to limit the memory.
 const EARLY_MAX: usize = 64;
-
-/// The maximum number of entries in [`Contexts::revoked_early`]. A member revokes contexts that this rank has not
-/// opened only if it does so immediately after their creation.
-const REVOKED_EARLY_MAX: usize = 256;
 
 /// The contexts of one communicator.
 #[derive(Debug)]
@@ -119,7 +116,7 @@ impl Contexts {
             ends: 0,
             revoked: BTreeSet::new(),
             retired: BTreeMap::new(),
-            revoked_early: BTreeSet::new(),
+            revoked_early: Vec::new(),
             job_end: FIRST,
             begun_in_job: 0,
         }
@@ -263,12 +260,11 @@ impl Contexts {
         }
     }
 
-    /// Notes that a member has revoked contexts that this rank has not opened yet.
+    /// Notes that a rank has revoked contexts that this rank has not opened yet.
     #[cold]
-    pub(crate) fn revoke_early(&mut self, name: u64) {
-        self.revoked_early.insert(name);
-        if self.revoked_early.len() > REVOKED_EARLY_MAX {
-            self.revoked_early.pop_first();
+    pub(crate) fn revoke_early(&mut self, name: u64, by: WorldRank) {
+        if !self.revoked_early.contains(&(name, by)) {
+            push_early(&mut self.revoked_early, name, by);
         }
     }
 
@@ -284,10 +280,13 @@ impl Contexts {
         self.retired.get(&(context & !1)).into_iter().flatten().copied()
     }
 
-    /// Returns true if a member has revoked the contexts with this name before this rank opened them.
+    /// Returns true if a member has revoked the contexts with this name, which are open, before this rank opened them.
     pub(crate) fn take_early_revocation(&mut self, name: u64) -> bool {
-        let later = self.revoked_early.split_off(&(name + 1));
-        std::mem::replace(&mut self.revoked_early, later).contains(&name)
+        let (revoked, later): (Vec<_>, _) =
+            std::mem::take(&mut self.revoked_early).into_iter().partition(|(early, _)| *early <= name);
+        self.revoked_early = later;
+        let members = self.members(self.closed.number(name));
+        revoked.iter().any(|(early, by)| *early == name && members.is_some_and(|all| all.contains(*by)))
     }
 
     /// Skips the first `skipped` names that this rank has not used, free or not, and returns the first later name whose
@@ -487,11 +486,7 @@ impl Contexts {
         // the name is before `next`, this rank will not open the contexts any more: it has closed them, or is not a
         // member.
         if name >= self.next {
-            let mut of_rank = self.early.iter().enumerate().filter(|(_, (_, early))| *early == rank);
-            if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
-                self.early.remove(oldest);
-            }
-            self.early.push((name, rank));
+            push_early(&mut self.early, name, rank);
         }
         Ok(None)
     }
@@ -536,6 +531,15 @@ impl Contexts {
     pub(crate) fn is_known(&self, peer: &PeerState, context: u32) -> bool {
         context < self.job_end || peer.is_known_in(context)
     }
+}
+
+/// Adds an entry of a rank. Drops the oldest entry of the rank if it has [`EARLY_MAX`] of them.
+fn push_early(early: &mut Vec<(u64, WorldRank)>, name: u64, rank: WorldRank) {
+    let mut of_rank = early.iter().enumerate().filter(|(_, (_, of))| *of == rank);
+    if let (Some((oldest, _)), EARLY_MAX..) = (of_rank.next(), 1 + of_rank.count()) {
+        early.remove(oldest);
+    }
+    early.push((name, rank));
 }
 
 /// Returns true if the collective operation with this number is one of the first `begun` operations.

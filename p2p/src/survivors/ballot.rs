@@ -8,7 +8,7 @@ use samite_matching::{Pattern, Source};
 
 use super::{Decision, NUMBERS, SURVIVORS_TAG};
 use crate::Engine;
-use crate::agreement::{Agreed, AgreementId};
+use crate::agreement::{Agreed, AgreementId, LAST};
 use crate::consensus::{Consensus, ConsensusMessage, Value};
 use crate::contexts::FIRST;
 use crate::tagged::HasTagged;
@@ -212,7 +212,7 @@ impl Ballot {
     fn open<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, now: Time, value: &Value) {
         let name = value.number;
         let tried = name.saturating_sub(*self.first.get_or_insert(name));
-        let is_possible = name >= FIRST.into() && name.is_multiple_of(2);
+        let is_possible = (FIRST.into()..LAST).contains(&name) && name.is_multiple_of(2);
         if value.flags & DONE == 0 || !is_possible || tried > 2 * engine.contexts_max() {
             return self.end(Err(exhausted()));
         }

@@ -62,10 +62,11 @@ impl Tagged {
     #[cold]
     pub(super) fn void(&mut self, link: &mut Link, peer: Peer, void: &Void) -> Result<(), WireError> {
         let name = void.name.get();
-        match self.contexts.of_member(name, link.peer(peer).rank())? {
+        let rank = link.peer(peer).rank();
+        match self.contexts.of_member(name, rank)? {
             Opened::Now(context) => self.revoke_contexts(link, context),
             Opened::Before => self.answer(link, peer, kind::LEAVE, &Leave { name: void.name }),
-            Opened::Never => self.contexts.revoke_early(name),
+            Opened::Never => self.contexts.revoke_early(name, rank),
         }
         Ok(())
     }

@@ -4,8 +4,9 @@ use samite_fabric::SplitMix64;
 use samite_fabric::link::first_incarnation;
 
 use super::*;
-use crate::agreement::{Agreed, AgreementId, Choice, Progress, Proposal};
+use crate::agreement::{Agreed, AgreementId, Choice, LAST, Progress, Proposal};
 use crate::survivors::{Decision, SURVIVORS_TAG};
+use crate::wire::{Void, kind};
 
 const SECRET: [u8; 16] = [9; 16];
 
@@ -335,6 +336,27 @@ fn forged_messages_fail_their_sender_alone() {
     }
 }
 
+/// Rank 1 answers in an agreement on a communicator as a member does, but votes for a name that cannot be used.
+#[test]
+fn a_forged_name_of_contexts_ends_the_agreement_alone() {
+    for name in [u64::MAX - 1, LAST + 1, LAST + 3] {
+        let mut job = Job::new(2);
+        let all = job.open();
+        let (_, id) = job.shrink(&all, 0);
+        job.settle();
+        let vote_and_name = [11, 1, 0, 3, name, 0, 0];
+        for words in [&vote_and_name[..], &[19, 2, 0]] {
+            let memory = Memory::new(words.to_vec());
+            job.engine(1).isend(Time::ZERO, WorldRank(0), 3, SURVIVORS_TAG, memory, NEVER).unwrap();
+            job.settle();
+        }
+        let ended = job.engine(0).agreement(id);
+        assert!(matches!(ended, Some(Progress::Ended(Err(Error::Exhausted { .. })))), "{name}: {ended:?}");
+        assert_eq!(job.engine(0).free_name(Time::ZERO, 0), Some(4));
+        job.engine(0).check_invariants();
+    }
+}
+
 #[test]
 fn a_revoked_communicator_ends_every_operation_at_every_member() {
     for n in [2, 3, 6, 9] {
@@ -457,5 +479,36 @@ fn a_revocation_that_arrives_before_the_contexts_are_open_takes_effect_then() {
     assert!(engine.open_contexts(2, all).unwrap());
     assert!(engine.is_revoked(2));
     assert_eq!(engine.send(Time::ZERO, WorldRank(0), 2, 5, &[0], NEVER), Err(Error::Revoked));
+    engine.check_invariants();
+}
+
+/// A rank that revokes contexts of which it is no member, before they are open, changes nothing there. However many
+/// names it revokes, the revocations of other ranks count.
+#[test]
+fn early_revocations_by_other_ranks_than_members_have_no_effect() {
+    let void = |name: u64| Void { name: name.into() };
+    let send = |job: &mut Job, from: u32, name| {
+        let (out, _) = job.engine(from).inner.parts();
+        let to = out.link.find(WorldRank(2)).unwrap();
+        out.link.answer(to, Protocol::P2p, kind::VOID, void(name).as_bytes());
+        job.settle();
+    };
+    let mut job = Job::new(3);
+    for from in [0, 1] {
+        job.engine(from).isend(Time::ZERO, WorldRank(2), 0, 0, Memory::zeroed(0), NEVER).unwrap();
+    }
+    job.settle();
+    send(&mut job, 0, 4);
+    send(&mut job, 1, 6);
+    send(&mut job, 1, 8);
+    for name in 0..1000 {
+        send(&mut job, 0, 1000 + 2 * name);
+    }
+    let engine = job.engine(2);
+    for (name, members, is_revoked) in [(4, [1, 2], false), (6, [0, 2], false), (8, [1, 2], true)] {
+        assert!(engine.open_contexts(name, ranks(members)).unwrap());
+        assert_eq!(engine.is_revoked(name as u32), is_revoked, "{name}");
+    }
+    assert_eq!(engine.latest_failure(WorldRank(0)), None);
     engine.check_invariants();
 }
