@@ -3,7 +3,7 @@
 use samite_fabric::{Caps, Order, Reach};
 
 use crate::Action;
-use crate::wire::OPERATION_HEAD;
+use crate::wire::{OPERATION_HEAD, REPLY_HEAD};
 
 /// The way of an operation to its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,11 @@ impl Limits {
             get_max: max_of(caps.get),
             send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
         }
+    }
+
+    /// Returns the largest number of bytes in a reply.
+    pub(crate) fn reply_max(&self) -> usize {
+        self.packet_max.saturating_sub(REPLY_HEAD)
     }
 
     /// Returns the length of the shortest operation that is put into a part: one that needs more than one packet.

@@ -50,8 +50,10 @@ pub(crate) enum Kind {
         rank: WorldRank,
         /// The memory that replies are written to, or the data of an operation that was sent.
         memory: Option<Memory>,
-        /// The number of bytes whose reply is awaited.
+        /// The number of bytes that no reply has brought yet.
         left: usize,
+        /// The number of these bytes that the member was asked for.
+        asked: usize,
     },
     /// A flush, with the members whose answer is awaited.
     Flush(BTreeSet<WorldRank>),
@@ -189,6 +191,17 @@ impl Requests {
         }
     }
 
+    /// Notes that a packet of an operation was sent, which concerns `len` bytes. If the operation has a result, the
+    /// packet asks for these bytes.
+    pub(crate) fn note_sent(&mut self, operation: &Operation, len: usize) {
+        if operation.action.has_reply()
+            && let Some(id) = operation.request
+            && let Some(Request { kind: Kind::Operation { asked, .. }, .. }) = self.all.get_mut(id)
+        {
+            *asked += len;
+        }
+    }
+
     /// Takes a reply. Returns the epoch and true if it was the last one of its operation. Returns `None` if the sender
     /// owes no such reply.
     pub(crate) fn reply(
@@ -199,14 +212,18 @@ impl Requests {
         bytes: &(impl Body + ?Sized),
     ) -> Option<(EpochId, bool)> {
         let request = self.all.get_mut(id)?;
-        let Kind::Operation { rank, memory: Some(memory), left } = &mut request.kind else { return None };
+        let Kind::Operation { rank, memory: Some(memory), left, asked } = &mut request.kind else {
+            return None;
+        };
         let offset = usize::try_from(offset).ok()?;
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= memory.len());
-        if *rank != from || !fits || *left < bytes.len() || bytes.len() == 0 {
+        // The operation needs its request until all its packets are sent.
+        if *rank != from || !fits || *asked < bytes.len() || bytes.len() == 0 {
             return None;
         }
         memory.writable().put(offset, bytes);
         *left -= bytes.len();
+        *asked -= bytes.len();
         Some((request.epoch?, *left == 0))
     }
 

@@ -478,6 +478,8 @@ pub(crate) struct Member {
     pub(crate) lock: u64,
     /// The opening fence for which the member waits, or 0.
     pub(crate) asked: u64,
+    /// The latest opening fence of which the member was told that it is activated, or 0.
+    pub(crate) told: u64,
     /// The number of the member's latest barrier, by [`Space`].
     pub(crate) fenced: [u64; 2],
 }
@@ -505,6 +507,7 @@ impl Member {
             exposed: Exposures::default(),
             lock: 0,
             asked: 0,
+            told: 0,
             fenced: [0; 2],
         }
     }

@@ -58,7 +58,8 @@ impl Core<'_> {
         let opening = self.window.fences.opened;
         let is_waiting = |member: &Member| member.asked > 0 && member.asked <= opening;
         let waiting = self.window.members.iter_mut().filter(|(_, member)| is_waiting(member));
-        let waiting: Vec<_> = waiting.map(|(rank, member)| (*rank, member.asked = 0)).collect();
+        let waiting: Vec<_> =
+            waiting.map(|(rank, member)| (*rank, (member.asked, member.told) = (0, opening))).collect();
         for (rank, ()) in waiting {
             self.note(rank, kind::OPENED, Note::new(opening, 0));
         }

@@ -194,13 +194,16 @@ impl Core<'_> {
         }
     }
 
-    /// Handles the question for an opening fence.
+    /// Handles the question for an opening fence. The question needs no answer if an earlier answer tells of this fence
+    /// or a later one, and that answer may still wait to be sent.
     pub(crate) fn asked(&mut self, rank: WorldRank, opening: u64) {
         let opened = self.window.fences.opened;
-        if opened >= opening {
+        let member = self.member(rank);
+        if opened < opening {
+            member.asked = opening;
+        } else if member.told < opening {
+            member.told = opened;
             self.note(rank, kind::OPENED, Note::new(opened, 0));
-        } else {
-            self.member(rank).asked = opening;
         }
     }
 }

@@ -289,7 +289,7 @@ impl Windows {
             let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
             if has_reply || deadline.is_some() {
                 let left = if has_reply { len } else { 0 };
-                let kind = requests::Kind::Operation { rank, memory: kept, left };
+                let kind = requests::Kind::Operation { rank, memory: kept, left, asked: 0 };
                 let deadline = deadline.unwrap_or(Time::NEVER);
                 operation.request = Some(core.requests.begin(core.link, epoch, kind, deadline));
             }

@@ -149,17 +149,23 @@ impl Windows {
         if !self.windows[slot as usize].group.contains(rank) {
             return Err(WireError::Value { field: "window" });
         }
-        self.with(link, slot, |core| {
+        let introduced = self.with(link, slot, |core| {
             if core.member(rank).failure.is_some() {
                 // A restarted rank is no member.
-                return core.link.note_stale();
+                core.link.note_stale();
+                return Ok(());
+            }
+            if core.member(rank).is_unanswered {
+                // A member introduces itself once. It must not fill the memory with answers that wait to be sent.
+                return Err(WireError::Value { field: "window" });
             }
             // The answer goes before the packets that waited, because it introduces this process to the member.
             core.outbox.push(core.link, from, Item::Meet { window, is_answer: true });
             core.member(rank).is_unanswered = true;
             core.met(rank, traits);
+            Ok(())
         });
-        Ok(())
+        introduced.unwrap_or(Ok(()))
     }
 
     /// Handles a member's answer to the introduction of this process.
@@ -326,6 +332,10 @@ impl Core<'_> {
             || wanted.is_some_and(|wanted| wanted.len.get() as usize != len)
         {
             return Err(WireError::Value { field: "place" });
+        }
+        // The member knows this limit from the traits.
+        if wanted.is_some() && len > self.outbox.of(from).limits.reply_max() {
+            return Err(WireError::Value { field: "length" });
         }
         // The part is in memory, so the offset fits.
         let before = self.change(kind, place, at as usize, len, data)?;

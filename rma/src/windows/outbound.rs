@@ -12,7 +12,7 @@ use crate::core::{Bytes, Core};
 use crate::outbox::Item;
 use crate::path::Limits;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
-use crate::wire::{Landing, Note, OPERATION_HEAD, Place, REPLY_HEAD, Traits, Wanted, kind};
+use crate::wire::{Landing, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
 /// The result of an attempt to send an item.
@@ -175,6 +175,7 @@ impl Windows {
                             return Ok(progress);
                         }
                         operation.sent += len;
+                        self.requests.note_sent(operation, len);
                         let is_whole = operation.sent == operation.len;
                         Ok(if is_whole { Progress::Over } else { Progress::More })
                     }
@@ -218,7 +219,7 @@ impl Windows {
             unit: window.part.unit.into(),
             slot: id.slot.into(),
             generation: id.generation.into(),
-            reply_max: u32::try_from(limits.packet_max - REPLY_HEAD).unwrap_or(u32::MAX).into(),
+            reply_max: u32::try_from(limits.reply_max()).unwrap_or(u32::MAX).into(),
             key: place.key.into(),
             address: place.address.into(),
         })
@@ -301,6 +302,7 @@ impl Core<'_> {
             return false;
         }
         self.counters.operations += 1;
+        self.requests.note_sent(operation, operation.len);
         self.outbox.of(peer).unanswered += u32::from(has_reply);
         let epoch = self.window.epoch(number);
         let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");

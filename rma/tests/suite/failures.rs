@@ -9,7 +9,7 @@ use samite_rma::{
 };
 use zerocopy::IntoBytes as _;
 
-use crate::world::{NEVER, PART, World, group, on_loopback, on_sim, rank};
+use crate::world::{NEVER, PART, World, group, on_loopback, on_puts, on_sim, rank};
 
 /// The kinds of packets of reads that the target answers by puts.
 pub(crate) const GET_INTO: u8 = 20;
@@ -353,6 +353,95 @@ fn forged_packets_disturb_nobody_else() {
 pub(crate) fn sender<P: Port>(w: &mut World<P>) -> (u32, u32) {
     let peer = w.engines[0].link_mut().find(rank(1)).unwrap();
     (w.engines[0].link().peer(peer).expected(), peer.index() as u32)
+}
+
+/// Passes packets to rank 0 that rank 1 might have sent, and does not let rank 0 send anything in between. Each packet
+/// is given by its kind and the 32-bit words after the header.
+fn arrive<P: Port>(w: &mut World<P>, packets: &[(u8, &[u32])]) {
+    let (first, sender) = sender(w);
+    let [to, incarnation] = [0, 1].map(|at: usize| w.engines[at].link().identity().incarnation);
+    for (sequence, (kind, words)) in (first..).zip(packets) {
+        let to = to as u16;
+        let numbers = Numbers { sender, incarnation, sequence, ack: 1, grant: 0, to, context: 0 };
+        let mut packet = Header::with(Protocol::Rma, *kind, Flags::empty(), numbers).as_bytes().to_vec();
+        packet.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        w.engines[0].sink(&mut ()).packet(&packet);
+    }
+}
+
+/// Returns the text of the violation for which rank 1 has failed at rank 0.
+#[track_caller]
+fn violation<P: Port>(w: &mut World<P>) -> String {
+    match w.engines[0].failure(rank(1)) {
+        Some(Cause::Protocol(text)) => text.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const MEET: u8 = 0;
+const GET: u8 = 4;
+const REPLY: u8 = 7;
+const ASK: u8 = 18;
+
+/// Rank 1 replies to a get that waits for the lock of rank 1.
+#[test]
+fn a_reply_to_an_operation_that_was_not_sent_ends_its_sender() {
+    on_loopback(3, Hints::default(), |w| {
+        let held = w.lock(2, 1, LockKind::Exclusive);
+        w.settle();
+        let epoch = w.lock(0, 1, LockKind::Exclusive);
+        let get = w.get(0, epoch, (1, 0), 1);
+        w.settle();
+        let name = get.to_wire();
+        arrive(w, &[(REPLY, &[name as u32, (name >> 32) as u32, 0, 0, 7, 7])]);
+        assert!(violation(w).contains("reply"));
+        w.engines[0].drive(&mut ());
+        ends_with_failure(w, 0, get, 1);
+        let close = w.close(0, epoch);
+        ends_with_failure(w, 0, close, 1);
+        let close = w.close(2, held);
+        w.wait(2, close);
+        w.engines[0].stack().check_invariants();
+    });
+}
+
+#[test]
+fn a_get_of_more_bytes_than_a_reply_can_have_ends_its_sender() {
+    on_puts(20, 2, |w| {
+        let epoch = w.lock(1, 0, LockKind::Shared);
+        let flush = w.flush(1, epoch, None);
+        w.wait(1, flush);
+        let len = PART as u32;
+        arrive(w, &[(GET, &[1, 0, 0, 0, 0, 0, 0, 0, len])]);
+        assert!(violation(w).contains("length"));
+    });
+}
+
+/// Questions that have one answer are answered once, however often a member asks.
+#[test]
+fn repeated_questions_do_not_fill_the_memory() {
+    on_loopback(2, Hints::default(), |w| {
+        let epoch = w.lock(1, 0, LockKind::Shared);
+        let close = w.close(1, epoch);
+        w.wait(1, close);
+        w.fence_all(Assertions::empty());
+        w.settle();
+        let (_, peer) = sender(w);
+        let last_sent = |w: &World<_>| {
+            let mut peers = w.engines[0].link().peers();
+            peers.find(|(of, _)| of.index() as u32 == peer).map(|(_, state)| state.last_sent()).unwrap()
+        };
+        let before = last_sent(w);
+        arrive(w, &[(ASK, &[1, 0, 1, 0, 0, 0][..]); 100]);
+        w.engines[0].drive(&mut ());
+        assert!(last_sent(w) - before <= 1, "{} packets", last_sent(w) - before);
+        assert_eq!(w.engines[0].failure(rank(1)), None);
+        // The introduction of a member has one answer too, and a member introduces itself once.
+        let mut traits = [0_u32; 14];
+        (traits[1], traits[2], traits[9]) = (1 << 8, 1, 1024);
+        arrive(w, &[(MEET, &traits[..]); 2]);
+        assert!(violation(w).contains("window"));
+    });
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
