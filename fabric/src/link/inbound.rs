@@ -143,7 +143,11 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
         let rank = WorldRank(header.sender.get());
         let proves_itself =
             prefix::<[u8; 16]>(body).is_ok_and(|(secret, _)| is_same(secret, &link.identity.secret));
-        if !is_named_hello(header) || !proves_itself || rank.0 >= link.identity.size {
+        if !is_named_hello(header)
+            || !proves_itself
+            || rank.0 >= link.identity.size
+            || rank == link.identity.rank
+        {
             return;
         }
         let peer = link.peers.find(rank).unwrap_or_else(|| link.peers.meet(rank));
@@ -225,9 +229,14 @@ impl<S: Stack, L: Lent> Inbound<'_, S, L> {
             return;
         }
         let to = hello.to_incarnation.get();
+        // No other process introduces itself to this one as its own rank: a later incarnation does not know this
+        // address.
+        let is_another = header.sender.get() == link.identity.rank.0
+            && header.incarnation.get() != link.identity.incarnation;
         let is_sound = (to == 0 || to == link.identity.incarnation)
             && address.len() == usize::from(hello.address_len.get())
-            && header.sender.get() < link.identity.size;
+            && header.sender.get() < link.identity.size
+            && !is_another;
         if !is_sound || self.meet(header, hello.number.get(), address).is_none() {
             self.link.counters.rejected.hello += 1;
         }

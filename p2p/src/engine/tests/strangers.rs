@@ -80,6 +80,23 @@ fn each_cause_has_its_counter() {
     assert!(peer_state(&receiver, WorldRank(0)).is_heard());
 }
 
+/// A process of the job introduces itself as a later incarnation of the rank that gets the hello.
+#[test]
+fn a_rank_is_not_replaced_for_itself() {
+    for version in [samite_fabric::wire::VERSION, 9] {
+        let (mut receiver, _) = acquainted(&Config::default());
+        receiver.send(Time::ZERO, WorldRank(1), 0, 5, b"before", NEVER).unwrap();
+        let mut forged = packet(Protocol::Control, control::HELLO, 0, &hello([9; 16], 7, 4));
+        (forged[0], forged[4], forged[8]) = (version, 1, 8);
+        let rejected = receiver.counters().rejected.total();
+        arrive(&mut receiver, &forged);
+        receiver.poll(Time::ZERO, &mut ()).unwrap();
+        assert_eq!(receiver.counters().rejected.total(), rejected + 1);
+        assert_eq!(receiver.latest_failure(WorldRank(1)), None);
+        receiver.send(Time::ZERO, WorldRank(1), 0, 6, b"after", NEVER).unwrap();
+    }
+}
+
 #[test]
 fn a_hello_told_again_changes_nothing() {
     let (mut receiver, expected) = acquainted(&Config::default());
