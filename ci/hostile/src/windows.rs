@@ -133,7 +133,12 @@ impl Run {
         packet.extend(generation.to_le_bytes());
         packet.extend(input.take(4));
         for _ in 0..input.below(8) {
-            let word = if input.below(4) == 0 { input.u64() } else { input.below(5) as u64 };
+            let requests = self.requests.len();
+            let word = match input.below(4) {
+                0 => input.u64(),
+                1 if requests > 0 => self.requests[input.below(requests)].to_wire(),
+                _ => input.below(5) as u64,
+            };
             packet.extend(word.to_le_bytes());
         }
         self.sequence = self.sequence.wrapping_add(1);
