@@ -17,9 +17,10 @@
 //! ```
 //! The program's calls and the driver disturb each other as little as possible. A call that returns does not wake the
 //! driver. It sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the
-//! timer to a later time ([`STAND_DOWN`]). So an operation that is waited for within 20 µs of its start costs two such
-//! calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because each return of the
-//! bias costs a system call that interrupts all processors.
+//! timer to a later time ([`STAND_DOWN`]), and does so again while it waits. A driver that is awake meanwhile takes no
+//! step, because it would keep the lock from the caller. So an operation that is waited for within 20 µs of its start
+//! costs two such calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because
+//! each return of the bias costs a system call that interrupts all processors.
 //!
 //! The driver also sends messages that are gathered for a packet (a bundle), if the program makes no call within
 //! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first gathered message of a packet sets the timer.
@@ -114,7 +115,7 @@ impl Asleep {
 
     /// Lets the sleep last for [`STAND_DOWN`], unless it does not end soon or was ended by [`end`](Self::end).
     fn prolong(&mut self, now: Time) {
-        let soon = now.after(FIRST_STEP_AFTER.as_nanos() as u64 * 4);
+        let soon = now.after(FIRST_STEP_AFTER.as_nanos() as u64 * 8);
         if self.until != CALLED && self.until < soon {
             self.end_after(now, STAND_DOWN);
         }
@@ -171,6 +172,14 @@ impl Background {
         self.left[call as usize] = Some(now);
         if let Some(sleep) = &mut self.sleep {
             sleep.end_within(now, FIRST_STEP_AFTER * (1 << self.waited_soon[call as usize]));
+        }
+    }
+
+    /// Prolongs the driver's sleep if it would end soon, because a call waits and makes all progress.
+    #[inline]
+    pub(super) fn stand_down(&mut self, now: Time) {
+        if let Some(sleep) = &mut self.sleep {
+            sleep.prolong(now);
         }
     }
 
@@ -326,7 +335,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Sleeps until the driver is called.
-    fn idle<'a>(
+    pub(super) fn idle<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         timer: &Arc<Timer>,
@@ -393,6 +402,13 @@ impl<P: Port> Core<P> {
         self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background)
     }
 
+    /// Returns true if the driver thread may take a step before it is called again.
+    #[inline]
+    pub(super) fn may_be_driven(&self) -> bool {
+        self.tasks.drivers.is_thread_at_work()
+            && self.background.sleep.as_ref().is_none_or(|sleep| sleep.until != Time::NEVER)
+    }
+
     /// Counts a thread that begins to wait, and so makes all progress from now on. Events do not wake the driver any
     /// more.
     #[cold]
@@ -400,9 +416,7 @@ impl<P: Port> Core<P> {
         self.background.waiting += 1;
         self.background.note_wait(now);
         self.background.covered = None;
-        if let Some(sleep) = &mut self.background.sleep {
-            sleep.prolong(now);
-        }
+        self.background.stand_down(now);
         if self.is_attended() {
             self.disarm_port();
         }

@@ -195,6 +195,14 @@ where
         while let Ok(mut core) = next
             && core.tasks.drivers.state == State::Thread(number)
         {
+            // A thread that has begun to wait makes the progress now. A step here would only keep the lock from it.
+            if core.tasks.is_empty()
+                && !core.must_progress()
+                && let Some(timer) = core.background.timer(&mut timer)
+            {
+                next = self.idle(core, timer);
+                continue;
+            }
             let now = self.clock.now();
             let stepped = core.step(now, &mut ());
             let came = !matches!(stepped, Ok(0));

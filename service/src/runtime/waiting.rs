@@ -34,7 +34,11 @@ impl<P: Port> Runtime<P> {
         let mut cancelled = false;
         let mut begun = None;
         let mut slept = false;
-        let mut is_counted = false;
+        // The polls before the first rest may take long, because they may copy bytes of long messages.
+        let mut is_counted = core.may_be_driven();
+        if is_counted {
+            core.begin_wait(self.clock.now());
+        }
         loop {
             let mut came = false;
             // After a sleep, one poll suffices: if it brings nothing, the thread sleeps again, and leaves this core to
@@ -85,7 +89,9 @@ impl<P: Port> Runtime<P> {
                 }
             }
             let now = self.clock.now();
-            if !is_counted {
+            if is_counted {
+                core.background.stand_down(now);
+            } else {
                 is_counted = true;
                 core.begin_wait(now);
             }
