@@ -11,7 +11,7 @@
 //! them before.
 //!
 //! Bytes wait in a queue until they leave, as in the send queue of a network card. So a sender need not call while they
-//! leave. The queue has [`QUEUE_BYTES`], and a packet that finds no room is refused.
+//! leave. The queue has 4 MiB, and a packet that finds no room is refused.
 //!
 //! The sender computes the time and puts it in front of the packet, or in the high half of a notification's immediate
 //! data. The receiver keeps events until their time. So all ports must read one clock, and a port reaches only the
