@@ -6,6 +6,7 @@ mod epochs;
 mod synchronization;
 
 pub(crate) use self::access::Bytes;
+pub(crate) use self::epochs::answer_freed;
 
 use samite_fabric::link::{Link, WorldRank};
 

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use samite_fabric::link::{Link, Peer, WorldRank};
 use samite_fabric::wire::Protocol;
 
-use crate::WindowId;
 use crate::path::{self, Limits, Means, Path};
 use crate::serves::{Serve, ServeId, Serves};
 use crate::transfers::Transfers;
 use crate::window::{Operation, Step};
 use crate::wire::{Note, Traits};
+use crate::{Name, WindowId};
 
 /// A packet, or an operation that takes several packets.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ pub(crate) enum Item {
         slot: u32,
         kind: u8,
         note: Note,
+    },
+    /// Asks a member if it frees the window too.
+    AskFreed {
+        window: Name,
     },
     Step {
         window: WindowId,

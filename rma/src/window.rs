@@ -258,6 +258,8 @@ pub(crate) struct Barrier {
     pub(crate) number: u64,
     /// The round under way. `None` until all operations of the epoch are applied.
     pub(crate) round: Option<u32>,
+    /// True if this process asks all members, because one has failed.
+    pub(crate) asks_all: bool,
 }
 
 /// The barriers that are counted together.
@@ -482,6 +484,19 @@ pub(crate) struct Member {
     pub(crate) told: u64,
     /// The number of the member's latest barrier, by [`Space`].
     pub(crate) fenced: [u64; 2],
+    /// The member's question if this process frees the window, and this process's question to the member.
+    pub(crate) freeing: Freeing,
+}
+
+/// The questions of two members, after the failure of a third one, if the other frees the window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Freeing {
+    /// True if the member waits for the answer.
+    pub(crate) is_asked: bool,
+    /// True if this process has asked the member.
+    pub(crate) asks: bool,
+    /// True if the member has answered that it frees the window, or has freed it.
+    pub(crate) is_answered: bool,
 }
 
 impl Member {
@@ -509,7 +524,13 @@ impl Member {
             asked: 0,
             told: 0,
             fenced: [0; 2],
+            freeing: Freeing::default(),
         }
+    }
+
+    /// Returns true if the member is known to have entered the barrier that frees the window.
+    pub(crate) fn frees(&self) -> bool {
+        self.fenced[Space::Free as usize] > 0 || self.freeing.is_answered
     }
 }
 

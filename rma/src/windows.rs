@@ -73,10 +73,14 @@ pub struct Windows {
     config: Config,
     windows: Slab<Window>,
     names: HashMap<Name, u32>,
+    /// The number of the latest window of each communicator. The windows of a communicator are created in the order of
+    /// their numbers, so one that does not exist was freed if its number is not larger.
+    latest: HashMap<u64, u64>,
     /// The generation of the latest window.
     generation: u32,
-    /// The requests for windows that do not exist yet.
-    early: HashMap<Name, Vec<(Peer, Traits)>>,
+    /// The requests for windows that do not exist yet: the traits of a member that wants to use the window, or `None` if
+    /// the member asks if this process frees it.
+    early: HashMap<Name, Vec<(Peer, Option<Traits>)>>,
     outbox: Outbox,
     requests: Requests,
     counters: Counters,
@@ -92,6 +96,7 @@ impl Windows {
             config,
             windows: Slab::new(),
             names: HashMap::new(),
+            latest: HashMap::new(),
             generation: 0,
             early: HashMap::new(),
             outbox: Outbox::default(),
@@ -150,6 +155,8 @@ impl Windows {
             failed: None,
         });
         self.names.insert(name, slot);
+        let latest = self.latest.entry(name.communicator).or_default();
+        *latest = name.number.max(*latest);
         self.welcome(link, id);
         Ok(id)
     }
@@ -179,7 +186,10 @@ impl Windows {
             self.outbox.of(peer).early -= 1;
             // This refuses a peer that is no member. Nothing has checked that before, because the window did not exist
             // when the packet arrived.
-            let _ = self.introduced(link, peer, id.slot, traits);
+            let _ = match traits {
+                Some(traits) => self.introduced(link, peer, id.slot, traits),
+                None => self.freed_asked_of(link, peer, id.slot),
+            };
         }
         let refused: Vec<_> = link
             .peers()
@@ -193,6 +203,11 @@ impl Windows {
                 }
             });
         }
+    }
+
+    /// Returns true if a window of this name exists, or has existed.
+    fn was_created(&self, name: Name) -> bool {
+        self.latest.get(&name.communicator).is_some_and(|latest| name.number <= *latest)
     }
 
     /// Returns the number of bytes of this process's part of a window.

@@ -55,6 +55,11 @@ pub(crate) mod kind {
     pub(crate) const GET_INTO: u8 = 20;
     /// [`Landed`](super::Landed): answers `GET_INTO`, when all puts have ended.
     pub(crate) const LANDED: u8 = 21;
+    /// [`Named`](super::Named): asks for `FREED` when the receiver has entered the barrier that frees the window. A
+    /// member asks if another one has failed.
+    pub(crate) const ASK_FREED: u8 = 22;
+    /// [`Named`](super::Named): the sender has entered that barrier, or has freed the window.
+    pub(crate) const FREED: u8 = 23;
 }
 
 /// A window's name, and the sender's part of it.
@@ -80,6 +85,18 @@ pub(crate) struct Traits {
     pub(crate) key: U64,
     /// The address of the part for the receiver's port.
     pub(crate) address: U64,
+}
+
+/// A window's name. A member may have freed the window that it names.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Named {
+    /// The communicator of the name.
+    pub(crate) communicator: U64,
+    /// The window's number on the communicator.
+    pub(crate) number: U64,
+    /// 1 if the sender has freed the window, otherwise 0.
+    pub(crate) is_gone: U64,
 }
 
 /// The place of an operation in a window.

@@ -24,7 +24,7 @@ const SIZE: u32 = 3;
 /// The number of words of a part: so many that reads and writes of it need more than one packet.
 const WORDS: usize = 1100;
 /// The number of kinds of packets, and one more.
-const KINDS: usize = 23;
+const KINDS: usize = 25;
 /// The number of polls within which the honest ranks must have completed an epoch.
 const POLLS_MAX: usize = 1000;
 

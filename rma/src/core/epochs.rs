@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use samite_fabric::link::{Cause, Fate, RequestId, WorldRank};
+use samite_fabric::link::{Cause, Fate, Link, Peer, RequestId, WorldRank};
+use samite_fabric::wire::Protocol;
+use zerocopy::IntoBytes;
 
-use super::Core;
+use super::{Core, Violation};
 use crate::activation::Kind;
-use crate::window::{Closing, Member, Space, State, Step};
-use crate::wire::{Note, kind};
-use crate::{Error, barrier};
+use crate::outbox::Item;
+use crate::window::{Barrier, Closing, Contact, Epoch, Member, Space, State, Step};
+use crate::wire::{Named, Note, kind};
+use crate::{Error, Name, barrier};
 
 impl Core<'_> {
     /// Activates the deferred epochs that may be activated.
@@ -160,26 +163,123 @@ impl Core<'_> {
             let Some(barrier) = self.window.epoch(number).and_then(|epoch| epoch.barrier) else {
                 return true;
             };
+            if barrier.space == Space::Free && self.window.failed.is_some() {
+                return self.pass_with_all(number, barrier);
+            }
             let size = self.window.group.len();
             let next = match barrier.round {
                 None => 0,
                 Some(round) if self.has_heard_all(barrier.space, barrier.number, round) => round + 1,
                 Some(_) => return false,
             };
-            if let Some(barrier) = self.window.epoch(number).and_then(|epoch| epoch.barrier.as_mut()) {
-                barrier.round = Some(next);
+            if barrier.space == Space::Free && self.window.failed.is_some() {
+                // The message of a member that has failed did not arrive.
+                continue;
             }
+            self.set_round(number, next, false);
             if next >= barrier::rounds(size) {
                 return true;
             }
-            let token = self.window.failed.map_or(0, |rank| u64::from(rank.0) + 1);
-            let note = Note::new(barrier.number, token).flagged(barrier.space == Space::Free);
-            for partner in self.partners(barrier::successors, next) {
-                self.note(partner, kind::FENCED, note);
-            }
+            self.send_round(barrier, next);
             for partner in self.partners(barrier::predecessors, next) {
                 self.contact(partner);
             }
+        }
+    }
+
+    /// Passes the barrier that frees the window, if a member has failed. A message of the barrier stands for all members
+    /// of which its sender has heard, and such messages are missing now. So this process asks all members, because none
+    /// may access the memory after it was freed. Returns true if all of them free the window or have failed.
+    fn pass_with_all(&mut self, number: u64, barrier: Barrier) -> bool {
+        let rounds = barrier::rounds(self.window.group.len());
+        let begun = barrier.round.map_or(0, |round| round + 1);
+        if !barrier.asks_all {
+            if begun > rounds {
+                // The barrier had ended before the failure became known.
+                return true;
+            }
+            self.set_round(number, rounds, true);
+            // These messages inform the members that wait for them of the failure.
+            (begun..rounds).for_each(|round| self.send_round(barrier, round));
+            let window = self.window.name;
+            for rank in self.others() {
+                let member = self.member(rank);
+                if !member.frees() && member.failure.is_none() {
+                    member.freeing.asks = true;
+                    let peer = member.peer;
+                    self.outbox.push(self.link, peer, Item::AskFreed { window });
+                }
+            }
+        }
+        self.others().all(|rank| {
+            self.window.members.get(&rank).is_some_and(|member| member.frees() || member.failure.is_some())
+        })
+    }
+
+    /// Returns the other members.
+    fn others(&self) -> impl Iterator<Item = WorldRank> + use<> {
+        let (group, own) = (self.window.group.clone(), self.link.identity().rank);
+        (0..group.len()).filter_map(move |index| group.rank(index)).filter(move |rank| *rank != own)
+    }
+
+    /// Notes the round of a barrier. At the first one of the barrier that frees the window, answers the members that
+    /// have asked for it.
+    fn set_round(&mut self, number: u64, round: u32, asks_all: bool) {
+        let Some(barrier) = self.window.epoch(number).and_then(|epoch| epoch.barrier.as_mut()) else {
+            return;
+        };
+        let is_first = barrier.round.is_none();
+        (barrier.round, barrier.asks_all) = (Some(round), asks_all);
+        if is_first && barrier.space == Space::Free {
+            let asking = self.window.members.values_mut().filter(|member| member.freeing.is_asked);
+            let asking: Vec<_> = asking.map(|member| member.peer).collect();
+            asking.into_iter().for_each(|peer| answer_freed(self.link, peer, self.window.name, false));
+        }
+    }
+
+    /// Handles a member's question if this process frees the window.
+    pub(crate) fn freed_asked(&mut self, rank: WorldRank) {
+        let is_entered = |epoch: &Epoch| {
+            epoch.barrier.is_some_and(|barrier| barrier.space == Space::Free && barrier.round.is_some())
+        };
+        let is_entered = self.window.epochs.iter().any(is_entered);
+        let (name, member) = (self.window.name, self.member(rank));
+        if member.failure.is_some() {
+            return self.link.note_stale();
+        }
+        member.freeing.is_asked = true;
+        let peer = member.peer;
+        if is_entered {
+            answer_freed(self.link, peer, name, false);
+        }
+    }
+
+    /// Handles a member's answer, to a question or an introduction, that it frees the window or has freed it.
+    pub(crate) fn freed(&mut self, rank: WorldRank, is_gone: bool) -> Result<(), Violation> {
+        let Some(member) = self.window.members.get_mut(&rank) else { return Err(Violation("answer")) };
+        // This process's introduction may have crossed with that of the member, which then freed the window.
+        let has_introduced = !matches!(member.contact, Contact::None);
+        if !(member.freeing.asks || is_gone && has_introduced) {
+            return Err(Violation("answer"));
+        }
+        member.freeing.is_answered = true;
+        if is_gone && matches!(member.contact, Contact::Asked) {
+            // The packets that wait for the traits have no receiver. They are messages of the barrier, unless the member
+            // violates the protocol.
+            for item in std::mem::take(&mut member.held) {
+                self.drop_item(rank, item, &Cause::Left);
+            }
+        }
+        self.touch_active();
+        Ok(())
+    }
+
+    /// Sends the messages of a round.
+    fn send_round(&mut self, barrier: Barrier, round: u32) {
+        let token = self.window.failed.map_or(0, |rank| u64::from(rank.0) + 1);
+        let note = Note::new(barrier.number, token).flagged(barrier.space == Space::Free);
+        for partner in self.partners(barrier::successors, round) {
+            self.note(partner, kind::FENCED, note);
         }
     }
 
@@ -205,4 +305,15 @@ impl Core<'_> {
         let own = group.index(self.link.identity().rank).expect("this process is a member");
         of(own, group.len(), round).filter_map(|index| group.rank(index)).collect()
     }
+}
+
+/// Tells a member that this process frees a window, or has freed it.
+pub(crate) fn answer_freed(link: &mut Link, peer: Peer, window: Name, is_gone: bool) {
+    let Name { communicator, number } = window;
+    let named = Named {
+        communicator: communicator.into(),
+        number: number.into(),
+        is_gone: u64::from(is_gone).into(),
+    };
+    link.answer(peer, Protocol::Rma, kind::FREED, named.as_bytes());
 }

@@ -566,7 +566,7 @@ impl Core<'_> {
 
     fn set_barrier(&mut self, number: u64, space: Space, ordinal: u64) {
         if let Some(epoch) = self.window.epoch(number) {
-            epoch.barrier = Some(Barrier { space, number: ordinal, round: None });
+            epoch.barrier = Some(Barrier { space, number: ordinal, round: None, asks_all: false });
         }
     }
 

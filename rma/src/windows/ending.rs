@@ -206,12 +206,19 @@ impl Window {
             && let Some(round) = barrier.round
         {
             let own = self.group.index(link.identity().rank).expect("this process is a member");
-            let partners = barrier::predecessors(own, self.group.len(), round);
-            let is_missing = |rank: &WorldRank| {
-                let heard = |member: &Member| heard(member, barrier.space) >= barrier.number;
-                !self.members.get(rank).is_some_and(heard)
+            let partners: Vec<_> = match barrier.asks_all {
+                true => (0..self.group.len()).filter(|index| *index != own).collect(),
+                false => barrier::predecessors(own, self.group.len(), round).collect(),
             };
-            let missing = partners.filter_map(|index| self.group.rank(index)).filter(is_missing);
+            let is_missing = |rank: &WorldRank| {
+                let is_heard = |member: &Member| match barrier.asks_all {
+                    true => member.frees() || member.failure.is_some(),
+                    false => heard(member, barrier.space) >= barrier.number,
+                };
+                !self.members.get(rank).is_some_and(is_heard)
+            };
+            let partners = partners.into_iter().filter_map(|index| self.group.rank(index));
+            let missing = partners.filter(is_missing);
             awaited.extend(missing.map(|rank| Awaiting { rank, event: Event::Barrier }));
         }
         awaited

@@ -7,12 +7,12 @@ use samite_fabric::{Body, PortError, Remote};
 use zerocopy::IntoBytes;
 
 use super::Windows;
-use crate::core::{Core, Violation, is_aligned};
+use crate::core::{Core, Violation, answer_freed, is_aligned};
 use crate::outbox::Item;
 use crate::path::{self, Means, Path};
 use crate::serves::{SERVES_MAX, Serve};
 use crate::window::{Contact, Window};
-use crate::wire::{Landed, Landing, Note, Place, Reply, Traits, Wanted, kind};
+use crate::wire::{Landed, Landing, Named, Note, Place, Reply, Traits, Wanted, kind};
 use crate::{Action, ElementType, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
@@ -71,6 +71,8 @@ impl Windows {
         match header.kind {
             kind::MEET => self.meet(link, from, traits_of(body)?),
             kind::MET => self.met(link, from, traits_of(body)?),
+            kind::ASK_FREED => self.freed_asked(link, from, exact::<Named>(body)?),
+            kind::FREED => self.freed(link, from, exact::<Named>(body)?),
             kind::PUT | kind::ACCUMULATE | kind::GET | kind::FETCH | kind::COMPARE_SWAP => {
                 let (place, data) = prefix::<Place>(body)?;
                 let place = *place;
@@ -124,15 +126,57 @@ impl Windows {
             self.introduced(link, from, slot, traits)?;
             return Ok(());
         }
+        if self.was_created(name) {
+            answer_freed(link, from, name, true);
+            return Ok(());
+        }
+        self.keep_early(from, name, Some(traits));
+        Ok(())
+    }
+
+    /// Keeps a request for a window that does not exist yet: the sender's traits, or its question if this process frees
+    /// the window.
+    fn keep_early(&mut self, from: Peer, window: Name, traits: Option<Traits>) {
         let early = &mut self.outbox.of(from).early;
         if *early >= self.config.early_max {
             self.outbox.of(from).was_refused = true;
             self.counters.refused += 1;
-            return Ok(());
+            return;
         }
         *early += 1;
-        self.early.entry(name).or_default().push((from, traits));
+        self.early.entry(window).or_default().push((from, traits));
+    }
+
+    /// Handles the question if this process frees a window.
+    fn freed_asked(&mut self, link: &mut Link, from: Peer, named: &Named) -> Result<(), WireError> {
+        let window = Name { communicator: named.communicator.get(), number: named.number.get() };
+        match self.names.get(&window) {
+            Some(&slot) => self.freed_asked_of(link, from, slot)?,
+            None if self.was_created(window) => answer_freed(link, from, window, true),
+            None => self.keep_early(from, window, None),
+        }
         Ok(())
+    }
+
+    pub(super) fn freed_asked_of(&mut self, link: &mut Link, from: Peer, slot: u32) -> Result<(), WireError> {
+        let rank = link.peer(from).rank();
+        if !self.windows[slot as usize].group.contains(rank) {
+            return Err(WireError::Value { field: "window" });
+        }
+        self.with(link, slot, |core| core.freed_asked(rank));
+        Ok(())
+    }
+
+    /// Handles the answer of a member that it frees a window.
+    fn freed(&mut self, link: &mut Link, from: Peer, named: &Named) -> Result<(), WireError> {
+        let name = Name { communicator: named.communicator.get(), number: named.number.get() };
+        let Some(&slot) = self.names.get(&name) else {
+            link.note_stale();
+            return Ok(());
+        };
+        let rank = link.peer(from).rank();
+        let freed = self.with(link, slot, |core| core.freed(rank, named.is_gone.get() != 0));
+        Ok(freed.unwrap_or(Ok(()))?)
     }
 
     /// Notes the traits of a member that has introduced itself, and answers.

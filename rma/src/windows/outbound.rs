@@ -12,8 +12,8 @@ use crate::core::{Bytes, Core};
 use crate::outbox::Item;
 use crate::path::Limits;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
-use crate::wire::{Landing, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
-use crate::{Reduction, WindowId};
+use crate::wire::{Landing, Named, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
+use crate::{Name, Reduction, WindowId};
 
 /// The result of an attempt to send an item.
 pub(super) enum Progress {
@@ -88,7 +88,7 @@ impl Windows {
                 let rank = link.peer(to).rank();
                 self.with(link, window.slot, |core| core.answered_introduction(rank));
             }
-            Item::Meet { .. } | Item::Note { .. } => {}
+            Item::Meet { .. } | Item::Note { .. } | Item::AskFreed { .. } => {}
         }
     }
 
@@ -159,6 +159,14 @@ impl Windows {
                 send(out, to, kind, 0, traits.as_bytes(), &[][..])
             }
             Item::Note { slot, kind, note } => send(out, to, *kind, *slot, note.as_bytes(), &[][..]),
+            Item::AskFreed { window: Name { communicator, number } } => {
+                let named = Named {
+                    communicator: (*communicator).into(),
+                    number: (*number).into(),
+                    is_gone: 0.into(),
+                };
+                send(out, to, kind::ASK_FREED, 0, named.as_bytes(), &[][..])
+            }
             Item::Step { window, to: rank, epoch, step } => {
                 let Some(open) = self.windows.get_mut(window.slot as usize) else {
                     return Ok(Progress::Over);

@@ -14,6 +14,9 @@ use crate::world::{NEVER, PART, World, group, on_loopback, on_puts, on_sim, rank
 /// The kinds of packets of reads that the target answers by puts.
 pub(crate) const GET_INTO: u8 = 20;
 pub(crate) const LANDED: u8 = 21;
+/// The kinds of packets by which members ask each other if they free the window.
+const ASK_FREED: u8 = 22;
+const FREED: u8 = 23;
 
 macro_rules! case {
     ($name:ident, $size:expr, $test:ident) => {
@@ -130,6 +133,61 @@ fn dead_in_fence<P: Port>(w: &mut World<P>) {
         (0..9).map(|at| w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()).collect();
     for (at, free) in frees.into_iter().enumerate() {
         ends_with_failure(w, at, free, 9);
+        assert!(w.engines[at].stack().is_empty());
+    }
+}
+
+/// With 17 members, rank 0 hears of rank 8 only by the message of rank 9, which has failed.
+#[test]
+fn no_window_is_freed_while_a_living_member_uses_it() {
+    on_loopback(17, Hints::default(), freed_late);
+    on_sim(100, 17, Hints::default(), freed_late);
+}
+fn freed_late<P: Port>(w: &mut World<P>) {
+    let (window, others) = (w.window, (0..17).filter(|at| ![8, 9].contains(at)));
+    kill(w, 9);
+    let free = |w: &mut World<P>, at| w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap();
+    let frees: Vec<_> = others.map(|at| (at, free(w, at))).collect();
+    w.settle();
+    for (at, request) in &frees {
+        assert!(w.is_pending(*at, *request), "rank {at} has freed the window before rank 8");
+    }
+    // Rank 8 still uses the parts of the others.
+    for target in [0, 5, 16] {
+        let epoch = w.lock(8, target, LockKind::Exclusive);
+        w.put(8, epoch, (target, 0), &[7]);
+        let close = w.close(8, epoch);
+        w.wait(8, close);
+        assert_eq!(w.word(target, 0), 7);
+    }
+    let last = free(w, 8);
+    for (at, request) in frees.into_iter().chain([(8, last)]) {
+        ends_with_failure(w, at, request, 9);
+        assert!(w.engines[at].stack().is_empty());
+    }
+}
+
+/// A member that has freed the window answers the questions of others, which have learnt of a failure only afterwards.
+#[test]
+fn a_member_that_has_freed_the_window_answers_others() {
+    for steps in 0..40 {
+        on_loopback(17, Hints::default(), |w| freed_before(w, steps));
+        on_sim(5, 17, Hints::default(), |w| freed_before(w, 5 * steps));
+    }
+}
+fn freed_before<P: Port>(w: &mut World<P>, steps: usize) {
+    let window = w.window;
+    let free = |w: &mut World<P>, at| w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap();
+    let frees: Vec<_> = (0..17).map(|at| free(w, at)).collect();
+    // After some of these steps, some ranks have freed the window and others have not.
+    for _ in 0..steps {
+        w.step();
+    }
+    kill(w, 9);
+    for (at, request) in frees.into_iter().enumerate().filter(|(at, _)| *at != 9) {
+        let result = w.complete(at, request).result;
+        let names = |error: &Error| matches!(error, Error::Link(LinkError::PeerFailed { rank: failed, .. }) if *failed == rank(9));
+        assert!(result.as_ref().err().is_none_or(names), "rank {at}: {result:?}");
         assert!(w.engines[at].stack().is_empty());
     }
 }
@@ -445,7 +503,7 @@ fn repeated_questions_do_not_fill_the_memory() {
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
-    let kind = rng.below(23) as u8;
+    let kind = rng.below(25) as u8;
     forged_of(rng, kind, sequence, number, w)
 }
 
@@ -473,6 +531,13 @@ pub(crate) fn forged_of<P: Port>(
         context: if rng.below(10) == 0 { small(rng) as u32 } else { 0 },
     };
     let mut packet = Header::with(Protocol::Rma, kind, Flags::empty(), numbers).as_bytes().to_vec();
+    if let ASK_FREED | FREED = kind {
+        let communicator = if rng.below(10) == 0 { small(rng) } else { 1 << 40 };
+        for word in [communicator, small(rng), small(rng)] {
+            packet.extend(word.to_le_bytes());
+        }
+        return packet;
+    }
     // The first word is the generation of the window in most kinds of packets, and part of a name in `LANDED`.
     let is_random = kind == LANDED || rng.below(10) == 0;
     packet.extend(if is_random { small(rng) as u32 } else { 1 }.to_le_bytes());
