@@ -141,7 +141,7 @@ fn dead_in_fence<P: Port>(w: &mut World<P>) {
 #[test]
 fn no_window_is_freed_while_a_living_member_uses_it() {
     on_loopback(17, Hints::default(), freed_late);
-    on_sim(100, 17, Hints::default(), freed_late);
+    on_sim(30, 17, Hints::default(), freed_late);
 }
 fn freed_late<P: Port>(w: &mut World<P>) {
     let (window, others) = (w.window, (0..17).filter(|at| ![8, 9].contains(at)));
@@ -172,7 +172,7 @@ fn freed_late<P: Port>(w: &mut World<P>) {
 fn a_member_that_has_freed_the_window_answers_others() {
     for steps in 0..40 {
         on_loopback(17, Hints::default(), |w| freed_before(w, steps));
-        on_sim(5, 17, Hints::default(), |w| freed_before(w, 5 * steps));
+        on_sim(2, 17, Hints::default(), |w| freed_before(w, 5 * steps));
     }
 }
 fn freed_before<P: Port>(w: &mut World<P>, steps: usize) {
