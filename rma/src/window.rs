@@ -484,18 +484,16 @@ pub(crate) struct Member {
     pub(crate) told: u64,
     /// The number of the member's latest barrier, by [`Space`].
     pub(crate) fenced: [u64; 2],
-    /// The member's question if this process frees the window, and this process's question to the member.
+    /// What the member and this process have told each other about the barrier that frees the window.
     pub(crate) freeing: Freeing,
 }
 
-/// The questions of two members, after the failure of a third one, if the other frees the window.
+/// The questions of two members to each other, after the failure of a third one, if the other one frees the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Freeing {
-    /// True if the member waits for the answer.
+    /// True if the member waits for the answer of this process.
     pub(crate) is_asked: bool,
-    /// True if this process has asked the member.
-    pub(crate) asks: bool,
-    /// True if the member has answered that it frees the window, or has freed it.
+    /// True if the member has told that it frees the window, or has freed it.
     pub(crate) is_answered: bool,
 }
 

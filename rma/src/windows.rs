@@ -107,10 +107,10 @@ impl Windows {
     }
 
     /// Creates a window with these members, one of which is this process. The call sends nothing unless a member has
-    /// already asked for the window.
+    /// already asked for the window. The windows of a communicator must be created in the order of their numbers.
     ///
     /// # Errors
-    /// [`Error::NameInUse`], [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
+    /// [`Error::NameInUse`] also if a window of this name or a later one has existed; [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
     /// too many windows.
     pub fn create(
         &mut self,
@@ -127,7 +127,7 @@ impl Windows {
         if let Some((_, last)) = members.bounds() {
             link.check_rank(last)?;
         }
-        if self.names.contains_key(&name) {
+        if self.was_created(name) {
             return Err(Error::NameInUse);
         }
         if self.windows.len() >= self.config.windows_max {
@@ -155,8 +155,7 @@ impl Windows {
             failed: None,
         });
         self.names.insert(name, slot);
-        let latest = self.latest.entry(name.communicator).or_default();
-        *latest = name.number.max(*latest);
+        self.latest.insert(name.communicator, name.number);
         self.welcome(link, id);
         Ok(id)
     }
@@ -200,6 +199,8 @@ impl Windows {
             self.with(link, id.slot, |core| {
                 if core.window.group.contains(rank) {
                     core.contact(rank);
+                    // Its question may be among the requests that were refused.
+                    core.freed_asked(rank);
                 }
             });
         }

@@ -5,6 +5,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::Name;
+
 /// Kinds of packets.
 pub(crate) mod kind {
     /// [`Traits`](super::Traits): the sender wants to use the receiver's part of a window, and describes its own part.
@@ -97,6 +99,17 @@ pub(crate) struct Named {
     pub(crate) number: U64,
     /// 1 if the sender has freed the window, otherwise 0.
     pub(crate) is_gone: U64,
+}
+
+impl Named {
+    pub(crate) fn new(Name { communicator, number }: Name, is_gone: bool) -> Self {
+        let is_gone = u64::from(is_gone).into();
+        Self { communicator: communicator.into(), number: number.into(), is_gone }
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        Name { communicator: self.communicator.get(), number: self.number.get() }
+    }
 }
 
 /// The place of an operation in a window.

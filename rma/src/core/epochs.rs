@@ -6,7 +6,7 @@ use samite_fabric::link::{Cause, Fate, Link, Peer, RequestId, WorldRank};
 use samite_fabric::wire::Protocol;
 use zerocopy::IntoBytes;
 
-use super::{Core, Violation};
+use super::Core;
 use crate::activation::Kind;
 use crate::outbox::Item;
 use crate::window::{Barrier, Closing, Contact, Epoch, Member, Space, State, Step};
@@ -205,7 +205,6 @@ impl Core<'_> {
             for rank in self.others() {
                 let member = self.member(rank);
                 if !member.frees() && member.failure.is_none() {
-                    member.freeing.asks = true;
                     let peer = member.peer;
                     self.outbox.push(self.link, peer, Item::AskFreed { window });
                 }
@@ -254,13 +253,12 @@ impl Core<'_> {
         }
     }
 
-    /// Handles a member's answer, to a question or an introduction, that it frees the window or has freed it.
-    pub(crate) fn freed(&mut self, rank: WorldRank, is_gone: bool) -> Result<(), Violation> {
-        let Some(member) = self.window.members.get_mut(&rank) else { return Err(Violation("answer")) };
-        // This process's introduction may have crossed with that of the member, which then freed the window.
-        let has_introduced = !matches!(member.contact, Contact::None);
-        if !(member.freeing.asks || is_gone && has_introduced) {
-            return Err(Violation("answer"));
+    /// Handles the news that a member frees the window, or has freed it. The member answers a question or an
+    /// introduction, or had once no room to note a question.
+    pub(crate) fn freed(&mut self, rank: WorldRank, is_gone: bool) {
+        let member = self.member(rank);
+        if member.failure.is_some() {
+            return self.link.note_stale();
         }
         member.freeing.is_answered = true;
         if is_gone && matches!(member.contact, Contact::Asked) {
@@ -271,7 +269,6 @@ impl Core<'_> {
             }
         }
         self.touch_active();
-        Ok(())
     }
 
     /// Sends the messages of a round.
@@ -309,11 +306,5 @@ impl Core<'_> {
 
 /// Tells a member that this process frees a window, or has freed it.
 pub(crate) fn answer_freed(link: &mut Link, peer: Peer, window: Name, is_gone: bool) {
-    let Name { communicator, number } = window;
-    let named = Named {
-        communicator: communicator.into(),
-        number: number.into(),
-        is_gone: u64::from(is_gone).into(),
-    };
-    link.answer(peer, Protocol::Rma, kind::FREED, named.as_bytes());
+    link.answer(peer, Protocol::Rma, kind::FREED, Named::new(window, is_gone).as_bytes());
 }

@@ -149,7 +149,7 @@ impl Windows {
 
     /// Handles the question if this process frees a window.
     fn freed_asked(&mut self, link: &mut Link, from: Peer, named: &Named) -> Result<(), WireError> {
-        let window = Name { communicator: named.communicator.get(), number: named.number.get() };
+        let window = named.name();
         match self.names.get(&window) {
             Some(&slot) => self.freed_asked_of(link, from, slot)?,
             None if self.was_created(window) => answer_freed(link, from, window, true),
@@ -169,14 +169,16 @@ impl Windows {
 
     /// Handles the answer of a member that it frees a window.
     fn freed(&mut self, link: &mut Link, from: Peer, named: &Named) -> Result<(), WireError> {
-        let name = Name { communicator: named.communicator.get(), number: named.number.get() };
-        let Some(&slot) = self.names.get(&name) else {
+        let Some(&slot) = self.names.get(&named.name()) else {
             link.note_stale();
             return Ok(());
         };
         let rank = link.peer(from).rank();
-        let freed = self.with(link, slot, |core| core.freed(rank, named.is_gone.get() != 0));
-        Ok(freed.unwrap_or(Ok(()))?)
+        if !self.windows[slot as usize].group.contains(rank) {
+            return Err(WireError::Value { field: "window" });
+        }
+        self.with(link, slot, |core| core.freed(rank, named.is_gone.get() != 0));
+        Ok(())
     }
 
     /// Notes the traits of a member that has introduced itself, and answers.

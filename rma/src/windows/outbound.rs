@@ -13,7 +13,7 @@ use crate::outbox::Item;
 use crate::path::Limits;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
 use crate::wire::{Landing, Named, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
-use crate::{Name, Reduction, WindowId};
+use crate::{Reduction, WindowId};
 
 /// The result of an attempt to send an item.
 pub(super) enum Progress {
@@ -159,13 +159,8 @@ impl Windows {
                 send(out, to, kind, 0, traits.as_bytes(), &[][..])
             }
             Item::Note { slot, kind, note } => send(out, to, *kind, *slot, note.as_bytes(), &[][..]),
-            Item::AskFreed { window: Name { communicator, number } } => {
-                let named = Named {
-                    communicator: (*communicator).into(),
-                    number: (*number).into(),
-                    is_gone: 0.into(),
-                };
-                send(out, to, kind::ASK_FREED, 0, named.as_bytes(), &[][..])
+            Item::AskFreed { window } => {
+                send(out, to, kind::ASK_FREED, 0, Named::new(*window, false).as_bytes(), &[][..])
             }
             Item::Step { window, to: rank, epoch, step } => {
                 let Some(open) = self.windows.get_mut(window.slot as usize) else {

@@ -338,7 +338,7 @@ fn budgets_are_kept() {
         assert!(exhausted(fourth.unwrap_err()));
         w.settle();
         assert_eq!(w.engines[1].stack().counters().refused, 1);
-        for number in [3, 2, 1] {
+        for number in [1, 2, 3] {
             w.window = w.create_at(1, number, Hints::default());
             w.wait(0, closes[number as usize - 1]);
             assert_eq!(w.word(1, 0), number);

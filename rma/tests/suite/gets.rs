@@ -7,7 +7,7 @@ use samite_fabric::{Body as _, Memory, Sink as _, SplitMix64};
 use samite_rma::{Action, Assertions, EpochId, Error, LockKind};
 
 use crate::failures::{GET_INTO, LANDED, ends_with_failure, forged_of, kill, sender};
-use crate::puts::{WORDS, free_all, is_at_rest, part, values};
+use crate::puts::{WORDS, free_all, is_at_rest, part, the_lock_of_a_dead_origin_passes_on, values};
 use crate::world::{NEVER, World, on_gets, on_put_backs, rank};
 
 /// Fills the part of a rank.
@@ -210,20 +210,7 @@ fn gets_from_a_dead_target_end_and_leave_nothing() {
 #[test]
 fn gets_of_a_dead_origin_disturb_nobody() {
     on_gets(200, 3, usize::MAX, |w| {
-        let held = w.lock(1, 0, LockKind::Exclusive);
-        w.settle();
-        let _ = w.get(1, held, (0, 0), WORDS);
-        let waiting = w.lock(2, 0, LockKind::Exclusive);
-        w.put(2, waiting, (0, 0), &values(3));
-        let close = w.close(2, waiting);
-        for _ in 0..w.now.as_nanos() % 7 {
-            w.step();
-        }
-        kill(w, 1);
-        w.wait(2, close);
-        assert_eq!(part(w, 0), values(3));
-        w.settle();
-        free_all(w, &[0, 2]);
+        the_lock_of_a_dead_origin_passes_on(w, |w, held| _ = w.get(1, held, (0, 0), WORDS));
     });
 }
 

@@ -3,7 +3,7 @@
 use samite_fabric::Memory;
 use samite_fabric::link::Time;
 use samite_fabric::sim::SimPort;
-use samite_rma::{Action, Assertions, Error, LockKind, Target};
+use samite_rma::{Action, Assertions, EpochId, Error, LockKind, Target};
 
 use crate::failures::{ends_with_failure, kill};
 use crate::operations::free;
@@ -20,7 +20,7 @@ pub(crate) fn part(w: &World<SimPort>, at: usize) -> Vec<u64> {
 }
 
 /// Writes a slice to the part of rank `to`. Returns false if the call could not take the slice.
-fn write(w: &mut World<SimPort>, at: usize, epoch: samite_rma::EpochId, to: usize, values: &[u64]) -> bool {
+fn write(w: &mut World<SimPort>, at: usize, epoch: EpochId, to: usize, values: &[u64]) -> bool {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let now = w.now;
     let (mut out, windows) = w.engines[at].parts();
@@ -199,23 +199,34 @@ fn puts_to_a_dead_target_end_and_leave_nothing() {
 #[test]
 fn no_put_of_a_dead_origin_lands_after_its_lock_has_passed_on() {
     on_puts(300, 3, |w| {
-        let held = w.lock(1, 0, LockKind::Exclusive);
-        w.settle();
-        w.put(1, held, (0, 0), &values(1));
-        w.put(1, held, (0, 0), &values(2));
-        let waiting = w.lock(2, 0, LockKind::Exclusive);
-        w.put(2, waiting, (0, 0), &values(3));
-        let close = w.close(2, waiting);
-        for _ in 0..w.now.as_nanos() % 7 {
-            w.step();
-        }
-        kill(w, 1);
-        w.wait(2, close);
-        assert_eq!(part(w, 0), values(3));
-        w.settle();
-        assert_eq!(part(w, 0), values(3));
-        free_all(w, &[0, 2]);
+        the_lock_of_a_dead_origin_passes_on(w, |w, held| {
+            w.put(1, held, (0, 0), &values(1));
+            w.put(1, held, (0, 0), &values(2));
+        });
     });
+}
+
+/// Rank 1 starts operations on the part of rank 0 under its exclusive lock, and dies. Rank 2, which gets the lock, writes
+/// the part, and nothing changes it afterwards.
+pub(crate) fn the_lock_of_a_dead_origin_passes_on(
+    w: &mut World<SimPort>,
+    start: impl FnOnce(&mut World<SimPort>, EpochId),
+) {
+    let held = w.lock(1, 0, LockKind::Exclusive);
+    w.settle();
+    start(w, held);
+    let waiting = w.lock(2, 0, LockKind::Exclusive);
+    w.put(2, waiting, (0, 0), &values(3));
+    let close = w.close(2, waiting);
+    for _ in 0..w.now.as_nanos() % 7 {
+        w.step();
+    }
+    kill(w, 1);
+    w.wait(2, close);
+    assert_eq!(part(w, 0), values(3));
+    w.settle();
+    assert_eq!(part(w, 0), values(3));
+    free_all(w, &[0, 2]);
 }
 
 #[test]
