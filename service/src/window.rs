@@ -163,8 +163,11 @@ impl Comm {
                 samite_p2p::Error::PeerFailed { rank: own, cause, fate: Fate::NotDelivered, report: None };
             return Err(self.local_error(error.public()));
         }
+        // A later communicator may have the same number of its contexts, but not their name.
+        let communicator = self.runtime.peek(|engine| engine.context_name(self.context))?;
+        let communicator = communicator.ok_or(Error::Closed { fate: crate::Fate::NotDelivered })?;
         let number = self.runtime.next_window(self.derived.as_deref());
-        Ok(Name { communicator: u64::from(self.context), number })
+        Ok(Name { communicator, number })
     }
 
     /// Allocates zeros for a part of a window.

@@ -47,6 +47,14 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
+    /// Returns the name of an open context, which is the same at all members. Names are never used again, and numbers of
+    /// contexts are. `None` if the context is not open.
+    #[must_use]
+    pub fn context_name(&self, context: u32) -> Option<u64> {
+        let contexts = &self.inner.tagged().contexts;
+        if context < FIRST { Some(context.into()) } else { contexts.name(context) }
+    }
+
     /// Returns the members of a group that have ended for this context, or were restarted. In a context of all ranks, a
     /// rank that was restarted counts as [`Cause::Restarted`], although it may exchange messages: it does not have the
     /// state of its predecessor.
