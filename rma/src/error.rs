@@ -10,10 +10,8 @@ pub enum Error {
     /// Misuse: the window was freed, or belongs to another process.
     #[error("there is no such window: it was freed, or belongs to another process")]
     NoSuchWindow,
-    /// Misuse: a window with this name or a later one exists, or has existed.
-    #[error(
-        "the communicator has or had a window with this name or a later one: give each window of a communicator the next number"
-    )]
+    /// Misuse: a window with this name exists, or has existed.
+    #[error("there is or was a window with this name: give each window of a communicator the next number")]
     NameInUse,
     /// Misuse: the epoch was closed.
     #[error("there is no such epoch: it was closed")]

@@ -18,10 +18,10 @@ impl Ranges {
 
     /// Adds a number. Returns false if it is in the set already, or if there are too many ranges.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
-        let next = self.0.partition_point(|&(_, last)| last < number);
-        if self.0.get(next).is_some_and(|&(first, _)| first <= number) {
+        if self.contains(number) {
             return false;
         }
+        let next = self.0.partition_point(|&(_, last)| last < number);
         let follows = next > 0 && self.0[next - 1].1 + 1 == number;
         let precedes = self.0.get(next).is_some_and(|&(first, _)| first - 1 == number);
         match (follows, precedes) {
@@ -35,6 +35,12 @@ impl Ranges {
             (false, false) => self.0.insert(next, (number, number)),
         }
         true
+    }
+
+    /// Returns true if the number is in the set.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        let next = self.0.partition_point(|&(_, last)| last < number);
+        self.0.get(next).is_some_and(|&(first, _)| first <= number)
     }
 
     /// Takes a number out of the set, if it is there. All smaller numbers leave the set too.
@@ -130,9 +136,10 @@ mod tests {
         let mut ranges = Ranges::default();
         for number in [5, 3, 9, 4, 7, 8] {
             assert!(ranges.insert(number));
-            assert!(!ranges.insert(number), "it is there");
+            assert!(!ranges.insert(number) && ranges.contains(number), "it is there");
         }
         assert_eq!(ranges.0, [(3, 5), (7, 9)]);
+        assert!(![2, 6, 10].into_iter().any(|number| ranges.contains(number)));
         assert!(!ranges.take(6));
         assert_eq!(ranges.0, [(7, 9)]);
         assert!(ranges.take(7) && ranges.take(9));

@@ -18,6 +18,7 @@ use slab::Slab;
 
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::ordinals::Ranges;
 use crate::outbox::Outbox;
 use crate::path::Limits;
 use crate::requests::{Completion, Requests};
@@ -73,9 +74,8 @@ pub struct Windows {
     config: Config,
     windows: Slab<Window>,
     names: HashMap<Name, u32>,
-    /// The number of the latest window of each communicator. The windows of a communicator are created in the order of
-    /// their numbers, so one that does not exist was freed if its number is not larger.
-    latest: HashMap<u64, u64>,
+    /// The numbers of the windows of each communicator that were created. One that does not exist any more was freed.
+    created: HashMap<u64, Ranges>,
     /// The generation of the latest window.
     generation: u32,
     /// The requests for windows that do not exist yet: the traits of a member that wants to use the window, or `None` if
@@ -96,7 +96,7 @@ impl Windows {
             config,
             windows: Slab::new(),
             names: HashMap::new(),
-            latest: HashMap::new(),
+            created: HashMap::new(),
             generation: 0,
             early: HashMap::new(),
             outbox: Outbox::default(),
@@ -107,10 +107,10 @@ impl Windows {
     }
 
     /// Creates a window with these members, one of which is this process. The call sends nothing unless a member has
-    /// already asked for the window. The windows of a communicator must be created in the order of their numbers.
+    /// already asked for the window.
     ///
     /// # Errors
-    /// [`Error::NameInUse`] also if a window of this name or a later one has existed; [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
+    /// [`Error::NameInUse`] also if a window of this name has existed; [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
     /// too many windows.
     pub fn create(
         &mut self,
@@ -155,7 +155,7 @@ impl Windows {
             failed: None,
         });
         self.names.insert(name, slot);
-        self.latest.insert(name.communicator, name.number);
+        self.created.entry(name.communicator).or_default().insert(name.number);
         self.welcome(link, id);
         Ok(id)
     }
@@ -208,7 +208,7 @@ impl Windows {
 
     /// Returns true if a window of this name exists, or has existed.
     fn was_created(&self, name: Name) -> bool {
-        self.latest.get(&name.communicator).is_some_and(|latest| name.number <= *latest)
+        self.created.get(&name.communicator).is_some_and(|numbers| numbers.contains(name.number))
     }
 
     /// Returns the number of bytes of this process's part of a window.

@@ -167,6 +167,23 @@ fn freed_late<P: Port>(w: &mut World<P>) {
     }
 }
 
+/// Two threads of a rank may create windows at the same time.
+#[test]
+fn a_window_may_be_created_after_a_later_one() {
+    on_loopback(2, Hints::default(), |w| {
+        w.window = w.create_at(0, 2, Hints::default());
+        let later = w.create_at(1, 3, Hints::default());
+        let epoch = w.lock(0, 1, LockKind::Exclusive);
+        w.put(0, epoch, (1, 0), &[7]);
+        let close = w.close(0, epoch);
+        w.settle();
+        assert!(w.is_pending(0, close) && !w.engines[1].stack().is_empty(), "{later:?}");
+        w.window = w.create_at(1, 2, Hints::default());
+        w.wait(0, close);
+        assert_eq!(w.word(1, 0), 7);
+    });
+}
+
 /// A member that has freed the window answers the questions of others, which have learnt of a failure only afterwards.
 #[test]
 fn a_member_that_has_freed_the_window_answers_others() {
@@ -338,7 +355,7 @@ fn budgets_are_kept() {
         assert!(exhausted(fourth.unwrap_err()));
         w.settle();
         assert_eq!(w.engines[1].stack().counters().refused, 1);
-        for number in [1, 2, 3] {
+        for number in [3, 2, 1] {
             w.window = w.create_at(1, number, Hints::default());
             w.wait(0, closes[number as usize - 1]);
             assert_eq!(w.word(1, 0), number);
