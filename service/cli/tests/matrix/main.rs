@@ -212,8 +212,23 @@ fn with_processes(name: &str, situation: Situation, end: impl FnOnce(World)) {
         _ => world.comm().clone(),
     };
     let _killed = (situation == Situation::Stopped).then(|| Killed(Pid::from_raw(pid[0]).unwrap()));
-    in_threads(&comm, situation, || world.comm().send(&[1_u8], PEER, GO).unwrap());
+    in_threads(&comm, situation, || {
+        world.comm().send(&[1_u8], PEER, GO).unwrap();
+        // On a busy machine the peer still serves calls for longer than their time-out.
+        while situation == Situation::Stopped && !is_stopped(pid[0]) {
+            thread::yield_now();
+        }
+    });
     println!("\nall ended");
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: i32) -> bool {
+    let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.all(|task| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    })
 }
 
 /// A stopped process that is killed at the end, since the job would wait for it.
