@@ -197,6 +197,31 @@ impl Form {
         }
     }
 
+    /// Returns the place of a byte of the message, and the number of bytes of the message from this one on that are
+    /// known to follow each other in memory. The time depends on the depth of the form and on the logarithm of the
+    /// lengths of its lists.
+    ///
+    /// # Panics
+    /// If the message has no such byte.
+    #[must_use]
+    pub fn run(&self, at: usize) -> (isize, usize) {
+        assert!(at < self.size, "a byte of the message");
+        self.node.run(self.origin, at)
+    }
+
+    /// Returns the number of bytes of the shortest block, or 0 if there is no data.
+    #[must_use]
+    pub fn shortest_block(&self) -> usize {
+        self.node.shortest_block()
+    }
+
+    /// Returns true if the place and the length of each block are known to be multiples of `unit` bytes. They are if the
+    /// form was made from elements of this size.
+    #[must_use]
+    pub fn consists_of(&self, unit: usize) -> bool {
+        self.size == 0 || is_multiple(self.origin, unit) && self.node.consists_of(unit)
+    }
+
     /// Returns the span of the data, if it lies within `len` bytes.
     fn span(&self, len: usize) -> Option<[usize; 2]> {
         let [first, end] = self.true_bounds;
@@ -516,6 +541,10 @@ pub(crate) fn with_block<R>(copy: impl FnOnce(&mut [u8; BLOCK]) -> R) -> R {
         static OF_THREAD: RefCell<Block> = const { RefCell::new(Block([0; BLOCK])) };
     }
     OF_THREAD.with_borrow_mut(|block| copy(&mut block.0))
+}
+
+fn is_multiple(place: isize, unit: usize) -> bool {
+    place.unsigned_abs().is_multiple_of(unit)
 }
 
 fn signed(len: usize) -> Result<isize, FormError> {

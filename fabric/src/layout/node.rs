@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::copy::Copier;
-use super::{Form, FormError, Units};
+use super::{Form, FormError, Units, is_multiple};
 
 /// Places of bytes, relative to an origin.
 #[derive(Clone, Debug)]
@@ -125,6 +125,53 @@ impl Node {
             }
             Self::Parts(parts) => {
                 parts.iter().for_each(|part| part.node.blocks(base.wrapping_add(part.at), into));
+            }
+        }
+    }
+
+    /// Returns the place of the byte of this node at the offset `skip`, and the length of the rest of its block. Offsets
+    /// are added with wrapping: see [`blocks`](Self::blocks).
+    pub(super) fn run(&self, base: isize, skip: usize) -> (isize, usize) {
+        match self {
+            Self::Block(len) => (base.wrapping_add_unsigned(skip), len - skip),
+            Self::Strided { stride, size, item, .. } => {
+                let index = skip / size;
+                item.run(base.wrapping_add(stride.wrapping_mul(index.cast_signed())), skip % size)
+            }
+            Self::Blocks(blocks) => {
+                let index = blocks.partition_point(|block| block.before <= skip) - 1;
+                let Block { at, len, before } = blocks[index];
+                let within = skip - before;
+                (base.wrapping_add(at).wrapping_add_unsigned(within), len - within)
+            }
+            Self::Parts(parts) => {
+                let index = parts.partition_point(|part| part.before <= skip) - 1;
+                let part = &parts[index];
+                part.node.run(base.wrapping_add(part.at), skip - part.before)
+            }
+        }
+    }
+
+    /// Returns the length of the shortest block.
+    pub(super) fn shortest_block(&self) -> usize {
+        match self {
+            Self::Block(len) => *len,
+            Self::Strided { item, .. } => item.shortest_block(),
+            Self::Blocks(blocks) => blocks.iter().map(|block| block.len).min().unwrap_or(0),
+            Self::Parts(parts) => parts.iter().map(|part| part.node.shortest_block()).min().unwrap_or(0),
+        }
+    }
+
+    /// Returns true if all places relative to the origin and all lengths are multiples of `unit`.
+    pub(super) fn consists_of(&self, unit: usize) -> bool {
+        match self {
+            Self::Block(len) => len.is_multiple_of(unit),
+            Self::Strided { stride, item, .. } => is_multiple(*stride, unit) && item.consists_of(unit),
+            Self::Blocks(blocks) => {
+                blocks.iter().all(|block| is_multiple(block.at, unit) && block.len.is_multiple_of(unit))
+            }
+            Self::Parts(parts) => {
+                parts.iter().all(|part| is_multiple(part.at, unit) && part.node.consists_of(unit))
             }
         }
     }

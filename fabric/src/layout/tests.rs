@@ -79,6 +79,21 @@ proptest! {
         let is_disjoint = sorted.array_windows().all(|[one, next]| one != next);
         prop_assert_eq!(form.is_disjoint(), is_disjoint);
 
+        let (mut at, mut runs) = (0, Vec::new());
+        while at < places.len() {
+            let (place, len) = form.run(at);
+            let expected: Vec<_> = (place..place + len as isize).collect();
+            prop_assert_eq!(&places[at..at + len], &expected);
+            prop_assert_eq!(form.run(at + len / 2), (place + len as isize / 2, len - len / 2));
+            runs.push((place, len));
+            at += len;
+        }
+        prop_assert_eq!(form.shortest_block(), runs.iter().map(|(_, len)| *len).min().unwrap_or(0));
+        let is_even = |(place, len): &(isize, usize)| place % 2 == 0 && len % 2 == 0;
+        prop_assert!(form.consists_of(1) && (!form.consists_of(2) || runs.iter().all(is_even)));
+        let of_words = form.nested(1, &Form::block(8).unwrap()).unwrap();
+        prop_assert!(of_words.consists_of(8) && (places.is_empty() || !of_words.consists_of(16) || of_words.size() % 16 == 0));
+
         // Shifts the form so that it begins within a slice.
         let [low, high] = true_bounds.unwrap_or([0, 0]);
         let shift = 3 - low;
