@@ -187,16 +187,20 @@ impl<'a> Core<'a> {
     }
 }
 
-/// Checks that an operation stays in a member's part, and returns the offset of its first byte.
+/// Checks that an operation stays in a member's part, and returns the offset of its displacement. The places of
+/// [`Operation::run`] are relative to it.
 pub(crate) fn check_place(rank: WorldRank, traits: Traits, operation: &Operation) -> Result<u64, Error> {
-    let (size, len) = (traits.len.get(), operation.len as u64);
-    let at = operation.displacement.checked_mul(traits.unit.get().into());
-    let Some(at) = at.filter(|at| at.checked_add(len).is_some_and(|end| end <= size)) else {
+    let (size, (first, len)) = (traits.len.get(), operation.span());
+    let base = operation.displacement.checked_mul(traits.unit.get().into());
+    let at = base.and_then(|base| base.checked_add_signed(first as i64));
+    let (Some(base), Some(at)) = (base, at.filter(|at| at.checked_add(len).is_some_and(|end| end <= size)))
+    else {
         return Err(Error::OutOfBounds { rank, at: at.unwrap_or(u64::MAX), len, size });
     };
     match operation.action.element() {
+        // All places of a form are multiples of the size of an element apart.
         Some(element) if !is_aligned(at, element) => Err(Error::Misaligned { rank, at, element }),
-        _ => Ok(at),
+        _ => Ok(base),
     }
 }
 

@@ -36,7 +36,8 @@ pub enum Error {
         /// The rank in the job.
         rank: WorldRank,
     },
-    /// Misuse: the operation leaves the target's part of the window. Nothing was sent.
+    /// Misuse: the operation leaves the target's part of the window. Nothing was sent. If the operation has a form at the
+    /// target, the bytes are those from its first to its last place.
     #[error(
         "{len} bytes at offset {at} are not in the part of rank {rank}, which has {size} bytes: correct the \
          displacement or the length"
@@ -44,7 +45,7 @@ pub enum Error {
     OutOfBounds {
         /// The target.
         rank: WorldRank,
-        /// The offset of the first byte.
+        /// The offset of the first byte, or `u64::MAX` if that is no offset of a part.
         at: u64,
         /// The number of bytes.
         len: u64,
@@ -71,6 +72,29 @@ pub enum Error {
     WrongLength {
         /// The number of bytes.
         len: usize,
+        /// The type.
+        element: ElementType,
+    },
+    /// Misuse: the form at the target does not have as many bytes as the data.
+    #[error(
+        "the layout at the target has {form} bytes, and the data has {len}: pass as many bytes as the layout has"
+    )]
+    FormLength {
+        /// Bytes of the form.
+        form: usize,
+        /// Bytes of the data.
+        len: usize,
+    },
+    /// Misuse: the form at the target of an operation that changes it has a byte twice.
+    #[error(
+        "the layout at the target has a byte twice, so its value would be undefined: use a layout without overlaps"
+    )]
+    FormOverlap,
+    /// Misuse: the form at the target of an atomic operation has parts of elements.
+    #[error(
+        "the layout at the target does not consist of whole elements of {element:?}: use a layout of such elements"
+    )]
+    PartialElements {
         /// The type.
         element: ElementType,
     },

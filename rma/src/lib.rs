@@ -27,6 +27,8 @@
 //!   the target answers a long get by puts into registered memory of the origin. Several puts and gets have no order
 //!   among each other, nor with packets. A flush, also one whose end is not awaited, separates them, and so does the
 //!   end of an epoch.
+//! * **An operation may have a form at the target** ([`Target::with_form`]): it then is an operation on each run of
+//!   contiguous bytes, with one request. All runs lie in the part, or nothing is sent.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
 //!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
 //!
@@ -65,4 +67,4 @@ pub use element::{ElementType, Reduction};
 pub use error::{AWAITED_MAX, Awaiting, Error, Event};
 pub use requests::Completion;
 pub use window::{Action, EpochId, Hints, Name, Part, WindowId};
-pub use windows::{Assertions, Config, Fenced, Target, Windows};
+pub use windows::{Assertions, Config, Fenced, Places, Target, Windows};

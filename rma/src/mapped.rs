@@ -4,6 +4,7 @@ use samite_fabric::layout::Room as _;
 use samite_fabric::{Body as _, Change, Memory, Window};
 
 use crate::path::WORD;
+use crate::window::Operation;
 use crate::{Action, ElementType, Reduction};
 
 /// A part of a window that several processes map. It consists of whole, aligned words, so each element of at most 8
@@ -71,25 +72,46 @@ impl Mapped {
         }
     }
 
-    /// Carries out an operation as [`fetch`](Self::fetch) does, with memory that may be scattered.
-    pub(crate) fn fetch_into(&self, at: usize, action: Action, memory: &mut Memory) {
+    /// Carries out each run of an operation as [`write`](Self::write) does. `base` is the offset of its displacement.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub(crate) fn write_runs(&self, base: u64, operation: &Operation, data: &[u8]) {
+        operation.each_run(base, |at, range| self.write(at, operation.action, &data[range]));
+    }
+
+    /// Carries out each run of an operation as [`fetch`](Self::fetch) does. `base` is the offset of its displacement.
+    ///
+    /// # Panics
+    /// As [`fetch`](Self::fetch).
+    pub(crate) fn fetch_runs(&self, base: u64, operation: &Operation, bytes: &mut [u8]) {
+        operation.each_run(base, |at, range| {
+            // A swap has one run, and twice as many bytes as that.
+            let is_whole = range.len() == operation.len;
+            let bytes = if is_whole { &mut *bytes } else { &mut bytes[range] };
+            self.fetch(at, operation.action, bytes);
+        });
+    }
+
+    /// Carries out an operation as [`fetch_runs`](Self::fetch_runs) does, with memory that may be scattered.
+    pub(crate) fn fetch_into(&self, base: u64, operation: &Operation, memory: &mut Memory) {
         if !memory.is_scattered() {
-            return self.fetch(at, action, memory.as_bytes_mut());
+            return self.fetch_runs(base, operation, memory.as_bytes_mut());
         }
         let mut bytes = vec![0; memory.len()];
         memory.readable().copy_to(&mut bytes);
-        self.fetch(at, action, &mut bytes);
+        self.fetch_runs(base, operation, &mut bytes);
         memory.writable().put(0, &bytes[..]);
     }
 
-    /// Carries out an operation as [`write`](Self::write) does, with memory that may be scattered.
-    pub(crate) fn write_from(&self, at: usize, action: Action, memory: &Memory) {
+    /// Carries out an operation as [`write_runs`](Self::write_runs) does, with memory that may be scattered.
+    pub(crate) fn write_from(&self, base: u64, operation: &Operation, memory: &Memory) {
         if !memory.is_scattered() {
-            return self.write(at, action, memory.as_bytes());
+            return self.write_runs(base, operation, memory.as_bytes());
         }
         let mut bytes = vec![0; memory.len()];
         memory.readable().copy_to(&mut bytes);
-        self.write(at, action, &bytes);
+        self.write_runs(base, operation, &bytes);
     }
 
     /// Changes each word that has some of the `len` bytes from `at` on, atomically. `change` gets the offset of the

@@ -94,7 +94,8 @@ impl Outbox {
         let get_min = min(limits.get_min());
         // Both sides of a path have the same capabilities, so the target can put if this side can.
         let means = Means { is_mapped: false, put_min, get_min, put_back_min: put_min };
-        path::choose(operation.action, operation.len, means)
+        // All runs take the same way.
+        path::choose(operation.action, operation.shortest_run(), means)
     }
 
     /// Returns true if registered memory is accessed for operations with the peer: by this side or by the peer.

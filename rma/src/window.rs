@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
+use samite_fabric::layout::Form;
 use samite_fabric::link::{Cause, Group, Peer, RequestId, WorldRank};
 use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
@@ -420,6 +421,8 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
     /// The displacement at the target, in the target's units.
     pub(crate) displacement: u64,
+    /// The places of the bytes at the target, relative to the displacement. `None` if the bytes are contiguous there.
+    pub(crate) form: Option<Box<Form>>,
     /// The number of bytes at the target.
     pub(crate) len: usize,
     /// The number of bytes whose packets were sent.
@@ -434,7 +437,51 @@ pub(crate) struct Operation {
 impl Operation {
     /// Returns an operation of which nothing was sent, without memory and without a request.
     pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
-        Self { action, displacement, len, sent: 0, memory: None, request: None, transfer: None }
+        Self { action, displacement, form: None, len, sent: 0, memory: None, request: None, transfer: None }
+    }
+
+    /// Returns the place of a byte of the operation at the target, relative to the displacement, and the number of
+    /// bytes from this one on that follow each other there: a *run*. A packet, a put or a get concerns one run.
+    pub(crate) fn run(&self, at: usize) -> (isize, usize) {
+        match &self.form {
+            // The operation lies in memory at the target.
+            None => (at.cast_signed(), self.len - at),
+            Some(form) => form.run(at),
+        }
+    }
+
+    /// Calls a function for each run, with its offset in the target's part and the range of its bytes in the data.
+    /// `base` is the offset of the displacement in the part. All runs lie in the part.
+    pub(crate) fn each_run(&self, base: u64, mut call: impl FnMut(usize, Range<usize>)) {
+        let mut done = 0;
+        while done < self.len {
+            let (place, len) = self.run(done);
+            call(self.offset(base, place) as usize, done..done + len);
+            done += len;
+        }
+    }
+
+    /// Returns the offset in the target's part of a place that [`Operation::run`] has returned. The displacement itself
+    /// need not lie in the part.
+    pub(crate) fn offset(&self, base: u64, place: isize) -> u64 {
+        base.wrapping_add_signed(place as i64)
+    }
+
+    /// Returns the length of the shortest run.
+    pub(crate) fn shortest_run(&self) -> usize {
+        self.form.as_ref().map_or(self.len, |form| form.shortest_block())
+    }
+
+    /// Returns the first place at the target, relative to the displacement, and the number of bytes from there to the
+    /// last place.
+    pub(crate) fn span(&self) -> (isize, u64) {
+        match &self.form {
+            None => (0, self.len as u64),
+            Some(form) => {
+                let [first, end] = form.true_bounds();
+                (first, end.abs_diff(first) as u64)
+            }
+        }
     }
 
     /// Returns true if a reply is awaited, or will be. A read by gets of the port awaits none when the first get was

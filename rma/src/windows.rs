@@ -26,7 +26,7 @@ use crate::window::{Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
 use crate::{Error, Hints, Name, Part, WindowId};
 
-pub use self::calls::{Assertions, Fenced, Target};
+pub use self::calls::{Assertions, Fenced, Places, Target};
 
 /// Limits of [`Windows`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A hostile member of a window that sends forged packets to an honest rank, which makes calls on the window, and which
 //! another honest rank uses.
 
+use samite_fabric::layout::Form;
 use samite_fabric::link::{
     Cause, Config as LinkConfig, Engine, Group, Identity, RequestId, Time, WorldRank, first_incarnation,
 };
@@ -187,8 +188,12 @@ impl Run {
                 let action =
                     [Action::Put, Action::Get, Action::GetAccumulate { op, element }][input.below(3)];
                 if let Some(epoch) = epoch {
-                    let memory = Memory::new(vec![1_u64; [2, WORDS][input.below(2)]]);
-                    let started = windows.operate(&mut out, epoch, target, action, memory, None);
+                    let count = [2, WORDS][input.below(2)];
+                    let memory = Memory::new(vec![1_u64; count]);
+                    let form =
+                        Form::block(8).and_then(|word| word.strided(count, [8, 16, -8][input.below(3)]));
+                    let places = target.with_form(form.as_ref().expect("a form of few words"));
+                    let started = windows.operate(&mut out, epoch, places, action, memory, None);
                     self.requests.extend(started.ok().flatten());
                 }
             }

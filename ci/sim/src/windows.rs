@@ -26,6 +26,8 @@ use crate::run::Summary;
 const SECRET: [u8; 16] = [6; 16];
 /// The longest time from a death until a rank gets the launcher's report, in nanoseconds.
 const REPORT_NS: u64 = 200_000;
+/// The longest time that a step of all ranks takes if packets arrive in it, in nanoseconds.
+const STEP_NS: u64 = 100_000;
 /// Virtual time within which a run must end.
 const END_NS: u64 = 600_000_000_000;
 
@@ -59,7 +61,8 @@ struct Rank {
     exposure: Option<(usize, EpochId)>,
     /// The requests for the completion of epochs.
     completions: Vec<(usize, RequestId)>,
-    reads: Vec<(Read, RequestId)>,
+    /// The reads under way. If the flag is true, the words arrive in reverse order.
+    reads: Vec<(Read, RequestId, bool)>,
     /// The request that the program waits for.
     waits: Option<RequestId>,
     /// The request that frees the window, when the program has ended.
@@ -135,7 +138,7 @@ impl Run {
                 self.cancel();
             }
             let events = self.step()?;
-            let moved = self.pass_time();
+            let moved = self.pass_time(events > 0);
             idle = if events == 0 && !moved { idle + 1 } else { 0 };
             require(self.net.now_ns() < END_NS, || format!("it does not end: {}", self.state()))?;
             require(idle < 10_000, || format!("it hangs: {}", self.state()))?;
@@ -276,18 +279,22 @@ impl Run {
         }
         rank.completions = kept;
         let mut kept = Vec::new();
-        for (read, request) in std::mem::take(&mut rank.reads) {
+        for (read, request, is_reversed) in std::mem::take(&mut rank.reads) {
             match windows.collect(request) {
                 Some(completion) if completion.result.is_ok() => {
                     let memory = completion.memory.ok_or("a read without memory")?;
                     let mut bytes = vec![0; memory.len()];
                     memory.readable().copy_to(&mut bytes);
-                    let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+                    let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+                    let mut words: Vec<_> = words.collect();
+                    if is_reversed {
+                        words.reverse();
+                    }
                     self.reads.push((at, read, words));
                     self.summary.received += 1;
                 }
                 Some(_) => self.summary.unknown += 1,
-                None => kept.push((read, request)),
+                None => kept.push((read, request, is_reversed)),
             }
         }
         rank.reads = kept;
@@ -363,10 +370,15 @@ impl Run {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
                 let target =
                     Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
-                let is_scattered = self.rng.below(2) == 0;
+                let (is_scattered, is_reversed) = (self.rng.below(2) == 0, self.rng.below(4) == 0);
                 let memory = if is_scattered { scattered(read.count) } else { words(read.count) };
-                match windows.operate(&mut out, id, target, Action::Get, memory, None) {
-                    Ok(request) => rank.reads.push((*read, request.ok_or("a read without a request")?)),
+                let form = backwards(read.count);
+                let places = if is_reversed { target.with_form(&form) } else { target.into() };
+                match windows.operate(&mut out, id, places, Action::Get, memory, None) {
+                    Ok(request) => {
+                        let request = request.ok_or("a read without a request")?;
+                        rank.reads.push((*read, request, is_reversed));
+                    }
                     Err(error) => may_fail(error)?,
                 }
             }
@@ -379,14 +391,19 @@ impl Run {
         let (epoch, id) = rank.access.ok_or("no epoch is open")?;
         let origin = WorldRank(at as u32);
         let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
-        let words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
+        let mut words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
+        let (is_reversed, form) = (self.rng.below(4) == 0, backwards(write.count));
+        let places = if is_reversed { target.with_form(&form) } else { target.into() };
+        if is_reversed {
+            words.reverse();
+        }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let is_slice = self.rng.below(2) == 0;
         let (mut out, windows) = rank.engine.parts();
-        let started = match is_slice.then(|| windows.try_write(&mut out, id, target, Action::Put, &bytes)) {
+        let started = match is_slice.then(|| windows.try_write(&mut out, id, places, Action::Put, &bytes)) {
             Some(Ok(true)) => Ok(None),
             Some(Err(error)) => Err(error),
-            _ => windows.operate(&mut out, id, target, Action::Put, Memory::new(words), None),
+            _ => windows.operate(&mut out, id, places, Action::Put, Memory::new(words), None),
         };
         started.map_or_else(may_fail, |_| Ok(()))?;
         self.plan.writes[at][write.number].epoch = Some(epoch);
@@ -394,8 +411,9 @@ impl Run {
         Ok(())
     }
 
-    /// Moves the clock to the next event. Returns false if there is none.
-    fn pass_time(&mut self) -> bool {
+    /// Moves the clock to the next event. Returns false if there is none. A step that had events takes at most
+    /// [`STEP_NS`]: a port may have more packets, and no deadline passes before the rank has taken them.
+    fn pass_time(&mut self, had_events: bool) -> bool {
         let now = self.net.now_ns();
         let due = |rank: &Rank| {
             let due = rank.engine.due();
@@ -404,7 +422,8 @@ impl Run {
         let due = if self.is_over() { None } else { self.ranks.iter().flatten().filter_map(due).min() };
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), due, notice].into_iter().flatten().min();
-        next.inspect(|&next| self.net.advance_to(next)).is_some()
+        let latest = if had_events { now + STEP_NS } else { u64::MAX };
+        next.inspect(|&next| self.net.advance_to(next.min(latest))).is_some()
     }
 
     // The check of the memory.
@@ -515,6 +534,13 @@ impl Run {
 /// Returns memory for words.
 fn words(count: u64) -> Memory {
     Memory::new(vec![0_u64; count as usize])
+}
+
+/// Returns the form of words from the last one to the first one.
+fn backwards(count: u64) -> Form {
+    let words = Form::block(WORD).and_then(|word| word.strided(count as usize, -(WORD as isize)));
+    let last = (WORD as u64 * count.saturating_sub(1)) as isize;
+    words.and_then(|words| Form::list([(last, &words)])).expect("a form")
 }
 
 /// Returns memory for words with gaps between them.

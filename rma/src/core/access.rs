@@ -186,16 +186,15 @@ impl Core<'_> {
         let Some(Contact::Known(traits)) = self.window.members.get(&rank).map(|member| member.contact) else {
             return false;
         };
-        let place = check_place(rank, traits, operation).expect("it was checked");
+        let base = check_place(rank, traits, operation).expect("it was checked");
         let Some(mapped) = self.window.mapped(self.link, port, rank) else { return false };
-        let at = usize::try_from(place).expect("the part is in memory");
         match (bytes, operation.request) {
-            (Bytes::Data(data), _) => mapped.write(at, action, data),
-            (Bytes::Room(room), _) => mapped.fetch(at, action, room),
+            (Bytes::Data(data), _) => mapped.write_runs(base, operation, data),
+            (Bytes::Room(room), _) => mapped.fetch_runs(base, operation, room),
             (Bytes::Own, Some(id)) if action.has_reply() => {
-                mapped.fetch_into(at, action, self.requests.take_reply_now(id));
+                mapped.fetch_into(base, operation, self.requests.take_reply_now(id));
             }
-            (Bytes::Own, _) => mapped.write_from(at, action, self.requests.data_of(operation)),
+            (Bytes::Own, _) => mapped.write_from(base, operation, self.requests.data_of(operation)),
         }
         self.counters.mapped += 1;
         true

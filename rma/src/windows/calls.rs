@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 
+use samite_fabric::layout::Form;
 use samite_fabric::link::{Fate, Group, Link, Out, RequestId, Time, WorldRank};
 use samite_fabric::{Memory, Port};
 
@@ -33,13 +34,55 @@ pub struct Fenced {
     pub epoch: Option<EpochId>,
 }
 
-/// The place of an operation.
+/// The place of an operation's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The rank in the job.
     pub rank: WorldRank,
     /// The displacement, in the target's units.
     pub displacement: u64,
+}
+
+impl Target {
+    /// Returns the places of a form, counted in bytes from this place.
+    #[must_use]
+    pub fn with_form(self, form: &Form) -> Places<'_> {
+        Places { target: self, form: Some(form) }
+    }
+}
+
+/// The places of an operation's bytes at its target: contiguous bytes from a [`Target`] on, or the places of a
+/// [form](Target::with_form), in the order of its message.
+///
+/// An operation with a form consists of one operation for each of its *runs* of contiguous bytes, and of several for a
+/// long run. It has one request, and one place in the order of accumulates.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    target: Target,
+    form: Option<&'a Form>,
+}
+
+impl From<Target> for Places<'_> {
+    fn from(target: Target) -> Self {
+        Self { target, form: None }
+    }
+}
+
+impl Places<'_> {
+    /// Returns an operation of `len` bytes on these places.
+    ///
+    /// # Errors
+    /// [`Error::FormLength`], [`Error::FormOverlap`], [`Error::PartialElements`].
+    fn operation(self, action: Action, len: usize) -> Result<Operation, Error> {
+        let operation = Operation::new(action, self.target.displacement, len);
+        match self.form {
+            None => Ok(operation),
+            Some(form) => {
+                check_form(form, action, len)?;
+                Ok(Operation { form: Some(Box::new(form.clone())), ..operation })
+            }
+        }
+    }
 }
 
 impl Windows {
@@ -263,18 +306,20 @@ impl Windows {
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`], [`Error::NotATarget`], [`Error::OutOfBounds`] if the part of
-    /// the target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; [`Error::Link`] if the
-    /// target has failed, or if the budget is used up.
-    pub fn operate<P: Port>(
+    /// the target is known, [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`]; for a form
+    /// [`Error::FormLength`], [`Error::FormOverlap`], [`Error::PartialElements`]; [`Error::Link`] if the target has
+    /// failed, or if the budget is used up.
+    pub fn operate<'f, P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
         epoch: EpochId,
-        target: Target,
+        places: impl Into<Places<'f>>,
         action: Action,
         memory: Memory,
         deadline: Option<Time>,
     ) -> Result<Option<RequestId>, Error> {
-        let Target { rank, displacement } = target;
+        let places = places.into();
+        let rank = places.target.rank;
         let port = &mut *out.port;
         self.call(out.link, epoch.window, |core| {
             let has_reply = action.has_reply();
@@ -283,7 +328,7 @@ impl Windows {
                 return Err(Error::exhausted("memory that can be written", hint));
             }
             let len = check_action(action, memory.len())?;
-            let mut operation = Operation::new(action, displacement, len);
+            let mut operation = places.operation(action, len)?;
             core.check_operation(epoch.number, rank, &operation)?;
             core.check_budget(&operation)?;
             let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
@@ -316,21 +361,22 @@ impl Windows {
     ///
     /// # Panics
     /// If the operation has a result.
-    pub fn try_write<P: Port>(
+    pub fn try_write<'f, P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
         epoch: EpochId,
-        target: Target,
+        places: impl Into<Places<'f>>,
         action: Action,
         data: &[u8],
     ) -> Result<bool, Error> {
         assert!(!action.has_reply(), "a write has no result");
+        let places = places.into();
         let port = &mut *out.port;
         self.call(out.link, epoch.window, |core| {
             let len = check_action(action, data.len())?;
-            let operation = Operation::new(action, target.displacement, len);
-            core.check_operation(epoch.number, target.rank, &operation)?;
-            let (number, rank) = (epoch.number, target.rank);
+            let operation = places.operation(action, len)?;
+            let (number, rank) = (epoch.number, places.target.rank);
+            core.check_operation(number, rank, &operation)?;
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
                 || core.send_at_once(port, number, rank, &operation, Some(data))
@@ -347,21 +393,22 @@ impl Windows {
     ///
     /// # Panics
     /// If the operation has no result.
-    pub fn try_read<P: Port>(
+    pub fn try_read<'f, P: Port>(
         &mut self,
         out: &mut Out<'_, P>,
         epoch: EpochId,
-        target: Target,
+        places: impl Into<Places<'f>>,
         action: Action,
         bytes: &mut [u8],
     ) -> Result<bool, Error> {
         assert!(action.has_reply(), "a read has a result");
+        let places = places.into();
         let port = &mut *out.port;
         self.call(out.link, epoch.window, |core| {
             let len = check_action(action, bytes.len())?;
-            let operation = Operation::new(action, target.displacement, len);
-            core.check_operation(epoch.number, target.rank, &operation)?;
-            let (number, rank) = (epoch.number, target.rank);
+            let operation = places.operation(action, len)?;
+            let (number, rank) = (epoch.number, places.target.rank);
+            core.check_operation(number, rank, &operation)?;
             Ok(len == 0 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Room(bytes)))
         })
     }
@@ -444,6 +491,21 @@ fn check_action(action: Action, bytes: usize) -> Result<usize, Error> {
         return Err(Error::WrongLength { len: bytes, element });
     }
     Ok(action.len_at_target(bytes))
+}
+
+/// Checks that a form suits an operation on `len` bytes of the target.
+fn check_form(form: &Form, action: Action, len: usize) -> Result<(), Error> {
+    if form.size() != len {
+        return Err(Error::FormLength { form: form.size(), len });
+    }
+    // The form has at most as many blocks as the data has bytes, which bounds the time of this search.
+    if action != Action::Get && !form.is_disjoint() {
+        return Err(Error::FormOverlap);
+    }
+    match action.element() {
+        Some(element) if !form.consists_of(element.size()) => Err(Error::PartialElements { element }),
+        _ => Ok(()),
+    }
 }
 
 impl Core<'_> {

@@ -94,10 +94,10 @@ impl Windows {
             return Ok(Some(Progress::Waits(Turn::NoAnswer)));
         }
         let traits = reached.traits;
-        let at = check_place(place.2, traits, operation).expect("it was checked") + operation.sent as u64;
+        let (at, left) = next_run(place.2, traits, operation);
         let remote = Remote { key: traits.key.get(), address: traits.address.get().wrapping_add(at) };
         let is_read = reached.way == Path::Get;
-        let len = if is_read { limits.get_max } else { limits.put_max }.min(operation.len - operation.sent);
+        let len = if is_read { limits.get_max } else { limits.put_max }.min(left);
         let Some((local, slab)) = self.outbox.transfers.of(id).buffer.local(operation.sent, len) else {
             // The end of a get frees a slab, and then the peer is listed again.
             return Ok(Some(Progress::Waits(Turn::NoAnswer)));
@@ -136,12 +136,11 @@ impl Windows {
         if self.outbox.of(peer).asked >= SERVES_MAX {
             return Ok(Progress::Waits(Turn::NoAnswer));
         }
-        let left = operation.len - operation.sent;
+        let (at, left) = next_run(place.2, traits, operation);
         let Some((into, slab, len)) = self.outbox.transfers.of(id).buffer.remote(operation.sent, left) else {
             // The answer to an earlier question frees a slab, and then the peer is listed again.
             return Ok(Progress::Waits(Turn::NoAnswer));
         };
-        let at = check_place(place.2, traits, operation).expect("it was checked") + operation.sent as u64;
         let landing = Landing {
             name: id.key(slab).into(),
             len: (len as u64).into(),
@@ -436,6 +435,14 @@ impl Windows {
             out.link.list(peer);
         }
     }
+}
+
+/// Returns the offset of the next bytes of an operation in the target's part, and the number of bytes that follow each
+/// other there.
+fn next_run(rank: WorldRank, traits: Traits, operation: &Operation) -> (u64, usize) {
+    let base = check_place(rank, traits, operation).expect("it was checked");
+    let (first, left) = operation.run(operation.sent);
+    (operation.offset(base, first), left)
 }
 
 /// Registers the own memory of an operation.

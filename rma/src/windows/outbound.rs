@@ -342,14 +342,14 @@ impl Core<'_> {
     }
 }
 
-/// Returns the number of bytes that the next packet of an operation concerns.
+/// Returns the number of bytes that the next packet of an operation concerns: the rest of a run, or as many as fit.
 fn next_piece(operation: &Operation, traits: Traits, packet_max: usize) -> usize {
     let mut most = packet_max - OPERATION_HEAD;
     if operation.action.has_reply() {
         most = most.min(traits.reply_max.get() as usize).max(1);
     }
-    let left = operation.len - operation.sent;
-    // All packets but the last carry whole elements of any type.
+    let (_, left) = operation.run(operation.sent);
+    // All packets but the last of a run carry whole elements of any type.
     if left <= most { left } else { most / PIECE_UNIT * PIECE_UNIT }
 }
 
@@ -370,13 +370,14 @@ fn send_operation<P: Port>(
         Action::GetAccumulate { op, element } => (kind::FETCH, Some(op), Some(element)),
         Action::CompareSwap { element } => (kind::COMPARE_SWAP, None, Some(element)),
     };
-    let unit = u64::from(traits.unit.get());
+    let base = operation.displacement.wrapping_mul(traits.unit.get().into());
+    let (first, _) = operation.run(operation.sent);
     let place = Place {
         generation: traits.generation,
         op: op.map_or(0, |op| op as u8),
         element: element.map_or(0, |element| element as u8),
         reserved: 0.into(),
-        at: (operation.displacement * unit + operation.sent as u64).into(),
+        at: operation.offset(base, first).into(),
     };
     let wanted = operation.request.filter(|_| operation.action.has_reply()).map(|id: RequestId| Wanted {
         request: id.to_wire().into(),

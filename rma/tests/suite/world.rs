@@ -11,8 +11,8 @@ use samite_fabric::shm::Shm;
 use samite_fabric::sim::{Config as SimConfig, Net, SimPort};
 use samite_fabric::{Address, Memory, Port, Reach, Region, SplitMix64};
 use samite_rma::{
-    Action, Assertions, Completion, Config, EpochId, Error, Fenced, Hints, LockKind, Name, Part, Target,
-    WindowId, Windows,
+    Action, Assertions, Completion, Config, EpochId, Error, Fenced, Hints, LockKind, Name, Part, Places,
+    Target, WindowId, Windows,
 };
 
 pub(crate) const NEVER: Time = Time::NEVER;
@@ -143,6 +143,10 @@ pub(crate) const PART: usize = 4096;
 
 pub(crate) fn rank(index: usize) -> WorldRank {
     WorldRank(index as u32)
+}
+
+pub(crate) fn place((at, displacement): (usize, u64)) -> Target {
+    Target { rank: rank(at), displacement }
 }
 
 pub(crate) fn group(ranks: impl IntoIterator<Item = usize>) -> Group {
@@ -328,11 +332,22 @@ impl<P: Port> World<P> {
         memory: Memory,
         deadline: Option<Time>,
     ) -> Result<Option<RequestId>, Error> {
-        let target = Target { rank: rank(target.0), displacement: target.1 };
+        self.operate_at(at, epoch, place(target), action, memory, deadline)
+    }
+
+    pub(crate) fn operate_at<'f>(
+        &mut self,
+        at: usize,
+        epoch: EpochId,
+        places: impl Into<Places<'f>>,
+        action: Action,
+        memory: Memory,
+        deadline: Option<Time>,
+    ) -> Result<Option<RequestId>, Error> {
         let now = self.now;
         let (mut out, windows) = self.engines[at].parts();
         out.link.set_now(now);
-        let started = windows.operate(&mut out, epoch, target, action, memory, deadline);
+        let started = windows.operate(&mut out, epoch, places, action, memory, deadline);
         self.engines[at].drive(&mut ());
         started
     }
