@@ -363,6 +363,11 @@ impl<T: Element> Layout<T> {
         end.abs_diff(first)
     }
 
+    /// Returns the places of the selected bytes.
+    pub(crate) fn form(&self) -> &Form {
+        &self.form
+    }
+
     /// Binds the layout to data to send. The view borrows the layout too, so a layout for a [`Scope`](crate::Scope) is
     /// made before the scope.
     ///
@@ -448,6 +453,11 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// Returns the bytes if they lie next to each other.
+    pub(crate) fn as_slice(&self) -> Option<&[u8]> {
+        self.bytes.as_slice()
+    }
+
     /// Returns the bytes of the message.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -529,6 +539,68 @@ impl ViewMut<'_> {
         Ok(())
     }
 }
+
+/// The data of an operation with a layout at its target: a slice or an array of elements of type `T`, or a [`View`] of
+/// elements of any type, such as parts of elements.
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait IntoView<'v, T: Element>: Bound<View<'v>> {}
+
+/// The buffer for the result of an operation with a layout at its target: a slice or an array of elements of type `T`,
+/// or a [`ViewMut`] of elements of any type, such as parts of elements.
+///
+/// The trait is sealed: other types cannot implement it.
+pub trait IntoViewMut<'v, T: Element>: Bound<ViewMut<'v>> {}
+
+/// The implementation of [`IntoView`] and [`IntoViewMut`], hidden from other crates.
+pub trait Bound<V> {
+    #[doc(hidden)]
+    fn bound(self) -> V;
+}
+
+impl<'v> Bound<View<'v>> for View<'v> {
+    fn bound(self) -> Self {
+        self
+    }
+}
+
+impl<'v, T: Element> Bound<View<'v>> for &'v [T] {
+    fn bound(self) -> View<'v> {
+        View { bytes: self.as_bytes().into(), elements: const { &Elements::Type(signature_of::<T>) } }
+    }
+}
+
+impl<'v, T: Element, const N: usize> Bound<View<'v>> for &'v [T; N] {
+    fn bound(self) -> View<'v> {
+        self.as_slice().bound()
+    }
+}
+
+impl<'v> Bound<ViewMut<'v>> for ViewMut<'v> {
+    fn bound(self) -> Self {
+        self
+    }
+}
+
+impl<'v, T: Element> Bound<ViewMut<'v>> for &'v mut [T] {
+    fn bound(self) -> ViewMut<'v> {
+        let elements = const { &Elements::Type(signature_of::<T>) };
+        ViewMut { bytes: self.as_mut_bytes().into(), unit: size_of::<T>(), elements }
+    }
+}
+
+impl<'v, T: Element, const N: usize> Bound<ViewMut<'v>> for &'v mut [T; N] {
+    fn bound(self) -> ViewMut<'v> {
+        self.as_mut_slice().bound()
+    }
+}
+
+impl<'v, T: Element> IntoView<'v, T> for View<'v> {}
+impl<'v, T: Element> IntoView<'v, T> for &'v [T] {}
+impl<'v, T: Element, const N: usize> IntoView<'v, T> for &'v [T; N] {}
+impl<'v, T: Element> IntoViewMut<'v, T> for ViewMut<'v> {}
+impl<'v, T: Element> IntoViewMut<'v, T> for &'v mut [T] {}
+impl<'v, T: Element, const N: usize> IntoViewMut<'v, T> for &'v mut [T; N] {}
 
 /// A buffer in a [`Layout`], for operations that own their buffers: see [`Layout::of_owned`].
 ///

@@ -139,7 +139,7 @@ pub use error::{
 pub use future::{ClaimFuture, ProbeFuture, RequestFuture};
 pub use group::{Comparison, Group, GroupError};
 pub use init::{InitError, init};
-pub use layout::{Field, Layout, LayoutError, OwnedView, StorageOrder, View, ViewMut};
+pub use layout::{Field, IntoView, IntoViewMut, Layout, LayoutError, OwnedView, StorageOrder, View, ViewMut};
 pub use local::local;
 pub use owned::{AnyBuffer, Owned};
 pub use partitioned::{Part, PartitionedRecv, PartitionedSend};

@@ -3,9 +3,11 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use samite::reduction::{LocatedF64, LocatedI32};
+use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 use samite::{
-    CancelToken, Comm, Error, LockKind, Rank, Request, Settings, Window, WindowError, WindowEvent, WindowOp,
-    World,
+    CancelToken, Comm, Error, Field, Layout, LockKind, Rank, Request, Settings, Window, WindowError,
+    WindowEvent, WindowOp, World,
 };
 
 /// Runs a test on ranks that are threads of this process.
@@ -151,6 +153,158 @@ fn requests_of_operations_return_their_buffers() {
         epoch.close()?;
         let part = window.free()?;
         assert_eq!(part[..3], [f64::from(comm.rank().0) + 2.5; 3]);
+        Ok(())
+    });
+}
+
+/// Returns a window with this part, which is allocated or provided.
+fn window_of(comm: &Comm, allocates: bool, part: Vec<u16>) -> Result<Window<u16>, Error> {
+    if !allocates {
+        return comm.window(part);
+    }
+    let window = comm.allocate_window(part.len())?;
+    window.write(0, &part)?;
+    comm.barrier()?;
+    Ok(window)
+}
+
+#[test]
+fn layouts_select_elements_at_both_sides() {
+    const N: usize = 50;
+    for allocates in [false, true] {
+        on(2, |comm| {
+            let (other, own) = (Rank(1 - comm.rank().0), comm.rank().0 as u16);
+            let matrix = |rank: u16| (0..(N * N) as u16).map(move |index| index + rank * 10_000).collect();
+            let window = window_of(comm, allocates, matrix(own))?;
+            let theirs: Vec<u16> = matrix(1 - own);
+            let columns = Layout::vector(N, 1, N as isize)?.resized(0, 1)?.repeated(N)?;
+            let row = Layout::contiguous(N)?;
+            let epoch = window.lock(other, LockKind::Shared)?;
+            // A read of all columns is the transpose.
+            let mut transposed = vec![0; N * N];
+            epoch.get_view(other, 0, &columns, &mut transposed[..])?;
+            let expected: Vec<_> = (0..N * N).map(|index| theirs[index % N * N + index / N]).collect();
+            assert!(transposed == expected);
+            let mut again = vec![0; N * N];
+            epoch.get_view(other, 0, &Layout::contiguous(N * N)?, columns.of_mut(&mut again)?)?;
+            assert!(again == expected);
+            let owned = epoch.iget_view(other, 0, &columns, columns.of_owned(vec![0_u16; N * N])?)?;
+            assert!(owned.wait()?.buffer.into_buffer() == theirs);
+            comm.barrier()?;
+            // Two writes of different columns, from a row and from a column.
+            let column = Layout::vector(N, 1, N as isize)?;
+            epoch.put_view(other, 3, &column, row.of(&transposed[N * 7..])?)?;
+            epoch.iput_view(other, 4, &column, column.of_owned(expected.clone())?)?.wait()?;
+            epoch.close()?;
+            comm.barrier()?;
+            let part = window.free()?;
+            let mine: Vec<u16> = matrix(own);
+            for (index, element) in part.iter().enumerate() {
+                let (row, column) = (index / N, index % N);
+                let expected = match column {
+                    3 => mine[row * N + 7],
+                    4 => mine[row],
+                    _ => mine[index],
+                };
+                assert_eq!(*element, expected, "row {row}, column {column}");
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_layout_selects_fields_of_elements() {
+    #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
+    #[zerocopy(crate = "samite::zerocopy")]
+    #[repr(C)]
+    struct Cell {
+        heat: f32,
+        kind: u16,
+        flags: u16,
+    }
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let cell = |index: u16| Cell { heat: f32::from(index), kind: index, flags: index + 1 };
+        let window = comm.window((0..10).map(cell).collect())?;
+        let flags = Field::new(std::mem::offset_of!(Cell, flags), &Layout::<u16>::contiguous(1)?);
+        let flags = Layout::<Cell>::fields([flags])?.repeated(4)?;
+        let epoch = window.fence()?;
+        epoch.put_view(other, 5, &flags, Layout::contiguous(4)?.of(&[50_u16, 60, 70, 80])?)?;
+        epoch.close()?;
+        for (index, found) in window.free()?.into_iter().enumerate() {
+            let flags = if (5..9).contains(&index) { index as u16 * 10 } else { index as u16 + 1 };
+            assert_eq!(found, Cell { flags, ..cell(index as u16) });
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_layout_that_does_not_suit_is_an_error() {
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.window(vec![[0_u32; 2]; 4])?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        epoch.get(other, 0, &mut [[0; 2]])?;
+        let second = Layout::vector(2, 1, 2)?;
+        let data = [[1_u32; 2]; 2];
+        let outside = why(epoch.put_view(other, 2, &second, &data));
+        assert_eq!(outside, WindowError::OutOfBounds { rank: other, at: 16, bytes: 24, size: 32 });
+        let short = why(epoch.put_view(other, 0, &second, &data[..1]));
+        assert_eq!(short, WindowError::LayoutLength { layout: 16, data: 8 });
+        let twice = Layout::vector(2, 1, 0)?;
+        assert_eq!(why(epoch.iput_view(other, 0, &twice, data.to_vec())), WindowError::LayoutOverlap);
+        let mut both = data;
+        epoch.get_view(other, 1, &twice, &mut both)?;
+        assert_eq!(both, [[0; 2]; 2]);
+        epoch.close()?;
+        comm.barrier()?;
+        assert_eq!(window.free()?, [[0; 2]; 4]);
+        let window = comm.window(vec![samite::reduction::ComplexF32 { re: 1.0, im: 2.0 }; 2])?;
+        let real = Layout::fields([Field::new(0, &Layout::<f32>::contiguous(1)?)])?.repeated(2)?;
+        let epoch = window.fence()?;
+        let (two, numbers) = (Layout::contiguous(2)?, [1.0_f32, 2.0]);
+        let partial = why(epoch.accumulate_view(other, 0, &real, two.of(&numbers)?, WindowOp::Sum));
+        assert!(
+            matches!(&partial, WindowError::Unsuitable(why) if why.contains("whole elements")),
+            "{partial}"
+        );
+        epoch.close()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn the_best_value_is_found_with_its_location() {
+    on(4, |comm| {
+        let values = [3, -8, 12, -8];
+        let rank = comm.rank();
+        let none = LocatedI32 { value: 0, location: u32::MAX };
+        let window = comm.allocate_window::<LocatedI32>(2)?;
+        let epoch = window.lock_all()?;
+        let mine = LocatedI32 { value: values[rank.index()], location: rank.0 };
+        epoch.accumulate(Rank(0), 0, &[mine], WindowOp::MinLocation)?;
+        epoch.accumulate(Rank(0), 1, &[mine], WindowOp::MaxLocation)?;
+        let undefined = why(epoch.accumulate(Rank(0), 0, &[none], WindowOp::Sum));
+        assert!(matches!(undefined, WindowError::Unsuitable(_)), "{undefined}");
+        epoch.close()?;
+        comm.barrier()?;
+        let part = window.free()?;
+        let best = [LocatedI32 { value: -8, location: 1 }, LocatedI32 { value: 12, location: 2 }];
+        assert!(rank != Rank(0) || part == best, "{part:?}");
+        // Pairs of 16 bytes, in every second element.
+        let window = comm.window(vec![LocatedF64 { value: f64::NAN, location: 9 }; 5])?;
+        let (second, epoch) = (Layout::vector(2, 1, 2)?, window.fence()?);
+        let mine = LocatedF64 { value: values[rank.index()].into(), location: rank.0.into() };
+        epoch.accumulate_view(Rank(1), 1, &second, &[mine; 2], WindowOp::MaxLocation)?;
+        let former = epoch.iget_accumulate_view(Rank(1), 0, &second, vec![mine; 2], WindowOp::NoOp)?;
+        assert!(former.wait()?.buffer.iter().all(|pair| pair.value.is_nan() && pair.location == 9));
+        epoch.close()?;
+        let part = window.free()?;
+        let best = LocatedF64 { value: 12.0, location: 2 };
+        let found: Vec<_> = (0..5).filter(|index| part[*index] == best).collect();
+        assert_eq!(found, if rank == Rank(1) { vec![1, 3] } else { vec![] });
         Ok(())
     });
 }

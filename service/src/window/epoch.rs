@@ -3,14 +3,17 @@
 use std::marker::PhantomData;
 
 use samite_fabric::Memory;
+use samite_fabric::layout::Room;
 use samite_fabric::link::{Link, Time};
 use samite_p2p::{Group, RequestId};
-use samite_rma::{Action, Assertions, EpochId, Target, WindowId, Windows};
+use samite_rma::{Action, Assertions, EpochId, Places, Target, WindowId, Windows};
 use zerocopy::IntoBytes;
 
 use super::{LockKind, Window, WindowNumber, WindowOp};
+use crate::buffer::{Buffer, BufferMut, Held};
 use crate::element::Element;
 use crate::error::Error;
+use crate::layout::{IntoView, IntoViewMut, Layout, View};
 use crate::request::Request;
 use crate::runtime::{Bounds, WindowCall};
 use crate::select::Rank;
@@ -375,6 +378,12 @@ impl<T: Element> Epoch<'_, T, Lock> {
 
 /// Operations. The elements of a slice are copied in the call. `at` is the index of an element of the target's part.
 ///
+/// The calls with a [`Layout`] access the elements that it selects in the target's part, counted from element `at`, in
+/// the order of the layout (MPI's target datatype). The data is a slice, or a view of another layout (the origin
+/// datatype): only the number of bytes must agree, as for messages. An operation with a layout travels as operations
+/// on its blocks of contiguous elements, and has one request. So a layout of few long blocks takes less time than one of
+/// many short blocks.
+///
 /// Operations of one epoch on the same elements have no order, except accumulates, fetches and swaps of one rank (MPI
 /// 4.1, section 12.7.2). Put them into different epochs, or call [`Epoch::flush`] between them.
 impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
@@ -385,7 +394,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// [`WindowError::OutOfBounds`](super::WindowError::OutOfBounds) if the size of the part is known by now, otherwise
     /// [`close`](Self::close) returns it.
     pub fn put(&self, to: Rank, at: usize, data: &[T]) -> Result<(), Error> {
-        self.write("Epoch::put", to, at, Action::Put, data)
+        self.write("Epoch::put", (to, at), None, Action::Put, data.as_bytes())
     }
 
     /// Writes elements to a part as [`put`](Self::put) does (`MPI_Rput`). The request returns the vector when its
@@ -394,7 +403,75 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`put`](Self::put).
     pub fn iput(&self, to: Rank, at: usize, data: Vec<T>) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iput", to, at, Action::Put, data)
+        self.start("Epoch::iput", (to, at), None, Action::Put, data)
+    }
+
+    /// Writes elements to the places of a layout in a part, as [`put`](Self::put) does (`MPI_Put` with datatypes).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank};
+    ///
+    /// // Each part is a matrix of 3 rows and 4 columns. Each rank writes its last column to the other's first one.
+    /// let matrix: Vec<u32> = (0..12).map(|index| comm.rank().0 * 100 + index).collect();
+    /// let window = comm.window(matrix.clone())?;
+    /// let column = Layout::vector(3, 1, 4)?;
+    /// let other = Rank(1 - comm.rank().0);
+    /// let epoch = window.fence()?;
+    /// epoch.put_view(other, 0, &column, column.of(&matrix[3..])?)?;
+    /// epoch.close()?;
+    /// let part = window.free()?;
+    /// assert_eq!([part[0], part[4], part[8]], [3, 7, 11].map(|index| other.0 * 100 + index));
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`put`](Self::put); [`WindowError::LayoutLength`](super::WindowError::LayoutLength) if the layout
+    /// does not select as many bytes as the data has;
+    /// [`WindowError::LayoutOverlap`](super::WindowError::LayoutOverlap) if it selects a byte twice.
+    pub fn put_view<'v>(
+        &self,
+        to: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        data: impl IntoView<'v, T>,
+    ) -> Result<(), Error> {
+        self.write_view("Epoch::put_view", (to, at), layout, Action::Put, data.bound())
+    }
+
+    /// Writes elements to the places of a layout in a part, as [`put_view`](Self::put_view) does (`MPI_Rput` with
+    /// datatypes). The data is a vector, or another buffer of as many bytes as the layout selects, for example of a
+    /// [layout](Layout::of_owned). The request returns it when its elements were sent.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, LockKind, Rank};
+    ///
+    /// let window = comm.window(vec![0_u8; 6])?;
+    /// let epoch = window.lock(Rank(1), LockKind::Shared)?;
+    /// let ends = Layout::indexed([(0, 1), (5, 1)])?;
+    /// let sent = epoch.iput_view(Rank(1), 0, &ends, vec![7_u8, 8])?;
+    /// assert_eq!(sent.wait()?.buffer, [7, 8]);
+    /// epoch.close()?;
+    /// let part = window.free()?;
+    /// assert!(comm.rank() != Rank(1) || part == [7, 0, 0, 0, 0, 8]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`put_view`](Self::put_view).
+    pub fn iput_view<B: Buffer>(
+        &self,
+        to: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        data: B,
+    ) -> Result<Request<B>, Error> {
+        self.start("Epoch::iput_view", (to, at), Some(layout), Action::Put, data)
     }
 
     /// Reads elements of a part, and waits for them.
@@ -402,7 +479,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`put`](Self::put) and [`close`](Self::close).
     pub fn get(&self, from: Rank, at: usize, into: &mut [T]) -> Result<(), Error> {
-        if self.read("Epoch::get", from, at, Action::Get, into)? {
+        if self.read("Epoch::get", (from, at), None, Action::Get, into.as_mut_bytes())? {
             return Ok(());
         }
         let got = self.iget(from, at, into.to_vec())?.wait_as("Epoch::get")?;
@@ -415,22 +492,96 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`put`](Self::put).
     pub fn iget(&self, from: Rank, at: usize, into: Vec<T>) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iget", from, at, Action::Get, into)
+        self.start("Epoch::iget", (from, at), None, Action::Get, into)
     }
 
-    fn start(
+    /// Reads the elements at the places of a layout in a part into a slice or a view, and waits for them. The layout may
+    /// select an element several times.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank};
+    ///
+    /// // The last column of the other rank's matrix of 3 rows and 4 columns.
+    /// let window = comm.window((0..12).collect::<Vec<u32>>())?;
+    /// let column = Layout::vector(3, 1, 4)?;
+    /// let mut numbers = [0; 3];
+    /// let epoch = window.lock_all()?;
+    /// epoch.get_view(Rank(1 - comm.rank().0), 3, &column, &mut numbers)?;
+    /// epoch.close()?;
+    /// assert_eq!(numbers, [3, 7, 11]);
+    /// # window.free()?;
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`get`](Self::get); [`WindowError::LayoutLength`](super::WindowError::LayoutLength) if the
+    /// layout does not select as many bytes as the view has.
+    pub fn get_view<'v>(
+        &self,
+        from: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        into: impl IntoViewMut<'v, T>,
+    ) -> Result<(), Error> {
+        let (call, target, mut into) = ("Epoch::get_view", (from, at), into.bound());
+        let mut packed = vec![0; into.size()];
+        if !self.read(call, target, Some(layout), Action::Get, &mut packed)? {
+            packed = self.start(call, target, Some(layout), Action::Get, packed)?.wait_as(call)?.buffer;
+        }
+        into.bytes.put(0, &packed[..]);
+        Ok(())
+    }
+
+    /// Reads the elements at the places of a layout in a part, as [`get_view`](Self::get_view) does (`MPI_Get` and
+    /// `MPI_Rget` with datatypes). The request returns the buffer with these elements: a vector, or another buffer of as
+    /// many bytes as the layout selects, for example of a [layout](Layout::of_owned).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, LockKind, Rank};
+    ///
+    /// let window = comm.window(vec![1_u8, 2, 3, 4, 5, 6])?;
+    /// let epoch = window.lock(Rank(0), LockKind::Shared)?;
+    /// let second = Layout::vector(3, 1, 2)?;
+    /// let got = epoch.iget_view(Rank(0), 1, &second, vec![0_u8; 3])?;
+    /// assert_eq!(got.wait()?.buffer, [2, 4, 6]);
+    /// epoch.close()?;
+    /// # window.free()?;
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`put`](Self::put); [`WindowError::LayoutLength`](super::WindowError::LayoutLength) if the
+    /// layout does not select as many bytes as the buffer has.
+    pub fn iget_view<B: BufferMut>(
+        &self,
+        from: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        into: B,
+    ) -> Result<Request<B>, Error> {
+        self.start("Epoch::iget_view", (from, at), Some(layout), Action::Get, into)
+    }
+
+    /// Starts an operation with a request.
+    fn start<B: Held>(
         &self,
         call: &'static str,
-        target: Rank,
-        at: usize,
+        target: (Rank, usize),
+        layout: Option<&Layout<T>>,
         action: Action,
-        data: Vec<T>,
-    ) -> Result<Request<Vec<T>>, Error> {
+        data: B,
+    ) -> Result<Request<B>, Error> {
         let window = self.window;
-        let begun = self.target(target, at).and_then(|(id, target)| {
+        let begun = self.places(target, layout).and_then(|(id, places)| {
             window.begin(None, |WindowCall { windows, mut out, deadline }| {
-                let memory = Memory::new(data);
-                Ok((windows.operate(&mut out, id, target, action, memory, Some(deadline))?, ()))
+                let memory = data.into_memory();
+                Ok((windows.operate(&mut out, id, places, action, memory, Some(deadline))?, ()))
             })
         });
         let (request, ()) = window.comm().handle_result(call, begun)?;
@@ -441,17 +592,18 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     fn write(
         &self,
         call: &'static str,
-        to: Rank,
-        at: usize,
+        target: (Rank, usize),
+        layout: Option<&Layout<T>>,
         action: Action,
-        data: &[T],
+        data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let comm = self.window.comm();
-        let done = self.target(to, at).and_then(|(id, target)| {
+        let done = self.places(target, layout).and_then(|(id, places)| {
             let bounds = self.window.bounds();
             let done = comm.runtime.on_windows(bounds, |WindowCall { windows, mut out, .. }| {
-                if !windows.try_write(&mut out, id, target, action, data.as_bytes())? {
-                    windows.operate(&mut out, id, target, action, Memory::new(data.to_vec()), None)?;
+                if !windows.try_write(&mut out, id, places, action, data.as_ref())? {
+                    let bytes: Vec<u8> = data.into();
+                    windows.operate(&mut out, id, places, action, Memory::new(bytes), None)?;
                 }
                 Ok(())
             });
@@ -460,32 +612,51 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         comm.handle_result(call, done)
     }
 
+    /// Starts an operation on the places of a layout, without a result and without a request.
+    fn write_view(
+        &self,
+        call: &'static str,
+        target: (Rank, usize),
+        layout: &Layout<T>,
+        action: Action,
+        data: View<'_>,
+    ) -> Result<(), Error> {
+        match data.as_slice() {
+            Some(bytes) => self.write(call, target, Some(layout), action, bytes),
+            None => self.write(call, target, Some(layout), action, data.pack()),
+        }
+    }
+
     /// Carries out an operation with a result at once, if the part is mapped. Returns false if it is not.
     fn read(
         &self,
         call: &'static str,
-        from: Rank,
-        at: usize,
+        target: (Rank, usize),
+        layout: Option<&Layout<T>>,
         action: Action,
-        elements: &mut [T],
+        bytes: &mut [u8],
     ) -> Result<bool, Error> {
         let comm = self.window.comm();
-        let done = self.target(from, at).and_then(|(id, target)| {
-            let bytes = elements.as_mut_bytes();
+        let done = self.places(target, layout).and_then(|(id, places)| {
             let done = comm
                 .runtime
                 .try_on_windows(self.window.bounds(), |WindowCall { windows, mut out, .. }| {
-                    windows.try_read(&mut out, id, target, action, bytes)
+                    windows.try_read(&mut out, id, places, action, bytes)
                 });
             done.map_err(|error| comm.local_error(error))
         });
         comm.handle_result(call, done)
     }
 
-    /// Returns the epoch, and the place of an element.
-    fn target(&self, rank: Rank, at: usize) -> Result<(EpochId, Target), Error> {
+    /// Returns the epoch, and the place of an element, or the places of a layout from this element on.
+    fn places<'l>(
+        &self,
+        (rank, at): (Rank, usize),
+        layout: Option<&'l Layout<T>>,
+    ) -> Result<(EpochId, Places<'l>), Error> {
         let id = self.id.ok_or(Error::NoSuchRequest)?;
-        Ok((id, Target { rank: self.window.world_rank(rank)?, displacement: at as u64 }))
+        let target = Target { rank: self.window.world_rank(rank)?, displacement: at as u64 };
+        Ok((id, layout.map_or_else(|| target.into(), |layout| target.with_form(layout.form()))))
     }
 }
 
@@ -499,7 +670,42 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// is not defined for the type.
     pub fn accumulate(&self, to: Rank, at: usize, data: &[T], op: WindowOp) -> Result<(), Error> {
         let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
-        self.write("Epoch::accumulate", to, at, action, data)
+        self.write("Epoch::accumulate", (to, at), None, action, data.as_bytes())
+    }
+
+    /// Combines the elements at the places of a layout in a part with the elements of `data`, as
+    /// [`accumulate`](Self::accumulate) does (`MPI_Accumulate` with datatypes). The bytes of `data` are elements of `T`.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank, WindowOp};
+    ///
+    /// // Each rank adds to the even elements of rank 0.
+    /// let window = comm.window(vec![1_u64; 6])?;
+    /// let even = Layout::vector(3, 1, 2)?;
+    /// let epoch = window.fence()?;
+    /// epoch.accumulate_view(Rank(0), 0, &even, &[10, 20, 30], WindowOp::Sum)?;
+    /// epoch.close()?;
+    /// let part = window.free()?;
+    /// assert!(comm.rank() != Rank(0) || part == [21, 1, 41, 1, 61, 1]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`put_view`](Self::put_view); [`WindowError::Unsuitable`](super::WindowError::Unsuitable) if the
+    /// operation is not defined for the type, or if the layout selects parts of elements.
+    pub fn accumulate_view<'v>(
+        &self,
+        to: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        data: impl IntoView<'v, T>,
+        op: WindowOp,
+    ) -> Result<(), Error> {
+        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        self.write_view("Epoch::accumulate_view", (to, at), layout, action, data.bound())
     }
 
     /// Combines elements of a part with the elements of `data`. The request returns the former elements of the part
@@ -515,7 +721,41 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         op: WindowOp,
     ) -> Result<Request<Vec<T>>, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        self.start("Epoch::iget_accumulate", to, at, action, data)
+        self.start("Epoch::iget_accumulate", (to, at), None, action, data)
+    }
+
+    /// Combines the elements at the places of a layout in a part with the elements of `data`: a vector, or another
+    /// buffer of as many bytes as the layout selects. The request returns the buffer with the former elements
+    /// (`MPI_Get_accumulate` with datatypes). Each element is changed in one step, but not all of them together.
+    ///
+    /// ```
+    /// # samite::local(1, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, LockKind, Rank, WindowOp};
+    ///
+    /// let window = comm.window(vec![1_u64, 2, 3, 4])?;
+    /// let epoch = window.lock(Rank(0), LockKind::Shared)?;
+    /// let ends = Layout::indexed([(3, 1), (0, 1)])?;
+    /// let former = epoch.iget_accumulate_view(Rank(0), 0, &ends, vec![40_u64, 10], WindowOp::Sum)?;
+    /// assert_eq!(former.wait()?.buffer, [4, 1]);
+    /// epoch.close()?;
+    /// assert_eq!(window.free()?, [11, 2, 3, 44]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate_view`](Self::accumulate_view).
+    pub fn iget_accumulate_view<B: BufferMut>(
+        &self,
+        to: Rank,
+        at: usize,
+        layout: &Layout<T>,
+        data: B,
+        op: WindowOp,
+    ) -> Result<Request<B>, Error> {
+        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        self.start("Epoch::iget_accumulate_view", (to, at), Some(layout), action, data)
     }
 
     /// Combines an element of a part with `operand`, and waits for the former element (`MPI_Fetch_and_op`).
@@ -525,7 +765,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     pub fn fetch(&self, to: Rank, at: usize, operand: T, op: WindowOp) -> Result<T, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
         let mut element = [operand];
-        if self.read("Epoch::fetch", to, at, action, &mut element)? {
+        if self.read("Epoch::fetch", (to, at), None, action, element.as_mut_bytes())? {
             return Ok(element[0]);
         }
         let before = self.iget_accumulate(to, at, vec![operand], op)?.wait_as("Epoch::fetch")?;
@@ -540,7 +780,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     pub fn compare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<T, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
         let mut elements = [expected, new];
-        if self.read("Epoch::compare_swap", to, at, action, &mut elements)? {
+        if self.read("Epoch::compare_swap", (to, at), None, action, elements.as_mut_bytes())? {
             return Ok(elements[0]);
         }
         let before = self.icompare_swap(to, at, expected, new)?.wait_as("Epoch::compare_swap")?;
@@ -554,6 +794,6 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// Returns the errors of [`accumulate`](Self::accumulate).
     pub fn icompare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<Request<Vec<T>>, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
-        self.start("Epoch::icompare_swap", to, at, action, vec![expected, new])
+        self.start("Epoch::icompare_swap", (to, at), None, action, vec![expected, new])
     }
 }

@@ -27,7 +27,8 @@ pub enum WindowError {
         /// The rank in the window's communicator.
         rank: Rank,
     },
-    /// Misuse: the operation leaves the target's part of the window. Nothing was sent.
+    /// Misuse: the operation leaves the target's part of the window. Nothing was sent. The bytes of an operation with a
+    /// layout at the target are those from its first to its last element.
     #[error(
         "{bytes} bytes at byte {at} are not in the part of rank {rank}, which has {size} bytes: correct the index or \
          the length"
@@ -35,13 +36,29 @@ pub enum WindowError {
     OutOfBounds {
         /// The target.
         rank: Rank,
-        /// The first byte.
+        /// The first byte, or `u64::MAX` if the first element is no element of a part.
         at: u64,
         /// The number of bytes.
         bytes: u64,
         /// The number of bytes of the part.
         size: u64,
     },
+    /// Misuse: the layout at the target does not select as many bytes as the data has.
+    #[error(
+        "the layout at the target selects {layout} bytes, and the data has {data}: pass as many elements as the layout \
+         selects"
+    )]
+    LayoutLength {
+        /// The bytes of the layout.
+        layout: usize,
+        /// The bytes of the data, or of the buffer for the result.
+        data: usize,
+    },
+    /// Misuse: the layout at the target of an operation that changes elements selects a byte twice.
+    #[error(
+        "the layout at the target selects a byte twice, so its value would be undefined: use a layout without overlaps"
+    )]
+    LayoutOverlap,
     /// Misuse: the operation is not defined for elements of this type.
     #[error("{0}")]
     Unsuitable(String),
@@ -139,6 +156,8 @@ impl Public for Rma {
             Rma::OutOfBounds { rank, at, len, size } => {
                 WindowError::OutOfBounds { rank: Rank(rank.0), at, bytes: len, size }
             }
+            Rma::FormLength { form, len } => WindowError::LayoutLength { layout: form, data: len },
+            Rma::FormOverlap => WindowError::LayoutOverlap,
             Rma::Aborted { rank, fate } => WindowError::Aborted { rank: Rank(rank.0), fate: fate.public() },
             Rma::TimedOut { fate, awaited } => {
                 let awaited = awaited.iter().map(|awaiting| (Rank(awaiting.rank.0), event(awaiting.event)));

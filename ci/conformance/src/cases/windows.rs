@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use samite::reduction::ComplexF64;
+use samite::reduction::{ComplexF64, LocatedF32, LocatedF64};
 use samite::{
-    Access, AccessKind, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Request, Window, WindowError,
-    WindowHints, WindowNumber, WindowOp,
+    Access, AccessKind, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Request, Window,
+    WindowError, WindowHints, WindowNumber, WindowOp,
 };
 
 use super::transfers::SIZES;
@@ -17,6 +17,7 @@ pub(crate) fn add(cases: &mut Cases) {
     for (name, access) in ACCESSES {
         transfers(cases, name, *access);
     }
+    layouts(cases);
     atomics(cases);
     requests(cases);
     epochs(cases);
@@ -224,6 +225,116 @@ fn transfers(cases: &mut Cases, access: &str, open: Accesses) {
     }
 }
 
+fn layouts(cases: &mut Cases) {
+    for allocates in [false, true] {
+        let create = move |job: &Job, part: Vec<u32>| {
+            if !allocates {
+                return job.comm.window(part);
+            }
+            let window = job.comm.allocate_window(part.len())?;
+            window.write(0, &part)?;
+            job.comm.barrier()?;
+            Ok(window)
+        };
+        let kind = if allocates { "allocated" } else { "provided" };
+        // Each element is a block of its own, so only few of them are used.
+        for &(size, length) in &SIZES[..2] {
+            cases.section("12.3.1");
+            let rule = "a put writes the elements that the target's layout selects, and no others";
+            cases.add(format!("put.layout.{kind}.{size}"), 3, rule, move |job| {
+                let len = length(job);
+                let window = create(job, vec![u32::MAX; 3 * len + 3])?;
+                let column = Layout::vector(len, 1, 3)?;
+                let numbers: Vec<u32> = (0..2 * len as u32).map(|index| index * 8 + job.rank()).collect();
+                let epoch = window.fence()?;
+                for to in 0..3 {
+                    let data = Layout::vector(len, 1, 2)?;
+                    epoch.put_view(Rank(to), job.rank() as usize, &column, data.of(&numbers)?)?;
+                }
+                epoch.close()?;
+                let part = window.free()?;
+                assert_eq!(part[3 * len..], [u32::MAX; 3]);
+                let expected = |index: usize| index as u32 / 3 * 16 + index as u32 % 3;
+                assert!((0..3 * len).all(|index| part[index] == expected(index)));
+                Ok(())
+            });
+            cases.section("12.3.2");
+            let rule = "a get reads the elements that the target's layout selects, in its order";
+            cases.add(format!("get.layout.{kind}.{size}"), 2, rule, move |job| {
+                let len = length(job);
+                let window = create(job, (0..2 * len as u32).map(|index| index * 2 + job.rank()).collect())?;
+                let backwards = Layout::vector(len, 1, -2)?;
+                let expected: Vec<_> = (0..len as u32).rev().map(|row| row * 4 + 2 + job.other().0).collect();
+                let epoch = window.lock(job.other(), LockKind::Shared)?;
+                let at = (2 * len).saturating_sub(1);
+                let mut into = vec![0; len];
+                epoch.get_view(job.other(), at, &backwards, &mut into[..])?;
+                assert!(into == expected);
+                let room = Layout::vector(len, 1, 3)?.of_owned(vec![7; 3 * len])?;
+                let got = epoch.iget_view(job.other(), at, &backwards, room)?.wait()?.buffer.into_buffer();
+                epoch.close()?;
+                assert!(
+                    got.iter().step_by(3).eq(&expected) && got.iter().skip(1).step_by(3).all(|gap| *gap == 7)
+                );
+                job.comm.barrier()?;
+                window.free().map(drop)
+            });
+            cases.section("12.3.4");
+            let rule = "an accumulate changes each element that the target's layout selects once";
+            cases.add(format!("accumulate.layout.{kind}.{size}"), 3, rule, move |job| {
+                let len = length(job);
+                let window = create(job, vec![1; 2 * len])?;
+                let epoch = window.lock_all()?;
+                let second = Layout::vector(len, 1, 2)?;
+                let ones = vec![job.rank() + 1; len];
+                epoch.accumulate_view(Rank(0), 1, &second, &ones[..], WindowOp::Sum)?;
+                let former = epoch.iget_accumulate_view(Rank(1), 0, &second, ones, WindowOp::Sum)?;
+                assert!(former.wait()?.buffer.iter().all(|former| (1..=6).contains(former)));
+                epoch.close()?;
+                job.comm.barrier()?;
+                let expected = [[1, 7], [7, 1], [1, 1]][job.rank() as usize];
+                assert!(window.free()?.chunks(2).all(|row| row == expected));
+                Ok(())
+            });
+        }
+    }
+    for &(size, length) in &SIZES[2..] {
+        cases.section("12.3.1");
+        let rule = "a layout may have blocks that need several packets";
+        cases.add(format!("put.layout.rows.{size}"), 2, rule, move |job| {
+            let len = length(job);
+            let window = job.comm.window(vec![9_u8; 2 * len + 1])?;
+            let rows = Layout::vector(2, len, len as isize + 1)?;
+            let data = bytes(u64::from(job.rank()), 2 * len);
+            let epoch = window.lock(job.other(), LockKind::Shared)?;
+            epoch.put_view(job.other(), 0, &rows, &data[..])?;
+            epoch.flush(job.other())?;
+            let mut into = vec![0; 2 * len];
+            epoch.get_view(job.other(), 0, &rows, &mut into[..])?;
+            assert!(into == data);
+            epoch.close()?;
+            job.comm.barrier()?;
+            let (part, expected) = (window.free()?, bytes(u64::from(job.other().0), 2 * len));
+            assert!(part[..len] == expected[..len] && part[len] == 9 && part[len + 1..] == expected[len..]);
+            Ok(())
+        });
+    }
+    cases.section("12.3.4");
+    let rule = "accumulates with layouts keep the order of the calls";
+    cases.add("accumulate.layout.order", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u64; 100])?;
+        let (even, all) = (Layout::vector(50, 1, 2)?, Layout::contiguous(100)?);
+        let epoch = window.fence()?;
+        for value in 1..=20 {
+            epoch.accumulate_view(job.other(), 0, &all, &[value; 100], WindowOp::Replace)?;
+            epoch.accumulate_view(job.other(), 0, &even, &[value * 100; 50], WindowOp::Replace)?;
+        }
+        epoch.close()?;
+        assert_eq!(window.free()?, [2000, 20].repeat(50));
+        Ok(())
+    });
+}
+
 /// Returns the result of an accumulate of all ranks of a job, of which each has the operand `mine(rank)`.
 fn accumulated<T: WindowNumber + PartialEq + Debug>(
     job: &Job,
@@ -285,6 +396,28 @@ fn atomics(cases: &mut Cases) {
         assert!(job.rank() == 1 || part[1] == number(-1.0, -1.0), "{part:?}");
         Ok(())
     });
+    cases.section("6.9.4");
+    let rule = "the least and the greatest value have the location of their rank";
+    cases.add("accumulate.location", 4, rule, |job| {
+        const VALUES: [f64; 4] = [2.5, -1.0, 7.0, -1.0];
+        let start = LocatedF64 { value: 0.5, location: 99 };
+        let mine = |rank: u32| LocatedF64 { value: VALUES[rank as usize], location: rank.into() };
+        let least = accumulated(job, start, mine, WindowOp::MinLocation)?;
+        assert!(job.rank() > 0 || least[1] == mine(1), "{least:?}");
+        let greatest = accumulated(job, start, mine, WindowOp::MaxLocation)?;
+        assert!(job.rank() > 0 || greatest == [start, mine(2), start], "{greatest:?}");
+        // A pair of 8 bytes can be changed by the origin.
+        let window = job.comm.allocate_window::<LocatedF32>(2)?;
+        let epoch = window.lock_all()?;
+        let offer = LocatedF32 { value: VALUES[job.rank() as usize] as f32, location: job.rank() };
+        epoch.fetch(Rank(0), 1, offer, WindowOp::MinLocation)?;
+        epoch.close()?;
+        job.comm.barrier()?;
+        let part = window.free()?;
+        assert!(job.rank() > 0 || part[1] == LocatedF32 { value: -1.0, location: 1 }, "{part:?}");
+        Ok(())
+    });
+    cases.section("12.3.4");
     let rule = "replace writes, and no-op reads atomically";
     cases.add("accumulate.replace", 2, rule, |job| {
         let window = job.comm.window(vec![[1_u64, 2][job.rank() as usize]; 4])?;
@@ -600,6 +733,26 @@ fn misuse(cases: &mut Cases) {
         epoch.close()?;
         job.comm.barrier()?;
         assert_eq!(window.free()?, [0, 0, 0, 8]);
+        Ok(())
+    });
+    let rule =
+        "a layout that leaves the part, or does not suit the data, is an error before anything is written";
+    cases.add("misuse.layout", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u32; 4])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        epoch.get(job.other(), 0, &mut [0])?;
+        let second = Layout::vector(2, 1, 2)?;
+        let outside = why(epoch.put_view(job.other(), 2, &second, &[1, 2]));
+        assert!(matches!(outside, WindowError::OutOfBounds { at: 8, bytes: 12, size: 16, .. }), "{outside}");
+        let before = why(epoch.put_view(job.other(), 1, &Layout::vector(2, 1, -2)?, &[1, 2]));
+        assert!(matches!(before, WindowError::OutOfBounds { at: u64::MAX, .. }), "{before}");
+        let short = why(epoch.put_view(job.other(), 0, &second, &[1]));
+        assert_eq!(short, WindowError::LayoutLength { layout: 8, data: 4 });
+        let twice = why(epoch.put_view(job.other(), 0, &Layout::vector(2, 1, 0)?, &[1, 2]));
+        assert_eq!(twice, WindowError::LayoutOverlap);
+        epoch.close()?;
+        job.comm.barrier()?;
+        assert_eq!(window.free()?, [0; 4]);
         Ok(())
     });
     cases.section("12.5");

@@ -17,8 +17,8 @@ use samite::{
 };
 
 use crate::windows::{
-    accesses, all_locked, elements, exposed, fences, fences_twice, has_a_window, in_a_fence, in_an_access,
-    is_exposed, locked, made,
+    accesses, all_locked, backwards, elements, exposed, fences, fences_twice, has_a_window, in_a_fence,
+    in_an_access, is_exposed, locked, made,
 };
 
 /// The rank that all calls address.
@@ -1165,6 +1165,25 @@ calls! {
     "Epoch::iget", Waits, has_a_window, |c| {
         held(made(c), |w| locked(w, |e| Ok(e.iget(PEER, 0, elements())?.wait().map(drop)?)))
     };
+    "Epoch::put_view", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| e.put_view(PEER, 3, &backwards(), &elements()[..])))
+    };
+    "Epoch::iput_view", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| Ok(e.iput_view(PEER, 3, &backwards(), elements())?.wait().map(drop)?)))
+    };
+    "Epoch::get_view", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| e.get_view(PEER, 3, &backwards(), &mut elements()[..])))
+    };
+    "Epoch::iget_view", Waits, has_a_window, |c| {
+        held(made(c), |w| locked(w, |e| Ok(e.iget_view(PEER, 3, &backwards(), elements())?.wait().map(drop)?)))
+    };
+    "Epoch::accumulate_view", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        e.accumulate_view(PEER, 3, &backwards(), &elements()[..], WindowOp::Sum)
+    }));
+    "Epoch::iget_accumulate_view", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        let former = e.iget_accumulate_view(PEER, 3, &backwards(), elements(), WindowOp::Sum)?;
+        Ok(former.wait().map(drop)?)
+    }));
     "Epoch::accumulate", Waits, has_a_window, |c| {
         held(made(c), |w| locked(w, |e| e.accumulate(PEER, 0, &elements(), WindowOp::Sum)))
     };

@@ -1,6 +1,6 @@
 //! Calls on windows in the table, and the peer's part of them.
 
-use samite::{Access, Comm, Epoch, Error, Exposure, Fence, Lock, LockKind, Rank, Window};
+use samite::{Access, Comm, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Window};
 
 use crate::table::PEER;
 
@@ -14,6 +14,11 @@ pub(crate) fn made(comm: &Comm) -> Result<Window<u64>, Error> {
 
 pub(crate) fn elements() -> Vec<u64> {
     vec![1; LEN]
+}
+
+/// Selects the elements of a part from the last one to the first one, counted from the last one.
+pub(crate) fn backwards() -> Layout<u64> {
+    Layout::vector(LEN, 1, -1).expect("a layout of few elements")
 }
 
 /// The peer's part if it makes no call for an epoch.
