@@ -61,8 +61,8 @@ struct Rank {
     exposure: Option<(usize, EpochId)>,
     /// The requests for the completion of epochs.
     completions: Vec<(usize, RequestId)>,
-    /// The reads under way. If the flag is true, the words arrive in reverse order.
-    reads: Vec<(Read, RequestId, bool)>,
+    /// The reads under way, with the order in which their words arrive.
+    reads: Vec<(Read, RequestId, Order)>,
     /// The request that the program waits for.
     waits: Option<RequestId>,
     /// The request that frees the window, when the program has ended.
@@ -279,7 +279,7 @@ impl Run {
         }
         rank.completions = kept;
         let mut kept = Vec::new();
-        for (read, request, is_reversed) in std::mem::take(&mut rank.reads) {
+        for (read, request, order) in std::mem::take(&mut rank.reads) {
             match windows.collect(request) {
                 Some(completion) if completion.result.is_ok() => {
                     let memory = completion.memory.ok_or("a read without memory")?;
@@ -287,14 +287,12 @@ impl Run {
                     memory.readable().copy_to(&mut bytes);
                     let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
                     let mut words: Vec<_> = words.collect();
-                    if is_reversed {
-                        words.reverse();
-                    }
+                    order.restore(&mut words);
                     self.reads.push((at, read, words));
                     self.summary.received += 1;
                 }
                 Some(_) => self.summary.unknown += 1,
-                None => kept.push((read, request, is_reversed)),
+                None => kept.push((read, request, order)),
             }
         }
         rank.reads = kept;
@@ -370,14 +368,14 @@ impl Run {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
                 let target =
                     Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
-                let (is_scattered, is_reversed) = (self.rng.below(2) == 0, self.rng.below(4) == 0);
+                let (is_scattered, order) = (self.rng.below(2) == 0, Order::random(&mut self.rng));
                 let memory = if is_scattered { scattered(read.count) } else { words(read.count) };
-                let form = backwards(read.count);
-                let places = if is_reversed { target.with_form(&form) } else { target.into() };
+                let form = order.form(read.count);
+                let places = form.as_ref().map_or_else(|| target.into(), |form| target.with_form(form));
                 match windows.operate(&mut out, id, places, Action::Get, memory, None) {
                     Ok(request) => {
                         let request = request.ok_or("a read without a request")?;
-                        rank.reads.push((*read, request, is_reversed));
+                        rank.reads.push((*read, request, order));
                     }
                     Err(error) => may_fail(error)?,
                 }
@@ -392,11 +390,10 @@ impl Run {
         let origin = WorldRank(at as u32);
         let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
         let mut words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
-        let (is_reversed, form) = (self.rng.below(4) == 0, backwards(write.count));
-        let places = if is_reversed { target.with_form(&form) } else { target.into() };
-        if is_reversed {
-            words.reverse();
-        }
+        let order = Order::random(&mut self.rng);
+        order.arrange(&mut words);
+        let form = order.form(write.count);
+        let places = form.as_ref().map_or_else(|| target.into(), |form| target.with_form(form));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let is_slice = self.rng.below(2) == 0;
         let (mut out, windows) = rank.engine.parts();
@@ -536,11 +533,56 @@ fn words(count: u64) -> Memory {
     Memory::new(vec![0_u64; count as usize])
 }
 
-/// Returns the form of words from the last one to the first one.
-fn backwards(count: u64) -> Form {
-    let words = Form::block(WORD).and_then(|word| word.strided(count as usize, -(WORD as isize)));
-    let last = (WORD as u64 * count.saturating_sub(1)) as isize;
-    words.and_then(|words| Form::list([(last, &words)])).expect("a form")
+/// The order of words in an operation.
+#[derive(Clone, Copy)]
+enum Order {
+    Forwards,
+    /// Each word is a run of its own.
+    Backwards,
+    /// The second half is before the first one, and each half is a run.
+    Halves,
+}
+
+impl Order {
+    fn random(rng: &mut SplitMix64) -> Self {
+        [Self::Forwards, Self::Forwards, Self::Backwards, Self::Halves][rng.below(4) as usize]
+    }
+
+    /// Returns the places of the words in the target's part, unless they are contiguous.
+    fn form(self, count: u64) -> Option<Form> {
+        let half = count as usize / 2;
+        let place = |words: usize| (words * WORD) as isize;
+        let block = |words: usize| Form::block(words * WORD).expect("a few words");
+        let form = match self {
+            Self::Forwards => return None,
+            Self::Backwards => {
+                let words = block(1).strided(count as usize, -place(1)).expect("a few words");
+                Form::list([(place((count as usize).saturating_sub(1)), &words)])
+            }
+            Self::Halves => {
+                let halves = [(place(half), &block(count as usize - half)), (0, &block(half))];
+                Form::list(halves)
+            }
+        };
+        Some(form.expect("a few words"))
+    }
+
+    /// Brings words into this order.
+    fn arrange(self, words: &mut [u64]) {
+        match self {
+            Self::Forwards => {}
+            Self::Backwards => words.reverse(),
+            Self::Halves => words.rotate_left(words.len() / 2),
+        }
+    }
+
+    /// Brings words in this order into the order of their places.
+    fn restore(self, words: &mut [u64]) {
+        match self {
+            Self::Halves => words.rotate_right(words.len() / 2),
+            order => order.arrange(words),
+        }
+    }
 }
 
 /// Returns memory for words with gaps between them.
