@@ -1,6 +1,7 @@
 //! The state machine of one window. This file has the contact with members.
 
 mod access;
+mod aggregate;
 mod early;
 mod epochs;
 mod synchronization;

@@ -17,6 +17,8 @@ pub struct Counters {
     pub read: u64,
     /// Epochs that have completed.
     pub epochs: u64,
+    /// Epochs whose operations have travelled with the request for the lock, and were applied.
+    pub aggregated: u64,
     /// Locks that this process has granted.
     pub locks: u64,
     /// Requests for windows that do not exist yet, and that were refused because too many wait.

@@ -37,6 +37,16 @@ pub(crate) enum Item {
         epoch: u64,
         step: Step,
     },
+    /// Answers the operations that came with a member's request for the lock. `slot` is that of the window at the
+    /// receiver, and `cost` the memory of the operations.
+    Applied {
+        window: WindowId,
+        to: WorldRank,
+        slot: u32,
+        note: Note,
+        results: Vec<u8>,
+        cost: usize,
+    },
 }
 
 /// The packets to each peer, and the operations that travel by puts and gets of the port.
@@ -46,6 +56,9 @@ pub(crate) struct Outbox {
     peers: Vec<PeerState>,
     pub(crate) transfers: Transfers,
     pub(crate) serves: Serves,
+    /// The memory of the operations that came with requests for locks of this process: those that wait, and those whose
+    /// answer was not sent.
+    pub(crate) attached: usize,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +152,12 @@ impl Outbox {
         if !state.queue.is_empty() {
             link.list(peer);
         }
+    }
+
+    /// Returns the memory of the applied operations whose answers wait to be sent.
+    pub(crate) fn applied(&self) -> usize {
+        let items = self.peers.iter().flat_map(|state| &state.queue);
+        items.map(|item| if let Item::Applied { cost, .. } = item { *cost } else { 0 }).sum()
     }
 
     /// Queues an item.

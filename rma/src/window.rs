@@ -15,7 +15,7 @@ use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
 use crate::path::WORD;
 use crate::transfers::TransferId;
-use crate::wire::Traits;
+use crate::wire::{Entry, Place, Traits, Wanted};
 use crate::{ElementType, Error, Reduction, Reorder};
 
 /// The name of a window, which is the same at all members: the name of its communicator, and its number among the
@@ -58,6 +58,12 @@ pub struct Hints {
     /// True if an epoch may be activated while an earlier one is deferred, if no member takes part in both. Epochs of
     /// fences and of `lock_all` neither overtake nor are overtaken.
     pub overtake: bool,
+    /// True if the request for a lock waits until its epoch is closed, so that the operations travel with the request
+    /// if they fit in a packet. The target then applies them, releases the lock, and answers with one packet. The
+    /// request is sent earlier if the operations do not fit, or if the program can wait for one of them: for a result,
+    /// the end of a write with a request, or a flush. If the epoch waits for earlier ones, such operations may travel
+    /// with the request too.
+    pub aggregate: bool,
 }
 
 /// The memory of a window at one member: a part of a region.
@@ -310,6 +316,11 @@ pub(crate) struct Party {
     /// The number of these operations that read. They do not count as `unanswered`.
     pub(crate) reads: usize,
     pub(crate) closing: Closing,
+    /// The bytes of the operations so far in a packet, at most.
+    pub(crate) recorded: usize,
+    /// True if the program can wait for one of the steps.
+    pub(crate) has_requests: bool,
+    pub(crate) attached: Attached,
 }
 
 impl Party {
@@ -354,9 +365,24 @@ pub(crate) enum Closing {
     Answered,
 }
 
+/// The progress of steps that travel with the request for the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Attached {
+    /// No steps were sent with the request.
+    #[default]
+    No,
+    /// The steps were sent. They stay in the party until the target has answered, because it may refuse them.
+    Sent,
+    /// The steps were sent, and the program has ended the epoch early.
+    Withdrawn,
+}
+
 /// A step of an access, in the order of the program.
 #[derive(Debug)]
 pub(crate) enum Step {
+    /// The request for the lock of an epoch that is closed. The steps of the epoch are attached if they fit in the
+    /// packet. The flag is true if they were.
+    Lock(bool),
     Operation(Box<Operation>),
     Flush(RequestId),
     /// The end of the access. It is aborted if the flag is true.
@@ -494,6 +520,12 @@ impl Operation {
     pub(crate) fn cost(&self) -> usize {
         size_of::<Self>() + self.len
     }
+
+    /// Returns the bytes of the operation in an `EPOCH`, at most.
+    pub(crate) fn attached_len(&self) -> usize {
+        let operands = if let Action::CompareSwap { .. } = self.action { 2 } else { 1 };
+        size_of::<Entry>() + size_of::<Place>() + size_of::<Wanted>() + operands * self.len
+    }
 }
 
 /// A member that this process has to do with.
@@ -525,6 +557,13 @@ pub(crate) struct Member {
     pub(crate) exposed: Exposures,
     /// The number of the lock that the member holds or has requested.
     pub(crate) lock: u64,
+    /// The operations that came with the request for that lock, which waits.
+    pub(crate) attached: Option<Attachment>,
+    /// True if such operations were applied and the lock was released. The member may withdraw the request once,
+    /// because it may not know that.
+    pub(crate) is_applied: bool,
+    /// True while the answer to such operations waits to be sent. The member waits for it before its next request.
+    pub(crate) is_answering: bool,
     /// The opening fence for which the member waits, or 0.
     pub(crate) asked: u64,
     /// The latest opening fence of which the member was told that it is activated, or 0.
@@ -566,6 +605,9 @@ impl Member {
             exposures: 0,
             exposed: Exposures::default(),
             lock: 0,
+            attached: None,
+            is_applied: false,
+            is_answering: false,
             asked: 0,
             told: 0,
             fenced: [0; 2],
@@ -576,6 +618,23 @@ impl Member {
     /// Returns true if the member is known to have entered the barrier that frees the window.
     pub(crate) fn frees(&self) -> bool {
         self.fenced[Space::Free as usize] > 0 || self.freeing.is_answered
+    }
+}
+
+/// The operations of a whole epoch of a member, which wait for the lock. They were checked.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    /// The epoch at the member.
+    pub(crate) epoch: u64,
+    pub(crate) operations: Box<[u8]>,
+    /// The number of bytes for which the operations ask.
+    pub(crate) wanted: usize,
+}
+
+impl Attachment {
+    /// Returns the memory that the operations and their results take until the answer is sent.
+    pub(crate) fn cost(&self) -> usize {
+        self.operations.len() + self.wanted
     }
 }
 

@@ -22,11 +22,12 @@ use crate::ordinals::Ranges;
 use crate::outbox::Outbox;
 use crate::path::Limits;
 use crate::requests::{Completion, Requests};
-use crate::window::{Contact, Exposed, Fences, Open, Window};
+use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
 use crate::{Error, Hints, Name, Part, WindowId};
 
 pub use self::calls::{Assertions, Fenced, Places, Target};
+pub(crate) use self::outbound::packet_of;
 
 /// Limits of [`Windows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,9 @@ pub struct Config {
     pub put_chunk: usize,
     /// The largest number of puts and gets by the port to one peer that are under way.
     pub puts_max: usize,
+    /// The budget, in bytes, for operations that came with requests for locks ([`Hints::aggregate`]) and whose answers
+    /// are not sent. If it is used up, the lock is granted without them, and the member sends them again.
+    pub attached_max: usize,
 }
 
 impl Config {
@@ -64,6 +68,7 @@ impl Default for Config {
             questions_max: 64,
             put_chunk: 256 << 10,
             puts_max: 16,
+            attached_max: 64 << 20,
         }
     }
 }
@@ -318,11 +323,14 @@ impl Windows {
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
     /// fuzzing.
     pub fn check_invariants(&self) {
-        let mut active = 0;
+        let (mut active, mut attached) = (0, self.outbox.applied());
         for (_, window) in &self.windows {
             window.check_invariants();
             active += usize::from(!window.active.is_empty());
+            let waiting = window.members.values().filter_map(|member| member.attached.as_ref());
+            attached += waiting.map(Attachment::cost).sum::<usize>();
         }
+        assert_eq!(self.outbox.attached, attached, "bytes of operations that came with requests for locks");
         assert_eq!(self.active, active, "windows with active epochs");
     }
 
@@ -351,7 +359,10 @@ impl Windows {
         self.active -= usize::from(was_active);
         if window.open.is_freed && window.epochs.is_empty() {
             self.names.remove(&window.name);
-            let exposed = self.windows.remove(slot as usize).exposed;
+            let Window { exposed, members, .. } = self.windows.remove(slot as usize);
+            // Only a member that breaks the protocol waits for the lock of a window that it has freed.
+            let attached = members.values().filter_map(|member| member.attached.as_ref());
+            self.outbox.attached -= attached.map(Attachment::cost).sum::<usize>();
             let registrations = exposed.into_iter().flat_map(|exposed| exposed.registrations);
             registrations.for_each(|(_, registration)| link.retire_registration(registration));
         }

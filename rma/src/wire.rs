@@ -62,6 +62,13 @@ pub(crate) mod kind {
     pub(crate) const ASK_FREED: u8 = 22;
     /// [`Named`](super::Named): the sender has entered that barrier, or has freed the window.
     pub(crate) const FREED: u8 = 23;
+    /// [`Note`](super::Note) and operations, each behind an [`Entry`](super::Entry): a whole epoch. Requests lock
+    /// `number`. `flag` is 1 for an exclusive lock, and `token` the epoch. The receiver applies the operations when it
+    /// grants the lock, and releases the lock. If it has no room for them, it ignores them, and answers with `LOCKED`.
+    pub(crate) const EPOCH: u8 = 24;
+    /// [`Note`](super::Note) and the former bytes that the operations of an `EPOCH` ask for, in the order of the
+    /// operations: all of them are applied. `number` is the lock, and `token` the epoch.
+    pub(crate) const APPLIED: u8 = 25;
 }
 
 /// A window's name, and the sender's part of it.
@@ -125,6 +132,17 @@ pub(crate) struct Place {
     pub(crate) reserved: U16,
     /// The offset of the first byte.
     pub(crate) at: U64,
+}
+
+/// An operation in an `EPOCH`. The bytes behind it are those of a packet of this kind behind the header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Entry {
+    /// `PUT`, `ACCUMULATE`, `GET`, `FETCH` or `COMPARE_SWAP`.
+    pub(crate) kind: u8,
+    pub(crate) reserved: [u8; 3],
+    /// The number of bytes.
+    pub(crate) len: U32,
 }
 
 /// The wish for the former bytes.
@@ -192,6 +210,8 @@ impl Note {
 
 /// Bytes of a packet before the bytes of a reply.
 pub(crate) const REPLY_HEAD: usize = samite_fabric::wire::Header::LEN + size_of::<Reply>();
+/// Bytes of an `EPOCH` before its operations, and of an `APPLIED` before the former bytes.
+pub(crate) const EPOCH_HEAD: usize = samite_fabric::wire::Header::LEN + size_of::<Note>();
 /// Bytes of a packet before the bytes of an operation, at most.
 pub(crate) const OPERATION_HEAD: usize =
     samite_fabric::wire::Header::LEN + size_of::<Place>() + size_of::<Wanted>();
@@ -235,6 +255,7 @@ mod tests {
             address: word(24).into(),
         };
         let landed = Landed { name: word(0).into() };
+        let entry = Entry { kind: 0, reserved: [1, 2, 3], len: half(4).into() };
         let laid_out = [
             traits.as_bytes(),
             place.as_bytes(),
@@ -243,8 +264,9 @@ mod tests {
             note.as_bytes(),
             landing.as_bytes(),
             landed.as_bytes(),
+            entry.as_bytes(),
         ];
-        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24, 32, 8]) {
+        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24, 32, 8, 8]) {
             assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
         }
     }

@@ -89,6 +89,8 @@ pub struct WindowStats {
     pub bytes_read: u64,
     /// Epochs that have completed.
     pub epochs: u64,
+    /// Those of them that have travelled as one packet.
+    pub aggregated_epochs: u64,
     /// Locks of the rank's parts that were granted by packets.
     pub locks: u64,
     /// Bytes of the operations that wait inside the library for their epoch or its target now.
@@ -99,8 +101,18 @@ pub struct WindowStats {
 
 impl WindowStats {
     fn of(windows: &Windows) -> Self {
-        let samite_rma::Counters { operations, mapped, put, got, written, read, epochs, locks, refused } =
-            *windows.counters();
+        let samite_rma::Counters {
+            operations,
+            mapped,
+            put,
+            got,
+            written,
+            read,
+            epochs,
+            aggregated,
+            locks,
+            refused,
+        } = *windows.counters();
         Self {
             open: windows.count(),
             operations,
@@ -110,6 +122,7 @@ impl WindowStats {
             bytes_written: written,
             bytes_read: read,
             epochs,
+            aggregated_epochs: aggregated,
             locks,
             recorded_bytes: windows.recorded() as u64,
             refused,
@@ -123,7 +136,7 @@ impl WindowStats {
     }
 
     /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
-    fn samples(&self) -> [Sample; 11] {
+    fn samples(&self) -> [Sample; 12] {
         [
             ("windows", "gauge", "Windows that are not freed", self.open as u64),
             ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
@@ -158,6 +171,12 @@ impl WindowStats {
                 self.bytes_read,
             ),
             ("window_epochs_total", "counter", "Epochs that have completed", self.epochs),
+            (
+                "window_epochs_aggregated_total",
+                "counter",
+                "Epochs that have travelled as one packet",
+                self.aggregated_epochs,
+            ),
             ("window_locks_total", "counter", "Locks of this rank that packets were granted", self.locks),
             (
                 "window_recorded_bytes",

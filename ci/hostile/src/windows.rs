@@ -25,7 +25,9 @@ const SIZE: u32 = 3;
 /// The number of words of a part: so many that reads and writes of it need more than one packet.
 const WORDS: usize = 1100;
 /// The number of kinds of packets, and one more.
-const KINDS: usize = 25;
+const KINDS: usize = 27;
+/// The kind of the packet of a whole epoch.
+const EPOCH: u8 = 24;
 /// The number of polls within which the honest ranks must have completed an epoch.
 const POLLS_MAX: usize = 1000;
 
@@ -35,7 +37,7 @@ const POLLS_MAX: usize = 1000;
 /// If an invariant of the honest ranks is broken, or if they cannot use the window together afterwards.
 pub fn windows(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut run = Run::new();
+    let mut run = Run::new(Hints { aggregate: input.below(2) == 0, ..Hints::default() });
     while !input.is_empty() {
         run.step(&mut input);
     }
@@ -54,7 +56,7 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
+    fn new(hints: Hints) -> Self {
         let hub = Hub::new();
         let ports: Vec<_> = (0..SIZE).map(|_| hub.port()).collect();
         let addresses: Vec<_> = ports.iter().map(Port::address).collect();
@@ -81,7 +83,7 @@ impl Run {
             let (out, windows) = engine.parts();
             let part = Part::whole(Region::new(Memory::new(vec![0_u64; WORDS])), 8);
             let (name, all) = (Name { communicator: 1, number: 1 }, Group::range(WorldRank(0), SIZE));
-            window = windows.create(out.link, name, all, part, Hints::default()).expect("the first window");
+            window = windows.create(out.link, name, all, part, hints).expect("the first window");
             engine
         };
         let engines = (0..SIZE).zip(ports).map(engine).collect();
@@ -141,6 +143,9 @@ impl Run {
                 _ => input.below(5) as u64,
             };
             packet.extend(word.to_le_bytes());
+        }
+        if kind == EPOCH {
+            add_operations(input, &mut packet);
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.engines[HONEST].sink(&mut ()).packet(&packet);
@@ -229,5 +234,30 @@ impl Run {
         let mut word = [0; 8];
         self.engines[HONEST].stack().read(self.window, OTHER * 8, &mut word).expect("a word of the part");
         assert_eq!(u64::from_ne_bytes(word), OTHER as u64);
+    }
+}
+
+/// Makes a packet an epoch with operations, most of which are valid.
+fn add_operations(input: &mut Input<'_>, packet: &mut Vec<u8>) {
+    packet.truncate(Header::LEN + size_of::<u64>());
+    for _ in 0..2 {
+        packet.extend((input.below(5) as u64).to_le_bytes());
+    }
+    for _ in 0..input.below(4) {
+        let kind = 2 + input.below(6) as u32;
+        // The place, the wanted bytes, and the operands of a word, each only in packets of some kinds.
+        let (wanted, operands) = [(0, 8), (0, 8), (20, 0), (20, 8), (20, 16), (0, 0)][kind as usize - 2];
+        let len = 16 + wanted + operands + if input.below(16) == 0 { input.below(64) as u32 } else { 0 };
+        let generation = if input.below(16) == 0 { input.u32() } else { 1 };
+        let (op, element) = (input.below(16) as u8, input.below(22) as u8);
+        let at = 8 * input.below(WORDS + 1) as u64;
+        packet.extend([kind, len, generation].iter().flat_map(|word| word.to_le_bytes()));
+        packet.extend([op, element, 0, 0]);
+        packet.extend(at.to_le_bytes());
+        if wanted > 0 {
+            packet.extend([0; 16]);
+            packet.extend(8_u32.to_le_bytes());
+        }
+        packet.extend(input.take(operands as usize));
     }
 }

@@ -606,7 +606,13 @@ impl Rank {
         let incarnation = first_incarnation(&SECRET, WorldRank(rank));
         let identity = Identity { rank: WorldRank(rank), size: plan.size, incarnation, secret: SECRET };
         // Puts and gets are short and few at a time, so that operations consist of several.
-        let config = samite_rma::Config { put_chunk: 1000, puts_max: 3, ..samite_rma::Config::default() };
+        let attached_max = plan.attached_max;
+        let config = samite_rma::Config {
+            put_chunk: 1000,
+            puts_max: 3,
+            attached_max,
+            ..samite_rma::Config::default()
+        };
         let windows = Windows::new(config);
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
         engine.expect_word();

@@ -9,7 +9,7 @@ use crate::mapped::Mapped;
 use crate::outbox::Item;
 use crate::path::{self, Means, Path, WORD};
 use crate::transfers::TransferId;
-use crate::window::{Closing, Contact, Mapping, Operation, State, Step, Window};
+use crate::window::{Attached, Closing, Contact, Mapping, Operation, State, Step, Window};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
 
@@ -34,8 +34,14 @@ impl Core<'_> {
             Default::default()
         });
         epoch.left += usize::from(is_new);
-        if let Step::Operation(operation) = &step {
-            party.unanswered += usize::from(operation.action.has_reply());
+        match &step {
+            Step::Operation(operation) => {
+                party.unanswered += usize::from(operation.action.has_reply());
+                party.recorded = party.recorded.saturating_add(operation.attached_len());
+                party.has_requests |= operation.request.is_some();
+            }
+            Step::Flush(_) => party.has_requests = true,
+            Step::Lock(_) | Step::Close(_) => {}
         }
         // The target has aborted the access.
         let is_over =
@@ -63,6 +69,11 @@ impl Core<'_> {
             };
             (epoch.kind.clone(), party.ordinal)
         };
+        if self.is_recording(number, rank) {
+            // The introduction is over when the epoch is closed.
+            return self.contact(rank);
+        }
+        let may_attach = self.may_attach(number, rank);
         let member = self.member(rank);
         let mut asked = (State::Asked, ordinal);
         match kind {
@@ -73,8 +84,12 @@ impl Core<'_> {
                 let kind = if let Kind::Lock { kind, .. } = kind { kind } else { LockKind::Shared };
                 member.locks += 1;
                 asked.1 = member.locks;
-                let note = Note::new(asked.1, 0).flagged(kind == LockKind::Exclusive);
-                self.note(rank, kind::LOCK, note);
+                if may_attach {
+                    self.pass(number, rank, Step::Lock(false));
+                } else {
+                    let note = Note::new(asked.1, 0).flagged(kind == LockKind::Exclusive);
+                    self.note(rank, kind::LOCK, note);
+                }
             }
             Kind::Fence { opening } if member.opened >= opening => asked.0 = State::Granted,
             Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
@@ -113,6 +128,8 @@ impl Core<'_> {
         if let Some(party) = self.window.party(number, rank) {
             party.queued -= 1;
             match step {
+                Step::Lock(true) => party.attached = Attached::Sent,
+                Step::Lock(false) => {}
                 Step::Close(_) => party.closing = Closing::Sent,
                 Step::Operation(ref operation) => party.has_packets |= operation.transfer.is_none(),
                 Step::Flush(_) => {}
@@ -131,7 +148,7 @@ impl Core<'_> {
                     self.end_sending(*operation);
                 }
             },
-            Step::Close(_) | Step::Flush(_) => {}
+            Step::Lock(_) | Step::Close(_) | Step::Flush(_) => {}
         }
         self.check_party(number, rank);
     }

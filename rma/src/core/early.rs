@@ -7,7 +7,7 @@ use crate::Error;
 use crate::activation::Kind;
 use crate::outbox::Item;
 use crate::requests;
-use crate::window::{Closing, State, Step};
+use crate::window::{Attached, Closing, State, Step};
 use crate::wire::{Note, kind};
 
 impl Core<'_> {
@@ -41,6 +41,9 @@ impl Core<'_> {
             return;
         };
         let steps = std::mem::take(&mut party.steps);
+        if party.attached == Attached::Sent {
+            party.attached = Attached::Withdrawn;
+        }
         if matches!(steps.back(), Some(Step::Close(_))) {
             party.closing = Closing::No;
         }
@@ -53,7 +56,7 @@ impl Core<'_> {
         match step {
             Step::Operation(operation) => self.drop_operation(number, rank, *operation, error.clone()),
             Step::Flush(id) => self.requests.end(id, Err(error.clone())),
-            Step::Close(_) => {}
+            Step::Lock(_) | Step::Close(_) => {}
         }
     }
 
@@ -130,12 +133,14 @@ impl Core<'_> {
         let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
         let Some(epoch) = self.window.epoch(number) else { return };
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
-        // An exposure that has begun may have been accessed.
+        // An exposure that has begun may have been accessed, and operations that were sent may have been applied.
+        let is_sent = party.attached != Attached::No;
         let has_begun =
             matches!((&epoch.kind, party.state), (_, State::Granted) | (Kind::Post(_), State::Asked));
-        let fate = if has_begun { Fate::Unknown } else { Fate::NotDelivered };
+        let fate = if has_begun || is_sent { Fate::Unknown } else { Fate::NotDelivered };
+        let of_steps = if is_sent { Fate::Unknown } else { Fate::NotDelivered };
         for step in std::mem::take(&mut party.steps) {
-            self.drop_step(number, rank, step, &error(Fate::NotDelivered));
+            self.drop_step(number, rank, step, &error(of_steps));
         }
         if let Some(party) = self.window.party(number, rank) {
             (party.unanswered, party.queued) = (0, 0);
@@ -201,7 +206,10 @@ impl Core<'_> {
         }
         self.member(rank).held = kept;
         for number in self.epochs_with(rank) {
-            let Some(party) = self.window.party(number, rank) else {
+            // Steps that were sent with the request for the lock have ended when its answer arrives.
+            let Some(party) =
+                self.window.party(number, rank).filter(|party| party.attached != Attached::Sent)
+            else {
                 continue;
             };
             for step in std::mem::take(&mut party.steps) {
@@ -219,15 +227,16 @@ impl Core<'_> {
         }
     }
 
-    /// Removes an operation that is recorded. Returns false if it was passed on.
+    /// Removes an operation that is recorded. Returns false if it was passed on, or sent with the request for the lock.
     pub(crate) fn withdraw(&mut self, number: u64, rank: WorldRank, id: RequestId, error: &Error) -> bool {
-        let Some(party) = self.window.party(number, rank) else {
+        let Some(party) = self.window.party(number, rank).filter(|party| party.attached != Attached::Sent)
+        else {
             return false;
         };
         let is_that = |step: &Step| match step {
             Step::Operation(operation) => operation.request == Some(id),
             Step::Flush(flush) => *flush == id,
-            Step::Close(_) => false,
+            Step::Lock(_) | Step::Close(_) => false,
         };
         let Some(place) = party.steps.iter().position(is_that) else { return false };
         if let Some(step) = party.steps.remove(place) {

@@ -6,7 +6,7 @@ use super::{Core, Violation};
 use crate::activation::Kind;
 use crate::locks::Released;
 use crate::ordinals::Over;
-use crate::window::{Closing, Epoch, Space, State};
+use crate::window::{Attached, Attachment, Closing, Contact, Epoch, Space, State};
 use crate::wire::{Note, kind};
 use crate::{Error, LockKind};
 
@@ -123,6 +123,8 @@ impl Core<'_> {
     pub(super) fn grant(&mut self, number: u64, rank: WorldRank) {
         if let Some(party) = self.window.party(number, rank) {
             party.state = State::Granted;
+            // If steps came with the request for a lock, the target had no room for them.
+            party.attached = Attached::No;
         }
         self.release(number, rank);
     }
@@ -155,32 +157,57 @@ impl Core<'_> {
         }
     }
 
-    /// Handles the request of this process's lock.
-    pub(crate) fn lock_requested(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
+    /// Handles the request of this process's lock, and the operations that came with it.
+    pub(crate) fn lock_requested(
+        &mut self,
+        rank: WorldRank,
+        note: &Note,
+        attached: Option<Attachment>,
+    ) -> Result<(), Violation> {
         let kind = if note.flag.get() == 0 { LockKind::Shared } else { LockKind::Exclusive };
         let member = self.member(rank);
         if note.number.get() != member.lock + 1 {
             return Err(Violation("number of a lock"));
         }
+        if member.is_answering {
+            return Err(Violation("lock before the answer to the last one"));
+        }
         member.lock += 1;
+        member.is_applied = false;
         if !self.window.lock.request(rank, kind) {
             return Err(Violation("second lock"));
+        }
+        if let Some(attached) = attached {
+            self.attach(rank, attached);
         }
         self.grant_locks();
         Ok(())
     }
 
-    /// Handles the release of this process's lock, or the withdrawal of a request for it.
-    pub(crate) fn unlocked(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
-        if note.number.get() != self.member(rank).lock || !self.release_lock(rank) {
+    /// Handles the release of this process's lock, or the withdrawal of a request for it. Returns false if the answer
+    /// is queued, because the operations that came with the request were applied, and the answer to them is earlier.
+    pub(crate) fn unlocked(&mut self, rank: WorldRank, note: &Note) -> Result<bool, Violation> {
+        let member = self.member(rank);
+        let is_known = note.number.get() == member.lock;
+        if is_known && std::mem::take(&mut member.is_applied) {
+            let Contact::Known(traits) = member.contact else {
+                unreachable!("packets of unknown members are refused")
+            };
+            let answer = Note { flag: traits.slot, ..Note::new(0, note.token.get()) };
+            self.note(rank, kind::CLOSED, answer);
+            return Ok(false);
+        }
+        if !is_known || !self.release_lock(rank) {
             return Err(Violation("release of a lock"));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Ends a member's lock or its request. Returns false if it has none.
     pub(super) fn release_lock(&mut self, rank: WorldRank) -> bool {
         let released = self.window.lock.release(rank);
+        let attached = self.window.members.get_mut(&rank).and_then(|member| member.attached.take());
+        self.outbox.attached -= attached.map_or(0, |attached| attached.cost());
         self.grant_locks();
         self.rescan();
         released != Released::Neither
@@ -188,9 +215,18 @@ impl Core<'_> {
 
     pub(super) fn grant_locks(&mut self) {
         while let Some(rank) = self.window.lock.grant() {
-            let ordinal = self.member(rank).lock;
             self.counters.locks += 1;
-            self.note(rank, kind::LOCKED, Note::new(ordinal, 0));
+            let member = self.member(rank);
+            match member.attached.take() {
+                Some(attached) => {
+                    self.apply_attached(rank, attached);
+                    self.window.lock.release(rank);
+                }
+                None => {
+                    let ordinal = member.lock;
+                    self.note(rank, kind::LOCKED, Note::new(ordinal, 0));
+                }
+            }
         }
     }
 

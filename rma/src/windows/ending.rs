@@ -116,8 +116,12 @@ impl Windows {
         self.outbox.of(peer).unanswered = 0;
         self.outbox.of(peer).flushes = 0;
         for item in std::mem::take(&mut self.outbox.of(peer).queue) {
-            if let Item::Step { window, .. } = &item {
-                self.with(link, window.slot, |core| core.drop_item(rank, item, cause));
+            match &item {
+                Item::Step { window, .. } => {
+                    self.with(link, window.slot, |core| core.drop_item(rank, item, cause));
+                }
+                Item::Applied { cost, .. } => self.outbox.attached -= cost,
+                Item::Meet { .. } | Item::Note { .. } | Item::AskFreed { .. } => {}
             }
         }
         self.outbox.transfers.abandon(peer);

@@ -11,8 +11,8 @@ use crate::core::{Core, Violation, answer_freed, is_aligned};
 use crate::outbox::Item;
 use crate::path::{self, Means, Path};
 use crate::serves::{SERVES_MAX, Serve};
-use crate::window::{Contact, Window};
-use crate::wire::{Landed, Landing, Named, Note, Place, Reply, Traits, Wanted, kind};
+use crate::window::{Attachment, Contact, Window};
+use crate::wire::{EPOCH_HEAD, Entry, Landed, Landing, Named, Note, Place, Reply, Traits, Wanted, kind};
 use crate::{Action, ElementType, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
@@ -78,6 +78,21 @@ impl Windows {
                 let place = *place;
                 self.with_member(link, from, slot, place.generation.get(), |core| {
                     core.apply(from, header.kind, &place, data)
+                })
+            }
+            kind::EPOCH => {
+                let (note, operations) = prefix::<Note>(body)?;
+                let note = *note;
+                self.with_member(link, from, slot, note.generation.get(), |core| {
+                    core.epoch_received(from, &note, operations)
+                })
+            }
+            kind::APPLIED => {
+                let (note, results) = prefix::<Note>(body)?;
+                let note = *note;
+                self.with_member(link, from, slot, note.generation.get(), |core| {
+                    let rank = core.link.peer(from).rank();
+                    Ok(core.applied(rank, &note, results)?)
                 })
             }
             kind::REPLY => {
@@ -318,11 +333,12 @@ impl Core<'_> {
                     Note::new(0, note.token.get()).as_bytes(),
                 );
             }
-            kind::LOCK => self.lock_requested(rank, note)?,
+            kind::LOCK => self.lock_requested(rank, note, None)?,
             kind::LOCKED => self.locked(rank, number)?,
             kind::UNLOCK => {
-                self.unlocked(rank, note)?;
-                self.answer_closed(from, note);
+                if self.unlocked(rank, note)? {
+                    self.answer_closed(from, note);
+                }
             }
             kind::FINISH => self.answer_closed(from, note),
             kind::GRANT => self.granted(rank, number, flag)?,
@@ -360,6 +376,67 @@ impl Core<'_> {
         if !self.is_accessible_to(rank) {
             return Err(WireError::Value { field: "access" });
         }
+        let operation = self.check_received(from, kind, place, data)?;
+        let before = self.change(&operation)?;
+        if let Some(wanted) = operation.wanted {
+            self.counters.read += operation.len as u64;
+            let head = Reply { request: wanted.request, offset: wanted.offset };
+            self.link.answer(from, Protocol::Rma, kind::REPLY, &[head.as_bytes(), &before].concat());
+        }
+        Ok(())
+    }
+
+    /// Handles a whole epoch of a member: its request for the lock, and its operations.
+    fn epoch_received(&mut self, from: Peer, note: &Note, operations: &[u8]) -> Result<(), WireError> {
+        let rank = self.link.peer(from).rank();
+        if operations.is_empty() {
+            return Err(WireError::Value { field: "operations" });
+        }
+        let mut wanted = 0;
+        for entry in Entries(operations) {
+            let (kind, place, data) = entry?;
+            if place.generation.get() != self.id.generation {
+                return Err(WireError::Value { field: "generation" });
+            }
+            let operation = self.check_received(from, kind, place, data)?;
+            wanted += operation.wanted.map_or(0, |_| operation.len);
+            // The operation must not fail when the lock is granted.
+            if operation.action != Action::Get {
+                let writable = self.window.part.write(operation.at, &[]);
+                writable.map_err(|_| WireError::Value { field: "memory" })?;
+            }
+        }
+        // The member knows this limit from the traits.
+        if EPOCH_HEAD + wanted > self.outbox.of(from).limits.packet_max {
+            return Err(WireError::Value { field: "length" });
+        }
+        let (epoch, operations) = (note.token.get(), operations.into());
+        Ok(self.lock_requested(rank, note, Some(Attachment { epoch, operations, wanted }))?)
+    }
+
+    /// Applies the operations of a whole epoch, which were checked, and returns the former bytes that they ask for.
+    pub(crate) fn apply_all(&mut self, from: Peer, attached: &Attachment) -> Vec<u8> {
+        let mut results = Vec::with_capacity(attached.wanted);
+        for entry in Entries(&attached.operations) {
+            let (kind, place, data) = entry.expect(CHECKED);
+            let operation = self.check_received(from, kind, place, data).expect(CHECKED);
+            let before = self.change(&operation).expect(CHECKED);
+            if operation.wanted.is_some() {
+                self.counters.read += operation.len as u64;
+                results.extend(before);
+            }
+        }
+        results
+    }
+
+    /// Checks an operation of a member.
+    fn check_received<'a>(
+        &mut self,
+        from: Peer,
+        kind: u8,
+        place: &Place,
+        data: &'a [u8],
+    ) -> Result<Received<'a>, WireError> {
         let (wanted, data) = match kind {
             kind::GET | kind::FETCH | kind::COMPARE_SWAP => {
                 let (wanted, data) = prefix::<Wanted>(data)?;
@@ -383,14 +460,9 @@ impl Core<'_> {
         if wanted.is_some() && len > self.outbox.of(from).limits.reply_max() {
             return Err(WireError::Value { field: "length" });
         }
+        let action = action_of(kind, place, data.len())?;
         // The part is in memory, so the offset fits.
-        let before = self.change(kind, place, at as usize, len, data)?;
-        if let Some(wanted) = wanted {
-            self.counters.read += len as u64;
-            let head = Reply { request: wanted.request, offset: wanted.offset };
-            self.link.answer(from, Protocol::Rma, kind::REPLY, &[head.as_bytes(), &before].concat());
-        }
-        Ok(())
+        Ok(Received { action, at: at as usize, len, data, wanted })
     }
 
     /// Notes the read of a member that asks for puts into its memory.
@@ -447,41 +519,20 @@ impl Core<'_> {
     }
 
     /// Changes this process's part, and returns the former bytes.
-    fn change(
-        &mut self,
-        kind: u8,
-        place: &Place,
-        at: usize,
-        len: usize,
-        data: &[u8],
-    ) -> Result<Vec<u8>, WireError> {
+    fn change(&mut self, operation: &Received<'_>) -> Result<Vec<u8>, WireError> {
+        let &Received { action, at, len, data, .. } = operation;
         let part = &self.window.part;
-        let is_write = kind != kind::GET;
-        self.counters.written += if is_write { len as u64 } else { 0 };
+        self.counters.written += if action == Action::Get { 0 } else { len as u64 };
         let refused = |_| WireError::Value { field: "memory" };
-        if let kind::PUT | kind::GET = kind {
-            let mut before = Vec::new();
-            if is_write {
-                part.write(at, data).map_err(refused)?;
-            } else {
-                before.resize(len, 0);
+        match action {
+            Action::Put => part.write(at, data).map(|()| Vec::new()).map_err(refused),
+            Action::Get => {
+                let mut before = vec![0; len];
                 part.read(at, &mut before).map_err(refused)?;
+                Ok(before)
             }
-            return Ok(before);
+            _ => self.change_elements(at, len, action, data).map_err(refused),
         }
-        let element = ElementType::from_number(place.element).ok_or(WireError::Value { field: "element" })?;
-        let op = Reduction::from_number(place.op).filter(|op| op.accepts(element));
-        let is_whole = data.len().is_multiple_of(element.size()) && is_aligned(at as u64, element);
-        let action = match (kind, op) {
-            (kind::COMPARE_SWAP, _) if data.len() == 2 * element.size() => Action::CompareSwap { element },
-            (kind::ACCUMULATE, Some(op)) => Action::Accumulate { op, element },
-            (kind::FETCH, Some(op)) => Action::GetAccumulate { op, element },
-            _ => return Err(WireError::Value { field: "elements" }),
-        };
-        if !is_whole {
-            return Err(WireError::Value { field: "elements" });
-        }
-        self.change_elements(at, len, action, data).map_err(refused)
     }
 
     /// Carries out an atomic operation on this process's part, and returns the former bytes if the operation has a
@@ -523,6 +574,67 @@ impl Core<'_> {
         }
     }
 }
+
+/// An operation of a member that was checked, except for the right to access the memory.
+struct Received<'a> {
+    action: Action,
+    at: usize,
+    /// The number of bytes of the part.
+    len: usize,
+    /// The operands.
+    data: &'a [u8],
+    wanted: Option<Wanted>,
+}
+
+/// Returns the action of an operation of a member with this number of bytes of operands.
+fn action_of(kind: u8, place: &Place, operands: usize) -> Result<Action, WireError> {
+    match kind {
+        kind::PUT => return Ok(Action::Put),
+        kind::GET => return Ok(Action::Get),
+        _ => {}
+    }
+    let element = ElementType::from_number(place.element).ok_or(WireError::Value { field: "element" })?;
+    let op = Reduction::from_number(place.op).filter(|op| op.accepts(element));
+    let action = match (kind, op) {
+        (kind::COMPARE_SWAP, _) if operands == 2 * element.size() => Action::CompareSwap { element },
+        (kind::ACCUMULATE, Some(op)) => Action::Accumulate { op, element },
+        (kind::FETCH, Some(op)) => Action::GetAccumulate { op, element },
+        _ => return Err(WireError::Value { field: "elements" }),
+    };
+    if !operands.is_multiple_of(element.size()) || !is_aligned(place.at.get(), element) {
+        return Err(WireError::Value { field: "elements" });
+    }
+    Ok(action)
+}
+
+/// The operations of an `EPOCH`, each with its kind, its place, and the bytes behind the place. Nothing follows an
+/// error.
+struct Entries<'a>(&'a [u8]);
+
+impl<'a> Entries<'a> {
+    /// Reads the next operation.
+    fn read(&mut self) -> Result<(u8, &'a Place, &'a [u8]), WireError> {
+        let (entry, rest) = prefix::<Entry>(std::mem::take(&mut self.0))?;
+        let split = rest.split_at_checked(entry.len.get() as usize);
+        let (operation, rest) = split.ok_or(WireError::Short { len: rest.len() })?;
+        let (kind::PUT | kind::ACCUMULATE | kind::GET | kind::FETCH | kind::COMPARE_SWAP) = entry.kind else {
+            return Err(WireError::Kind { theirs: entry.kind });
+        };
+        let (place, data) = prefix::<Place>(operation)?;
+        self.0 = rest;
+        Ok((entry.kind, place, data))
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<(u8, &'a Place, &'a [u8]), WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.0.is_empty()).then(|| self.read())
+    }
+}
+
+const CHECKED: &str = "the operations were checked when they arrived";
 
 /// The number of bytes of a put that are copied at a time. It is a multiple of 64, as [`Body::copy_part`] demands.
 const COPY_BYTES: usize = 4096;

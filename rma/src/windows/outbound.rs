@@ -1,6 +1,6 @@
 //! Packets to members.
 
-use samite_fabric::layout::Readable;
+use samite_fabric::layout::{Part, Readable};
 use samite_fabric::link::{Link, Out, Peer, RequestId, Turn, WorldRank};
 use samite_fabric::wire::{Flags, Header, Protocol};
 use samite_fabric::{Access, Body, Port, PortError, Post, Remote};
@@ -88,6 +88,12 @@ impl Windows {
                 let rank = link.peer(to).rank();
                 self.with(link, window.slot, |core| core.answered_introduction(rank));
             }
+            Item::Applied { window, to: rank, cost, .. } => {
+                self.outbox.attached -= cost;
+                if self.window(window).is_ok() {
+                    self.with(link, window.slot, |core| core.member(rank).is_answering = false);
+                }
+            }
             Item::Meet { .. } | Item::Note { .. } | Item::AskFreed { .. } => {}
         }
     }
@@ -113,6 +119,8 @@ impl Windows {
         let Item::Step { window, epoch, step, .. } = item else { return false };
         match step {
             Step::Operation(operation) => operation.action.has_reply(),
+            // The target may answer much later, when others have released the lock.
+            Step::Lock(_) => false,
             Step::Flush(_) => true,
             Step::Close(_) => {
                 let epoch =
@@ -162,6 +170,9 @@ impl Windows {
             Item::AskFreed { window } => {
                 send(out, to, kind::ASK_FREED, 0, Named::new(*window, false).as_bytes(), &[][..])
             }
+            Item::Applied { slot, note, results, .. } => {
+                send(out, to, kind::APPLIED, *slot, note.as_bytes(), &results[..])
+            }
             Item::Step { window, to: rank, epoch, step } => {
                 let Some(open) = self.windows.get_mut(window.slot as usize) else {
                     return Ok(Progress::Over);
@@ -170,6 +181,21 @@ impl Windows {
                     unreachable!("steps wait until the traits are known")
                 };
                 match step {
+                    Step::Lock(is_attached) => {
+                        let packet_max = self.outbox.of(to).limits.packet_max;
+                        let (number, rank) = (*epoch, *rank);
+                        let request = self.with(out.link, window.slot, |core| {
+                            core.lock_request(number, rank, traits, packet_max)
+                        });
+                        let Some((note, attached)) = request.flatten() else { return Ok(Progress::Over) };
+                        *is_attached = attached.is_some();
+                        match attached {
+                            Some(bytes) => {
+                                send(out, to, kind::EPOCH, traits.slot.get(), note.as_bytes(), &bytes[..])
+                            }
+                            None => send_note(out, to, traits, kind::LOCK, note),
+                        }
+                    }
                     Step::Operation(operation) => {
                         let data = self.requests.data_of(operation).readable();
                         let len = next_piece(operation, traits, self.outbox.of(to).limits.packet_max);
@@ -362,6 +388,41 @@ fn send_operation<P: Port>(
     data: Readable<'_>,
     len: usize,
 ) -> Result<Progress, PortError> {
+    let (kind, head, data) = packet_of(traits, operation, data, len);
+    send(out, to, kind, traits.slot.get(), head.as_bytes(), &data)
+}
+
+/// The bytes of an operation's packet between the header and the data.
+pub(crate) struct Head {
+    bytes: [u8; size_of::<Place>() + size_of::<Wanted>()],
+    len: usize,
+}
+
+impl Head {
+    fn new(place: Place, wanted: Option<Wanted>) -> Self {
+        let mut head = Self { bytes: [0; size_of::<Place>() + size_of::<Wanted>()], len: size_of::<Place>() };
+        let (first, rest) = head.bytes.split_at_mut(size_of::<Place>());
+        first.copy_from_slice(place.as_bytes());
+        if let Some(wanted) = wanted {
+            rest.copy_from_slice(wanted.as_bytes());
+            head.len += size_of::<Wanted>();
+        }
+        head
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Returns the next packet of an operation, which concerns `len` bytes: its kind, the bytes behind the header, and the
+/// data.
+pub(crate) fn packet_of<'a>(
+    traits: Traits,
+    operation: &Operation,
+    data: Readable<'a>,
+    len: usize,
+) -> (u8, Head, Part<'a>) {
     let (kind, op, element) = match operation.action {
         Action::Put => (kind::PUT, None, None),
         Action::Get => (kind::GET, None, None),
@@ -389,17 +450,7 @@ fn send_operation<P: Port>(
         kind::COMPARE_SWAP => data.part(0, 2 * len),
         _ => data.part(operation.sent, operation.sent + len),
     };
-    let slot = traits.slot.get();
-    match wanted {
-        None => send(out, to, kind, slot, place.as_bytes(), &data),
-        Some(wanted) => {
-            let mut head = [0; size_of::<Place>() + size_of::<Wanted>()];
-            let (first, rest) = head.split_at_mut(size_of::<Place>());
-            first.copy_from_slice(place.as_bytes());
-            rest.copy_from_slice(wanted.as_bytes());
-            send(out, to, kind, slot, &head, &data)
-        }
-    }
+    (kind, Head::new(place, wanted), data)
 }
 
 /// Sends a packet.

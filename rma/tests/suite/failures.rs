@@ -432,7 +432,7 @@ pub(crate) fn sender<P: Port>(w: &mut World<P>) -> (u32, u32) {
 
 /// Passes packets to rank 0 that rank 1 might have sent, and does not let rank 0 send anything in between. Each packet
 /// is given by its kind and the 32-bit words after the header.
-fn arrive<P: Port>(w: &mut World<P>, packets: &[(u8, &[u32])]) {
+pub(crate) fn arrive<P: Port>(w: &mut World<P>, packets: &[(u8, &[u32])]) {
     let (first, sender) = sender(w);
     let [to, incarnation] = [0, 1].map(|at: usize| w.engines[at].link().identity().incarnation);
     for (sequence, (kind, words)) in (first..).zip(packets) {
@@ -446,7 +446,7 @@ fn arrive<P: Port>(w: &mut World<P>, packets: &[(u8, &[u32])]) {
 
 /// Returns the text of the violation for which rank 1 has failed at rank 0.
 #[track_caller]
-fn violation<P: Port>(w: &mut World<P>) -> String {
+pub(crate) fn violation<P: Port>(w: &mut World<P>) -> String {
     match w.engines[0].failure(rank(1)) {
         Some(Cause::Protocol(text)) => text.to_string(),
         other => panic!("{other:?}"),
@@ -520,7 +520,7 @@ fn repeated_questions_do_not_fill_the_memory() {
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
-    let kind = rng.below(25) as u8;
+    let kind = rng.below(27) as u8;
     forged_of(rng, kind, sequence, number, w)
 }
 

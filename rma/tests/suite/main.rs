@@ -1,5 +1,6 @@
 //! Tests of windows on the loopback port and in simulated networks with random delays, limits and faults.
 
+mod aggregate;
 mod failures;
 mod forms;
 mod gets;

@@ -34,7 +34,8 @@ pub struct WindowHints(samite_rma::Hints);
 
 impl WindowHints {
     /// No hint.
-    pub const NONE: Self = Self(samite_rma::Hints { reorder: Reorder::empty(), overtake: false });
+    pub const NONE: Self =
+        Self(samite_rma::Hints { reorder: Reorder::empty(), overtake: false, aggregate: false });
 
     /// Permits epochs of access beside earlier ones. A lock still waits for the earlier access to the same rank.
     #[must_use]
@@ -64,6 +65,35 @@ impl WindowHints {
     #[must_use]
     pub const fn overtaking(mut self) -> Self {
         self.0.overtake = true;
+        self
+    }
+
+    /// Sends a whole epoch of [`lock`](crate::Window::lock) in one packet, if its operations fit in a packet. The other
+    /// rank applies them when it grants the lock, releases the lock at once, and answers with one packet. So the epoch
+    /// takes one round trip, and the lock is not held while packets travel.
+    ///
+    /// For that, the operations wait inside the library until the epoch is closed. They do not wait for the close if
+    /// they do not fit in a packet, or after a call that the program can wait for: a flush, a read or any other call
+    /// with a result or a request. An epoch that waits for earlier ones can contain reads, and still be sent in one
+    /// packet if it is closed before its turn.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{LockKind, Rank, WindowHints, WindowOp};
+    ///
+    /// let window = comm.window_with(vec![0_u64; 2], WindowHints::NONE.aggregate())?;
+    /// let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+    /// epoch.accumulate(Rank(0), 0, &[1, 2], WindowOp::Sum)?;
+    /// epoch.iclose()?.wait()?;
+    /// let part = window.free()?;
+    /// assert!(comm.rank() != 0 || part == [2, 4]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[must_use]
+    pub const fn aggregate(mut self) -> Self {
+        self.0.aggregate = true;
         self
     }
 

@@ -16,6 +16,8 @@ const SHORT: u64 = 50;
 pub(super) struct Plan {
     pub(super) size: u32,
     pub(super) hints: Hints,
+    /// The budget of each rank for operations that came with requests for its lock.
+    pub(super) attached_max: usize,
     /// The number of words that each origin has in each part.
     words: u64,
     pub(super) programs: Vec<Vec<Step>>,
@@ -85,11 +87,12 @@ impl Plan {
         // With all flags only programs with one kind of epoch have a certain result.
         let only = (rng.below(4) == 0).then(|| rng.below(2));
         let reorder = if only.is_some() { Reorder::all() } else { Reorder::empty() };
-        let hints = Hints { reorder, overtake: rng.below(3) == 0 };
+        let hints = Hints { reorder, overtake: rng.below(3) == 0, aggregate: rng.below(2) == 0 };
+        let attached_max = [0, 500, 64 << 20][rng.below(3) as usize];
         let all = size as usize;
         let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);
         let accessed = Vec::new();
-        let mut plan = Self { size, hints, words, programs, writes, sums, value: 1, accessed };
+        let mut plan = Self { size, hints, attached_max, words, programs, writes, sums, value: 1, accessed };
         for _ in 0..rounds {
             match only.unwrap_or_else(|| rng.below(5)) {
                 0 => plan.exposures(rng),
