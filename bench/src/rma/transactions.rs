@@ -13,10 +13,12 @@ const UPDATES: usize = 40;
 const NUMBERS: usize = 32;
 
 /// The variants, each with the hints of its window and the bound of its rate relative to the first one's.
-const VARIANTS: [(&str, WindowHints, Option<Bound>); 3] = [
+const VARIANTS: [(&str, WindowHints, Option<Bound>); 5] = [
     ("blocking", WindowHints::NONE, None),
     ("nonblocking", WindowHints::NONE, Some(Bound::AtLeast(0.98))),
     ("nonblocking, reordered", WindowHints::NONE.access_after_access(), Some(Bound::AtLeast(1.5))),
+    ("nonblocking, aggregated", WindowHints::NONE.aggregate(), Some(Bound::AtLeast(1.5))),
+    ("nonblocking, both", WindowHints::NONE.access_after_access().aggregate(), Some(Bound::AtLeast(3.0))),
 ];
 
 /// The rates of jobs of 16, 32 and 64 ranks in the thesis with nonblocking calls and `A_A_A_R`: the difference to

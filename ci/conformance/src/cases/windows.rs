@@ -912,6 +912,27 @@ fn hints(cases: &mut Cases) {
             Ok(first)
         })
     });
+    let rule = "an epoch that travels as one packet has the effects and the results of any other";
+    cases.add("window.aggregate", 3, rule, |job| {
+        let window = job.comm.window_with(vec![0_u64; 2], WindowHints::NONE.aggregate())?;
+        let mut ends = Vec::new();
+        for round in 0..10 {
+            let target = Rank((job.rank() + round) % 3);
+            let epoch = window.lock(target, LockKind::Exclusive)?;
+            epoch.accumulate(target, 0, &[1, 1], WindowOp::Sum)?;
+            let fetch = epoch.iget_accumulate(target, 0, vec![1, 1], WindowOp::Sum)?;
+            ends.push((epoch.iclose()?, fetch));
+        }
+        for (end, fetch) in ends {
+            end.wait()?;
+            let before = fetch.wait()?.buffer;
+            assert!(before[0] == before[1] && before[0] % 2 == 1, "{before:?}: the lock is exclusive");
+        }
+        let mut sum = window.free()?;
+        job.comm.allreduce_in_place(&mut sum, samite::reduction::Sum)?;
+        assert_eq!(sum, [60, 60]);
+        Ok(())
+    });
 }
 
 /// Runs the epochs of rank 2, and then its partners' epochs with rank 2: rank 0 comes when rank 2 has completed its
