@@ -31,6 +31,8 @@
 //!   contiguous bytes, with one request. All runs lie in the part, or nothing is sent.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
 //!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
+//! * **With [`Hints::aggregate`] an epoch under a lock travels as one packet**, if its operations fit in one. A program
+//!   that waits for an operation of an open epoch of such a window calls [`Windows::urge`] before it polls.
 //!
 //! # Where to look
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
@@ -38,7 +40,8 @@
 //! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory,
 //! `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter. `serves` has the
 //! reads that this process answers by puts. `window` is the state of a window, `core` its state machine, `wire` the
-//! packets, and `windows` the calls and the packets of all windows.
+//! packets, and `windows` the calls and the packets of all windows. `core/aggregate` has the epochs that travel as one
+//! packet.
 
 #![forbid(unsafe_code)]
 

@@ -56,6 +56,8 @@ pub(crate) struct Outbox {
     peers: Vec<PeerState>,
     pub(crate) transfers: Transfers,
     pub(crate) serves: Serves,
+    /// The epochs with operations for which the program may wait, and whose locks may wait for the end of the epoch.
+    pub(crate) recording: Vec<(WindowId, u64, WorldRank)>,
     /// The memory of the operations that came with requests for locks of this process: those that wait, and those whose
     /// answer was not sent.
     pub(crate) attached: usize,

@@ -60,9 +60,8 @@ pub struct Hints {
     pub overtake: bool,
     /// True if the request for a lock waits until its epoch is closed, so that the operations travel with the request
     /// if they fit in a packet. The target then applies them, releases the lock, and answers with one packet. The
-    /// request is sent earlier if the operations do not fit, or if the program can wait for one of them: for a result,
-    /// the end of a write with a request, or a flush. If the epoch waits for earlier ones, such operations may travel
-    /// with the request too.
+    /// request is sent earlier if the operations do not fit, or after a flush, or if the program waits for one of the
+    /// operations ([`Windows::urge`](crate::Windows::urge)). The requests of all operations end with the answer.
     pub aggregate: bool,
 }
 
@@ -318,8 +317,10 @@ pub(crate) struct Party {
     pub(crate) closing: Closing,
     /// The bytes of the operations so far in a packet, at most.
     pub(crate) recorded: usize,
-    /// True if the program can wait for one of the steps.
+    /// True if the program can wait for one of the operations, and the lock may wait for the end of the epoch.
     pub(crate) has_requests: bool,
+    /// True if the lock no longer waits for the end of the epoch.
+    pub(crate) is_urged: bool,
     pub(crate) attached: Attached,
 }
 
@@ -524,7 +525,8 @@ impl Operation {
     /// Returns the bytes of the operation in an `EPOCH`, at most.
     pub(crate) fn attached_len(&self) -> usize {
         let operands = if let Action::CompareSwap { .. } = self.action { 2 } else { 1 };
-        size_of::<Entry>() + size_of::<Place>() + size_of::<Wanted>() + operands * self.len
+        let head = size_of::<Entry>() + size_of::<Place>() + size_of::<Wanted>();
+        self.len.div_ceil(self.shortest_run().max(1)) * head + operands * self.len
     }
 }
 

@@ -284,6 +284,16 @@ impl Windows {
         self.requests.next_ended()
     }
 
+    /// Requests the locks that wait for the ends of their epochs ([`Hints::aggregate`]), if the program may wait for an
+    /// operation of these epochs. Call it before a poll for a program that waits.
+    pub fn urge(&mut self, link: &mut Link) {
+        for (window, number, rank) in std::mem::take(&mut self.outbox.recording) {
+            if self.window(window).is_ok() {
+                self.with(link, window.slot, |core| core.urge(number, rank));
+            }
+        }
+    }
+
     /// Forgets a request: when it ends, its result is dropped.
     pub fn detach(&mut self, request: RequestId) {
         self.requests.detach(request);

@@ -7,7 +7,7 @@ use samite::reduction::{LocatedF64, LocatedI32};
 use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 use samite::{
     CancelToken, Comm, Error, Field, Layout, LockKind, Rank, Request, Settings, Window, WindowError,
-    WindowEvent, WindowOp, World,
+    WindowEvent, WindowHints, WindowOp, World,
 };
 
 /// Runs a test on ranks that are threads of this process.
@@ -760,4 +760,47 @@ fn windows_of_many_ranks_may_be_freed_at_once() {
             Ok(())
         });
     }
+}
+
+/// An epoch is recorded until it is closed, but not while the program waits for one of its operations.
+#[test]
+fn every_wait_ends_in_an_epoch_that_travels_as_one_packet() {
+    on(2, |comm| {
+        let window = comm.window_with(vec![0_u64; 2], WindowHints::NONE.aggregate())?;
+        let (own, other) = (comm.rank().index(), Rank(1 - comm.rank().0));
+        let operand = || vec![1_u64];
+        let fetch_in = |wait: &dyn Fn(Request<Vec<u64>>) -> Result<u64, Error>| {
+            let epoch = window.lock(other, LockKind::Exclusive)?;
+            epoch.accumulate(other, own, &operand(), WindowOp::Sum)?;
+            let before = wait(epoch.iget_accumulate(other, own, operand(), WindowOp::Sum)?)?;
+            epoch.close().map(|()| before)
+        };
+        assert_eq!(fetch_in(&|request| Ok(request.wait()?.buffer[0]))?, 1);
+        let test = |mut request: Request<Vec<u64>>| {
+            loop {
+                if let Some(fetched) = request.test() {
+                    return Ok(fetched?.buffer[0]);
+                }
+            }
+        };
+        assert_eq!(fetch_in(&test)?, 3);
+        let epoch = window.lock(other, LockKind::Exclusive)?;
+        assert_eq!(epoch.fetch(other, own, 1, WindowOp::Sum)?, 4);
+        epoch.accumulate(other, own, &operand(), WindowOp::Sum)?;
+        epoch.flush(other)?;
+        epoch.close()?;
+        // No call of the program waits for these.
+        let before = comm.stats().windows.aggregated_epochs;
+        let mut ends = Vec::new();
+        for _ in 0..20 {
+            let epoch = window.lock(other, LockKind::Exclusive)?;
+            epoch.accumulate(other, own, &operand(), WindowOp::Sum)?;
+            ends.push(epoch.iclose()?);
+        }
+        ends.into_iter().try_for_each(|end| end.wait().map(drop))?;
+        assert_eq!(comm.stats().windows.aggregated_epochs - before, 20);
+        comm.barrier()?;
+        assert_eq!(window.free()?[1 - own], 26);
+        Ok(())
+    });
 }

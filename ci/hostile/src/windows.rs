@@ -100,6 +100,8 @@ impl Run {
     fn poll(&mut self, ranks: &[usize]) {
         for at in ranks {
             let engine = &mut self.engines[*at];
+            let (out, windows) = engine.parts();
+            windows.urge(out.link);
             engine.poll(Time::ZERO, &mut ()).expect("loopback does not break");
             engine.check_invariants();
             engine.stack().check_invariants();

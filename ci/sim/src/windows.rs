@@ -209,6 +209,10 @@ impl Run {
         for at in 0..self.ranks.len() {
             let index = (first + at) % self.ranks.len();
             let Some(mut rank) = self.ranks[index].take() else { continue };
+            if self.rng.below(4) == 0 {
+                let (out, windows) = rank.engine.parts();
+                windows.urge(out.link);
+            }
             let polled = rank.engine.poll(Time::from_nanos(now), &mut ());
             events += polled.map_err(|error| format!("{error:?}"))?;
             for wanted in rank.engine.wanted().collect::<Vec<_>>() {

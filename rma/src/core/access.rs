@@ -27,6 +27,7 @@ impl Core<'_> {
     /// Adds a step to an access epoch.
     pub(crate) fn record(&mut self, number: u64, rank: WorldRank, step: Step) {
         let failure = self.member(rank).failure.clone();
+        let aggregates = self.window.hints.aggregate;
         let Some(epoch) = self.window.epoch(number) else { return };
         let mut is_new = false;
         let party = epoch.parties.entry(rank).or_insert_with(|| {
@@ -38,9 +39,12 @@ impl Core<'_> {
             Step::Operation(operation) => {
                 party.unanswered += usize::from(operation.action.has_reply());
                 party.recorded = party.recorded.saturating_add(operation.attached_len());
-                party.has_requests |= operation.request.is_some();
+                let may_wait = aggregates && operation.request.is_some();
+                if may_wait && !std::mem::replace(&mut party.has_requests, true) {
+                    self.outbox.recording.push((self.id, number, rank));
+                }
             }
-            Step::Flush(_) => party.has_requests = true,
+            Step::Flush(_) => party.is_urged = true,
             Step::Lock(_) | Step::Close(_) => {}
         }
         // The target has aborted the access.

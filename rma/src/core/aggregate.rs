@@ -29,8 +29,19 @@ impl Core<'_> {
             known => known,
         };
         self.window.party(number, rank).is_some_and(|party| {
-            party.closing == Closing::No && !party.has_requests && party.recorded <= packet_max - EPOCH_HEAD
+            party.closing == Closing::No && !party.is_urged && party.recorded <= packet_max - EPOCH_HEAD
         })
+    }
+
+    /// Requests the lock of an epoch although the epoch is open.
+    pub(crate) fn urge(&mut self, number: u64, rank: WorldRank) {
+        let Some(epoch) = self.window.epoch(number) else { return };
+        let is_active = epoch.is_active;
+        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        party.is_urged = true;
+        if is_active {
+            self.ask(number, rank);
+        }
     }
 
     /// Returns true if the operations of an epoch may travel with the request for its lock.
@@ -96,18 +107,25 @@ impl Core<'_> {
         for step in party.steps.iter().take(count) {
             let Step::Operation(operation) = step else { return None };
             let data = self.requests.data_of(operation).readable();
-            let (kind, head, data) = packet_of(traits, operation, data, operation.len);
             wanted += if operation.action.has_reply() { operation.len } else { 0 };
-            let len = head.as_bytes().len() + data.len();
-            let whole = EPOCH_HEAD + bytes.len() + size_of::<Entry>() + len;
-            if whole > packet_max || EPOCH_HEAD + wanted > answer_max {
+            if EPOCH_HEAD + wanted > answer_max {
                 return None;
             }
-            bytes.extend(Entry { kind, reserved: [0; 3], len: (len as u32).into() }.as_bytes());
-            bytes.extend(head.as_bytes());
-            let at = bytes.len();
-            bytes.resize(at + data.len(), 0);
-            data.copy_to(&mut bytes[at..]);
+            let mut done = 0;
+            while done < operation.len {
+                let (_, run) = operation.run(done);
+                let (kind, head, data) = packet_of(traits, operation, data, done, run);
+                done += run;
+                let len = head.as_bytes().len() + data.len();
+                if EPOCH_HEAD + bytes.len() + size_of::<Entry>() + len > packet_max {
+                    return None;
+                }
+                bytes.extend(Entry { kind, reserved: [0; 3], len: (len as u32).into() }.as_bytes());
+                bytes.extend(head.as_bytes());
+                let at = bytes.len();
+                bytes.resize(at + data.len(), 0);
+                data.copy_to(&mut bytes[at..]);
+            }
         }
         Some(bytes)
     }

@@ -388,7 +388,7 @@ fn send_operation<P: Port>(
     data: Readable<'_>,
     len: usize,
 ) -> Result<Progress, PortError> {
-    let (kind, head, data) = packet_of(traits, operation, data, len);
+    let (kind, head, data) = packet_of(traits, operation, data, operation.sent, len);
     send(out, to, kind, traits.slot.get(), head.as_bytes(), &data)
 }
 
@@ -415,12 +415,13 @@ impl Head {
     }
 }
 
-/// Returns the next packet of an operation, which concerns `len` bytes: its kind, the bytes behind the header, and the
-/// data.
+/// Returns the packet of an operation that concerns `len` bytes from `at` on, which follow each other at the target: its
+/// kind, the bytes behind the header, and the data.
 pub(crate) fn packet_of<'a>(
     traits: Traits,
     operation: &Operation,
     data: Readable<'a>,
+    at: usize,
     len: usize,
 ) -> (u8, Head, Part<'a>) {
     let (kind, op, element) = match operation.action {
@@ -432,7 +433,7 @@ pub(crate) fn packet_of<'a>(
         Action::CompareSwap { element } => (kind::COMPARE_SWAP, None, Some(element)),
     };
     let base = operation.displacement.wrapping_mul(traits.unit.get().into());
-    let (first, _) = operation.run(operation.sent);
+    let (first, _) = operation.run(at);
     let place = Place {
         generation: traits.generation,
         op: op.map_or(0, |op| op as u8),
@@ -442,13 +443,13 @@ pub(crate) fn packet_of<'a>(
     };
     let wanted = operation.request.filter(|_| operation.action.has_reply()).map(|id: RequestId| Wanted {
         request: id.to_wire().into(),
-        offset: (operation.sent as u64).into(),
+        offset: (at as u64).into(),
         len: (len as u32).into(),
     });
     let data = match kind {
         kind::GET => data.part(0, 0),
         kind::COMPARE_SWAP => data.part(0, 2 * len),
-        _ => data.part(operation.sent, operation.sent + len),
+        _ => data.part(at, at + len),
     };
     (kind, Head::new(place, wanted), data)
 }

@@ -1,12 +1,13 @@
 //! Epochs that travel as one packet ([`Hints::aggregate`]).
 
+use samite_fabric::layout::Form;
 use samite_fabric::link::{Error as LinkError, Fate, RequestId};
 use samite_fabric::loopback::Loopback;
 use samite_fabric::{Memory, Port};
 use samite_rma::{Action, Config, ElementType, EpochId, Error, Hints, LockKind, Reduction, Reorder, Windows};
 
 use crate::failures::{arrive, ends_with_failure, kill, violation};
-use crate::world::{NEVER, PART, World, on_loopback, on_sim, rank};
+use crate::world::{NEVER, PART, World, on_loopback, on_sim, place, rank};
 
 const AGGREGATE: Hints = Hints { reorder: Reorder::empty(), overtake: false, aggregate: true };
 const ADD: Action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
@@ -107,7 +108,7 @@ fn results<P: Port>(w: &mut World<P>) {
 }
 
 #[test]
-fn an_epoch_is_recorded_until_the_program_can_wait_for_it() {
+fn an_epoch_is_recorded_until_the_program_waits_for_it() {
     on_loopback(2, AGGREGATE, |w| {
         let first = transact(w, 0, 1, 0, 1);
         w.wait(0, first);
@@ -121,7 +122,13 @@ fn an_epoch_is_recorded_until_the_program_can_wait_for_it() {
         w.wait(0, flush);
         assert_eq!(w.word(1, 0), 2);
         release(w, 0, epoch);
-        // A read has a request, for which the program may wait.
+        // The program does not wait for this read before it closes the epoch.
+        let epoch = w.lock(0, 1, LockKind::Exclusive);
+        w.put(0, epoch, (1, 1), &[5]);
+        let get = w.get(0, epoch, (1, 0), 2);
+        let sent = exchanged(w, |w| release(w, 0, epoch));
+        assert_eq!((sent, w.values(0, get)), ((1, 1), vec![2, 5]));
+        // The program waits for this one.
         let epoch = w.lock(0, 1, LockKind::Exclusive);
         w.put(0, epoch, (1, 1), &[3]);
         let get = w.get(0, epoch, (1, 0), 1);
@@ -139,8 +146,26 @@ fn an_epoch_is_recorded_until_the_program_can_wait_for_it() {
         // An epoch without operations.
         let epoch = w.lock(0, 1, LockKind::Exclusive);
         release(w, 0, epoch);
-        assert_eq!((w.word(1, 1), aggregated(w, 0)), (3, 1));
+        assert_eq!((w.word(1, 1), aggregated(w, 0)), (3, 2));
     });
+}
+
+case!(operations_may_have_a_form_at_the_target, 2, form);
+fn form<P: Port>(w: &mut World<P>) {
+    // Every second word, from the fifth one to the first one.
+    let form = Form::block(8).unwrap().strided(3, -16).unwrap();
+    let epoch = w.lock(0, 1, LockKind::Exclusive);
+    let places = || place((1, 4)).with_form(&form);
+    w.operate_at(0, epoch, places(), Action::Put, Memory::new(vec![1_u64, 2, 3]), None).unwrap();
+    w.operate_at(0, epoch, places(), SUM, Memory::new(vec![10_u64; 3]), None).unwrap();
+    let fetch = w.operate_at(0, epoch, places(), ADD, Memory::new(vec![100_u64; 3]), None).unwrap();
+    let close = w.close(0, epoch);
+    w.wait(0, close);
+    assert_eq!(w.values(0, fetch.unwrap()), [11, 12, 13]);
+    assert_eq!([0, 1, 2, 3, 4].map(|word| w.word(1, word)), [113, 0, 112, 0, 111]);
+    // Nine operations need not fit in the shortest packets.
+    let is_long = w.engines[0].port().caps().packet_max >= 1024;
+    assert!(aggregated(w, 0) == 1 || !is_long);
 }
 
 case!(locks_are_granted_in_the_order_of_requests, 4, order);

@@ -232,6 +232,8 @@ impl<P: Port> World<P> {
                 self.engines[at].introduce(of, first_incarnation(&SECRET, of), address).unwrap();
                 has_events = true;
             }
+            let (out, windows) = self.engines[at].parts();
+            windows.urge(out.link);
             let events = self.engines[at].poll(self.now, &mut ()).unwrap();
             self.engines[at].check_invariants();
             self.engines[at].stack().check_invariants();

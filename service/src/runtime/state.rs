@@ -159,6 +159,8 @@ impl<P: Port> Core<P> {
     #[inline(never)]
     fn poll_with_others<L: Lent>(&mut self, lent: &mut L) -> Result<usize, Box<Error>> {
         let Self { engine, now, loans, collectives, .. } = self;
+        let (out, stack) = engine.parts();
+        stack.windows.urge(out.link);
         let mut lent = WithOthers { lent, loans: loans.open(), collectives };
         let events = engine.poll(*now, &mut lent).map_err(Box::new)?;
         drop(lent);
