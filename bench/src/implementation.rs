@@ -250,7 +250,7 @@ enum Cause {
 }
 
 /// Returns the names of Samite's algorithms for a collective operation, each with the selection of the algorithm.
-fn algorithms_of(benchmark: Benchmark) -> impl Iterator<Item = (String, String)> {
+pub(crate) fn algorithms_of(benchmark: Benchmark) -> impl Iterator<Item = (String, String)> {
     let operation = format!("{}=", benchmark.name());
     let entries = Selection::NAMES.split('`').filter(move |text| text.starts_with(&operation));
     // The measured ranks are on one host.

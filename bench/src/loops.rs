@@ -110,6 +110,11 @@ impl<M> Loops<M> {
     }
 
     /// Returns the implementation under the loops.
+    pub(crate) fn messages_mut(&mut self) -> &mut M {
+        &mut self.messages
+    }
+
+    /// Returns the implementation under the loops, and ends the loops.
     pub(crate) fn into_messages(self) -> M {
         self.messages
     }

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use samite::reduction::Sum;
-use samite::{Rank, Request, Window, WindowOp, World};
+use samite::{Comm, Rank, Request, Window, WindowOp, World};
 
 use crate::benchmark::Benchmark;
 use crate::loops::{DATA, Messages, STARTED, Side};
@@ -13,6 +13,8 @@ use crate::measure::EndError;
 #[derive(Debug)]
 pub(crate) struct Samite {
     world: World,
+    /// The communicator of collective calls, with their algorithms.
+    comm: Comm,
     /// The transport to the next rank, read while that rank is connected.
     transport: String,
     exposed: Option<Exposed>,
@@ -44,7 +46,17 @@ impl Samite {
             0,
         )?;
         let transport = world.comm().transport(Rank(next)).unwrap_or_default();
-        Ok(Self { world, transport, exposed: None })
+        let comm = world.comm().clone();
+        Ok(Self { world, comm, transport, exposed: None })
+    }
+
+    /// Selects the algorithm of collective calls: see [`Comm::with_coll_algorithms`].
+    ///
+    /// # Errors
+    /// There is no such algorithm.
+    pub(crate) fn select(&mut self, selection: &str) -> Result<(), EndError> {
+        self.comm = self.world.comm().with_coll_algorithms(selection)?;
+        Ok(())
     }
 }
 
@@ -127,7 +139,7 @@ impl Messages for Samite {
         out: &mut [f64],
         into: &mut [f64],
     ) -> Result<(), EndError> {
-        let (comm, root) = (self.world.comm(), Rank(root));
+        let (comm, root) = (&self.comm, Rank(root));
         Ok(match benchmark {
             Benchmark::Barrier => comm.barrier(),
             Benchmark::Bcast => comm.bcast(out, root),

@@ -4,6 +4,8 @@
 //! way: the time of a message one way, for each of 20 lengths, with borrowed and with owned buffers. The jobs of all
 //! ways take turns. [`best`] then finds the thresholds with which no message takes much longer than by its fastest way.
 
+mod collectives;
+
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -11,7 +13,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
-use samite_control::tuning;
+use samite_coll::Rows;
+use samite_control::tuning::{self, Section};
 use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Caps, Port};
 use samite_p2p::{Config, Library, Tuning, thresholds};
@@ -19,14 +22,14 @@ use samite_p2p::{Config, Library, Tuning, thresholds};
 use crate::benchmark::{Benchmark, Point};
 use crate::loops::{Loops, Messages};
 use crate::measure::{End, Pace, measure_at};
-use crate::once::run_two_ranks;
+use crate::once::run_ranks;
 use crate::ours::{Owned, Samite};
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
     /// The tuning file to write or to check
-    #[arg(required_unless_present = "job")]
+    #[arg(required_unless_present_any = ["job", "operation"])]
     file: Option<PathBuf>,
     /// Write no file, but measure messages of 20 lengths with the file, and fail if one takes more than 1.10 of the
     /// time of its best protocol
@@ -35,12 +38,21 @@ pub(crate) struct TuneArgs {
     /// The transport; may be repeated
     #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
     transport: Vec<String>,
-    /// Runs of each protocol
+    /// Also measure the algorithms of collective operations, with 2, 4 and 8 ranks; this takes some minutes
+    #[arg(long, conflicts_with = "check")]
+    collectives: bool,
+    /// Runs of each protocol and each algorithm
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Run one job, and print its figures
     #[arg(long, hide = true)]
     job: Option<Job>,
+    /// Run one job of the algorithms of this collective operation, and print its figures
+    #[arg(long, hide = true)]
+    operation: Option<Benchmark>,
+    /// The number of ranks of a job
+    #[arg(long, hide = true, default_value_t = 2)]
+    ranks: u32,
     /// The lengths of the messages, in ascending order
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = SIZES)]
     bytes: Vec<usize>,
@@ -340,7 +352,7 @@ impl Machine {
         Ok((name, if cost < 1.0 - NOISE { value } else { default } as u64))
     }
 
-    fn tune(&self, args: &TuneArgs) -> Result<Tuning, Box<dyn Error + Send + Sync>> {
+    fn tune(&self, args: &TuneArgs) -> Result<Section, Box<dyn Error + Send + Sync>> {
         let (times, _) = self.measure(args, None)?;
         let runs = args.runs;
         let found = best(self.default(), self.eager_limit, &times);
@@ -379,7 +391,13 @@ impl Machine {
             say!("  {name} = {value}");
         }
         let Self { transport, library, version, .. } = self;
-        Ok(Tuning { transport: transport.clone(), library: *library, version: version.clone(), values })
+        let messages =
+            Tuning { transport: transport.clone(), library: *library, version: version.clone(), values };
+        let collectives = match args.collectives {
+            true => collectives::tune(transport, transport == shm::NAME, args.runs)?,
+            false => Rows::NONE,
+        };
+        Ok(Section { messages, collectives })
     }
 
     /// Prints the times with a tuning file beside the times by the fastest ways. Returns true if no ratio exceeds
@@ -409,7 +427,7 @@ type Measured = (Vec<(usize, Times)>, Vec<[f64; 2]>);
 
 /// Returns the capabilities of a transport, the library that implements it, and the library's version.
 fn caps_of(transport: &str) -> Result<(Caps, Library, String), Box<dyn Error + Send + Sync>> {
-    if transport == "samite-shm" {
+    if transport == shm::NAME {
         let caps = Shm::open(&shm::Config::default())?.caps().clone();
         return Ok((caps, Library::Samite, env!("CARGO_PKG_VERSION").to_owned()));
     }
@@ -437,14 +455,16 @@ impl TuneArgs {
     /// # Errors
     /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        match (Launch::detect(&|name| std::env::var_os(name))?, self.job) {
-            (Launch::Alone, Some(_)) => run_two_ranks(self.transport.first().cloned(), TIMEOUT),
-            (Launch::Alone, None) => self.measure(),
-            (_, job) => {
-                self.take_part(job.ok_or("a rank of this measurement has --job")?)?;
-                Ok(ExitCode::SUCCESS)
+        let launch = Launch::detect(&|name| std::env::var_os(name))?;
+        match (launch, self.job, self.operation) {
+            (Launch::Alone, None, None) => return self.measure(),
+            (Launch::Alone, _, _) => {
+                return run_ranks(self.ranks, self.transport.first().cloned(), TIMEOUT);
             }
-        }
+            (_, _, Some(operation)) => collectives::take_part(operation, self.runs),
+            (_, job, None) => self.take_part(job.ok_or("a rank of this measurement has --job")?),
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 
     fn measure(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
@@ -468,10 +488,10 @@ impl TuneArgs {
             }
             return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        let tunings = machines.iter().map(|machine| machine.tune(self)).collect::<Result<Vec<_>, _>>()?;
+        let sections = machines.iter().map(|machine| machine.tune(self)).collect::<Result<Vec<_>, _>>()?;
         let text = format!(
             "# Written by `samite-bench tune`. SAMITE_TUNING names this file.\n{}",
-            tuning::write(&tunings)
+            tuning::write(&sections)
         );
         std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(ExitCode::SUCCESS)

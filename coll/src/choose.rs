@@ -1,29 +1,33 @@
 //! The choice of an algorithm: a pure function of a table and the arguments of an operation.
 //!
-//! A table has rows for each operation. The first row whose limits are not exceeded, and whose algorithm can carry out
-//! the operation, decides. The limits of the default table follow MPICH's (Thakur et al. 2005, section 5), which were
-//! measured between hosts. For more than 512 ranks, no row chooses an algorithm whose number of rounds is proportional
-//! to the number of ranks, unless no other algorithm can carry out the operation. An alltoall is the exception: Bruck's
-//! algorithm copies each block several times, so it is chosen only for blocks of at most 256 bytes.
+//! A table has rows for each operation: some for ranks that share a board, and others for ranks that do not. The first
+//! row whose limits are not exceeded, and in whose way the operation can be carried out, decides. The limits of the
+//! default rows follow MPICH's (Thakur et al. 2005, section 5), which were measured between hosts. For more than 512
+//! ranks, no default row chooses an algorithm whose number of rounds is proportional to the number of ranks, unless no
+//! other algorithm can carry out the operation. An alltoall is the exception: Bruck's algorithm copies each block several
+//! times, so it is chosen only for blocks of at most 256 bytes.
 //!
 //! ```
 //! use samite_coll::algorithms::allreduce::Algorithm;
-//! use samite_coll::{Row, Situation, Table};
+//! use samite_coll::{Rows, Situation, Table};
 //!
 //! let mut table = Table::default();
 //! let situation = Situation { ranks: 8, bytes: 64, elements: 8, ..Situation::default() };
 //! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::RecursiveDoubling);
 //! // A row before the others overrides them.
-//! table.allreduce.insert(0, Row { ranks: 8, bytes: usize::MAX, algorithm: Algorithm::Ring });
+//! table.by_messages = Rows::parse("allreduce", "8 any ring").expect("it is a row").before(&Rows::default());
 //! assert_eq!(table.allreduce(&situation).algorithm, Algorithm::Ring);
 //! ```
 //! A [`Selection`] of the user overrides all rows.
 
+mod names;
+mod rows;
 mod selection;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use rows::Rows;
 pub use selection::Selection;
 
 use samite_fabric::shm::board::{PIECE, PIECES_MAX};
@@ -34,15 +38,27 @@ use crate::algorithms::{
 };
 use crate::schedule::Plan;
 
-/// A row of a table: an algorithm, and the limits up to which it is chosen.
+/// A way to carry out an operation with algorithms of type `A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way<A> {
+    /// All ranks take part in one algorithm.
+    OneLevel(A),
+    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
+    /// [`hosts`](crate::algorithms::hosts). The table chooses the algorithm between the hosts.
+    TwoLevels,
+}
+
+/// A row of a table: a way to carry out an operation, and the limits up to which it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<A> {
     /// The largest number of ranks.
     pub ranks: u32,
     /// The largest number of bytes: see [`Situation::bytes`].
     pub bytes: usize,
-    /// The algorithm.
-    pub algorithm: A,
+    /// The way.
+    pub way: Way<A>,
+    /// True if the row was measured on this machine, and is not of the default table.
+    pub is_measured: bool,
 }
 
 /// The arguments of an operation on which the choice depends. They are the same at all ranks.
@@ -129,14 +145,14 @@ impl Situation {
 /// The choice of an algorithm. Its text ([`Display`](fmt::Display)) explains the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<A> {
-    /// The chosen algorithm.
+    /// The chosen algorithm. If the operation is carried out on two levels, the algorithm between the hosts.
     pub algorithm: A,
-    /// The algorithm between the hosts, if the operation is carried out on two levels.
-    pub between: Option<A>,
+    /// True if the operation is carried out on two levels.
+    pub has_two_levels: bool,
     /// The row of the table that decided. `None` if the user has selected the algorithm.
     pub row: Option<Row<A>>,
-    /// The algorithm that the user has selected, if it cannot carry out the operation.
-    pub unsuitable: Option<A>,
+    /// What the user has selected, if the operation cannot be carried out in this way.
+    pub unsuitable: Option<Way<A>>,
     /// The arguments.
     pub situation: Situation,
 }
@@ -147,26 +163,40 @@ impl<A: Copy> Choice<A> {
     /// # Panics
     /// If the situation has several hosts, and `hosts` is `None`.
     pub fn plan(&self, hosts: Option<&Arc<Hosts>>, plan: impl FnOnce(A) -> Plan) -> Plan {
-        let Some(between) = self.between else { return plan(self.algorithm) };
+        let plan = plan(self.algorithm);
+        if !self.has_two_levels {
+            return plan;
+        }
         let hosts = Arc::clone(hosts.expect("an operation on two levels has hosts"));
-        let piece = self.situation.piece_on_hosts();
-        Plan::TwoLevels(TwoLevels { operation: Box::new(plan(between)), hosts, piece })
+        Plan::TwoLevels(TwoLevels {
+            operation: Box::new(plan),
+            hosts,
+            piece: self.situation.piece_on_hosts(),
+        })
     }
 }
 
 impl<A: fmt::Debug> fmt::Display for Choice<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { algorithm, between, row, unsuitable, situation } = self;
-        write!(f, "{algorithm:?} for {} bytes and {} ranks", situation.bytes, situation.ranks)?;
-        if let Some(between) = between {
+        let Self { algorithm, has_two_levels, row, unsuitable, situation } = self;
+        let Situation { bytes, ranks, hosts, .. } = situation;
+        if *has_two_levels {
             let within = if situation.piece_on_hosts().is_some() { "on its board" } else { "by messages" };
-            write!(f, " ({between:?} between {} hosts, and within a host {within})", situation.hosts)?;
+            write!(f, "TwoLevels for {bytes} bytes and {ranks} ranks")?;
+            write!(f, " ({algorithm:?} between {hosts} hosts, and within a host {within})")?;
+        } else {
+            write!(f, "{algorithm:?} for {bytes} bytes and {ranks} ranks")?;
         }
         let Some(row) = row else { return f.write_str(": it was selected") };
-        if let Some(selected) = unsuitable {
-            write!(f, ": the selected {selected:?} cannot carry out the operation")?;
+        match unsuitable {
+            Some(Way::OneLevel(selected)) => {
+                write!(f, ": the selected {selected:?} cannot carry out the operation")?;
+            }
+            Some(Way::TwoLevels) => f.write_str(": the operation cannot be carried out on two levels")?,
+            None => {}
         }
-        f.write_str(": the first suitable row of the table is for")?;
+        let measured = if row.is_measured { " measured" } else { "" };
+        write!(f, ": the first suitable{measured} row of the table is for")?;
         match row.bytes {
             usize::MAX => f.write_str(" any number of bytes")?,
             bytes => write!(f, " at most {bytes} bytes")?,
@@ -180,6 +210,9 @@ impl<A: fmt::Debug> fmt::Display for Choice<A> {
 
 /// An algorithm of a table. The pieces of data are in bytes in a table.
 trait Suits: Copy {
+    /// Whether the operation can be carried out on two levels, if the ranks have two levels. `None` if it never can.
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = None;
+
     /// Returns true if the algorithm can carry out the operation.
     fn suits(self, situation: &Situation) -> bool;
 
@@ -187,10 +220,13 @@ trait Suits: Copy {
     fn in_elements(self, _situation: &Situation) -> Self {
         self
     }
+}
 
-    /// Returns true if the operation is carried out on two levels.
-    fn has_two_levels(self) -> bool {
-        false
+/// Returns true if the operation can be carried out in a way.
+fn suits<A: Suits>(way: Way<A>, situation: &Situation) -> bool {
+    match way {
+        Way::OneLevel(algorithm) => algorithm.suits(situation),
+        Way::TwoLevels => situation.has_two_levels() && A::ON_TWO_LEVELS.is_some_and(|can| can(situation)),
     }
 }
 
@@ -205,30 +241,24 @@ fn on_board(bytes: usize, situation: &Situation) -> usize {
 }
 
 impl Suits for barrier::Algorithm {
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = Some(|_| true);
+
     fn suits(self, situation: &Situation) -> bool {
         match self {
             Self::Dissemination => true,
             Self::Board => situation.shares_board(),
-            Self::TwoLevels => situation.has_two_levels(),
         }
-    }
-
-    fn has_two_levels(self) -> bool {
-        self == Self::TwoLevels
     }
 }
 
 impl Suits for reduce::Algorithm {
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = Some(|situation| situation.commutes);
+
     fn suits(self, situation: &Situation) -> bool {
         match self {
             Self::Binomial => true,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
-            Self::TwoLevels => situation.has_two_levels() && situation.commutes,
         }
-    }
-
-    fn has_two_levels(self) -> bool {
-        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -240,18 +270,15 @@ impl Suits for reduce::Algorithm {
 }
 
 impl Suits for bcast::Algorithm {
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = Some(|_| true);
+
     fn suits(self, situation: &Situation) -> bool {
         match self {
             Self::KNomial { k } => k >= 2,
             Self::ScatterAllgather => situation.elements >= situation.ranks as usize,
             Self::Chain { piece } => piece > 0,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
-            Self::TwoLevels => situation.has_two_levels(),
         }
-    }
-
-    fn has_two_levels(self) -> bool {
-        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -289,6 +316,8 @@ impl Suits for scatter::Algorithm {
 }
 
 impl Suits for allgather::Algorithm {
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = Some(|situation| situation.has_equal_blocks);
+
     fn suits(self, situation: &Situation) -> bool {
         match self {
             Self::Ring => true,
@@ -298,12 +327,7 @@ impl Suits for allgather::Algorithm {
                 let block = situation.bytes / situation.ranks as usize;
                 situation.has_equal_blocks && situation.can_publish(block, piece)
             }
-            Self::TwoLevels => situation.has_two_levels() && situation.has_equal_blocks,
         }
-    }
-
-    fn has_two_levels(self) -> bool {
-        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -335,6 +359,8 @@ impl Suits for alltoall::Algorithm {
 }
 
 impl Suits for allreduce::Algorithm {
+    const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = Some(|situation| situation.commutes);
+
     fn suits(self, situation: &Situation) -> bool {
         // With fewer elements than ranks, some parts would be empty.
         let can_divide = situation.elements >= situation.ranks as usize;
@@ -343,12 +369,7 @@ impl Suits for allreduce::Algorithm {
             Self::Rabenseifner => can_divide,
             Self::Ring => can_divide && situation.commutes,
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
-            Self::TwoLevels => situation.has_two_levels() && situation.commutes,
         }
-    }
-
-    fn has_two_levels(self) -> bool {
-        self == Self::TwoLevels
     }
 
     fn in_elements(self, situation: &Situation) -> Self {
@@ -365,212 +386,112 @@ impl Suits for reduce_scatter::Algorithm {
     }
 }
 
-/// The rows for each operation that has several algorithms. For each operation the last row of the default table suits
-/// every situation. The pieces of data are in bytes here, and in elements in a [`Choice`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The tables by which the algorithms are chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// The algorithms that the user has selected.
     pub selection: Selection,
-    /// Barriers.
-    pub barrier: Vec<Row<barrier::Algorithm>>,
-    /// Broadcasts.
-    pub bcast: Vec<Row<bcast::Algorithm>>,
-    /// Gathers.
-    pub gather: Vec<Row<gather::Algorithm>>,
-    /// Scatters.
-    pub scatter: Vec<Row<scatter::Algorithm>>,
-    /// Allgathers.
-    pub allgather: Vec<Row<allgather::Algorithm>>,
-    /// Exchanges of all ranks with all ranks.
-    pub alltoall: Vec<Row<alltoall::Algorithm>>,
-    /// Reductions to one rank.
-    pub reduce: Vec<Row<reduce::Algorithm>>,
-    /// Reductions to all ranks.
-    pub allreduce: Vec<Row<allreduce::Algorithm>>,
-    /// Scattered reductions.
-    pub reduce_scatter: Vec<Row<reduce_scatter::Algorithm>>,
-}
-
-const fn row<A>(ranks: u32, bytes: usize, algorithm: A) -> Row<A> {
-    Row { ranks, bytes, algorithm }
-}
-
-/// No limit.
-const ANY: u32 = u32::MAX;
-const ANY_BYTES: usize = usize::MAX;
-
-const KIB: usize = 1 << 10;
-
-impl Default for Table {
-    fn default() -> Self {
-        use allgather::Algorithm as Allgather;
-        use allreduce::Algorithm as Allreduce;
-        use bcast::Algorithm as Bcast;
-        use reduce_scatter::Algorithm as ReduceScatter;
-
-        let (tree, piece) = (Bcast::KNomial { k: 2 }, PIECE);
-        Self {
-            selection: Selection::default(),
-            barrier: vec![
-                row(ANY, ANY_BYTES, barrier::Algorithm::Board),
-                row(ANY, ANY_BYTES, barrier::Algorithm::TwoLevels),
-                row(ANY, ANY_BYTES, barrier::Algorithm::Dissemination),
-            ],
-            bcast: vec![
-                row(ANY, 64 * KIB, Bcast::Board { piece }),
-                row(ANY, 64 * KIB, Bcast::TwoLevels),
-                row(ANY, 12 * KIB, tree),
-                row(7, 128 * KIB, tree),
-                row(16, ANY_BYTES, Bcast::Chain { piece: 64 * KIB }),
-                row(512, ANY_BYTES, Bcast::ScatterAllgather),
-                row(ANY, ANY_BYTES, tree),
-            ],
-            // Along a tree, blocks are sent several times. For long blocks and few ranks that takes longer than the
-            // additional messages of the linear algorithm.
-            gather: vec![
-                row(64, 4 * KIB, gather::Algorithm::Binomial),
-                row(64, ANY_BYTES, gather::Algorithm::Linear),
-                row(ANY, ANY_BYTES, gather::Algorithm::Binomial),
-                row(ANY, ANY_BYTES, gather::Algorithm::Linear),
-            ],
-            scatter: vec![
-                row(64, 4 * KIB, scatter::Algorithm::Binomial),
-                row(64, ANY_BYTES, scatter::Algorithm::Linear),
-                row(ANY, ANY_BYTES, scatter::Algorithm::Binomial),
-                row(ANY, ANY_BYTES, scatter::Algorithm::Linear),
-            ],
-            allgather: vec![
-                row(ANY, 64 * KIB, Allgather::Board { piece }),
-                row(ANY, 64 * KIB, Allgather::TwoLevels),
-                row(ANY, 512 * KIB, Allgather::RecursiveDoubling),
-                row(ANY, 80 * KIB, Allgather::Bruck),
-                row(512, ANY_BYTES, Allgather::Ring),
-                row(ANY, ANY_BYTES, Allgather::RecursiveDoubling),
-                row(ANY, ANY_BYTES, Allgather::Bruck),
-                row(ANY, ANY_BYTES, Allgather::Ring),
-            ],
-            alltoall: vec![
-                row(ANY, ANY_BYTES, alltoall::Algorithm::Board { piece }),
-                row(7, ANY_BYTES, alltoall::Algorithm::Pairwise),
-                row(ANY, 256, alltoall::Algorithm::Bruck),
-                row(ANY, ANY_BYTES, alltoall::Algorithm::Pairwise),
-            ],
-            reduce: vec![
-                row(ANY, 8 * KIB, reduce::Algorithm::Board { piece }),
-                row(ANY, 64 * KIB, reduce::Algorithm::TwoLevels),
-                row(ANY, ANY_BYTES, reduce::Algorithm::Binomial),
-            ],
-            allreduce: vec![
-                row(ANY, 8 * KIB, Allreduce::Board { piece }),
-                row(ANY, 64 * KIB, Allreduce::TwoLevels),
-                row(ANY, 2 * KIB, Allreduce::RecursiveDoubling),
-                row(ANY, ANY_BYTES, Allreduce::Rabenseifner),
-                row(ANY, ANY_BYTES, Allreduce::RecursiveDoubling),
-            ],
-            reduce_scatter: vec![
-                row(ANY, 512 * KIB, ReduceScatter::RecursiveHalving),
-                row(512, ANY_BYTES, ReduceScatter::Pairwise),
-                row(ANY, ANY_BYTES, ReduceScatter::RecursiveHalving),
-                row(ANY, ANY_BYTES, ReduceScatter::Pairwise),
-            ],
-        }
-    }
+    /// The rows for ranks that share a board.
+    pub on_board: Rows,
+    /// The rows for other ranks, and for the exchange between hosts.
+    pub by_messages: Rows,
 }
 
 impl Table {
     /// Returns the algorithm for a barrier.
     #[must_use]
     pub fn barrier(&self, situation: &Situation) -> Choice<barrier::Algorithm> {
-        choose(self.selection.barrier, &self.barrier, situation, barrier::Algorithm::Dissemination)
+        self.choose(
+            situation,
+            self.selection.barrier,
+            |rows| &rows.barrier,
+            barrier::Algorithm::Dissemination,
+        )
     }
 
     /// Returns the algorithm for a broadcast.
     #[must_use]
     pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
-        choose(self.selection.bcast, &self.bcast, situation, bcast::Algorithm::KNomial { k: 2 })
+        self.choose(situation, self.selection.bcast, |rows| &rows.bcast, bcast::Algorithm::KNomial { k: 2 })
     }
 
     /// Returns the algorithm for a gather.
     #[must_use]
     pub fn gather(&self, situation: &Situation) -> Choice<gather::Algorithm> {
-        choose(self.selection.gather, &self.gather, situation, gather::Algorithm::Linear)
+        self.choose(situation, self.selection.gather, |rows| &rows.gather, gather::Algorithm::Linear)
     }
 
     /// Returns the algorithm for a scatter.
     #[must_use]
     pub fn scatter(&self, situation: &Situation) -> Choice<scatter::Algorithm> {
-        choose(self.selection.scatter, &self.scatter, situation, scatter::Algorithm::Linear)
+        self.choose(situation, self.selection.scatter, |rows| &rows.scatter, scatter::Algorithm::Linear)
     }
 
     /// Returns the algorithm for an allgather.
     #[must_use]
     pub fn allgather(&self, situation: &Situation) -> Choice<allgather::Algorithm> {
-        choose(self.selection.allgather, &self.allgather, situation, allgather::Algorithm::Ring)
+        self.choose(situation, self.selection.allgather, |rows| &rows.allgather, allgather::Algorithm::Ring)
     }
 
     /// Returns the algorithm for an alltoall.
     #[must_use]
     pub fn alltoall(&self, situation: &Situation) -> Choice<alltoall::Algorithm> {
-        choose(self.selection.alltoall, &self.alltoall, situation, alltoall::Algorithm::Pairwise)
+        self.choose(situation, self.selection.alltoall, |rows| &rows.alltoall, alltoall::Algorithm::Pairwise)
     }
 
     /// Returns the algorithm for a reduction to one rank.
     #[must_use]
     pub fn reduce(&self, situation: &Situation) -> Choice<reduce::Algorithm> {
-        choose(self.selection.reduce, &self.reduce, situation, reduce::Algorithm::Binomial)
+        self.choose(situation, self.selection.reduce, |rows| &rows.reduce, reduce::Algorithm::Binomial)
     }
 
     /// Returns the algorithm for a reduction to all ranks.
     #[must_use]
     pub fn allreduce(&self, situation: &Situation) -> Choice<allreduce::Algorithm> {
-        choose(self.selection.allreduce, &self.allreduce, situation, allreduce::Algorithm::RecursiveDoubling)
+        let general = allreduce::Algorithm::RecursiveDoubling;
+        self.choose(situation, self.selection.allreduce, |rows| &rows.allreduce, general)
     }
 
     /// Returns the algorithm for a scattered reduction.
     #[must_use]
     pub fn reduce_scatter(&self, situation: &Situation) -> Choice<reduce_scatter::Algorithm> {
-        choose(
-            self.selection.reduce_scatter,
-            &self.reduce_scatter,
-            situation,
-            reduce_scatter::Algorithm::Pairwise,
-        )
+        let general = reduce_scatter::Algorithm::Pairwise;
+        self.choose(situation, self.selection.reduce_scatter, |rows| &rows.reduce_scatter, general)
     }
-}
 
-/// Returns the selected algorithm if it suits. Otherwise returns the algorithm of the first row that fits, or `general`
-/// if no row fits. `general` must suit every situation.
-fn choose<A: Suits>(selected: Option<A>, rows: &[Row<A>], situation: &Situation, general: A) -> Choice<A> {
-    if let Some(algorithm) = selected.filter(|algorithm| algorithm.suits(situation)) {
-        return chosen(algorithm, None, None, rows, situation, general);
+    /// Returns the choice of what was selected if it suits. Otherwise the first of the rows `of` the operation that fits
+    /// decides. If no row fits, the algorithm is `general`, which must suit every situation.
+    fn choose<A: Suits>(
+        &self,
+        situation: &Situation,
+        selected: Option<Way<A>>,
+        of: impl Fn(&Rows) -> &[Row<A>],
+        general: A,
+    ) -> Choice<A> {
+        let row = |situation: &Situation| {
+            let rows = of(if situation.shares_board() { &self.on_board } else { &self.by_messages });
+            let fits = |row: &&Row<A>| {
+                situation.ranks <= row.ranks && situation.bytes <= row.bytes && suits(row.way, situation)
+            };
+            rows.iter().find(fits).copied().unwrap_or_else(|| rows::last(general))
+        };
+        let suitable = selected.filter(|way| suits(*way, situation));
+        let row_of_all = suitable.is_none().then(|| row(situation));
+        let (algorithm, has_two_levels) = match suitable.or(row_of_all.map(|row| row.way)) {
+            Some(Way::OneLevel(algorithm)) => (algorithm.in_elements(situation), false),
+            _ => {
+                let of_hosts = situation.between_hosts();
+                let algorithm = match row(&of_hosts).way {
+                    Way::OneLevel(algorithm) => algorithm,
+                    // The leaders have one level.
+                    Way::TwoLevels => general,
+                };
+                (algorithm.in_elements(&of_hosts), true)
+            }
+        };
+        let unsuitable = selected.filter(|_| suitable.is_none());
+        Choice { algorithm, has_two_levels, row: row_of_all, unsuitable, situation: *situation }
     }
-    let row = fitting(rows, situation).unwrap_or(row(ANY, ANY_BYTES, general));
-    chosen(row.algorithm, Some(row), selected, rows, situation, general)
-}
-
-/// Returns the first row that fits.
-fn fitting<A: Suits>(rows: &[Row<A>], situation: &Situation) -> Option<Row<A>> {
-    let fits = |row: &&Row<A>| {
-        situation.ranks <= row.ranks && situation.bytes <= row.bytes && row.algorithm.suits(situation)
-    };
-    rows.iter().find(fits).copied()
-}
-
-/// Returns the choice of an algorithm. If it has two levels, the table also chooses the algorithm between the hosts.
-fn chosen<A: Suits>(
-    algorithm: A,
-    row: Option<Row<A>>,
-    unsuitable: Option<A>,
-    rows: &[Row<A>],
-    situation: &Situation,
-    general: A,
-) -> Choice<A> {
-    let between = algorithm.has_two_levels().then(|| {
-        let of_hosts = situation.between_hosts();
-        fitting(rows, &of_hosts).map_or(general, |row| row.algorithm).in_elements(&of_hosts)
-    });
-    let algorithm = algorithm.in_elements(situation);
-    Choice { algorithm, between, row, unsuitable, situation: *situation }
 }
 
 #[cfg(test)]
@@ -603,7 +524,7 @@ mod tests {
     fn an_algorithm_that_cannot_carry_out_the_operation_is_not_chosen() {
         let mut table = Table::default();
         let long = Situation { commutes: false, has_equal_blocks: false, ..situation(6, 1 << 24) };
-        table.allreduce = vec![row(ANY, ANY_BYTES, allreduce::Algorithm::Ring)];
+        table.by_messages = Rows::parse("allreduce", "any any ring").unwrap();
         assert_eq!(table.allreduce(&long).algorithm, allreduce::Algorithm::RecursiveDoubling);
         assert_eq!(table.allgather(&long).algorithm, allgather::Algorithm::Ring);
         assert_eq!(table.alltoall(&Situation { bytes: 8, ..long }).algorithm, alltoall::Algorithm::Pairwise);

@@ -33,7 +33,7 @@ mod collective;
 mod schedule;
 mod simulate;
 
-pub use choose::{Choice, Row, Selection, Situation, Table};
+pub use choose::{Choice, Row, Rows, Selection, Situation, Table, Way};
 pub use collective::{
     BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
     RollCall, Series, Slices, discard_before,

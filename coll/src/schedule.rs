@@ -573,8 +573,7 @@ impl Plan {
     /// If the root is not a rank, or if the algorithm cannot carry out the operation: because the reduction does not
     /// commute, because the blocks have different lengths, because the number of ranks is not a power of two, or
     /// because a number of the algorithm (`k`, `piece`) is too small. The documentation of each algorithm states its
-    /// conditions. `TwoLevels` is not the algorithm of a plan, but of a [`Choice`](crate::Choice), whose plan is a
-    /// [`Plan::TwoLevels`].
+    /// conditions.
     #[must_use]
     pub fn steps(&self, at: Place) -> Steps {
         match self {

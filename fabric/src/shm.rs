@@ -49,6 +49,9 @@ use crate::port::{
 use crate::{Caps, Failure, Order, PortError, Reach, Region, Window};
 use samite_os::process::{Place, Process};
 
+/// The transport's name.
+pub const NAME: &str = "samite-shm";
+
 /// Sizes of a port's mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -143,7 +146,7 @@ impl Shm {
         };
         let packet_max = packet_max(mailbox.lines());
         let caps = Caps {
-            name: "samite-shm".into(),
+            name: NAME.into(),
             short_max: packet_max,
             packet_max,
             fragment_max: fragment_max(mailbox.lines()),

@@ -168,6 +168,7 @@ impl<P: Port> Runtime<P> {
         }
         let (loans, tells_deaths) = (Arc::default(), directory.tells_deaths());
         let has_boards = engine.port().has_boards();
+        let table = settings.coll_table(&engine.port().caps().name);
         let core = Core {
             engine,
             directory,
@@ -215,7 +216,7 @@ impl<P: Port> Runtime<P> {
             buffer,
             counter: Counter::default(),
             checks: settings.checks,
-            table: Table { selection: settings.coll_algorithms.clone(), ..Table::default() },
+            table,
             background: OnceLock::new(),
             loans,
             tells_deaths,

@@ -27,10 +27,6 @@ pub enum Algorithm {
         /// The number of elements in a piece: at least 1.
         piece: usize,
     },
-    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
-    /// [`hosts`](super::hosts). All blocks have the same
-    /// length.
-    TwoLevels,
 }
 
 impl Algorithm {
@@ -40,7 +36,6 @@ impl Algorithm {
             Self::RecursiveDoubling => Steps::new(recursive_doubling(at, equal(&blocks), in_place)),
             Self::Ring => Steps::new(ring(at, blocks, in_place)),
             Self::Board { piece } => OnBoard::allgather(at, equal(&blocks), piece, in_place).into(),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 
@@ -48,7 +43,6 @@ impl Algorithm {
         match self {
             Self::Bruck => at.size() as usize * equal(blocks),
             Self::RecursiveDoubling | Self::Ring | Self::Board { .. } => 0,
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 }

@@ -37,9 +37,6 @@ pub enum Algorithm {
         /// The number of elements in a piece: at least 1.
         piece: usize,
     },
-    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
-    /// [`hosts`](super::hosts). The reduction must commute.
-    TwoLevels,
 }
 
 impl Algorithm {
@@ -49,7 +46,6 @@ impl Algorithm {
         let copy = (!in_place).then_some(copy).into_iter();
         match self {
             Self::Board { piece } => OnBoard::allreduce(at, source(in_place), len, piece).into(),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
             Self::RecursiveDoubling => Steps::new(copy.chain(recursive_doubling(at, len, commutes))),
             Self::Rabenseifner => Steps::new(copy.chain(rabenseifner(at, len, commutes))),
             Self::Ring => {
@@ -64,7 +60,6 @@ impl Algorithm {
             Self::RecursiveDoubling | Self::Rabenseifner => len,
             Self::Ring => parts(len, at.size()).longest(at.size()),
             Self::Board { piece } => board::scratch(at, len, piece),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 }

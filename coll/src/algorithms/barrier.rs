@@ -14,9 +14,6 @@ pub enum Algorithm {
     Dissemination,
     /// Each rank publishes nothing on the board, and waits for the publications of all other ranks. Cost: 1 round.
     Board,
-    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
-    /// [`hosts`](super::hosts).
-    TwoLevels,
 }
 
 impl Algorithm {
@@ -24,7 +21,6 @@ impl Algorithm {
         match self {
             Self::Dissemination => Steps::new(dissemination(at)),
             Self::Board => OnBoard::barrier(at).into(),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 }

@@ -34,9 +34,6 @@ pub enum Algorithm {
         /// The number of elements in a piece: at least 1.
         piece: usize,
     },
-    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
-    /// [`hosts`](super::hosts).
-    TwoLevels,
 }
 
 impl Algorithm {
@@ -47,7 +44,6 @@ impl Algorithm {
             Self::ScatterAllgather => Steps::new(scatter_allgather(at, root, len)),
             Self::Chain { piece } => Steps::new(chain(at, root, len, piece)),
             Self::Board { piece } => OnBoard::bcast(at, root, len, piece).into(),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 }

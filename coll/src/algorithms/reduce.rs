@@ -22,9 +22,6 @@ pub enum Algorithm {
         /// The number of elements in a piece: at least 1.
         piece: usize,
     },
-    /// The ranks of each host act together, and one rank of each host exchanges data with those of the other hosts: see
-    /// [`hosts`](super::hosts). The reduction must commute.
-    TwoLevels,
 }
 
 impl Algorithm {
@@ -35,7 +32,6 @@ impl Algorithm {
             Self::Binomial if commutes => Steps::new(from_root(at, root, len, source)),
             Self::Binomial => Steps::new(in_order(at, root, len, source)),
             Self::Board { piece } => OnBoard::reduce(at, root, source, len, piece).into(),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 
@@ -44,7 +40,6 @@ impl Algorithm {
             Self::Binomial => 2 * len,
             Self::Board { .. } if at.rank() != root => 0,
             Self::Board { piece } => board::scratch(at, len, piece),
-            Self::TwoLevels => unreachable!("an operation on two levels has a plan of its own"),
         }
     }
 }

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use samite_coll::Selection;
+use samite_coll::{Rows, Selection, Table};
 use samite_fabric::delay::Model;
 use samite_fabric::shm;
 use samite_p2p::{Config, Library, Tuning};
 
 use crate::liveness::{DETECTION_DEFAULT, DETECTION_MIN};
-use crate::tuning::{self, Malformed};
+use crate::tuning::{self, Malformed, Section};
 use crate::variable;
 
 /// The values of all [`Parameter`]s, with their origins.
@@ -38,6 +38,8 @@ pub struct Settings {
     pub progress: Progress,
     /// The algorithms of collective operations that were selected.
     pub coll_algorithms: Selection,
+    /// The rows of the tuning file for collective operations, by transport.
+    coll_rows: HashMap<String, Rows>,
     /// The tuning file, if any.
     tuning: Option<String>,
     remote_shell: String,
@@ -198,6 +200,7 @@ impl Default for Settings {
             checks: Checks::default(),
             progress: Progress::default(),
             coll_algorithms: Selection::default(),
+            coll_rows: HashMap::new(),
             tuning: None,
             remote_shell: REMOTE_SHELL_DEFAULT.to_owned(),
             detection: DETECTION_DEFAULT,
@@ -270,26 +273,49 @@ impl Settings {
             installed == Some(tuning.version.as_str())
         };
         let all = std::mem::take(&mut self.engine.tunings);
-        let (kept, removed) = all.into_iter().partition(fits);
+        let (kept, removed): (_, Vec<Tuning>) = all.into_iter().partition(fits);
         self.engine.tunings = kept;
+        for tuning in &removed {
+            self.coll_rows.remove(&tuning.transport);
+        }
         removed
     }
 
     /// Reads a tuning file. Values that were set otherwise take precedence over it.
     fn read_tuning(&mut self, file: &str) -> Result<(), SettingError> {
         let failed = |line, reason| SettingError::Tuning { file: file.to_owned(), line, reason };
-        self.engine.tunings = match file {
+        let sections = match file {
             NOTHING => Vec::new(),
             file => {
                 let text = read(file).map_err(|error| failed(None, error.to_string()))?;
                 tuning::parse(&text).map_err(|Malformed { line, reason }| failed(Some(line), reason))?
             }
         };
+        self.coll_rows = HashMap::new();
+        self.engine.tunings = Vec::new();
+        for Section { messages, collectives } in sections {
+            self.coll_rows.insert(messages.transport.clone(), collectives);
+            self.engine.tunings.push(messages);
+        }
         for tuning in &mut self.engine.tunings {
             tuning.values.retain(|(name, _)| !self.origins.contains_key(name));
         }
         self.tuning = (file != NOTHING).then(|| file.to_owned());
         Ok(())
+    }
+
+    /// Returns the tables of collective operations of a rank whose port has this name. The name of a port that combines
+    /// transports has `+` between their names.
+    #[must_use]
+    pub fn coll_table(&self, port: &str) -> Table {
+        let default = Rows::default();
+        let of = |transport| match self.coll_rows.get(transport) {
+            Some(rows) => rows.clone().before(&default),
+            None => default.clone(),
+        };
+        let network = port.rsplit('+').next().unwrap_or(port);
+        let within = port.split('+').find(|name| *name == shm::NAME).unwrap_or(network);
+        Table { selection: self.coll_algorithms.clone(), on_board: of(within), by_messages: of(network) }
     }
 
     /// Returns the selected transport, if any.
@@ -549,8 +575,9 @@ const OTHERS: &[Parameter] = &[
         name: "tuning",
         meaning: "A file with thresholds that `samite-bench tune` has measured on this machine. They replace the \
                   defaults of `eager_max`, `stream_max`, `bundle_max`, `read_min`, `pull_chunk`, `put_min` and \
-                  `put_chunk`, separately for each transport. A parameter that is set otherwise keeps that value. The \
-                  values for a transport are ignored if they were measured with another version of libfabric, or of \
+                  `put_chunk`, separately for each transport. A parameter that is set otherwise keeps that value. With \
+                  `--collectives` the file also has rows for the choice of collective algorithms, which precede the \
+                  default rows. The values for a transport are ignored if they were measured with another version of libfabric, or of \
                   Samite for `samite-shm`. All ranks need the file.",
         unit: "",
         reader: Reader::Rank,
@@ -787,7 +814,8 @@ mod tests {
         let file = std::env::temp_dir().join(format!("samite-settings-{}", std::process::id()));
         let name = file.display().to_string();
         let text = format!(
-            "[\"samite-shm\"]\nsamite = \"{}\"\neager_max = 1\nput_min = 2\n[\"tcp\"]\nlibfabric = \"1.17\"\neager_max = 3\n",
+            "[\"samite-shm\"]\nsamite = \"{}\"\neager_max = 1\nput_min = 2\nbarrier = \"2 any dissemination\"\n\
+             [\"tcp\"]\nlibfabric = \"1.17\"\neager_max = 3\nalltoall = \"8 9 bruck\"\n",
             env!("CARGO_PKG_VERSION")
         );
         std::fs::write(&file, text).unwrap();
@@ -808,7 +836,20 @@ mod tests {
         );
         settings.set("tuning", &name).unwrap();
         assert_eq!(values(&settings, "samite-shm"), [1, 77], "the order does not matter");
+        let measured = |settings: &Settings, port| {
+            let Table { on_board, by_messages, .. } = settings.coll_table(port);
+            [on_board, by_messages].map(|rows| (rows.barrier[0].is_measured, rows.alltoall[0].is_measured))
+        };
+        for (port, expected) in [
+            ("samite-shm", [(true, false), (true, false)]),
+            ("loopback+samite-shm+tcp", [(true, false), (false, true)]),
+            ("tcp", [(false, true), (false, true)]),
+            ("x", [(false, false), (false, false)]),
+        ] {
+            assert_eq!(measured(&settings, port), expected, "{port}");
+        }
         let removed = settings.remove_foreign_tunings(Some("1.18"));
+        assert_eq!(measured(&settings, "samite-shm+tcp"), [(true, false), (false, false)]);
         assert_eq!(removed.iter().map(|tuning| &*tuning.transport).collect::<Vec<_>>(), ["tcp"]);
         assert_eq!(["samite-shm", "tcp"].map(|of| values(&settings, of)), [[1, 77], [default, 77]]);
         settings.set("eager_max", "5").unwrap();

@@ -1,4 +1,5 @@
-//! Tuning files: thresholds that `samite-bench tune` has measured on a machine. The format is a part of TOML.
+//! Tuning files: thresholds of messages, and rows for the choice of collective algorithms, that `samite-bench tune` has
+//! measured on a machine. The format is a part of TOML.
 //!
 //! ```text
 //! # A section for each transport, with the version of the library with which it was measured.
@@ -9,11 +10,23 @@
 //! ["samite-shm"]
 //! samite = "0.1.0"
 //! read_min = 16384
+//! # Rows of ranks, bytes and an algorithm: see `samite_coll::Rows::parse`.
+//! allreduce = "2 1024 board, 8 any ring"
 //! ```
 
 use std::fmt::Write;
 
+use samite_coll::Rows;
 use samite_p2p::{Config, Library, Parameter, Tuning};
+
+/// A section of a tuning file: what was measured over a transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// The thresholds of messages.
+    pub messages: Tuning,
+    /// The rows for the choice of collective algorithms.
+    pub collectives: Rows,
+}
 
 /// The error of a tuning file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +42,7 @@ pub struct Malformed {
 /// # Errors
 /// [`Malformed`] for the first line that has a wrong format, an unknown parameter, an invalid value or a repeated name.
 /// If there is no such line, [`Malformed`] for the first section that has no version.
-pub fn parse(text: &str) -> Result<Vec<Tuning>, Malformed> {
+pub fn parse(text: &str) -> Result<Vec<Section>, Malformed> {
     let mut sections = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let result = match line.trim() {
@@ -38,53 +51,58 @@ pub fn parse(text: &str) -> Result<Vec<Tuning>, Malformed> {
         };
         result.map_err(|reason| Malformed { line: number, reason })?;
     }
-    sections.into_iter().map(Section::finish).collect()
+    sections.into_iter().map(Unfinished::finish).collect()
 }
 
 /// Writes a tuning file that [`parse`] reads.
 #[must_use]
-pub fn write(tunings: &[Tuning]) -> String {
+pub fn write(sections: &[Section]) -> String {
     let mut text = String::new();
-    for Tuning { transport, library, version, values } in tunings {
+    for Section { messages: Tuning { transport, library, version, values }, collectives } in sections {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "\n[\"{transport}\"]\n{} = \"{version}\"", library.name());
         for (name, value) in values {
             let _ = writeln!(text, "{name} = {value}");
+        }
+        for (operation, rows) in collectives.texts() {
+            let _ = writeln!(text, "{operation} = \"{rows}\"");
         }
     }
     text
 }
 
 /// A section that is not complete yet.
-struct Section {
+struct Unfinished {
     line: usize,
     transport: String,
     version: Option<(Library, String)>,
     values: Vec<(&'static str, u64)>,
+    collectives: Rows,
 }
 
-impl Section {
-    fn finish(self) -> Result<Tuning, Malformed> {
-        let Self { line, transport, version, values } = self;
+impl Unfinished {
+    fn finish(self) -> Result<Section, Malformed> {
+        let Self { line, transport, version, values, collectives } = self;
         let (library, version) = version.ok_or_else(|| Malformed {
             line,
             reason: format!("the section of `{transport}` has no version: `libfabric` or `samite`"),
         })?;
-        Ok(Tuning { transport, library, version, values })
+        Ok(Section { messages: Tuning { transport, library, version, values }, collectives })
     }
 }
 
-fn parse_line(line: &str, number: usize, sections: &mut Vec<Section>) -> Result<(), String> {
+fn parse_line(line: &str, number: usize, sections: &mut Vec<Unfinished>) -> Result<(), String> {
     if let Some(name) = line.strip_prefix('[') {
         let name = name.strip_suffix(']').and_then(quoted).ok_or("a section is a name in `[\"` and `\"]`")?;
         if sections.iter().any(|section| section.transport == name) {
             return Err(format!("`{name}` has a second section"));
         }
-        sections.push(Section {
+        sections.push(Unfinished {
             line: number,
             transport: name.to_owned(),
             version: None,
             values: Vec::new(),
+            collectives: Rows::NONE,
         });
         return Ok(());
     }
@@ -96,6 +114,16 @@ fn parse_line(line: &str, number: usize, sections: &mut Vec<Section>) -> Result<
         if section.version.replace((library, version.to_owned())).is_some() {
             return Err("the section has a second version".to_owned());
         }
+        return Ok(());
+    }
+    if Rows::OPERATIONS.contains(&name) {
+        let rows = quoted(value).and_then(|text| Rows::parse(name, text)).ok_or_else(|| {
+            format!("{name} is `{value}`, but must be rows like `\"2 1024 ALGORITHM, any any ALGORITHM\"`")
+        })?;
+        if section.collectives.texts().any(|(known, _)| known == name) {
+            return Err(format!("`{name}` is repeated"));
+        }
+        section.collectives = std::mem::replace(&mut section.collectives, Rows::NONE).before(&rows);
         return Ok(());
     }
     let parameter = tunable(name).ok_or_else(|| format!("`{name}` is no parameter that can be tuned"))?;
@@ -128,18 +156,23 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let tuning = |transport: &str, library, values: &[(&'static str, u64)]| Tuning {
-            transport: transport.to_owned(),
-            library,
-            version: "1.17".to_owned(),
-            values: values.to_vec(),
+        let section = |transport: &str, library, values: &[(&'static str, u64)], collectives| Section {
+            messages: Tuning {
+                transport: transport.to_owned(),
+                library,
+                version: "1.17".to_owned(),
+                values: values.to_vec(),
+            },
+            collectives,
         };
-        let tunings = [
-            tuning("tcp;ofi_rxm", Library::Libfabric, &[("stream_max", 65_536), ("put_min", 1)]),
-            tuning("samite-shm", Library::Samite, &[]),
+        let rows = Rows::parse("bcast", "2 8 board, any any chain:4096").unwrap();
+        let rows = rows.before(&Rows::parse("reduce_scatter", "any any pairwise").unwrap());
+        let sections = [
+            section("tcp;ofi_rxm", Library::Libfabric, &[("stream_max", 65_536), ("put_min", 1)], Rows::NONE),
+            section("samite-shm", Library::Samite, &[], rows),
         ];
-        let text = write(&tunings);
-        assert_eq!(parse(&format!("# a comment\n{text}")).as_deref(), Ok(&tunings[..]), "{text}");
+        let text = write(&sections);
+        assert_eq!(parse(&format!("# a comment\n{text}")).as_deref(), Ok(&sections[..]), "{text}");
         assert_eq!(parse(""), Ok(Vec::new()));
     }
 
@@ -159,6 +192,9 @@ mod tests {
             (&format!("{good}eager_max = 2097152"), 3, "from 0 to 1048576"),
             (&format!("{good}eager_max = -1"), 3, "from 0 to 1048576"),
             (&format!("{good}eager_max = 1\n\neager_max = 1"), 5, "repeated"),
+            (&format!("{good}bcast = \"1 1 board\"\nbcast = \"2 2 board\""), 4, "repeated"),
+            (&format!("{good}bcast = \"1 1 ring\""), 3, "must be rows"),
+            (&format!("{good}bcast = 5"), 3, "must be rows"),
             (&format!("{good}\u{0}\u{fffd}"), 3, "neither"),
         ] {
             let error = parse(text).expect_err(text);

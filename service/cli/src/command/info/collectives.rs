@@ -4,11 +4,14 @@ use std::fmt::{Debug, Write};
 use std::sync::Arc;
 
 use samite_coll::algorithms::hosts::Hosts;
-use samite_coll::{Blocks, Buffer, Place, Plan, Situation, Span, Step, Table, check};
+use samite_coll::{Blocks, Buffer, Place, Plan, Situation, Span, Step, check};
 use samite_control::Settings;
 use serde_json::json;
 
 use super::{Section, row, table};
+
+/// The transports of a job that has not selected one, as far as tuning files concern them.
+const DEFAULT: &str = "samite-shm+tcp;ofi_rxm";
 
 /// A collective call with the arguments of the question.
 struct Planned {
@@ -163,7 +166,7 @@ fn plans(settings: &Settings, job: Job) -> Vec<Planned> {
 
 /// Returns the plans of the calls for which there are several algorithms.
 fn chosen(settings: &Settings, job: Job) -> Vec<Planned> {
-    let table = Table { selection: settings.coll_algorithms.clone(), ..Table::default() };
+    let table = settings.coll_table(settings.transport().unwrap_or(DEFAULT));
     let (Job { n, bytes: len, has_board, .. }, hosts) = (job, job.hosts());
     let (count, has_even_hosts) = (hosts.count(), hosts.is_even());
     let of = |bytes: usize| Situation {
