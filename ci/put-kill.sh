@@ -15,6 +15,7 @@ kill_puts() { # PROVIDER
     echo "put-kill.sh: $1 of $(fi_info --version | sed -n 's/^libfabric: //p'), seed $seed"
     # glibc checks its heap only if this library is loaded.
     SAMITE_TEST_PROVIDER=$1 SAMITE_PUT_KILLS=$moments SAMITE_PUT_KILLS_SEED=$seed FI_AV_REMOVE_CLEANUP=1 \
+        FI_OFI_RXM_EAGER_LIMIT=66560 \
         MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0 \
         cargo test --quiet --locked -p samite-fabric --lib -- --exact "$test" --nocapture </dev/null >"$log" || {
         tail -n 20 "$log" >&2

@@ -105,8 +105,8 @@ pub struct OfiConfig {
     pub near: Option<IpAddr>,
     /// The seed of the keys of registered memory: random, and different for each incarnation of a process.
     pub seed: u64,
-    /// The longest packet, in bytes. By default 16 KiB: for a longer one the rxm protocol would use its own rendezvous,
-    /// which leaks operations when a peer dies.
+    /// The longest packet, in bytes. By default it takes a message of 64 KiB. The packets of a port are shorter if the
+    /// provider would use a rendezvous of its own for this length.
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,
@@ -134,7 +134,7 @@ impl Default for OfiConfig {
             stays_on_host: false,
             near: None,
             seed: 0,
-            packet_max: 16 << 10,
+            packet_max: PACKET_MAX,
             receive_buffers: 128,
             send_buffers: 128,
             operations_max: 256,
@@ -211,6 +211,8 @@ struct Buffers {
 struct Peer {
     address: Address,
     fi_address: sys::fi_addr_t,
+    /// The capabilities towards the peer, if its packets must be shorter than those of this port.
+    narrower: Option<Box<Caps>>,
     /// The number of operations that were accepted and have not completed.
     in_flight: u32,
     /// True if the provider has accepted the latest post to this peer, and also before the first post. Then the removal
@@ -230,12 +232,12 @@ impl OfiPort {
     /// refuses; [`PortError::Unsupported`] if the configuration is invalid.
     pub fn open(config: &OfiConfig) -> Result<Self, PortError> {
         let operations = config.checked()?;
-        let cleanup = load(Some(&config.provider))?;
+        let loaded = load(Some(&config.provider))?;
         let info = Info::choose(config)?;
         let offer = Offer::of(&info.attributes());
         #[cfg(any(test, feature = "strict"))]
         let (info, offer) = strict::adopt(config, info, offer)?;
-        let Plan { caps, registration, notes_alone, completions } = offer.plan(config, cleanup)?;
+        let Plan { caps, registration, notes_alone, completions } = offer.plan(config, loaded)?;
         let slots = Slots::new(config.receive_buffers, config.send_buffers, operations);
         let domain = Domain::open(info, completions, config.wakes)?;
         // SAFETY: the endpoint is the first field of the port, whose `drop` closes it before all others.
@@ -246,7 +248,8 @@ impl OfiPort {
             unsafe { strict::impose(&offer, completions, &domain, &ep) };
         }
         let format = domain.info().attributes().format();
-        let address = Address([&format[..], &endpoint::name(&ep)?].concat());
+        let packet_max = u32::try_from(caps.packet_max).unwrap_or(u32::MAX).to_le_bytes();
+        let address = Address([&format[..], &packet_max, &endpoint::name(&ep)?].concat());
         let mut registrations = Registrations::new(registration, SplitMix64::new(config.seed));
         let mut buffers = |count: u32| {
             let region = Region::new(Memory::zeroed(count as usize * caps.packet_max));
@@ -332,6 +335,12 @@ impl Port for OfiPort {
         &self.caps
     }
 
+    #[inline]
+    fn caps_for(&self, peer: PeerId) -> &Caps {
+        let narrower = self.peers.get(peer.0 as usize).and_then(|peer| peer.narrower.as_deref());
+        narrower.unwrap_or(&self.caps)
+    }
+
     fn address(&self) -> Address {
         self.address.clone()
     }
@@ -341,8 +350,14 @@ impl Port for OfiPort {
             return Ok(peer);
         }
         let (format, ours) = self.address.0.split_at(FORMAT_LEN);
-        let theirs = address.0.strip_prefix(format).filter(|theirs| self.domain.is_name(theirs, ours.len()));
-        let Some(theirs) = theirs else {
+        let theirs = address.0.strip_prefix(format).and_then(|rest| rest.split_first_chunk());
+        let theirs = theirs
+            .map(|(packet_max, name)| (u32::from_le_bytes(*packet_max) as usize, name))
+            .filter(|(packet_max, name)| {
+                let len = ours.len() - size_of::<u32>();
+                *packet_max >= PACKET_MIN && self.domain.is_name(name, len)
+            });
+        let Some((packet_max, theirs)) = theirs else {
             let why = format!("{} bytes that are none of {}", address.0.len(), self.caps.name);
             return Err(PortError::BadAddress { why });
         };
@@ -357,6 +372,7 @@ impl Port for OfiPort {
         self.peers.push(Peer {
             address,
             fi_address,
+            narrower: (packet_max < self.caps.packet_max).then(|| Box::new(narrowed(&self.caps, packet_max))),
             in_flight: 0,
             last_post_accepted: true,
             gone: false,
@@ -368,8 +384,10 @@ impl Port for OfiPort {
     #[inline]
     fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let fi_address = self.peer(to)?;
-        let len = self.check_packet(head, body.len(), self.caps.packet_max)?;
-        if len <= self.caps.short_max {
+        let caps = self.caps_for(to);
+        let (packet_max, short_max) = (caps.packet_max, caps.short_max);
+        let len = self.check_packet(head, body.len(), packet_max)?;
+        if len <= short_max {
             self.scratch[..head.len()].copy_from_slice(head);
             body.copy_to(&mut self.scratch[head.len()..len]);
             // SAFETY: the endpoint is live and has FI_MSG; `len` is at most its inject size; the bytes are
@@ -395,10 +413,11 @@ impl Port for OfiPort {
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let fi_address = self.peer(to)?;
-        if self.caps.zcopy_max == 0 {
+        let zcopy_max = self.caps_for(to).zcopy_max;
+        if zcopy_max == 0 {
             return Err(PortError::Unsupported { what: "gather a packet from two places" });
         }
-        self.check_packet(head, body.len, self.caps.zcopy_max)?;
+        self.check_packet(head, body.len, zcopy_max)?;
         let body_span = self.registrations.span(body, Access::LOCAL_READ)?;
         let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
         let head_span = self.sends.fill(buffer, head, [].as_slice())?;
@@ -629,8 +648,23 @@ const BUFFERS_MAX: u64 = 4 << 30;
 /// The least value of [`OfiConfig::packet_max`]: every port must carry packets of this length.
 const PACKET_MIN: usize = 512;
 
-/// Bytes of an address that identify its format.
+/// The default of [`OfiConfig::packet_max`]: 64 KiB, and room for headers.
+const PACKET_MAX: usize = 65 << 10;
+
+/// Bytes of an address that identify its format. The longest packet that the port receives follows them, in 4 bytes,
+/// and then libfabric's name of the endpoint.
 const FORMAT_LEN: usize = 8;
+
+/// Returns the capabilities towards a peer that receives packets of at most `packet_max` bytes.
+fn narrowed(caps: &Caps, packet_max: usize) -> Caps {
+    Caps {
+        short_max: caps.short_max.min(packet_max),
+        packet_max,
+        fragment_max: caps.fragment_max.min(packet_max),
+        zcopy_max: caps.zcopy_max.min(packet_max),
+        ..caps.clone()
+    }
+}
 
 /// Returns the environment that libfabric should find when it is loaded, without variables that the user has set. A
 /// launcher sets it for its ranks; the port sets it too, while the program has no second thread. `provider` is the
@@ -643,6 +677,8 @@ const FORMAT_LEN: usize = 8;
 /// * `IPATH_NO_BACKTRACE` prevents libinfinipath, a dependency of Debian's libfabric, from catching the
 ///   signals that end a process. Its handlers print a backtrace and exit with a code, so the process would not
 ///   end by the signal.
+/// * `FI_OFI_RXM_EAGER_LIMIT`, over tcp only: the longest packet for which rxm uses no rendezvous: see
+///   [`rxm_packet_max`].
 /// * `FI_OFI_RXM_MSG_RX_SIZE`, over tcp only: the number of buffers of 16 KiB into which rxm receives from all
 ///   connections. rxm clears them when it opens an endpoint, in groups of 1,024. By default there are 4,096, which make
 ///   67 MB resident in each process, and take a fifth of its CPU time at the start. While all of them hold packets that
@@ -652,7 +688,7 @@ const FORMAT_LEN: usize = 8;
 pub fn environment(provider: Option<&str>) -> impl Iterator<Item = (&'static str, &'static str)> {
     let everywhere =
         [(CLEANUP, "1"), ("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"), ("IPATH_NO_BACKTRACE", "1")];
-    let over_tcp = [("FI_OFI_RXM_MSG_RX_SIZE", "512"), ("FI_TCP_MAX_RX_SIZE", "512")];
+    let over_tcp = [(EAGER_LIMIT, "66560"), ("FI_OFI_RXM_MSG_RX_SIZE", "512"), ("FI_TCP_MAX_RX_SIZE", "512")];
     let provider = provider.map(crate::delay::undelayed);
     let is_tcp = provider.is_none_or(|provider| provider.split(';').next() == Some("tcp"));
     let over_tcp = over_tcp.into_iter().filter(move |_| is_tcp);
@@ -669,23 +705,39 @@ pub fn settle_environment(provider: Option<&str>) {
 }
 
 const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
+const EAGER_LIMIT: &str = "FI_OFI_RXM_EAGER_LIMIT";
+
+/// What the version of libfabric and its environment decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// True if the removal of an address closes the connection to that address.
+    pub closes_connections: bool,
+    /// The longest packet that tcp;ofi_rxm sends and receives without a rendezvous: see [`rxm_packet_max`].
+    pub rxm_packet_max: usize,
+}
 
 /// The result of [`load`], after its first call.
-static CLEANED_UP: OnceLock<bool> = OnceLock::new();
+static LOADED: OnceLock<Loaded> = OnceLock::new();
 
-/// Loads libfabric, once, for a provider or for the default. Returns true if removing an address will close its
-/// connection.
-fn load(provider: Option<&str>) -> Result<bool, PortError> {
-    let cleaned_up = *CLEANED_UP.get_or_init(|| {
+/// Loads libfabric, once, for a provider or for the default.
+fn load(provider: Option<&str>) -> Result<Loaded, PortError> {
+    let loaded = *LOADED.get_or_init(|| {
         settle_environment(provider);
-        let _ = sys::load();
+        let is_loaded = sys::load().is_ok();
         // If `IPATH_NO_BACKTRACE` could not be set, libinfinipath has installed signal handlers. This call removes
         // them.
         samite_os::handlers::remove_those_of("libinfinipath");
-        samite_os::env::get(CLEANUP)
-            .is_some_and(|value| ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes)))
+        // SAFETY: no preconditions.
+        let version = if is_loaded { unsafe { sys::fi_version() } } else { 0 };
+        Loaded {
+            closes_connections: samite_os::env::get(CLEANUP).is_some_and(|value| is_yes(&value)),
+            rxm_packet_max: rxm_packet_max(
+                (sys::FI_MAJOR(version), sys::FI_MINOR(version)),
+                &samite_os::env::get,
+            ),
+        }
     });
-    sys::load().map(|()| cleaned_up).map_err(|error| PortError::Provider {
+    sys::load().map(|()| loaded).map_err(|error| PortError::Provider {
         call: "dlopen",
         code: sys::FI_ENOSYS,
         text: error.to_string(),
@@ -693,6 +745,29 @@ fn load(provider: Option<&str>) -> Result<bool, PortError> {
                names the folder where it is elsewhere"
             .into(),
     })
+}
+
+fn is_yes(value: &str) -> bool {
+    ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+/// Returns the longest packet that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would leak
+/// operations when a peer dies.
+///
+/// rxm receives into buffers of 16 KiB, and clears a thousand of them at the start. In versions 1.15 to 1.17 the tcp
+/// provider asks rxm for the buffer of each packet after it has read the packet's header. So the bytes go from the
+/// socket to this port's buffer, and `FI_OFI_RXM_EAGER_LIMIT` permits longer packets (rxm_ep_init_proto in
+/// prov/rxm/src/rxm_ep.c and tcpx_domain_set_ops in prov/tcp/src/tcpx_domain.c at v1.17.0). Later versions of tcp do not
+/// ask, and later versions of rxm do not know the variable.
+fn rxm_packet_max(version: (u32, u32), env: &impl Fn(&str) -> Option<String>) -> usize {
+    const BUFFER: usize = 16 << 10;
+    let asks = ["FI_OFI_RXM_ENABLE_DYN_RBUF", "FI_OFI_RXM_ENABLE_DIRECT_SEND"];
+    let asks = asks.iter().all(|name| env(name).is_none_or(|value| is_yes(&value)));
+    let limit = env(EAGER_LIMIT).and_then(|limit| limit.parse().ok());
+    match limit {
+        Some(limit) if asks && ((1, 15)..=(1, 17)).contains(&version) => BUFFER.max(limit),
+        _ => BUFFER,
+    }
 }
 
 #[cfg(test)]

@@ -46,11 +46,16 @@ pub(crate) struct Limits {
     pub(crate) fence: bool,
 }
 
+/// The longest eager message where packets are cheap: the receiver copies the first packets of a longer one while the
+/// sender writes the next.
+const CHEAP_EAGER_MAX: usize = 16 << 10;
+
 impl Limits {
     pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
         let config = &*config.on(&caps.name);
         debug_assert!((512..=caps.packet_max).contains(&caps.fragment_max), "{caps:?}");
         let eager_max = config.eager_max.min(caps.packet_max - Header::LEN - size_of::<Eager>());
+        let eager_max = if caps.dear_packets { eager_max } else { eager_max.min(CHEAP_EAGER_MAX) };
         Self {
             eager_max,
             sync_max: eager_max.min(caps.packet_max - Header::LEN - size_of::<Synchronous>()),
@@ -179,9 +184,11 @@ pub fn thresholds(caps: &Caps, config: &Config) -> Vec<Threshold> {
     let (limits, config) = (Limits::new(caps, config), config.on(&caps.name));
     let (packet, operation) = ("the longest packet of the port", "the longest operation of the port");
     let above = "more than eager_max";
+    let eager =
+        if limits.eager_max == CHEAP_EAGER_MAX { "longer messages gain by several packets" } else { packet };
     let maps_memory = caps.get == Reach::Shared;
     let all = [
-        ("eager_max", limits.eager_max, config.eager_max, packet, true),
+        ("eager_max", limits.eager_max, config.eager_max, eager, true),
         ("bundle_max", limits.bundle_max, config.bundle_max, packet, caps.dear_packets),
         ("read_min", limits.read_min, config.read_min, above, maps_memory),
         ("stream_max", limits.stream_max, config.stream_max, "", true),

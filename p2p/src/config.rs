@@ -59,8 +59,8 @@ macro_rules! parameters {
 
 parameters! {
     /// Longest message that is sent in the packet of its envelope, if the receiver has granted credit for it. It is
-    /// also limited by the longest packet of the port.
-    eager_max: usize = 16 << 10, "bytes", 0, 1 << 20;
+    /// also limited by the longest packet of the port, and by 16 KiB where packets are cheap, as in shared memory.
+    eager_max: usize = 64 << 10, "bytes", 0, 1 << 20;
     /// Longest message whose bytes follow its envelope in further packets without a request by the receiver, if the
     /// receiver has granted credit for it and cannot get the bytes itself. Over ports that have puts, messages of at
     /// least `put_min` bytes are put instead.
@@ -207,9 +207,8 @@ impl Config {
         config
     }
 
-    /// Returns the greatest `eager_max` of any path. A message of at most this length may have to be sent eagerly, so
-    /// it is copied if it cannot be sent at once: the path to its receiver may be unknown then.
-    pub(crate) fn short_max(&self) -> usize {
+    /// Returns the greatest `eager_max` of any path.
+    pub(crate) fn eager_max_of_all(&self) -> usize {
         let values = self.tunings.iter().flat_map(|tuning| &tuning.values);
         let tuned = values.filter(|(name, _)| *name == "eager_max").map(|(_, value)| *value as usize);
         tuned.fold(self.eager_max, usize::max)

@@ -450,7 +450,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         // A short message is copied, so that the messages behind it never have to wait until the caller lends the
         // buffer. A message in exposed memory is not copied: the receiver reads the owner's memory, so the send ends
         // only when the receiver has read it.
-        let (buffer, copied) = match exposure.is_none() && data.len() <= tagged.config.short_max() {
+        let (buffer, copied) = match exposure.is_none() && data.len() <= tagged.short_max(peer) {
             true => (Buffer::Owned(Memory::new(gather(&[], data))), Copied::Waiting),
             false => (Buffer::lent(data.len()), Copied::No),
         };

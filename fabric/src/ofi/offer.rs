@@ -12,7 +12,7 @@ pub use super::memory::Mode;
 
 use super::info::{Attributes, string};
 use super::slots::IOV_MAX;
-use super::{OfiConfig, PACKET_MIN};
+use super::{Loaded, OfiConfig, PACKET_MIN};
 use crate::{Caps, Order, PortError, Reach};
 
 /// The properties of one interface of a provider on which this port depends. Flags and numbers are libfabric's
@@ -100,17 +100,17 @@ impl Offer {
         }
     }
 
-    /// Returns this port's plan. `cleanup` is true if the removal of an address closes the connection to that address.
+    /// Returns this port's plan.
     ///
     /// # Errors
     /// [`PortError::Unsupported`] if the provider demands more than this port supports, or promises too little.
-    pub fn plan(&self, config: &OfiConfig, cleanup: bool) -> Result<Plan, PortError> {
+    pub fn plan(&self, config: &OfiConfig, loaded: Loaded) -> Result<Plan, PortError> {
         let operations = config.checked()?;
         let unless = |fits: bool, what| if fits { Ok(()) } else { Err(PortError::Unsupported { what }) };
         unless(self.keeps_order(), "use a provider that does not keep messages in order (FI_ORDER_SAS)")?;
         unless(self.mode & !MODES == 0, "meet this provider's demands on each call (its mode bits)")?;
         unless(self.mr_mode & !MR_MODES == 0, "register memory as this provider demands (its mr_mode)")?;
-        let packet_max = config.packet_max.min(self.max_msg_size);
+        let packet_max = config.packet_max.min(self.max_msg_size).min(self.packet_max(loaded));
         unless(packet_max >= PACKET_MIN, "use a provider whose messages are under 512 bytes")?;
 
         let rma_max = self.max_msg_size.min(RMA_MAX);
@@ -150,7 +150,7 @@ impl Offer {
             order,
             // The rxm protocol closes a removed peer's connection and cancels the operations queued on it (rxm_conn.c
             // and tcpx_ep.c at v1.17.0), if FI_AV_REMOVE_CLEANUP is set.
-            fence: cleanup && self.protocol == sys::FI_PROTO_RXM,
+            fence: loaded.closes_connections && self.protocol == sys::FI_PROTO_RXM,
             peers_max: config.peers_max,
             dear_packets: self.uses_sockets(),
         };
@@ -161,6 +161,17 @@ impl Offer {
             notes_alone: self.closing_in_transfer_crashes(),
             completions: 2 * slots,
         })
+    }
+
+    /// Returns the longest packet that the provider sends and receives without a rendezvous of its own. tcp and net alone
+    /// send a message of any length behind its header.
+    fn packet_max(&self, loaded: Loaded) -> usize {
+        const USUAL: usize = 16 << 10;
+        match (Self::core(&self.provider), self.protocol == sys::FI_PROTO_RXM) {
+            ("tcp" | "net", false) => usize::MAX,
+            ("tcp", true) => loaded.rxm_packet_max,
+            _ => USUAL,
+        }
     }
 
     pub(super) fn keeps_order(&self) -> bool {
@@ -211,9 +222,11 @@ impl Offer {
 mod tests {
     use super::*;
 
+    const LOADED: Loaded = Loaded { closes_connections: true, rxm_packet_max: 16 << 10 };
+
     #[test]
     fn each_provider_has_its_plan() {
-        let plan = |offer: &Offer| match offer.plan(&OfiConfig::default(), true) {
+        let plan = |offer: &Offer| match offer.plan(&OfiConfig::default(), LOADED) {
             Ok(plan) => format!("{plan:#?}"),
             Err(error) => error.to_string(),
         };
@@ -225,7 +238,7 @@ mod tests {
     #[test]
     fn what_cannot_be_met_is_refused() {
         let offer = recorded::cxi();
-        let said = |offer: Offer| offer.plan(&OfiConfig::default(), true).expect_err("refused").to_string();
+        let said = |offer: Offer| offer.plan(&OfiConfig::default(), LOADED).expect_err("refused").to_string();
         assert!(said(Offer { mode: sys::FI_CONTEXT | sys::FI_RX_CQ_DATA, ..offer.clone() }).contains("mode"));
         assert!(said(Offer { mr_mode: sys::FI_MR_RAW, ..offer.clone() }).contains("mr_mode"));
         assert!(said(Offer { msg_order: sys::FI_ORDER_SAW, ..offer.clone() }).contains("FI_ORDER_SAS"));
@@ -243,7 +256,7 @@ mod tests {
             max_order_raw_size: 100,
             ..recorded::psm3()
         };
-        let plan = offer.plan(&OfiConfig::default(), true).expect("it will do");
+        let plan = offer.plan(&OfiConfig::default(), LOADED).expect("it will do");
         let Caps { short_max, packet_max, rma_max, put, get, immediate_bits, order, .. } = plan.caps;
         assert_eq!((short_max, packet_max, rma_max), (2048, 2048, 2048));
         assert_eq!((put, get, immediate_bits, order), (Reach::None, Reach::Any, 0, Order::SEND_AFTER_SEND));

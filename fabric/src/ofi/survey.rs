@@ -3,7 +3,7 @@
 use samite_fabric_sys as sys;
 
 use super::offer::Offer;
-use super::{OfiConfig, info, load};
+use super::{Loaded, OfiConfig, info, load};
 use crate::{Caps, PortError};
 
 /// The loaded library.
@@ -26,7 +26,7 @@ const CALIBRATING: [&str; 2] = ["libinfinipath", "libpsm2"];
 /// # Errors
 /// [`PortError::Provider`] if libfabric is missing, too old, or lacks a function.
 pub fn library() -> Result<Library, PortError> {
-    let closes_connections = load(None)?;
+    let Loaded { closes_connections, .. } = load(None)?;
     // SAFETY: no preconditions.
     let version = unsafe { sys::fi_version() };
     let version = format!("{}.{}", sys::FI_MAJOR(version), sys::FI_MINOR(version));
@@ -37,7 +37,7 @@ pub fn library() -> Result<Library, PortError> {
 /// Returns the library if this process has loaded it.
 #[must_use]
 pub fn library_if_loaded() -> Option<Library> {
-    super::CLEANED_UP.get()?;
+    super::LOADED.get()?;
     library().ok()
 }
 
@@ -59,7 +59,7 @@ pub struct Found {
 /// # Errors
 /// [`PortError::Provider`] if libfabric cannot be loaded, or its list cannot be read.
 pub fn survey() -> Result<Vec<Found>, PortError> {
-    let closes_connections = load(None)?;
+    let loaded = load(None)?;
     let mut all: Vec<Found> = Vec::new();
     let Some(list) = info::ask(None)? else { return Ok(all) };
     for entry in list.iter() {
@@ -69,7 +69,7 @@ pub fn survey() -> Result<Vec<Found>, PortError> {
             provider: offer.provider.clone(),
             interface: info::string(attributes.domain.name).unwrap_or_default(),
             address: info::source(entry),
-            caps: offer.plan(&OfiConfig::default(), closes_connections).map(|plan| plan.caps),
+            caps: offer.plan(&OfiConfig::default(), loaded).map(|plan| plan.caps),
         };
         // Providers offer an interface several times with different details. Only one offer of each interface is
         // returned, if possible a usable one.

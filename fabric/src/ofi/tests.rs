@@ -109,6 +109,61 @@ fn packets_of_all_lengths_arrive_whole_and_in_order() {
     assert_eq!(a.heard.0, [], "a packet has no completion");
 }
 
+/// In a process without threads the port sets the variable that permits longer packets to rxm.
+#[test]
+fn long_packets_arrive() {
+    with_cleanup("ofi::tests::long_packets_arrive", || {
+        let (mut a, mut b) = (Node::open(1), Node::open(2));
+        let mut c = Node::with(OfiConfig { packet_max: 16 << 10, seed: 3, ..config() });
+        let packet_max = a.port.caps().packet_max;
+        if config().rules.is_none() && config().provider == "tcp;ofi_rxm" {
+            let asks = ["1.15", "1.16", "1.17"].contains(&&*survey::library().expect("it is loaded").version);
+            assert_eq!(packet_max, if asks { PACKET_MAX } else { 16 << 10 });
+        }
+        let (to_b, to_c) = (a.peer(&b), a.peer(&c));
+        let packets: Vec<_> = (0..100).map(|i| pattern(packet_max - i % 7 * 5_000 % packet_max, i)).collect();
+        for packet in &packets {
+            post(&mut a, &mut b, |port| port.send(to_b, &packet[..40], &packet[40..]));
+        }
+        pump(&mut a, &mut b, "all packets", |_, b| b.heard.0.len() == packets.len());
+        assert!(b.packets().iter().eq(&packets));
+        // A peer gets no packet that is longer than its buffers.
+        let max = (16 << 10).min(packet_max);
+        assert_eq!((a.port.caps_for(to_b).packet_max, a.port.caps_for(to_c).packet_max), (packet_max, max));
+        let longest = pattern(max, 1);
+        post(&mut a, &mut c, |port| port.send(to_c, b"", &longest));
+        pump(&mut a, &mut c, "the packet", |_, c| !c.heard.0.is_empty());
+        assert_eq!(c.packets(), [&longest]);
+        let error = a.port.send(to_c, b"1", &longest).expect_err("it is too long");
+        assert!(matches!(error, PortError::TooLong { .. }), "{error}");
+    });
+}
+
+#[test]
+fn the_longest_packet_of_rxm_depends_on_its_version_and_environment() {
+    let with = |version, variables: &[(&str, &str)]| {
+        rxm_packet_max(version, &|name| {
+            let value = variables.iter().find(|(known, _)| *known == name);
+            value.map(|(_, value)| (*value).to_owned())
+        })
+    };
+    let limit = (EAGER_LIMIT, "66560");
+    assert_eq!(with((1, 17), &[limit]), 66_560);
+    assert_eq!(with((1, 17), &[limit, ("FI_OFI_RXM_ENABLE_DYN_RBUF", "1")]), 66_560);
+    for (version, variables) in [
+        ((1, 17), &[][..]),
+        ((1, 14), &[limit]),
+        ((1, 18), &[limit]),
+        ((2, 5), &[limit]),
+        ((1, 17), &[(EAGER_LIMIT, "1000")]),
+        ((1, 17), &[(EAGER_LIMIT, "1M")]),
+        ((1, 17), &[limit, ("FI_OFI_RXM_ENABLE_DYN_RBUF", "0")]),
+        ((1, 17), &[limit, ("FI_OFI_RXM_ENABLE_DIRECT_SEND", "no")]),
+    ] {
+        assert_eq!(with(version, variables), 16 << 10, "{version:?} {variables:?}");
+    }
+}
+
 #[test]
 fn both_may_speak_first() {
     let (mut a, mut b) = (Node::open(1), Node::open(2));
@@ -689,11 +744,13 @@ fn an_interface_is_found_by_name_and_by_address() {
             assert!(caps.short_max <= rules.inject_size && (caps.zcopy_max == 0 || rules.iov_limit > 1));
             continue;
         }
+        // This process has threads, so it has not set the variable that permits longer packets to rxm.
+        let packet_max = if ["tcp", "net"].contains(&&*provider) { PACKET_MAX } else { 16 << 10 };
         let expected = Caps {
             name: provider.clone(),
-            packet_max: 16 << 10,
-            fragment_max: 16 << 10,
-            zcopy_max: 16 << 10,
+            packet_max,
+            fragment_max: packet_max,
+            zcopy_max: packet_max,
             immediate_bits: 64,
             put: Reach::Any,
             get,

@@ -224,7 +224,14 @@ impl Tagged {
     /// send must wait, so that it ends with an error that names the fix.
     pub(crate) fn may_keep(&self, peer: Peer, len: usize) -> bool {
         let has_no_room = self.queues.get(peer.index()).is_some_and(|queues| queues.has_no_room);
-        len <= self.config.short_max() && self.outbox.has_room(&self.config, len) && !has_no_room
+        len <= self.short_max(peer) && self.outbox.has_room(&self.config, len) && !has_no_room
+    }
+
+    /// Returns the length up to which a message to the peer may have to be sent eagerly. A message of this length is
+    /// copied if it cannot be sent at once.
+    pub(crate) fn short_max(&self, peer: Peer) -> usize {
+        let limits = self.queues.get(peer.index()).and_then(|queues| queues.limits.as_ref());
+        limits.map_or_else(|| self.config.eager_max_of_all(), |limits| limits.eager_max)
     }
 
     /// Notes that the receiver has matched the envelope of request `id`, or has confirmed that the envelope waits. The

@@ -88,7 +88,8 @@ impl Simulated {
     /// reordered as the capabilities permit.
     #[cfg(feature = "ofi")]
     fn like(offer: &samite_fabric::ofi::offer::Offer) -> Self {
-        let plan = offer.plan(&Default::default(), true).expect("the port can use it");
+        let loaded = samite_fabric::ofi::Loaded { closes_connections: true, rxm_packet_max: 16 << 10 };
+        let plan = offer.plan(&Default::default(), loaded).expect("the port can use it");
         let mut config = SimConfig { caps: plan.caps, ..SimConfig::default() };
         // The tests send messages of this length, and a provider's limit may be larger than the memory.
         config.caps.rma_max = config.caps.rma_max.min(1 << 20);

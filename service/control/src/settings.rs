@@ -806,7 +806,7 @@ mod tests {
         for wrong in ["2M", "-1", "K", "4KB", "99999999999999999999", "16777217T", "ä"] {
             assert!(eager_max(wrong).is_err(), "{wrong}");
         }
-        insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but must be a number of bytes from 0 to 1M: correct it, or leave it out for the default, 16384");
+        insta::assert_snapshot!(eager_max("2M").unwrap_err(), @"SAMITE_EAGER_MAX is `2M`, but must be a number of bytes from 0 to 1M: correct it, or leave it out for the default, 65536");
     }
 
     #[test]

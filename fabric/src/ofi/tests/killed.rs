@@ -32,7 +32,10 @@ const GREETINGS_MAX: usize = 2;
 const VICTIMS_AHEAD: usize = 2;
 
 const LEN: usize = 4 << 20;
-const PACKET: usize = 9000;
+/// The lengths of packets, as far as the port carries them.
+const PACKETS: [usize; 2] = [9_000, 60_000];
+const PACKET: &[u8] = &[SENT; PACKETS[1]];
+const HEAD: &[u8] = b"head";
 /// The bytes of memory that puts read.
 const SENT: u8 = 0x11;
 /// The bytes of memory that puts write, at first.
@@ -164,12 +167,13 @@ impl Traffic {
         let (to, into, op) = (self.to, self.into, OpId(self.posted.end));
         let part = |len| self.from.local(0, len);
         let len = rng.log_below(22) as usize;
+        let packet = PACKETS[rng.below(2) as usize].min(node.port.caps_for(to).packet_max - HEAD.len());
         let post = match rng.below(6) {
             0 | 1 => node.port.put(to, part(len), into, op),
             2 => node.port.put_imm(to, part(len), into, op.0, op),
-            3 => node.port.put_bytes(to, &[SENT; PACKET][..len.min(PACKET)], into, op),
-            4 => node.port.send(to, &[SENT; PACKET], &[]).map(|_| Post::Over),
-            _ => node.port.send_zcopy(to, b"head", part(PACKET), op),
+            3 => node.port.put_bytes(to, &PACKET[..len.min(packet)], into, op),
+            4 => node.port.send(to, &PACKET[..packet], &[]).map(|_| Post::Over),
+            _ => node.port.send_zcopy(to, HEAD, part(packet), op),
         };
         match post {
             Ok(Post::Done) => self.posted.end += 1,
@@ -503,7 +507,8 @@ fn has_arrived(target: &Region) -> bool {
 
 /// Returns the network port in an address of IPv4.
 fn port_of(address: &Address) -> Option<u16> {
-    let (format, name) = address.0.split_at(FORMAT_LEN);
+    let (format, rest) = address.0.split_at(FORMAT_LEN);
+    let name = &rest[size_of::<u32>()..];
     let is_v4 = format[4..] == sys::FI_SOCKADDR_IN.to_le_bytes() && tcp_family();
     is_v4.then(|| u16::from_be_bytes([name[2], name[3]]))
 }

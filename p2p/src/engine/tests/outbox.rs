@@ -94,7 +94,7 @@ fn a_send_beyond_the_budget_waits() {
 #[test]
 fn a_long_send_waits() {
     let (_, mut engine) = alone(&Config::default());
-    let data = bytes(16_385);
+    let data = bytes(Config::default().eager_max + 1);
     assert!(matches!(engine.send(Time::ZERO, WorldRank(1), 1, 5, &data, NEVER), Ok(Sent::Pending(_))));
     assert_eq!(engine.send(Time::ZERO, WorldRank(1), 1, 5, &data[1..], NEVER), Ok(Sent::Copied));
 }
