@@ -35,6 +35,15 @@ impl Pace {
         batches_time_max: Duration::from_secs(1),
     };
 
+    /// The pace of measurements of many points with more ranks than cores, whose times vary.
+    pub(crate) const STEADY: Self = Self {
+        batch: Duration::from_millis(2),
+        warm_up: Duration::from_millis(4),
+        batches_max: 9,
+        batches_min: 5,
+        batches_time_max: Duration::from_millis(30),
+    };
+
     /// The pace of measurements of many points, whose least times are compared.
     pub(crate) const QUICK: Self = Self {
         batch: Duration::from_millis(1),

@@ -38,7 +38,8 @@ pub(crate) struct TuneArgs {
     /// The transport; may be repeated
     #[arg(long, value_name = "T", default_values = ["samite-shm", "tcp;ofi_rxm"])]
     transport: Vec<String>,
-    /// Also measure the algorithms of collective operations, with 2, 4 and 8 ranks; this takes some minutes
+    /// Also measure the algorithms of collective operations, with 2, 4 and 8 ranks; this takes
+    /// two minutes more
     #[arg(long, conflicts_with = "check")]
     collectives: bool,
     /// Runs of each protocol and each algorithm
