@@ -26,7 +26,7 @@ fn a_rank_sends_to_itself() {
 #[test]
 fn a_tuning_file_decides_how_messages_travel() {
     let file = std::env::temp_dir().join(format!("samite-local-{}", std::process::id()));
-    std::fs::write(&file, "[\"loopback\"]\nsamite = \"0\"\neager_max = 10\n").unwrap();
+    std::fs::write(&file, "[\"loopback\"]\nsamite = \"0\"\neager_max = 10\nstream_max = 0\n").unwrap();
     let mut settings = samite::Settings::default();
     settings.set_tuning(&file.display().to_string()).unwrap();
     std::fs::remove_file(&file).unwrap();
