@@ -109,10 +109,12 @@ fn port(seed: u32) -> OfiPort {
     OfiPort::open(&config).expect("libfabric works here")
 }
 
-/// Returns the address at which a port over tcp listens. The address of such a port consists of 8 bytes that identify
-/// its kind, and a `sockaddr_in`.
+/// The bytes of the address of a port over tcp before its `sockaddr_in`: 8 identify its kind, and 4 are the longest packet.
+const BEFORE: usize = 12;
+
+/// Returns the address at which a port over tcp listens.
 fn socket_address(address: &Address) -> SocketAddr {
-    let &[_, _, high, low, a, b, c, d, ..] = &address.0[8..] else { panic!("{address:?}") };
+    let &[_, _, high, low, a, b, c, d, ..] = &address.0[BEFORE..] else { panic!("{address:?}") };
     (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low])).into()
 }
 
@@ -131,7 +133,8 @@ fn recorded_hello() -> Vec<u8> {
     listener.set_nonblocking(true).expect("a socket");
     let mut port = port(77);
     let mut address = port.address();
-    address.0[10..12].copy_from_slice(&listener.local_addr().expect("bound").port().to_be_bytes());
+    let number = listener.local_addr().expect("bound").port().to_be_bytes();
+    address.0[BEFORE + 2..BEFORE + 4].copy_from_slice(&number);
     let to = port.resolve(&address).expect("an address of its kind");
     let mut accepted = None;
     let mut hello = vec![0; 4096];
