@@ -678,7 +678,7 @@ fn narrowed(caps: &Caps, packet_max: usize) -> Caps {
 ///   signals that end a process. Its handlers print a backtrace and exit with a code, so the process would not
 ///   end by the signal.
 /// * `FI_OFI_RXM_EAGER_LIMIT`, over tcp only: the longest packet for which rxm uses no rendezvous: see
-///   [`rxm_packet_max`].
+///   [`Loaded::rxm_packet_max`].
 /// * `FI_OFI_RXM_MSG_RX_SIZE`, over tcp only: the number of buffers of 16 KiB into which rxm receives from all
 ///   connections. rxm clears them when it opens an endpoint, in groups of 1,024. By default there are 4,096, which make
 ///   67 MB resident in each process, and take a fifth of its CPU time at the start. While all of them hold packets that
@@ -712,7 +712,14 @@ const EAGER_LIMIT: &str = "FI_OFI_RXM_EAGER_LIMIT";
 pub struct Loaded {
     /// True if the removal of an address closes the connection to that address.
     pub closes_connections: bool,
-    /// The longest packet that tcp;ofi_rxm sends and receives without a rendezvous: see [`rxm_packet_max`].
+    /// The longest packet that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would leak
+    /// operations when a peer dies.
+    ///
+    /// rxm receives into buffers of 16 KiB, and clears a thousand of them at the start. In versions 1.15 to 1.17 the
+    /// tcp provider asks rxm for the buffer of each packet after it has read the packet's header. So the bytes go from
+    /// the socket to the port's buffer, and `FI_OFI_RXM_EAGER_LIMIT` permits longer packets (rxm_ep_init_proto in
+    /// prov/rxm/src/rxm_ep.c and tcpx_set_ops in prov/tcp/src/tcpx_domain.c at v1.17.0). Later versions of tcp do not
+    /// ask, and later versions of rxm do not know the variable.
     pub rxm_packet_max: usize,
 }
 
@@ -751,14 +758,7 @@ fn is_yes(value: &str) -> bool {
     ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
-/// Returns the longest packet that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would leak
-/// operations when a peer dies.
-///
-/// rxm receives into buffers of 16 KiB, and clears a thousand of them at the start. In versions 1.15 to 1.17 the tcp
-/// provider asks rxm for the buffer of each packet after it has read the packet's header. So the bytes go from the
-/// socket to this port's buffer, and `FI_OFI_RXM_EAGER_LIMIT` permits longer packets (rxm_ep_init_proto in
-/// prov/rxm/src/rxm_ep.c and tcpx_domain_set_ops in prov/tcp/src/tcpx_domain.c at v1.17.0). Later versions of tcp do not
-/// ask, and later versions of rxm do not know the variable.
+/// Returns [`Loaded::rxm_packet_max`].
 fn rxm_packet_max(version: (u32, u32), env: &impl Fn(&str) -> Option<String>) -> usize {
     const BUFFER: usize = 16 << 10;
     let asks = ["FI_OFI_RXM_ENABLE_DYN_RBUF", "FI_OFI_RXM_ENABLE_DIRECT_SEND"];
