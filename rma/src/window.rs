@@ -469,6 +469,7 @@ impl Operation {
 
     /// Returns the place of a byte of the operation at the target, relative to the displacement, and the number of
     /// bytes from this one on that follow each other there: a *run*. A packet, a put or a get concerns one run.
+    #[inline]
     pub(crate) fn run(&self, at: usize) -> (isize, usize) {
         match &self.form {
             // The operation lies in memory at the target.
@@ -479,6 +480,7 @@ impl Operation {
 
     /// Calls a function for each run, with its offset in the target's part and the range of its bytes in the data.
     /// `base` is the offset of the displacement in the part. All runs lie in the part.
+    #[inline]
     pub(crate) fn each_run(&self, base: u64, mut call: impl FnMut(usize, Range<usize>)) {
         let mut done = 0;
         while done < self.len {
@@ -490,17 +492,20 @@ impl Operation {
 
     /// Returns the offset in the target's part of a place that [`Operation::run`] has returned. The displacement itself
     /// need not lie in the part.
+    #[inline]
     pub(crate) fn offset(&self, base: u64, place: isize) -> u64 {
         base.wrapping_add_signed(place as i64)
     }
 
     /// Returns the length of the shortest run.
+    #[inline]
     pub(crate) fn shortest_run(&self) -> usize {
         self.form.as_ref().map_or(self.len, |form| form.shortest_block())
     }
 
     /// Returns the first place at the target, relative to the displacement, and the number of bytes from there to the
     /// last place.
+    #[inline]
     pub(crate) fn span(&self) -> (isize, u64) {
         match &self.form {
             None => (0, self.len as u64),

@@ -73,6 +73,8 @@ impl Places<'_> {
     ///
     /// # Errors
     /// [`Error::FormLength`], [`Error::FormOverlap`], [`Error::PartialElements`].
+    // An operation is large, and a copy of it costs a short put much of its time.
+    #[inline(always)]
     fn operation(self, action: Action, len: usize) -> Result<Operation, Error> {
         let operation = Operation::new(action, self.target.displacement, len);
         match self.form {
@@ -494,6 +496,7 @@ fn check_action(action: Action, bytes: usize) -> Result<usize, Error> {
 }
 
 /// Checks that a form suits an operation on `len` bytes of the target.
+#[inline(never)]
 fn check_form(form: &Form, action: Action, len: usize) -> Result<(), Error> {
     if form.size() != len {
         return Err(Error::FormLength { form: form.size(), len });
