@@ -245,15 +245,15 @@ impl Port for Route {
 
     #[inline]
     fn caps_for(&self, peer: PeerId) -> &Caps {
-        let caps = match self.peers.get(peer.0 as usize).map(|peer| peer.path) {
-            Some(Path::Shm) => self.shm.as_ref().map(|branch| branch.port.caps()),
-            Some(Path::Loopback) => self.loopback.as_ref().map(|branch| branch.port.caps()),
+        let Some(&Peer { path, inner, .. }) = self.peers.get(peer.0 as usize) else { return &self.caps };
+        let caps = match path {
+            Path::Shm => self.shm.as_ref().map(|branch| branch.port.caps_for(inner)),
+            Path::Loopback => self.loopback.as_ref().map(|branch| branch.port.caps_for(inner)),
             #[cfg(feature = "ofi")]
-            Some(Path::Ofi) => self.ofi.as_ref().map(|branch| branch.port.caps()),
+            Path::Ofi => self.ofi.as_ref().map(|branch| branch.port.caps_for(inner)),
             #[cfg(not(feature = "ofi"))]
-            Some(Path::Ofi) => None,
-            Some(Path::Delay) => self.delay.as_ref().map(|branch| branch.port.caps()),
-            None => None,
+            Path::Ofi => None,
+            Path::Delay => self.delay.as_ref().map(|branch| branch.port.caps_for(inner)),
         };
         caps.unwrap_or(&self.caps)
     }

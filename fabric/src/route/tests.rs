@@ -279,6 +279,17 @@ mod with_ofi {
     }
 
     #[test]
+    fn a_peer_with_shorter_buffers_gets_shorter_packets() {
+        let mut a = network(false, 1);
+        let config = OfiConfig { interface: Some("lo".into()), packet_max: 4096, ..OfiConfig::default() };
+        let b = Route::new(Ports { ofi: Some(OfiPort::open(&config).unwrap()), ..Ports::default() }).unwrap();
+        let to_b = a.resolve(&b.address()).unwrap();
+        assert!(a.caps().packet_max > 4096);
+        assert_eq!(a.caps_for(to_b).packet_max, 4096);
+        assert!(matches!(a.send(to_b, &[0; 4097], b""), Err(PortError::TooLong { max: 4096, .. })));
+    }
+
+    #[test]
     fn another_host_is_reached_by_libfabric_and_that_is_explained() {
         let (mut a, b) = (network(true, 1), network(true, 2));
         // Make the address look like one from another host, by changing the boot id, which lies behind the tags of
