@@ -247,7 +247,7 @@ impl OfiPort {
             // SAFETY: they were just opened.
             unsafe { strict::impose(&offer, completions, &domain, &ep) };
         }
-        let format = domain.info().attributes().format();
+        let format = domain.info().attributes().format(offer.rxm_limit(loaded));
         let packet_max = u32::try_from(caps.packet_max).unwrap_or(u32::MAX).to_le_bytes();
         let address = Address([&format[..], &packet_max, &endpoint::name(&ep)?].concat());
         let mut registrations = Registrations::new(registration, SplitMix64::new(config.seed));
@@ -358,7 +358,14 @@ impl Port for OfiPort {
                 *packet_max >= PACKET_MIN && self.domain.is_name(name, len)
             });
         let Some((packet_max, theirs)) = theirs else {
-            let why = format!("{} bytes that are none of {}", address.0.len(), self.caps.name);
+            let why = match address.0.first_chunk::<FORMAT_LEN>() {
+                Some(theirs) if info::differ_in_limit(theirs, format) => format!(
+                    "of a {} that accepts no connection from this one, because its version of libfabric or its \
+                     environment sets another limit: set {EAGER_LIMIT}=16384 for all ranks of the job",
+                    self.caps.name
+                ),
+                _ => format!("{} bytes that are none of {}", address.0.len(), self.caps.name),
+            };
             return Err(PortError::BadAddress { why });
         };
         let id = u32::try_from(self.peers.len()).ok().filter(|_| self.peers.len() < self.caps.peers_max);

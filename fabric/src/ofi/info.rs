@@ -67,10 +67,18 @@ pub(super) struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// Returns the properties in which two ports must agree to understand each other's addresses.
-    pub(super) fn format(&self) -> [u8; 8] {
-        (u64::from(self.info.addr_format) << 32 | u64::from(self.ep.protocol)).to_le_bytes()
+    /// Returns the properties in which two ports must agree to understand each other's addresses, and to connect. rxm
+    /// rejects a connection from a port with another `limit` (rxm_process_connreq in prov/rxm/src/rxm_conn.c at v1.17.0).
+    pub(super) fn format(&self, limit: usize) -> [u8; 8] {
+        let limit = u64::from(u16::try_from(limit >> 10).unwrap_or(u16::MAX));
+        let protocol = u64::from(self.ep.protocol) & 0xffff;
+        (u64::from(self.info.addr_format) << 32 | limit << 16 | protocol).to_le_bytes()
     }
+}
+
+/// Returns true if two formats differ in the limit alone.
+pub(super) fn differ_in_limit(a: &[u8; 8], b: &[u8]) -> bool {
+    a[..2] == b[..2] && a[4..] == b[4..] && a[2..4] != b[2..4]
 }
 
 pub(super) fn attributes(info: &sys::fi_info) -> Attributes<'_> {

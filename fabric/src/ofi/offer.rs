@@ -174,6 +174,14 @@ impl Offer {
         }
     }
 
+    /// Returns the limit in which both ends of a connection must agree, or 0 if there is none.
+    pub(super) fn rxm_limit(&self, loaded: Loaded) -> usize {
+        match (Self::core(&self.provider), self.protocol == sys::FI_PROTO_RXM) {
+            ("tcp", true) => loaded.rxm_packet_max,
+            _ => 0,
+        }
+    }
+
     pub(super) fn keeps_order(&self) -> bool {
         self.msg_order & sys::FI_ORDER_SAS != 0
     }

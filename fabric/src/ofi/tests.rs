@@ -778,6 +778,15 @@ fn an_address_is_of_this_provider_and_whole() {
 }
 
 #[test]
+fn an_address_with_another_limit_names_the_fix() {
+    let (mut a, b) = (Node::open(1), Node::open(2));
+    let mut other = b.port.address().0;
+    other[2] ^= 1;
+    let error = a.port.resolve(&Address(other)).expect_err("rxm would reject the connection").to_string();
+    assert!(error.contains("set FI_OFI_RXM_EAGER_LIMIT=16384 for all ranks"), "{error}");
+}
+
+#[test]
 fn no_library_catches_the_signals_that_end_a_process() {
     let _node = Node::open(1);
     let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
