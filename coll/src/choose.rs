@@ -20,6 +20,32 @@
 //! ```
 //! A [`Selection`] of the user overrides all rows.
 
+/// Passes the operations that have several algorithms to a macro.
+macro_rules! each_operation {
+    ($macro:ident) => {
+        $macro! {
+            /// Barriers.
+            barrier;
+            /// Broadcasts.
+            bcast;
+            /// Gathers.
+            gather;
+            /// Scatters.
+            scatter;
+            /// Allgathers.
+            allgather;
+            /// Exchanges of all ranks with all ranks.
+            alltoall;
+            /// Reductions to one rank.
+            reduce;
+            /// Reductions to all ranks.
+            allreduce;
+            /// Scattered reductions.
+            reduce_scatter;
+        }
+    };
+}
+
 mod names;
 mod rows;
 mod selection;

@@ -65,26 +65,7 @@ macro_rules! rows {
     };
 }
 
-rows! {
-    /// Barriers.
-    barrier;
-    /// Broadcasts.
-    bcast;
-    /// Gathers.
-    gather;
-    /// Scatters.
-    scatter;
-    /// Allgathers.
-    allgather;
-    /// Exchanges of all ranks with all ranks.
-    alltoall;
-    /// Reductions to one rank.
-    reduce;
-    /// Reductions to all ranks.
-    allreduce;
-    /// Scattered reductions.
-    reduce_scatter;
-}
+each_operation!(rows);
 
 /// Returns a row without limits.
 pub(super) fn last<A>(algorithm: A) -> Row<A> {

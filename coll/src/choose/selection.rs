@@ -23,6 +23,8 @@ macro_rules! selection {
         /// let situation = Situation { ranks: 8, bytes: 64, elements: 8, ..Situation::default() };
         /// assert_eq!(table.allreduce(&situation).to_string(), "Ring for 64 bytes and 8 ranks: it was selected");
         /// ```
+        ///
+        /// The pieces of data are in bytes here.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Selection {
             $($(#[doc = $doc])+ pub $operation: Option<Way<$operation::Algorithm>>,)+
@@ -53,26 +55,7 @@ macro_rules! selection {
     };
 }
 
-selection! {
-    /// For barriers.
-    barrier;
-    /// For broadcasts. The pieces of a chain are in bytes here.
-    bcast;
-    /// For gathers.
-    gather;
-    /// For scatters.
-    scatter;
-    /// For allgathers.
-    allgather;
-    /// For exchanges of all ranks with all ranks.
-    alltoall;
-    /// For reductions to one rank.
-    reduce;
-    /// For reductions to all ranks.
-    allreduce;
-    /// For scattered reductions.
-    reduce_scatter;
-}
+each_operation!(selection);
 
 impl Selection {
     /// The text of an empty selection.
