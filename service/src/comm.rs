@@ -302,8 +302,9 @@ impl Comm {
     /// Sends `data` to rank `to`, and returns when `data` may be changed again: the message is then under way,
     /// received, or in the outbox.
     ///
-    /// A message of at most `eager_max` bytes that cannot be sent at once is copied to an outbox, and the send returns
-    /// (MPI 4.1, section 3.4: standard mode). So a short send does not wait for a receiver that makes no call, also if
+    /// A short message that cannot be sent at once is copied to an outbox, and the send returns (MPI 4.1, section 3.4:
+    /// standard mode). A message is short if it has at most `eager_max` bytes and fits in one packet of the transport,
+    /// and if it has at most 16 KiB over shared memory. So a short send does not wait for a receiver that makes no call, also if
     /// the two ranks have not communicated before. The message is sent by a later call, or while this rank leaves:
     /// [`World::leave`](crate::World::leave) waits until it is taken. The parameter `outbox_max` is the size of the
     /// outbox, 1 MiB by default. A send beyond it waits, and so does every send of a rank with several
