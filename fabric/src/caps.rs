@@ -1,7 +1,7 @@
 //! Capabilities of a port.
 
-/// The capabilities and limits of a port. Protocols decide by these values alone how they transfer bytes, never by a
-/// port's name.
+/// The capabilities and limits of a port, or of a port towards one peer ([`Port::caps_for`](crate::Port::caps_for)).
+/// Protocols decide by these values alone how they transfer bytes, never by a port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// The transport's name as users write it: `tcp;ofi_rxm`, `samite-shm`, `loopback`, `sim`…
@@ -48,7 +48,7 @@ pub struct Caps {
     pub order: Order,
     /// True if the memory of operations with a peer can be reused after [`Port::fence_peer`](crate::Port::fence_peer).
     pub fence: bool,
-    /// Largest number of resolved peers.
+    /// The largest number of resolved peers.
     pub peers_max: usize,
     /// True if each packet costs much more than its bytes, for example because it needs a system call. Then it is worth
     /// sending several short messages in one packet.

@@ -808,8 +808,8 @@ impl<P: Port> Out<'_, P> {
         post
     }
 
-    /// Sends a short packet to a peer before the operations that the caller posts next, if the port has room and no other
-    /// packet waits for the peer. Otherwise queues it, as [`Link::answer`] does.
+    /// Sends a short packet to a peer before the operations that the caller posts next, if the port has room and no
+    /// other packet waits for the peer. Otherwise queues it, as [`Link::answer`] does.
     pub fn answer(&mut self, to: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
         let state = &self.link.peers[to];
         if state.has_answered() && state.has_no_packets_queued() {

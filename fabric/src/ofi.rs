@@ -105,8 +105,8 @@ pub struct OfiConfig {
     pub near: Option<IpAddr>,
     /// The seed of the keys of registered memory: random, and different for each incarnation of a process.
     pub seed: u64,
-    /// The longest packet, in bytes. By default it takes a message of 64 KiB. The packets of a port are shorter if the
-    /// provider would use a rendezvous of its own for this length.
+    /// The longest packet, in bytes. The default has room for a message of 64 KiB and its headers. The packets of a port
+    /// are shorter if the provider would use a rendezvous of its own for this length.
     pub packet_max: usize,
     /// Buffers for packets that arrive between two polls; each is `packet_max` bytes.
     pub receive_buffers: u32,
@@ -719,8 +719,8 @@ const EAGER_LIMIT: &str = "FI_OFI_RXM_EAGER_LIMIT";
 pub struct Loaded {
     /// True if the removal of an address closes the connection to that address.
     pub closes_connections: bool,
-    /// The longest packet that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would leak
-    /// operations when a peer dies.
+    /// The longest packet, in bytes, that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would
+    /// leak operations when a peer dies.
     ///
     /// rxm receives into buffers of 16 KiB, and clears a thousand of them at the start. In versions 1.15 to 1.17 the
     /// tcp provider asks rxm for the buffer of each packet after it has read the packet's header. So the bytes go from

@@ -46,7 +46,8 @@ pub trait Port {
     /// Returns the capabilities and limits of this port. They do not change.
     fn caps(&self) -> &Caps;
 
-    /// Returns the capabilities for one peer. They differ from [`Port::caps`] only for a port of several paths.
+    /// Returns the capabilities towards one peer. They differ from [`Port::caps`] if the port has several paths, or if
+    /// the peer receives only shorter packets than this port. Calls that concern a peer keep to these limits.
     fn caps_for(&self, _peer: PeerId) -> &Caps {
         self.caps()
     }
@@ -63,8 +64,8 @@ pub trait Port {
     /// have, or the peer as many senders; [`PortError::Provider`].
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
-    /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together. Both are
-    /// copied before the call returns, and no completion follows.
+    /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together, with the capabilities
+    /// [for the peer](Port::caps_for). Both are copied before the call returns, and no completion follows.
     ///
     /// # Errors
     /// [`PortError::TooLong`], [`PortError::PeerGone`] after a fence, [`PortError::Provider`]; [`PortError::Exhausted`]

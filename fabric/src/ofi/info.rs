@@ -67,8 +67,9 @@ pub(super) struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// Returns the properties in which two ports must agree to understand each other's addresses, and to connect. rxm
-    /// rejects a connection from a port with another `limit` (rxm_process_connreq in prov/rxm/src/rxm_conn.c at v1.17.0).
+    /// Returns the properties in which two ports must agree to understand each other's addresses, and to connect.
+    /// `limit` is in bytes. rxm rejects a connection from a port with another `limit` (rxm_process_connreq in
+    /// prov/rxm/src/rxm_conn.c at v1.17.0).
     pub(super) fn format(&self, limit: usize) -> [u8; 8] {
         let limit = u64::from(u16::try_from(limit >> 10).unwrap_or(u16::MAX));
         let protocol = u64::from(self.ep.protocol) & 0xffff;

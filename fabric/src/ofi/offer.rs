@@ -163,8 +163,8 @@ impl Offer {
         })
     }
 
-    /// Returns the longest packet that the provider sends and receives without a rendezvous of its own. tcp and net alone
-    /// send a message of any length behind its header.
+    /// Returns the longest packet, in bytes, that the provider sends and receives without a rendezvous of its own. tcp
+    /// and net alone send a message of any length behind its header.
     fn packet_max(&self, loaded: Loaded) -> usize {
         const USUAL: usize = 16 << 10;
         match (Self::core(&self.provider), self.protocol == sys::FI_PROTO_RXM) {
@@ -174,7 +174,7 @@ impl Offer {
         }
     }
 
-    /// Returns the limit in which both ends of a connection must agree, or 0 if there is none.
+    /// Returns the limit, in bytes, in which both ends of a connection must agree, or 0 if there is none.
     pub(super) fn rxm_limit(&self, loaded: Loaded) -> usize {
         match (Self::core(&self.provider), self.protocol == sys::FI_PROTO_RXM) {
             ("tcp", true) => loaded.rxm_packet_max,
