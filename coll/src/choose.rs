@@ -1,11 +1,11 @@
 //! The choice of an algorithm: a pure function of a table and the arguments of an operation.
 //!
-//! A table has rows for each operation: some for ranks that share a board, and others for ranks that do not. The first
-//! row whose limits are not exceeded, and in whose way the operation can be carried out, decides. The limits of the
-//! default rows follow MPICH's (Thakur et al. 2005, section 5), which were measured between hosts. For more than 512
-//! ranks, no default row chooses an algorithm whose number of rounds is proportional to the number of ranks, unless no
-//! other algorithm can carry out the operation. An alltoall is the exception: Bruck's algorithm copies each block several
-//! times, so it is chosen only for blocks of at most 256 bytes.
+//! A table has rows for each operation: some for ranks that share a board, and others for ranks that do not. A row is
+//! suitable if the operation does not exceed its limits and its algorithm can carry out the operation. The first
+//! suitable row decides. The limits of the default rows follow MPICH's (Thakur et al. 2005, section 5), which were
+//! measured between hosts. For more than 512 ranks, no default row chooses an algorithm whose number of rounds is
+//! proportional to the number of ranks, unless no other algorithm can carry out the operation. An alltoall is the
+//! exception: Bruck's algorithm copies each block several times, so it is chosen only for blocks of at most 256 bytes.
 //!
 //! ```
 //! use samite_coll::algorithms::allreduce::Algorithm;
@@ -74,7 +74,8 @@ pub enum Way<A> {
     TwoLevels,
 }
 
-/// A row of a table: a way to carry out an operation, and the limits up to which it is chosen.
+/// A row of a table: a way to carry out an operation, and the largest numbers of ranks and bytes for which it is
+/// chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<A> {
     /// The largest number of ranks.
@@ -83,7 +84,7 @@ pub struct Row<A> {
     pub bytes: usize,
     /// The way.
     pub way: Way<A>,
-    /// True if the row was measured on this machine, and is not of the default table.
+    /// True if the row is from a tuning file, and false if it is a default row.
     pub is_measured: bool,
 }
 
@@ -177,14 +178,15 @@ pub struct Choice<A> {
     pub has_two_levels: bool,
     /// The row of the table that decided. `None` if the user has selected the algorithm.
     pub row: Option<Row<A>>,
-    /// What the user has selected, if the operation cannot be carried out in this way.
+    /// The user's selection, if the operation cannot be carried out in this way.
     pub unsuitable: Option<Way<A>>,
     /// The arguments.
     pub situation: Situation,
 }
 
 impl<A: Copy> Choice<A> {
-    /// Returns the plan of the operation. `plan` returns the plan with an algorithm. `hosts` are the hosts of the ranks.
+    /// Returns the plan of the operation. `plan` returns the plan with an algorithm. `hosts` are the hosts of the
+    /// ranks.
     ///
     /// # Panics
     /// If the situation has several hosts, and `hosts` is `None`.
@@ -236,7 +238,8 @@ impl<A: fmt::Debug> fmt::Display for Choice<A> {
 
 /// An algorithm of a table. The pieces of data are in bytes in a table.
 trait Suits: Copy {
-    /// Whether the operation can be carried out on two levels, if the ranks have two levels. `None` if it never can.
+    /// Returns true if the operation can be carried out on two levels, given that the ranks have two levels. `None` if
+    /// it never can.
     const ON_TWO_LEVELS: Option<fn(&Situation) -> bool> = None;
 
     /// Returns true if the algorithm can carry out the operation.
@@ -485,8 +488,8 @@ impl Table {
         self.choose(situation, self.selection.reduce_scatter, |rows| &rows.reduce_scatter, general)
     }
 
-    /// Returns the choice of what was selected if it suits. Otherwise the first of the rows `of` the operation that fits
-    /// decides. If no row fits, the algorithm is `general`, which must suit every situation.
+    /// Returns the user's selection as the choice if it suits. Otherwise the first of the rows `of` the operation that
+    /// fits decides. If no row fits, the algorithm is `general`, which must suit every situation.
     fn choose<A: Suits>(
         &self,
         situation: &Situation,

@@ -161,9 +161,9 @@ pub enum Step {
         into: Span,
     },
     /// Publishes a span on the communicator's [board](samite_fabric::shm::board), where all ranks of the same host can
-    /// read it. The steps of a rank name the pieces in ascending order, and a rank publishes each piece once at most. The
-    /// step waits while the room for the data is in use: until all these ranks have finished an earlier piece. A rank has finished a
-    /// piece when it takes a step of a later piece.
+    /// read it. The steps of a rank name the pieces in ascending order, and a rank publishes each piece once at most.
+    /// The step waits while the room for the data is in use: until all these ranks have finished an earlier piece. A
+    /// rank has finished a piece when it takes a step of a later piece.
     Publish {
         /// The number of the piece.
         piece: u32,

@@ -5,11 +5,11 @@
 pub struct Counters {
     /// Operations whose packets were all sent.
     pub operations: u64,
-    /// Operations that this process has carried out on mapped memory.
+    /// Operations of this process on mapped memory.
     pub mapped: u64,
-    /// Operations that this process has carried out by puts of the port.
+    /// Operations of this process that were puts of the port.
     pub put: u64,
-    /// Operations that this process has carried out by gets of the port, or that their target has answered by puts.
+    /// Operations of this process that were gets of the port, or that their target has answered by puts.
     pub got: u64,
     /// Bytes that packets of other ranks and of this one have written here.
     pub written: u64,
@@ -17,7 +17,7 @@ pub struct Counters {
     pub read: u64,
     /// Epochs that have completed.
     pub epochs: u64,
-    /// Epochs whose operations have travelled with the request for the lock, and were applied.
+    /// The number of these epochs whose operations have travelled with the request for the lock.
     pub aggregated: u64,
     /// Locks that this process has granted.
     pub locks: u64,

@@ -36,8 +36,8 @@ pub enum Error {
         /// The rank in the job.
         rank: WorldRank,
     },
-    /// Misuse: the operation leaves the target's part of the window. Nothing was sent. If the operation has a form at the
-    /// target, the bytes are those from its first to its last place.
+    /// Misuse: the operation leaves the target's part of the window. Nothing was sent. If the operation has a form at
+    /// the target, the bytes are those from its first to its last place.
     #[error(
         "{len} bytes at offset {at} are not in the part of rank {rank}, which has {size} bytes: correct the \
          displacement or the length"

@@ -49,7 +49,8 @@ pub struct Config {
     /// The largest number of puts and gets by the port to one peer that are under way.
     pub puts_max: usize,
     /// The budget, in bytes, for operations that came with requests for locks ([`Hints::aggregate`]) and whose answers
-    /// are not sent. If it is used up, the lock is granted without them, and the member sends them again.
+    /// are not sent. If it is used up, this process ignores the operations and grants the lock, and the member sends
+    /// them again.
     pub attached_max: usize,
 }
 
@@ -83,8 +84,8 @@ pub struct Windows {
     created: HashMap<u64, Ranges>,
     /// The generation of the latest window.
     generation: u32,
-    /// The requests for windows that do not exist yet: the traits of a member that wants to use the window, or `None` if
-    /// the member asks if this process frees it.
+    /// The requests for windows that do not exist yet: the traits of a member that wants to use the window, or `None`
+    /// if the member asks if this process frees it.
     early: HashMap<Name, Vec<(Peer, Option<Traits>)>>,
     outbox: Outbox,
     requests: Requests,
@@ -115,8 +116,8 @@ impl Windows {
     /// already asked for the window.
     ///
     /// # Errors
-    /// [`Error::NameInUse`] also if a window of this name has existed; [`Error::NotAMember`]; [`Error::Link`] if a member is no rank of the job, or if there are
-    /// too many windows.
+    /// [`Error::NameInUse`] if a window of this name exists or has existed; [`Error::NotAMember`]; [`Error::Link`] if a
+    /// member is no rank of the job, or if there are too many windows.
     pub fn create(
         &mut self,
         link: &mut Link,
@@ -273,8 +274,8 @@ impl Windows {
         self.requests.collect(request)
     }
 
-    /// Reports the end of a request by [`Windows::next_ended`], under this number. If the request has ended, that is
-    /// now.
+    /// Reports the end of a request by [`Windows::next_ended`], under this number, also if the request has already
+    /// ended.
     pub fn watch(&mut self, request: RequestId, number: u32) {
         self.requests.watch(request, number);
     }

@@ -78,10 +78,10 @@ pub struct WindowStats {
     pub operations: u64,
     /// Operations that the rank has carried out on memory which it shares with their target.
     pub mapped_operations: u64,
-    /// Operations that the rank has written directly to registered memory of their target.
+    /// Operations whose elements the rank has written directly to registered memory of their target.
     pub put_operations: u64,
-    /// Operations that the rank has read directly from registered memory of their target, or that the target has written
-    /// directly to registered memory of the rank.
+    /// Operations whose elements the rank has read directly from registered memory of their target, or that the target
+    /// has written directly to registered memory of the rank.
     pub get_operations: u64,
     /// Bytes that packets have written to the rank's parts.
     pub bytes_written: u64,
@@ -89,7 +89,8 @@ pub struct WindowStats {
     pub bytes_read: u64,
     /// Epochs that have completed.
     pub epochs: u64,
-    /// Those of them that have travelled as one packet.
+    /// The number of these epochs that have travelled as one packet
+    /// ([`WindowHints::aggregate`](crate::WindowHints::aggregate)).
     pub aggregated_epochs: u64,
     /// Locks of the rank's parts that were granted by packets.
     pub locks: u64,

@@ -8,9 +8,9 @@
 //! that has a [board](samite_fabric::shm::board), its ranks use it; otherwise they send messages along binomial trees.
 //!
 //! Cost: the rounds of the operation between the leaders, and those of the operations within the host that has most
-//! ranks. A barrier and an allgather have a gather and a broadcast there, an allreduce has a reduction and a broadcast, a
-//! broadcast has a broadcast, and a reduction has a reduction. A reduction must commute, because it combines the elements
-//! of each host first.
+//! ranks. A barrier and an allgather have a gather and a broadcast there, an allreduce has a reduction and a broadcast,
+//! a broadcast has a broadcast, and a reduction has a reduction. A reduction must commute, because it combines the
+//! elements of each host first.
 //!
 //! Source: Kielmann, Hofman, Bal, Plaat and Bhoedjang: *MagPIe: MPI's Collective Communication Operations for Clustered
 //! Wide Area Systems*. PPoPP 1999.

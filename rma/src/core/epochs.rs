@@ -187,9 +187,10 @@ impl Core<'_> {
         }
     }
 
-    /// Passes the barrier that frees the window, if a member has failed. A message of the barrier stands for all members
-    /// of which its sender has heard, and such messages are missing now. So this process asks all members, because none
-    /// may access the memory after it was freed. Returns true if all of them free the window or have failed.
+    /// Passes the barrier that frees the window, if a member has failed. A message of the barrier stands for all
+    /// members of which its sender has heard, and such messages are missing now. So this process asks all members,
+    /// because none may access the memory after it was freed. Returns true if all of them free the window or have
+    /// failed.
     fn pass_with_all(&mut self, number: u64, barrier: Barrier) -> bool {
         let rounds = barrier::rounds(self.window.group.len());
         let begun = barrier.round.map_or(0, |round| round + 1);
@@ -262,8 +263,8 @@ impl Core<'_> {
         }
         member.freeing.is_answered = true;
         if is_gone && matches!(member.contact, Contact::Asked) {
-            // The packets that wait for the traits have no receiver. They are messages of the barrier, unless the member
-            // violates the protocol.
+            // The packets that wait for the traits have no receiver. They are messages of the barrier, unless the
+            // member violates the protocol.
             for item in std::mem::take(&mut member.held) {
                 self.drop_item(rank, item, &Cause::Left);
             }

@@ -415,8 +415,8 @@ impl Head {
     }
 }
 
-/// Returns the packet of an operation that concerns `len` bytes from `at` on, which follow each other at the target: its
-/// kind, the bytes behind the header, and the data.
+/// Returns the packet of an operation that concerns `len` bytes from `at` on, which follow each other at the target:
+/// its kind, the bytes behind the header, and the data.
 pub(crate) fn packet_of<'a>(
     traits: Traits,
     operation: &Operation,

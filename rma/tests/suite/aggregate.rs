@@ -363,7 +363,8 @@ fn forged_epochs_end_their_sender() {
             w.wait(2, other);
         });
     }
-    // The same packet without a fault is applied, and a second one before the answer is sent is none that a member sends.
+    // The same packet without a fault is applied, and a second one before the answer is sent is none that a member
+    // sends.
     on_loopback(2, Hints::default(), |w| {
         let first = transact(w, 1, 0, 0, 1);
         w.wait(1, first);

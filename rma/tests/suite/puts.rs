@@ -206,8 +206,8 @@ fn no_put_of_a_dead_origin_lands_after_its_lock_has_passed_on() {
     });
 }
 
-/// Rank 1 starts operations on the part of rank 0 under its exclusive lock, and dies. Rank 2, which gets the lock, writes
-/// the part, and nothing changes it afterwards.
+/// Rank 1 starts operations on the part of rank 0 under its exclusive lock, and dies. Rank 2, which gets the lock,
+/// writes the part, and nothing changes it afterwards.
 pub(crate) fn the_lock_of_a_dead_origin_passes_on(
     w: &mut World<SimPort>,
     start: impl FnOnce(&mut World<SimPort>, EpochId),

@@ -247,7 +247,7 @@ impl<P: Port> World<P> {
         let mut idle = 0;
         for _ in 0..100_000 {
             idle = if self.step() { 0 } else { idle + 1 };
-            // A storm of a simulated port ends within 100 us, that is 100 idle steps.
+            // A storm of a simulated port ends within 100 µs, that is 100 idle steps.
             if idle > 250 {
                 return;
             }

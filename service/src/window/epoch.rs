@@ -380,8 +380,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
 ///
 /// The calls with a [`Layout`] access the elements that it selects in the target's part, counted from element `at`, in
 /// the order of the layout (MPI's target datatype). The data is a slice, or a view of another layout (the origin
-/// datatype): only the number of bytes must agree, as for messages. An operation with a layout travels as operations
-/// on its blocks of contiguous elements, and has one request. So a layout of few long blocks takes less time than one of
+/// datatype): only the number of bytes must agree, as for messages. An operation with a layout travels as operations on
+/// its blocks of contiguous elements, and has one request. So a layout of few long blocks takes less time than one of
 /// many short blocks.
 ///
 /// Operations of one epoch on the same elements have no order, except accumulates, fetches and swaps of one rank (MPI
@@ -495,8 +495,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         self.start("Epoch::iget", (from, at), None, Action::Get, into)
     }
 
-    /// Reads the elements at the places of a layout in a part into a slice or a view, and waits for them. The layout may
-    /// select an element several times.
+    /// Reads the elements at the places of a layout in a part into a slice or a view, and waits for them. The layout
+    /// may select an element several times.
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -536,8 +536,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     }
 
     /// Reads the elements at the places of a layout in a part, as [`get_view`](Self::get_view) does (`MPI_Get` and
-    /// `MPI_Rget` with datatypes). The request returns the buffer with these elements: a vector, or another buffer of as
-    /// many bytes as the layout selects, for example of a [layout](Layout::of_owned).
+    /// `MPI_Rget` with datatypes). The request returns the buffer with these elements: a vector, or another buffer of
+    /// as many bytes as the layout selects, for example of a [layout](Layout::of_owned).
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -674,7 +674,8 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     }
 
     /// Combines the elements at the places of a layout in a part with the elements of `data`, as
-    /// [`accumulate`](Self::accumulate) does (`MPI_Accumulate` with datatypes). The bytes of `data` are elements of `T`.
+    /// [`accumulate`](Self::accumulate) does (`MPI_Accumulate` with datatypes). The bytes of `data` are elements of
+    /// `T`.
     ///
     /// ```
     /// # samite::local(2, |world| {

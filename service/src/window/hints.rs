@@ -72,9 +72,9 @@ impl WindowHints {
     /// rank applies them when it grants the lock, releases the lock at once, and answers with one packet. So the epoch
     /// takes one round trip, and the lock is not held while packets travel.
     ///
-    /// For that, the operations wait inside the library until the epoch is closed. They are sent before that, in packets
-    /// of their own, if they do not fit in one packet, after a flush, or if the program waits for one of them, as in
-    /// [`Epoch::get`](crate::Epoch::get). The requests of operations end when the epoch completes.
+    /// For that, the operations wait inside the library until the epoch is closed. They are sent before that, in
+    /// packets of their own, if they do not fit in one packet, after a flush, or if the program waits for one of them,
+    /// as in [`Epoch::get`](crate::Epoch::get). The requests of operations end when the epoch completes.
     ///
     /// ```
     /// # samite::local(2, |world| {

@@ -7,8 +7,8 @@ use crate::reduction::{
     ComplexF32, ComplexF64, LocatedF32, LocatedF64, LocatedI32, LocatedI64, LocatedU32, LocatedU64,
 };
 
-/// The element types of accumulates, fetches and swaps: the numbers for which MPI defines them, and the pairs of a value
-/// and a location of [`samite::reduction`](crate::reduction).
+/// The element types of accumulates, fetches and swaps: the numbers for which MPI defines them, and the pairs of a
+/// value and a location of [`samite::reduction`](crate::reduction).
 ///
 /// The trait is sealed: other types cannot implement it.
 pub trait WindowNumber: Element + Sealed {}
@@ -68,8 +68,8 @@ pub enum WindowOp {
     BitOr,
     /// The exclusive disjunction of each bit (`MPI_BXOR`).
     BitXor,
-    /// The pair with the smaller value; of equal values, the pair with the smaller location (`MPI_MINLOC`). A value that
-    /// is not a number is never chosen if the other one is a number. It is defined for pairs such as
+    /// The pair with the smaller value; of equal values, the pair with the smaller location (`MPI_MINLOC`). A value
+    /// that is not a number is never chosen if the other one is a number. It is defined for pairs such as
     /// [`LocatedF64`](crate::reduction::LocatedF64).
     ///
     /// ```
