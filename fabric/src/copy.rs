@@ -3,7 +3,7 @@
 //! Rust can copy such words only one at a time, with atomic loads and stores. On x86-64, vector instructions copy whole
 //! cache lines, which is several times as fast. The string instruction (`rep movsb`) is no faster, and AMD's processors
 //! execute it byte by byte if the destination's offset in its page exceeds the source's offset in its page by up to 15
-//! bytes: 64 KiB took 19 us instead of 1.3 (Zen 4; glibc bug 30994).
+//! bytes: 64 KiB took 19 µs instead of 1.3 (Zen 4; glibc bug 30994).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

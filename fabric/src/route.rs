@@ -669,7 +669,7 @@ const PATH_BITS: u32 = 2;
 const INNER_ID_MAX: u32 = u32::MAX >> PATH_BITS;
 
 /// The largest number of the route's polls for each poll of an idle provider. Over tcp a poll of the provider is a
-/// system call of 0.2 us, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The
+/// system call of 0.2 µs, so on average it costs each poll of the route some 1 ns (examples/idle_network.rs). The
 /// number is not larger, because the first packet after a pause may wait for this number of polls of the route, and a
 /// caller may poll rarely.
 #[cfg(feature = "ofi")]

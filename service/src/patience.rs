@@ -95,7 +95,7 @@ const BURST_MAX: u32 = 64;
 /// message takes from host to host, because an earlier yield could delay such a message.
 const YIELD_AFTER_NS: u64 = 50_000;
 /// The time after which a waiting thread sleeps: about a hundred times the time to fall asleep and to be woken (10 to
-/// 30 us), so that sleeping makes no wait longer by more than about a hundredth.
+/// 30 µs), so that sleeping makes no wait longer by more than about a hundredth.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// A sleep that nothing can end early lasts the time waited so far divided by this number, so it lengthens the wait by
 /// at most this fraction. The longest sleep is `NAP_MAX`. With sleeps of that length polling costs less than one

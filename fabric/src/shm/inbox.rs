@@ -411,7 +411,7 @@ enum Read {
 const BATCH: usize = 16;
 
 /// The number of polls without a packet after which a ring becomes quiet, if it is the only active ring. The number is
-/// divided by the number of active rings. The polls take some 10 us. That is much longer than a round trip between
+/// divided by the number of active rings. The polls take some 10 µs. That is much longer than a round trip between
 /// active peers, and much shorter than the time for which the scheduler gives a core to another process.
 const QUIET: usize = 1000;
 

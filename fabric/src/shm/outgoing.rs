@@ -135,7 +135,7 @@ impl Outgoing {
 }
 
 /// The number of checks of the receiver's position before the sender assumes that the receiver does not read. The
-/// checks take 1 or 2 us. In this time a receiver that reads has read several of the longest messages of the small
+/// checks take 1 or 2 µs. In this time a receiver that reads has read several of the longest messages of the small
 /// ring.
 const PATIENCE: u32 = 64;
 

@@ -576,7 +576,7 @@ impl Tagged {
 }
 
 /// The largest number of waiting unexpected messages with which a report counts those that have other tags. If more
-/// wait, it counts none. The limit bounds the cost of a report to some 10 us, because many receives of a program may
+/// wait, it counts none. The limit bounds the cost of a report to some 10 µs, because many receives of a program may
 /// time out one after the other.
 const COUNTED_MAX: usize = 1024;
 

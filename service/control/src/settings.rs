@@ -468,7 +468,7 @@ const OTHERS: &[Parameter] = &[
         name: "transport",
         meaning: "How ranks reach each other: `samite-shm`, or a provider of libfabric like `tcp;ofi_rxm`. By default \
                   shared memory within a host, and `tcp;ofi_rxm` between hosts. With `delay(2us,0.33ns/B)+` in \
-                  front of the name, each packet arrives 2 us later than its last byte has left, at 0.33 ns for each \
+                  front of the name, each packet arrives 2 µs later than its last byte has left, at 0.33 ns for each \
                   byte; all ranks must be on one host.",
         unit: "",
         reader: Reader::Rank,

@@ -59,9 +59,9 @@ pub(super) struct Background {
     operations: u64,
     /// The number of times that a call has recorded an operation on a window while no other one was recorded.
     recordings: u64,
-    /// The value of `operations` when a call left them to the driver thread. Until a caller waits, or the driver becomes
-    /// idle, the driver is awake or its sleep ends in time for them, so that other calls have nothing to do. This is so
-    /// at most calls while a window admits accesses at any time.
+    /// The value of `operations` when a call left them to the driver thread. Until a caller waits, or the driver
+    /// becomes idle, the driver is awake or its sleep ends in time for them, so that other calls have nothing to do.
+    /// This is so at most calls while a window admits accesses at any time.
     covered: Option<u64>,
     /// For each kind of call, the time of the latest call that has left operations to the driver, if no call has waited
     /// since then.
@@ -74,7 +74,8 @@ pub(super) struct Background {
 }
 
 /// A call that leaves operations to the driver. A program that waits soon after calls of one kind need not do so after
-/// those of the other kind: it may synchronize by calls that wait, one after another, and compute after nonblocking ones.
+/// those of the other kind: it may synchronize by calls that wait, one after another, and compute after nonblocking
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Nonblocking,
@@ -165,9 +166,9 @@ impl Background {
         self.recordings += 1;
     }
 
-    /// Lets the driver take its first step for the operations that a call leaves, if it pauses or is idle. If the program
-    /// has waited soon after the latest calls of this kind, it probably does so after this one, and the step is later:
-    /// then most operations leave the timer as it is. To set it takes 1 us, and 4 us on a virtual machine.
+    /// Lets the driver take its first step for the operations that a call leaves, if it pauses or is idle. If the
+    /// program has waited soon after the latest calls of this kind, it probably does so after this one, and the step is
+    /// later: then most operations leave the timer as it is. To set it takes 1 µs, and 4 µs on a virtual machine.
     fn call_for_operation(&mut self, now: Time, call: Call) {
         self.left[call as usize] = Some(now);
         if let Some(sleep) = &mut self.sleep {

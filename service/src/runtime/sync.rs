@@ -29,7 +29,7 @@ mod real {
         signal::with_all_blocked(|| thread.spawn(run)).map(drop)
     }
 
-    /// Lets the sleeps of this thread end when their time has passed, and not 50 us later, which is Linux's default.
+    /// Lets the sleeps of this thread end when their time has passed, and not 50 µs later, which is Linux's default.
     pub(in super::super) fn sleep_precisely() {
         // An error is ignored: the thread then sleeps longer.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
