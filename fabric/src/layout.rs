@@ -215,8 +215,8 @@ impl Form {
         self.node.shortest_block()
     }
 
-    /// Returns true if the place and the length of each block are known to be multiples of `unit` bytes. They are if the
-    /// form was made from elements of this size.
+    /// Returns true if the place and the length of each block are known to be multiples of `unit` bytes. They are if
+    /// the form was made from elements of this size.
     #[must_use]
     pub fn consists_of(&self, unit: usize) -> bool {
         self.size == 0 || is_multiple(self.origin, unit) && self.node.consists_of(unit)

@@ -44,7 +44,8 @@ impl<P, U, S: Structure, M: Meter> Matcher<P, U, S, M> {
 
     /// Handles the arrival of a message: takes out the first posted receive that matches it, or queues the message with
     /// the payload that `unexpected` makes, or refuses the message for lack of memory. The closure is called only when
-    /// the message is queued. This function is always inlined, which saves 30 instructions of each message that arrives.
+    /// the message is queued. This function is always inlined, which saves 30 instructions of each message that
+    /// arrives.
     #[inline(always)]
     pub fn arrive(&mut self, envelope: Envelope, unexpected: impl FnOnce() -> U) -> Arrival<P> {
         if let Some(posted) = self.match_posted(&envelope) {

@@ -140,8 +140,8 @@ parameters! {
     /// than the message.
     overlap_min: usize = 64 << 10, "bytes", 0, 1 << 40;
     /// How long a leaving rank waits for its peers to take the data sent to them, and for the end of its closed epochs
-    /// and freed windows. For messages of the outbox it waits
-    /// until the time-outs of their sends, if these end later, and without limit if a send had no time-out.
+    /// and freed windows. For messages of the outbox it waits until the time-outs of their sends, if these end later,
+    /// and without limit if a send had no time-out.
     linger_us: u64 = 10_000_000, "µs", 0, 3_600_000_000;
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each rank owns a block of the plate, with a frame of one cell around it that holds its neighbours' edges. A
 //! persistent neighbourhood collective exchanges the edges or, with the argument `windows`, each rank writes its edges
-//! to a window of its neighbours. While the edges travel, each rank computes the cells that do not depend on them. Every
-//! cell is computed by the same operations in the same order for any number of ranks. So the result must equal the
-//! serial solution bit for bit. Rank 0 also computes the serial solution, and compares.
+//! to a window of its neighbours. While the edges travel, each rank computes the cells that do not depend on them.
+//! Every cell is computed by the same operations in the same order for any number of ranks. So the result must equal
+//! the serial solution bit for bit. Rank 0 also computes the serial solution, and compares.
 //!
 //! ```console
 //! $ samite run -n 4 -- target/release/examples/heat2d [CELLS [STEPS [windows]]]

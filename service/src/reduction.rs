@@ -48,8 +48,9 @@ pub trait ReduceOp<T>: Send + Sync + 'static {
     /// Replaces each element `b` of `into` by `a ∘ b`, where `a` is the element of `from` with the same index. Both
     /// slices have the same length.
     ///
-    /// It must not call Samite, because the runtime is locked meanwhile: such a call panics. A panic ends the operation,
-    /// and the call that waits for it panics too. The other ranks get [`Error::Abandoned`](crate::Error::Abandoned).
+    /// It must not call Samite, because the runtime is locked meanwhile: such a call panics. A panic ends the
+    /// operation, and the call that waits for it panics too. The other ranks get
+    /// [`Error::Abandoned`](crate::Error::Abandoned).
     fn reduce(&self, from: &[T], into: &mut [T]);
 
     /// Returns true if the elements may be combined in any order, because `a ∘ b` is `b ∘ a` for all elements. It must

@@ -185,11 +185,11 @@ pub enum Check {
     ///
     /// Types are compared, not lengths: four `f64` may be received into ten. An array has the type of its elements, and
     /// numbers with the size of a pointer have the type of the numbers with this size. `u8` agrees with every type (as
-    /// `MPI_BYTE` and `MPI_PACKED`), and so does a message without elements. A
-    /// [`Layout`](crate::Layout) has the types of the elements that it selects, in its order. A struct that is sent
-    /// without a layout has a type of its own, known by its name: it agrees neither with the sequence of its fields nor
-    /// with a struct of another name. All serialized values have one type. A rank that does not use a type itself may
-    /// not know the name of the type, and reports a digest.
+    /// `MPI_BYTE` and `MPI_PACKED`), and so does a message without elements. A [`Layout`](crate::Layout) has the types
+    /// of the elements that it selects, in its order. A struct that is sent without a layout has a type of its own,
+    /// known by its name: it agrees neither with the sequence of its fields nor with a struct of another name. All
+    /// serialized values have one type. A rank that does not use a type itself may not know the name of the type, and
+    /// reports a digest.
     Types,
     /// Collective calls that do not match end with [`Error::CallsDiffer`](crate::Error::CallsDiffer) at every rank of
     /// the communicator. The error names two ranks and the places of their calls in the program. The check compares the
@@ -215,9 +215,8 @@ pub enum Progress {
     /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least
     /// [`overlap_min`](Settings::set_overlap_min) bytes. Persistent operations and the operations of a scope count as
     /// nonblocking operations. Nonblocking collective operations count with any length. Partitioned operations do not
-    /// count. The thread starts when a
-    /// call first returns and leaves such an operation, and then stays: it sleeps while it is not needed. This is the
-    /// default.
+    /// count. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
+    /// it is not needed. This is the default.
     #[default]
     Needed,
     /// Whenever no thread of the program waits in a call, from the first call on.

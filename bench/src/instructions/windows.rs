@@ -1,6 +1,6 @@
 //! Operations on windows, and messages beside an idle window. One rank makes the calls, and the other ranks are threads
-//! that sleep. No thread makes progress between the calls: when it would take the lock depends on the real time, and the
-//! counts would differ from run to run.
+//! that sleep. No thread makes progress between the calls: when it would take the lock depends on the real time, and
+//! the counts would differ from run to run.
 
 use samite::{Comm, Epoch, Lock, Progress, Rank, Settings};
 

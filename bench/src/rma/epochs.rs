@@ -1,5 +1,5 @@
-//! The time of an epoch with one operation, beside MPI libraries. Each implementation runs all cases in one job, and the
-//! jobs take turns. `../../peers/rma.c` has the same loops over MPI. Change both together.
+//! The time of an epoch with one operation, beside MPI libraries. Each implementation runs all cases in one job, and
+//! the jobs take turns. `../../peers/rma.c` has the same loops over MPI. Change both together.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;

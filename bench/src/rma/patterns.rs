@@ -1,7 +1,7 @@
 //! The inefficiency patterns (Zounmevo 2014, section 5.4): one rank is late, and another one, the victim, waits for it
 //! although it need not. Each pattern is measured with a delay and without. The difference of the victim's times is the
-//! part of the delay that reaches it. In two patterns the data of blocking calls travels during the delay. The difference
-//! would then lack the time of the data, so the victim's time itself is compared with the delay.
+//! part of the delay that reaches it. In two patterns the data of blocking calls travels during the delay. The
+//! difference would then lack the time of the data, so the victim's time itself is compared with the delay.
 
 use std::time::Duration;
 

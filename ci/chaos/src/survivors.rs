@@ -1,5 +1,5 @@
-//! Ranks that make the same calls, which follow from the job's seed, while ranks are killed. After each round they agree
-//! if all have succeeded. If not, the survivors make a communicator of their own, check it, and go on there.
+//! Ranks that make the same calls, which follow from the job's seed, while ranks are killed. After each round they
+//! agree if all have succeeded. If not, the survivors make a communicator of their own, check it, and go on there.
 
 use std::error::Error as StdError;
 use std::fs;

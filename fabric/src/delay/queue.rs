@@ -2,8 +2,8 @@
 
 use super::Model;
 
-/// The number of bytes that may wait to leave a port. A sender that computes or sleeps after it has posted some messages
-/// of 1 MiB need not call again before they have left.
+/// The number of bytes that may wait to leave a port. A sender that computes or sleeps after it has posted some
+/// messages of 1 MiB need not call again before they have left.
 pub(super) const QUEUE_BYTES: usize = 4 << 20;
 
 /// The bytes that wait to leave a port, one after another. All times are in nanoseconds, of one clock.
@@ -14,8 +14,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Returns the time at which the first one of `bytes` bytes leaves if they are added now. Returns `None` if there is
-    /// no room for them: then more than [`QUEUE_BYTES`] would wait. A longer packet has room if no other byte waits.
+    /// Returns the time at which the first one of `bytes` bytes leaves if they are added now. Returns `None` if there
+    /// is no room for them: then more than [`QUEUE_BYTES`] would wait. A longer packet has room if no other byte waits.
     pub(super) fn start(&self, model: Model, now: u64, bytes: usize) -> Option<u64> {
         let is_empty = self.free <= now;
         let has_room = self.free + model.bytes_ns(bytes) <= now + model.bytes_ns(QUEUE_BYTES);

@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// Returns the place of the byte of this node at the offset `skip`, and the length of the rest of its block. Offsets
-    /// are added with wrapping: see [`blocks`](Self::blocks).
+    /// Returns the place of the byte of this node at the offset `skip`, and the length of the rest of its block.
+    /// Offsets are added with wrapping: see [`blocks`](Self::blocks).
     pub(super) fn run(&self, base: isize, skip: usize) -> (isize, usize) {
         match self {
             Self::Block(len) => (base.wrapping_add_unsigned(skip), len - skip),

@@ -345,8 +345,8 @@ impl Link {
     fn credit_news(&mut self, peer: Peer, granted: u32, flags: Flags) {
         let state = &mut self.peers[peer];
         state.answered |= state.acked != Sequence::HELLO;
-        // A peer can grant credit only after this side's hello has come, and then it acknowledges the hello. Credit from
-        // a peer that violates this must not be used, because nothing but hellos may be sent before the answer.
+        // A peer can grant credit only after this side's hello has come, and then it acknowledges the hello. Credit
+        // from a peer that violates this must not be used, because nothing but hellos may be sent before the answer.
         if state.answered && state.allowance.update(granted, flags.contains(Flags::EXHAUSTED)) {
             self.list(peer);
         }

@@ -47,8 +47,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         Some(Error::PeerFailed { rank, cause, fate: Fate::NotDelivered, report: None })
     }
 
-    /// Returns the name of an open context, which is the same at all members. Names are never used again, and numbers of
-    /// contexts are. `None` if the context is not open.
+    /// Returns the name of an open context, which is the same at all members. Names are never used again, and numbers
+    /// of contexts are. `None` if the context is not open.
     #[must_use]
     pub fn context_name(&self, context: u32) -> Option<u64> {
         let contexts = &self.inner.tagged().contexts;
