@@ -183,10 +183,18 @@ fn an_exchange_with_a_rank_that_is_not_there_posts_nothing() {
 fn a_reduction_that_calls_samite_panics() {
     samite::local(2, |world| {
         let comm = world.comm();
-        let inner = comm.clone();
-        let calls = commuting(move |_: &[u64], _: &mut [u64]| inner.barrier().unwrap());
-        let panic = catch_unwind(AssertUnwindSafe(|| comm.allreduce(&[1], &mut [0], calls)));
-        assert!(panic.unwrap_err().downcast_ref::<&str>().is_some_and(|text| text.contains("lock")));
+        let panics = || {
+            let inner = comm.clone();
+            let calls = commuting(move |_: &[u64], _: &mut [u64]| inner.barrier().unwrap());
+            let panic = catch_unwind(AssertUnwindSafe(|| comm.allreduce(&[1], &mut [0], calls)));
+            assert!(panic.unwrap_err().downcast_ref::<&str>().is_some_and(|text| text.contains("lock")));
+        };
+        panics();
+        // The lock works otherwise when several threads have used it.
+        for _ in 0..2 {
+            std::thread::scope(|scope| scope.spawn(|| comm.is_revoked()).join().unwrap());
+        }
+        panics();
         comm.send(&[1_u8], Rank(1 - comm.rank().0), 1).unwrap();
         comm.recv(&mut [0_u8], Rank(1 - comm.rank().0), 1).unwrap();
     });

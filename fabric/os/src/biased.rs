@@ -52,6 +52,9 @@ pub struct BiasedMutex<T> {
     hot: Wiped<Hot<T>>,
     /// A thread holds this mutex while it is inside without the bias, and while it changes the bias.
     mutex: Mutex<()>,
+    /// The number of the thread that is inside with `mutex`; [`NO_THREAD`] if there is none. A thread that finds its
+    /// own number would wait for itself.
+    holder: AtomicU64,
     /// The guard of `mutex`, while a thread that entered without the bias is inside. Only that thread accesses this
     /// field.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
@@ -147,7 +150,8 @@ impl<T> BiasedMutex<T> {
         let entered = Cell::new(ptr::null());
         let hot = Wiped::new(Hot { bias, entered, value: UnsafeCell::new(MaybeUninit::new(value)) })?;
         let (mutex, held) = (Mutex::new(()), UnsafeCell::new(None));
-        Ok(Self { hot, mutex, held, lockers: Cell::new(Lockers::None), errand: Errand::default(), call })
+        let (holder, lockers) = (AtomicU64::new(NO_THREAD), Cell::new(Lockers::None));
+        Ok(Self { hot, mutex, holder, held, lockers, errand: Errand::default(), call })
     }
 
     /// Gives up the bias for good, so that [`ask`](Self::ask) may be called. The call waits until no other thread holds
@@ -160,7 +164,7 @@ impl<T> BiasedMutex<T> {
     /// If [`lock`](Self::lock) would panic.
     pub fn share(&self) -> Result<(), Refused> {
         let me = number_this_thread();
-        let mutex = self.bias().lock(&self.mutex)?;
+        let mutex = self.lock_mutex(me)?;
         self.take_bias(me);
         self.errand.enable();
         // Another thread may have called `ask` meanwhile.
@@ -182,9 +186,23 @@ impl<T> BiasedMutex<T> {
 
     /// Calls the errand's function. The caller holds the mutex, after [`share`](Self::share).
     fn run_errand(&self) {
+        self.holder.store(number_this_thread(), Ordering::Relaxed);
+        // If the call panics, the mutex is unlocked too.
+        let _held = Held(&self.holder);
         // SAFETY: the callers hold the mutex by `try_lock`, which has seen that no thread has the bias any more and
         // that the lock is not closed: see `Bias`. So this thread is the only one inside, and the value is present.
         (self.call)(unsafe { (*self.value()).assume_init_mut() });
+    }
+
+    /// Locks the mutex for this thread, `me`.
+    ///
+    /// # Panics
+    /// If this thread holds the mutex already.
+    fn lock_mutex(&self, me: u64) -> Result<MutexGuard<'_, ()>, Refused> {
+        self.bias().refusal()?;
+        // Only this thread stores its number, and it stores another one before it unlocks the mutex.
+        assert!(self.holder.load(Ordering::Relaxed) != me, "a thread locks what it holds");
+        self.bias().lock(&self.mutex)
     }
 
     /// Locks the mutex if it is free and the bias was given up. Returns `None` otherwise, and also if the lock refuses.
@@ -240,7 +258,7 @@ impl<T> BiasedMutex<T> {
     /// If [`lock`](Self::lock) would panic.
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
-        let _mutex = self.bias().lock(&self.mutex)?;
+        let _mutex = self.lock_mutex(me)?;
         self.take_bias(me);
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
         // only one inside. Since the lock is not closed, the value is present.
@@ -273,7 +291,7 @@ impl<T> BiasedMutex<T> {
     fn lock_slowly(&self) -> bool {
         let me = number_this_thread();
         assert!(self.bias().owner() != me || !self.bias().is_held(), "a thread locks what it holds");
-        let Ok(mutex) = self.bias().lock(&self.mutex) else { return false };
+        let Ok(mutex) = self.lock_mutex(me) else { return false };
         self.lockers.set(self.lockers.get().with(me));
         match self.bias().owner() {
             // This thread is the first one, or another thread has given the bias back to it meanwhile.
@@ -284,6 +302,7 @@ impl<T> BiasedMutex<T> {
             SHARED => {}
             _ => self.bias().revoke(),
         }
+        self.holder.store(me, Ordering::Relaxed);
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
         // only one inside, and the only one that accesses `held` and `entered`. The transmute extends the lifetime of
         // the mutex's guard. This is sound: `unlock` takes that guard out of `held` and drops it when the `BiasedGuard`
@@ -356,6 +375,7 @@ impl<T> BiasedGuard<'_, T> {
         std::mem::forget(self);
         // SAFETY: this thread is inside with the mutex, and other threads do not enter before `give_back`.
         let mutex = unsafe { (*lock.held.get()).take() };
+        lock.holder.store(NO_THREAD, Ordering::Relaxed);
         lock.lockers.set(Lockers::First(first));
         lock.bias().give_back(first);
         drop(mutex);
@@ -418,6 +438,15 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
+/// Notes at its end that no thread holds the mutex.
+struct Held<'a>(&'a AtomicU64);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.store(NO_THREAD, Ordering::Relaxed);
+    }
+}
+
 /// Unlocks the mutex of a lock. It is not inlined, to keep the path of the bias short.
 ///
 /// # Safety
@@ -429,6 +458,7 @@ unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
     let lock = unsafe { &*lock };
     // SAFETY: only the thread inside accesses it.
     let mutex = unsafe { (*lock.held.get()).take() };
+    lock.holder.store(NO_THREAD, Ordering::Relaxed);
     lock.release(mutex.expect("the thread inside has locked the mutex"));
 }
 
@@ -567,8 +597,10 @@ fn number_this_thread() -> u64 {
     NUMBER.get()
 }
 
+/// Stands for no thread: numbers of threads begin at 1.
+const NO_THREAD: u64 = 0;
 /// The value of `owner` in a child of the process that made the lock.
-const FORKED: u64 = 0;
+const FORKED: u64 = NO_THREAD;
 /// Stands for the number of a thread that has none yet. `owner` never has this value.
 const NONE: u64 = u64::MAX - 3;
 /// The value of `owner` in a closed lock, which refuses all threads.

@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use super::*;
@@ -40,13 +40,47 @@ fn threads_exclude_each_other() {
 
 #[test]
 fn a_thread_does_not_lock_it_twice() {
-    let lock = BiasedMutex::new(()).unwrap();
-    drop(lock.lock().unwrap());
-    let held = lock.lock().unwrap();
-    if held.entered().get().is_null() {
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock().unwrap()))).is_err());
+    fn panics<R>(call: impl FnOnce() -> R) {
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(call()))).is_err());
     }
-    drop(held);
+    for is_shared in [false, true] {
+        let lock = BiasedMutex::with_errand((), |()| {}).unwrap();
+        if is_shared {
+            lock.share().unwrap();
+        }
+        drop(lock.lock().unwrap());
+        let held = lock.lock().unwrap();
+        assert!(!is_shared || !held.entered().get().is_null());
+        panics(|| lock.lock());
+        panics(|| lock.share());
+        panics(|| lock.close(|()| {}));
+        drop(held);
+        drop(lock.lock().unwrap());
+        // Another thread that has been inside is not taken for this one.
+        std::thread::scope(|scope| scope.spawn(|| drop(lock.lock().unwrap())).join().unwrap());
+        drop(lock.lock().unwrap());
+    }
+}
+
+/// The function that is called for an errand has the value, so it cannot lock it.
+#[test]
+fn an_errand_does_not_lock_what_it_holds() {
+    static LOCK: OnceLock<BiasedMutex<bool>> = OnceLock::new();
+    let call = |has_panicked: &mut bool| {
+        let lock = LOCK.get().expect("it was made before");
+        *has_panicked = catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).is_err();
+    };
+    let lock = LOCK.get_or_init(|| BiasedMutex::with_errand(false, call).unwrap());
+    lock.share().unwrap();
+    lock.ask();
+    assert!(*lock.lock().unwrap());
+}
+
+#[test]
+fn a_panic_of_an_errand_leaves_it_free() {
+    let lock = BiasedMutex::with_errand((), |()| panic!("the errand fails")).unwrap();
+    lock.share().unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| lock.ask())).is_err());
     drop(lock.lock().unwrap());
 }
 
