@@ -92,11 +92,11 @@ fn chain(at: Place, root: u32, len: usize, piece: usize) -> impl Iterator<Item =
     // truncated to 32 bits.
     let span = move |number: u64| {
         let start = number as usize * piece;
-        Span::output(start..(start + piece).min(len))
+        Span::output(start..start.saturating_add(piece).min(len))
     };
     let receive = move |number: u64| {
-        let step = Step::Receive { from: at.down(1), round: number as u32, into: span(number) };
-        (receives && number < pieces).then_some(step)
+        let step = || Step::Receive { from: at.down(1), round: number as u32, into: span(number) };
+        (receives && number < pieces).then(step)
     };
     // The next piece is received while this piece is sent. The wait for this piece leaves the receive of the next piece
     // under way, and the send of the previous piece.

@@ -118,7 +118,8 @@ fn broadcasts_by_scatter_and_allgather() {
 fn broadcasts_along_chains() {
     for size in sizes().chain(LARGER) {
         for root in (0..size).filter(|root| size <= 33 || *root == 7) {
-            for (len, piece) in LENGTHS.into_iter().flat_map(|len| [1, 3, 97, 1000].map(|piece| (len, piece)))
+            for (len, piece) in
+                LENGTHS.into_iter().flat_map(|len| [1, 3, 97, 1000, usize::MAX].map(|piece| (len, piece)))
             {
                 let plan = Plan::Bcast { algorithm: bcast::Algorithm::Chain { piece }, root, len };
                 let Cost { rounds, sent } = cost(size, &plan);
