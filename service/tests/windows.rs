@@ -520,12 +520,22 @@ fn a_dropped_request_continues() {
 }
 
 #[test]
-fn a_second_fence_needs_the_end_of_the_first_epoch() {
+fn no_other_epoch_opens_before_the_end_of_that_of_a_fence() {
     on(2, |comm| {
         let window = comm.window(vec![0_u8; 1])?;
         let epoch = window.fence()?;
-        assert!(matches!(why(window.fence()), WindowError::WrongState { call: "fence", .. }));
-        epoch.put(Rank(1 - comm.rank().0), 0, &[4])?;
+        let other = Rank(1 - comm.rank().0);
+        let refused = [
+            why(window.fence()),
+            why(window.lock(other, LockKind::Shared)),
+            why(window.lock_all()),
+            why(window.start(&[other])),
+            why(window.post(&[other])),
+        ];
+        for (why, expected) in refused.into_iter().zip(["fence", "lock", "lock_all", "start", "post"]) {
+            assert!(matches!(why, WindowError::WrongState { call, .. } if call == expected), "{why}");
+        }
+        epoch.put(other, 0, &[4])?;
         epoch.close()?;
         window.fence()?.close()?;
         assert_eq!(window.free()?, [4]);

@@ -112,9 +112,6 @@ impl<T: Element> Window<T> {
     /// [`WindowError::WrongState`](super::WindowError::WrongState) if another epoch of this rank is open.
     pub fn fence(&self) -> Result<Epoch<'_, T, Fence>, Error> {
         self.open("Window::fence", |windows, link, id| {
-            if windows.is_in_fence(id)? {
-                return Err(samite_rma::Error::WrongState { call: "fence", open: "an epoch of a fence" });
-            }
             let fenced = windows.fence(link, id, Assertions::NO_PRECEDE, Time::NEVER)?;
             fenced.epoch.ok_or(samite_rma::Error::NoSuchEpoch)
         })
@@ -188,10 +185,15 @@ impl<T: Element> Window<T> {
         open: impl FnOnce(&mut Windows, &mut Link, WindowId) -> Result<EpochId, samite_rma::Error>,
     ) -> Result<Epoch<'_, T, K>, Error> {
         let id = self.id;
-        let opened = self
-            .comm()
-            .runtime
-            .on_windows(self.bounds(), |WindowCall { windows, out, .. }| open(windows, out.link, id));
+        let opened = self.comm().runtime.on_windows(self.bounds(), |WindowCall { windows, out, .. }| {
+            // MPI's fence begins no epoch if another kind of epoch follows it. Here the epoch of the fence has a handle,
+            // which would be useless then.
+            if windows.is_in_fence(id)? {
+                let call = call.strip_prefix("Window::").unwrap_or(call);
+                return Err(samite_rma::Error::WrongState { call, open: "an epoch of a fence" });
+            }
+            open(windows, out.link, id)
+        });
         match opened {
             Ok(id) => Ok(Epoch { window: self, id: Some(id), kind: PhantomData }),
             Err(error) => Err(self.comm().handle_world_error(call, error)),
