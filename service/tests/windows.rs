@@ -255,6 +255,10 @@ fn a_layout_that_does_not_suit_is_an_error() {
         assert_eq!(short, WindowError::LayoutLength { layout: 16, data: 8 });
         let twice = Layout::vector(2, 1, 0)?;
         assert_eq!(why(epoch.iput_view(other, 0, &twice, data.to_vec())), WindowError::LayoutOverlap);
+        // The view selects an element so often that no memory has room for a copy.
+        let often = Layout::vector(1 << 45, 1, 0)?;
+        let long = why(epoch.put_view(other, 0, &second, often.of(&data)?));
+        assert_eq!(long, WindowError::LayoutLength { layout: 16, data: 1 << 48 });
         let mut both = data;
         epoch.get_view(other, 1, &twice, &mut both)?;
         assert_eq!(both, [[0; 2]; 2]);

@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 
-use samite_fabric::Memory;
 use samite_fabric::layout::Room;
 use samite_fabric::link::{Link, Time};
+use samite_fabric::{Body as _, Memory};
 use samite_p2p::{Group, RequestId};
 use samite_rma::{Action, Assertions, EpochId, Places, Target, WindowId, Windows};
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::{LockKind, Window, WindowNumber, WindowOp};
 use crate::buffer::{Buffer, BufferMut, Held};
@@ -623,10 +623,11 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         action: Action,
         data: View<'_>,
     ) -> Result<(), Error> {
-        match data.as_slice() {
-            Some(bytes) => self.write(call, target, Some(layout), action, bytes),
-            None => self.write(call, target, Some(layout), action, data.pack()),
+        if let Some(bytes) = data.as_slice() {
+            return self.write(call, target, Some(layout), action, bytes);
         }
+        let packed = self.window.comm().handle_result(call, packed(layout, &data))?;
+        self.write(call, target, Some(layout), action, packed)
     }
 
     /// Carries out an operation with a result at once, if the part is mapped. Returns false if it is not.
@@ -799,4 +800,22 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         let action = Action::CompareSwap { element: T::element_type().0 };
         self.start("Epoch::icompare_swap", (to, at), None, action, vec![expected, new])
     }
+}
+
+/// Returns the bytes of a view for an operation on the places of a layout. A view may select an element several times,
+/// so it can have far more bytes than its slice, and its length is checked before memory is allocated.
+///
+/// # Errors
+/// [`LayoutLength`](super::WindowError::LayoutLength), [`Error::Exhausted`].
+fn packed<T: Element>(layout: &Layout<T>, data: &View<'_>) -> Result<Vec<u8>, Error> {
+    let (layout, data_len) = (layout.size(), data.size());
+    if layout != data_len {
+        return Err(Error::Window(Box::new(super::WindowError::LayoutLength { layout, data: data_len })));
+    }
+    let mut packed = u8::new_vec_zeroed(data_len).map_err(|_| Error::Exhausted {
+        what: "memory for a copy of the data of an operation",
+        hint: "start an operation for each part of the data".into(),
+    })?;
+    data.bytes.copy_to(&mut packed);
+    Ok(packed)
 }
