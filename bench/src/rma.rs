@@ -37,9 +37,12 @@ pub(crate) struct RmaArgs {
     /// The transport; by default the one of the measurement's bounds
     #[arg(long, value_name = "T")]
     transport: Option<String>,
-    /// The number of ranks of `transactions`
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..))]
-    ranks: u32,
+    /// The number of ranks of `transactions`; 4 by default, or 16, 32 and 64 with --virtual
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    ranks: Option<u32>,
+    /// Measure `transactions` in virtual time, in a simulated network
+    #[arg(long = "virtual", conflicts_with = "transport")]
+    is_virtual: bool,
     /// The lengths of the operations; by default those of the thesis
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     bytes: Vec<usize>,
@@ -105,6 +108,13 @@ impl RmaArgs {
     /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         let is_alone = Launch::detect(&|name| std::env::var_os(name))? == Launch::Alone;
+        if self.is_virtual {
+            if self.measurement != Measurement::Transactions || !is_alone {
+                return Err("--virtual is for `rma transactions`, without a launcher".into());
+            }
+            let are_kept = transactions::simulate(self);
+            return Ok(if are_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         if is_alone && self.measurement == Measurement::Epochs && !self.once {
             return epochs::compare(self);
         }
@@ -126,14 +136,18 @@ impl RmaArgs {
     }
 
     fn transport(&self) -> String {
-        self.transport.clone().unwrap_or_else(|| self.measurement.default_transport().to_owned())
+        match &self.transport {
+            Some(transport) => transport.clone(),
+            None if self.is_virtual => transactions::SIMULATED.to_owned(),
+            None => self.measurement.default_transport().to_owned(),
+        }
     }
 
     fn size(&self) -> u32 {
         match self.measurement {
             Measurement::Patterns => patterns::RANKS,
             Measurement::Flags => flags::RANKS,
-            Measurement::Transactions => self.ranks,
+            Measurement::Transactions => self.ranks.unwrap_or(4),
             _ => 2,
         }
     }
@@ -156,10 +170,8 @@ impl RmaArgs {
             let ratio = record.ratio.as_ref().map(|ratio| ratio.median);
             if let Some((bound, ratio)) = bound.zip(ratio).filter(|(bound, ratio)| !bound.keeps(*ratio)) {
                 let Record { bench, implementation, bytes, .. } = record;
-                let bytes = bytes.unwrap_or(0);
-                eprintln!(
-                    "samite-bench: {bench}, {implementation}, {bytes} bytes: {ratio:.3} is not {bound}"
-                );
+                let bytes = bytes.map_or(String::new(), |bytes| format!(", {bytes} bytes"));
+                eprintln!("samite-bench: {bench}, {implementation}{bytes}: {ratio:.3} is not {bound}");
                 are_kept = false;
             }
         }
@@ -212,13 +224,18 @@ impl fmt::Display for Bound {
 impl Row {
     /// Returns a figure of this job with its ratio to another one, called `to`.
     fn new(job: &Job<'_>, case: &Case<'_>, variant: &str, figures: Figures) -> Self {
+        Self::of(job.args, job.comm.size(), case, variant, figures)
+    }
+
+    /// Returns a figure as [`new`](Self::new) does, of a job with this number of ranks.
+    fn of(args: &RmaArgs, ranks: u32, case: &Case<'_>, variant: &str, figures: Figures) -> Self {
         let ratios = Spread::of(figures.ratios).expect("there is a round");
         let Spread { median, min, max } = ratios;
         let ratio = Some(Ratio { to: case.to.to_owned(), median, min, max });
         let spread = Spread::of(figures.values).expect("there is a round");
         let (bench, metric) = (format!("rma-{}", case.bench), (case.metric, case.unit));
-        let record = Record::of_job(&bench, variant, &job.args.transport(), metric, spread);
-        let (ranks, runs) = (job.comm.size(), job.args.rounds as usize);
+        let record = Record::of_job(&bench, variant, &args.transport(), metric, spread);
+        let runs = args.rounds as usize;
         Self {
             record: Record { ranks, bytes: case.bytes, depth: case.depth, runs, ratio, ..record },
             bound: None,

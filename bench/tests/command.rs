@@ -269,3 +269,31 @@ fn delays_are_measured_with_both_calls_and_with_both_hints() {
         assert!(names.chunks(2).all(|pair| pair == variants), "{names:?}");
     }
 }
+
+#[test]
+fn updates_in_virtual_time_take_the_same_time_again() {
+    let args = ["rma", "transactions", "--virtual", "-n", "16", "--rounds", "2", "--json"];
+    let first = records(&args);
+    assert_eq!(first, records(&args));
+    let names: Vec<_> = first.iter().map(|record| record["impl"].as_str().unwrap()).collect();
+    let ours = ["", ", reordered", ", aggregated", ", both"].map(|variant| format!("nonblocking{variant}"));
+    let theirs = ["blocking", "nonblocking, reordered"].map(|variant| format!("thesis {variant}"));
+    assert_eq!(names[0], "blocking");
+    assert_eq!(names[1..], [&ours[..], &theirs].concat());
+    assert!(first.iter().all(|record| record["ranks"] == 16));
+    first.iter().for_each(assert_plausible);
+}
+
+#[test]
+fn arguments_of_windows_that_do_not_fit_are_refused() {
+    for (args, word) in [
+        (&["lag", "--virtual"][..], "--virtual"),
+        (&["transactions", "--virtual", "--transport", "samite-shm"], "--transport"),
+        (&["transactions", "-n", "1"], "1 is not in 2.."),
+    ] {
+        let output = bench(&[&["rma"][..], args].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(word), "{args:?}: {error}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
