@@ -7,12 +7,14 @@
 mod epochs;
 mod flags;
 mod lag;
+mod lu;
 mod overlap;
 mod patterns;
 mod transactions;
 mod windows;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,9 +23,9 @@ use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite::reduction::Max;
 use samite::{Comm, Epoch, EpochKind, Rank};
+use samite_launch::{self as launch, Options};
 
 use crate::failure::now_ns;
-use crate::once::run_ranks;
 use crate::record::{Ratio, Record};
 use crate::spread::Spread;
 use crate::table;
@@ -37,9 +39,12 @@ pub(crate) struct RmaArgs {
     /// The transport; by default the one of the measurement's bounds
     #[arg(long, value_name = "T")]
     transport: Option<String>,
-    /// The number of ranks of `transactions`; 4 by default, or 16, 32 and 64 with --virtual
+    /// The number of ranks: of `lu`, 2 by default; of `transactions`, 4 by default, or 16, 32 and 64 with --virtual
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     ranks: Option<u32>,
+    /// The number of rows of the matrix of `lu`
+    #[arg(long = "n", value_name = "ROWS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
     /// Measure `transactions` in virtual time, in a simulated network
     #[arg(long = "virtual", conflicts_with = "transport")]
     is_virtual: bool,
@@ -76,6 +81,8 @@ enum Measurement {
     Flags,
     /// Updates of random ranks under exclusive locks, per second (figure 5.23)
     Transactions,
+    /// LU decomposition by puts in epochs of fences, over two transports (figures 5.24 to 5.26)
+    Lu,
     /// The time of an access to a target that is many exposures ahead
     Lag,
     /// The memory of many windows, and the budget that bounds them (table 6.3)
@@ -83,11 +90,13 @@ enum Measurement {
 }
 
 impl Measurement {
-    fn default_transport(self) -> &'static str {
+    /// Returns the transports of the bounds.
+    fn default_transports(self) -> &'static [&'static str] {
         match self {
-            Self::Epochs | Self::Lag | Self::Windows => "samite-shm",
-            Self::Overlap | Self::Patterns | Self::Flags => "delay(2us,0.33ns/B)+samite-shm",
-            Self::Transactions => "delay(100us,0.33ns/B)+samite-shm",
+            Self::Epochs | Self::Lag | Self::Windows => &["samite-shm"],
+            Self::Overlap | Self::Patterns | Self::Flags => &["delay(2us,0.33ns/B)+samite-shm"],
+            Self::Transactions => &["delay(100us,0.33ns/B)+samite-shm"],
+            Self::Lu => &["samite-shm", "delay(2us,0.33ns/B)+samite-shm"],
         }
     }
 }
@@ -100,6 +109,7 @@ const WARM_UP: u32 = 3;
 
 /// Jobs that take longer are ended.
 const TIMEOUT: Duration = Duration::from_secs(500);
+const LU_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl RmaArgs {
     /// Runs this process's part.
@@ -119,7 +129,7 @@ impl RmaArgs {
             return epochs::compare(self);
         }
         if is_alone {
-            return run_ranks(self.size(), Some(self.transport()), TIMEOUT);
+            return self.start();
         }
         let world = samite::init()?;
         let job = Job { comm: world.comm(), args: self };
@@ -129,17 +139,44 @@ impl RmaArgs {
             Measurement::Patterns => patterns::measure(&job),
             Measurement::Flags => flags::measure(&job),
             Measurement::Transactions => transactions::measure(&job),
+            Measurement::Lu => lu::measure(&job),
             Measurement::Lag => lag::measure(&job),
             Measurement::Windows => windows::measure(&job),
         }?;
         Ok(if are_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
+    /// Starts the ranks of a job over each transport, one job after the other. The exit code is that of the first job
+    /// that fails.
+    fn start(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+        let transports = match &self.transport {
+            Some(transport) => vec![transport.as_str()],
+            None => self.measurement.default_transports().to_vec(),
+        };
+        let mut first_failure = 0;
+        for transport in transports {
+            let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+            if self.transport.is_none() {
+                args.extend(["--transport".into(), transport.into()]);
+            }
+            let code = launch::run(Options {
+                transport: Some(transport.to_owned()),
+                timeout: Some(self.timeout()),
+                args,
+                ..Options::new(self.size(), std::env::current_exe()?)
+            })?;
+            if first_failure == 0 {
+                first_failure = code;
+            }
+        }
+        Ok(first_failure.into())
+    }
+
     fn transport(&self) -> String {
         match &self.transport {
             Some(transport) => transport.clone(),
             None if self.is_virtual => transactions::SIMULATED.to_owned(),
-            None => self.measurement.default_transport().to_owned(),
+            None => self.measurement.default_transports()[0].to_owned(),
         }
     }
 
@@ -148,8 +185,13 @@ impl RmaArgs {
             Measurement::Patterns => patterns::RANKS,
             Measurement::Flags => flags::RANKS,
             Measurement::Transactions => self.ranks.unwrap_or(4),
+            Measurement::Lu => self.ranks.unwrap_or(2),
             _ => 2,
         }
+    }
+
+    fn timeout(&self) -> Duration {
+        if self.measurement == Measurement::Lu { LU_TIMEOUT } else { TIMEOUT }
     }
 
     /// Prints the rows of a measurement. Returns false if a bound is not kept.

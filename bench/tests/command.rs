@@ -271,6 +271,31 @@ fn delays_are_measured_with_both_calls_and_with_both_hints() {
 }
 
 #[test]
+fn a_decomposition_is_measured_over_both_transports() {
+    let output = bench(&["rma", "lu", "--n", "40", "-n", "3", "--rounds", "1", "--json"]);
+    // The exit code depends on the load of the machine. A wrong factor would end the job without figures.
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> =
+        records.iter().map(|record| columns(record, &["transport", "bench", "impl"])).collect();
+    let figures = ["rma-lu-wait", "rma-lu-communication", "rma-lu-total"];
+    let of = |transport| {
+        let with = move |figure| ["blocking", "nonblocking"].map(|calls| vec![transport, figure, calls]);
+        figures.into_iter().flat_map(with)
+    };
+    let expected: Vec<_> =
+        ["samite-shm", "delay(2us,0.33ns/B)+samite-shm"].into_iter().flat_map(of).collect();
+    assert_eq!(seen, expected, "{lines}");
+    for record in &records {
+        assert_eq!(["ranks", "depth"].map(|key| record[key].as_u64().unwrap()), [3, 40]);
+        assert_plausible(record);
+    }
+    let over = ["rma", "lu", "--n", "2", "--rounds", "1", "--transport", "samite-shm", "--json"];
+    let over = String::from_utf8(bench(&over).stdout).unwrap();
+    assert_eq!(over.lines().count(), 6, "{over}");
+}
+
+#[test]
 fn updates_in_virtual_time_take_the_same_time_again() {
     let args = ["rma", "transactions", "--virtual", "-n", "16", "--rounds", "2", "--json"];
     let first = records(&args);
@@ -289,7 +314,9 @@ fn arguments_of_windows_that_do_not_fit_are_refused() {
     for (args, word) in [
         (&["lag", "--virtual"][..], "--virtual"),
         (&["transactions", "--virtual", "--transport", "samite-shm"], "--transport"),
-        (&["transactions", "-n", "1"], "1 is not in 2.."),
+        (&["lu", "-n", "1"], "1 is not in 2.."),
+        (&["lu", "--n", "0"], "0 is not in 1.."),
+        (&["lu", "--rounds", "0"], "0 is not in 1.."),
     ] {
         let output = bench(&[&["rma"][..], args].concat());
         let error = String::from_utf8(output.stderr).unwrap();
