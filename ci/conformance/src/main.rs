@@ -35,7 +35,7 @@ enum Over {
     /// Ranks in simulated networks with faults.
     Sim {
         /// Number of seeds for each case.
-        #[arg(long, default_value_t = 200)]
+        #[arg(long, default_value_t = 100)]
         seeds: u64,
         /// The first seed.
         #[arg(long, default_value_t = 0)]
