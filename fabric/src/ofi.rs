@@ -190,8 +190,10 @@ pub struct OfiPort {
     resolved: HashMap<Address, PeerId>,
     /// Head and body of a short packet, side by side.
     scratch: Vec<u8>,
-    /// The receive buffers that are not posted, because their packet was just handled or the provider had no room.
+    /// The receive buffers that are not posted. The buffer of the latest packet is the last one.
     unposted: Vec<u32>,
+    /// The number of receives to post: see [`OfiPort::post_receives`].
+    wanted: usize,
     /// True if an immediate must be sent in a separate write, after its data.
     notes_alone: bool,
     /// Notifications for which the provider had no room.
@@ -272,6 +274,7 @@ impl OfiPort {
             notes_alone,
             notes: Vec::new(),
             unposted: (0..config.receive_buffers).rev().collect(),
+            wanted: 0,
             backlog: VecDeque::new(),
         };
         port.post_receives()?;
@@ -309,9 +312,29 @@ impl OfiPort {
         self.registrations.register((&self.domain, ep), region, span, access, peer)
     }
 
-    /// Posts the waiting receives, as far as the provider has room.
+    /// Returns the number of receives that are posted.
+    #[inline]
+    fn posted_receives(&self) -> usize {
+        self.slots.receives() - self.unposted.len()
+    }
+
+    /// Posts the missing receives, as far as the provider has room.
+    ///
+    /// Providers use the receives in the order in which they were posted. If all buffers were posted, a long packet
+    /// would always be written to the memory that was not used for the longest time, and that is in no near cache. So
+    /// only a few buffers are posted, in which the packets follow each other, until all of them are used between two
+    /// polls.
     fn post_receives(&mut self) -> Result<(), PortError> {
-        while let Some(&buffer) = self.unposted.last() {
+        let (posted, all) = (self.posted_receives(), self.slots.receives());
+        let least = (CACHED_MAX / self.receives.size).max(RECEIVES_MIN).min(all);
+        self.wanted = match posted {
+            0 => (2 * self.wanted).min(all),
+            _ if posted > self.wanted / 2 => self.wanted.saturating_sub(1),
+            _ => self.wanted,
+        };
+        self.wanted = self.wanted.max(least);
+        for _ in posted..self.wanted {
+            let Some(&buffer) = self.unposted.last() else { break };
             let span = self.receives.span(buffer, self.receives.size)?;
             let context = self.slots.context(buffer);
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
@@ -557,7 +580,7 @@ impl Port for OfiPort {
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         // Receive buffers are posted again at the start of the next poll, and not at the end of this one, so that the
         // caller can answer packets before that work is done.
-        if !self.unposted.is_empty() {
+        if self.posted_receives() < self.wanted {
             self.post_receives()?;
         }
         if !self.notes.is_empty() {
@@ -598,7 +621,7 @@ impl Port for OfiPort {
             return Sleep::NotNow;
         }
         // Posts for which the provider had no room are retried at each poll.
-        if !self.unposted.is_empty() || !self.notes.is_empty() || self.domain.wait_fd().is_none() {
+        if self.posted_receives() < self.wanted || !self.notes.is_empty() || self.domain.wait_fd().is_none() {
             return Sleep::Briefly;
         }
         if self.domain.may_sleep() { Sleep::UntilReadable } else { Sleep::NotNow }
@@ -648,6 +671,13 @@ impl Buffers {
 
 /// The limit for buffers or operations of one kind.
 const SLOTS_MAX: u32 = 1 << 20;
+
+/// The bytes of the receive buffers that are posted while few packets arrive: half of the second cache of a recent
+/// processor.
+const CACHED_MAX: usize = 512 << 10;
+
+/// The smallest number of posted receives.
+const RECEIVES_MIN: usize = 8;
 
 /// The limit for the bytes of buffers of one kind.
 const BUFFERS_MAX: u64 = 4 << 30;

@@ -86,6 +86,12 @@ impl Slots {
         }
     }
 
+    /// Returns the number of slots for receives.
+    #[inline]
+    pub(super) fn receives(&self) -> usize {
+        self.receives as usize
+    }
+
     /// Takes a free slot for a send. Returns the slot and the index of its buffer.
     pub(super) fn send(&mut self) -> Option<(u32, u32)> {
         self.sends.pop().map(|slot| (slot, slot - self.receives))

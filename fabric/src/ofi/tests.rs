@@ -140,6 +140,35 @@ fn long_packets_arrive() {
 }
 
 #[test]
+fn few_receives_are_posted_while_few_packets_arrive() {
+    with_cleanup("ofi::tests::few_receives_are_posted_while_few_packets_arrive", || {
+        let (mut a, mut b) = (Node::open(1), Node::open(2));
+        let to = a.peer(&b);
+        let least = b.port.wanted;
+        let mut largest = least;
+        let packets: Vec<_> = (0..600).map(|i| pattern(100, i)).collect();
+        let (burst, single) = packets.split_at(300);
+        for packet in burst {
+            post(&mut a, &mut b, |port| port.send(to, packet, &[]));
+        }
+        pump(&mut a, &mut b, "the burst", |_, b| {
+            largest = largest.max(b.port.wanted);
+            b.heard.0.len() == burst.len()
+        });
+        for (i, packet) in single.iter().enumerate() {
+            post(&mut a, &mut b, |port| port.send(to, packet, &[]));
+            pump(&mut a, &mut b, "the packet", |_, b| b.heard.0.len() == burst.len() + i + 1);
+        }
+        assert!(b.packets().iter().eq(&packets));
+        b.poll();
+        assert_eq!((b.port.wanted, b.port.posted_receives()), (least, least));
+        if config().rules.is_none() && config().provider == "tcp;ofi_rxm" && least < 16 {
+            assert!(largest > least, "a burst gets more receives");
+        }
+    });
+}
+
+#[test]
 fn the_longest_packet_of_rxm_depends_on_its_version_and_environment() {
     let with = |version, variables: &[(&str, &str)]| {
         rxm_packet_max(version, &|name| {
