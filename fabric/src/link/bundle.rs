@@ -153,9 +153,12 @@ impl<P: Port> Out<'_, P> {
             link.counters.bundles += u64::from(!is_single);
             let now = link.now;
             let state = &mut link.peers[to];
-            if is_single && now >= state.bundle.due {
-                state.alone = ALONE;
-            }
+            state.alone_before = match is_single {
+                true if now >= state.bundle.due => ALONE_MAX,
+                true => (2 * state.alone_before).clamp(1, ALONE_MAX),
+                false => 0,
+            };
+            state.alone = state.alone_before;
             state.sent();
             state.note_message();
             link.drop_bundle(to);
@@ -318,7 +321,7 @@ impl Packet {
 
 impl PeerState {
     /// Returns true if the next message to the peer should be gathered: the peer has not acknowledged the latest packet
-    /// with messages, and the messages that must leave at once ([`ALONE`]) were sent. Otherwise, if the peer has not
+    /// with messages, and the messages that must leave at once ([`ALONE_MAX`]) were sent. Otherwise, if the peer has not
     /// acknowledged that packet, counts the message as one of these.
     fn expects_company(&mut self) -> bool {
         let awaits_ack = self.unacknowledged(self.latest.get()) > 0;
@@ -338,7 +341,9 @@ impl PeerState {
 /// packets of their own: the system call for such a packet takes little more time than the copy to the bundle.
 const SHARE: usize = 4;
 
-/// The number of messages that leave at once after a gathered message was sent alone at the end of its time. A peer
-/// that never answers acknowledges nothing. So if messages to such a peer are rare, each of them would otherwise be
-/// late.
-const ALONE: u8 = 64;
+/// The largest number of messages that leave at once after a gathered message was sent alone. To gather a message costs
+/// more than it saves if no other message joins it: the thread for progress must be ready to send it. So the number
+/// doubles with each gathered message that is sent alone, from 1 on, and begins again after a bundle of several
+/// messages. If the message was sent at the end of its time, the number is `ALONE_MAX` at once: a peer that never answers
+/// acknowledges nothing, and if messages to such a peer are rare, each of them would otherwise be late.
+const ALONE_MAX: u8 = 64;

@@ -57,6 +57,8 @@ pub struct PeerState {
     pub(super) latest: Sequence,
     /// The number of messages that will leave at once before messages are gathered again.
     pub(super) alone: u8,
+    /// The value that `alone` was set to when the latest bundle was sent.
+    pub(super) alone_before: u8,
     /// The context in which a protocol has last found the peer to be a living member: see
     /// [`PeerState::set_known_in`].
     known_in: u64,
@@ -331,6 +333,7 @@ impl PeerState {
             bundle: Bundle::default(),
             latest: Sequence::HELLO,
             alone: 0,
+            alone_before: 0,
             known_in: NOWHERE,
             number: 0,
             sequence: Sequence::HELLO,

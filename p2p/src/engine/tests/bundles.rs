@@ -123,6 +123,33 @@ fn a_message_that_waited_without_company_is_followed_by_packets() {
     at_rest(&engines);
 }
 
+/// A program sends a long message, and a short one behind it, and then polls. The short message is gathered each time,
+/// and nothing joins it. So it is gathered less and less often.
+#[test]
+fn messages_without_company_are_gathered_less_and_less_often() {
+    let mut engines = dear(&Config::default());
+    let mut gathered = Vec::new();
+    let mut round = |engines: &mut [Engine<Loopback>; 2], number: u16, others: u8| {
+        send(&mut engines[0], 5, &bytes(5000));
+        let before = packets(engines);
+        send(&mut engines[0], 6, b"behind it");
+        if packets(engines) == before {
+            gathered.push(number);
+        }
+        (0..others).for_each(|_| send(&mut engines[0], 6, b"company"));
+        settle(engines);
+        receive(engines, 5);
+        (0..=others).for_each(|_| drop(receive(engines, 6)));
+        acknowledge(engines);
+    };
+    (0..400).for_each(|number| round(&mut engines, number, 0));
+    // The long message counts as one that leaves at once only while the one before it is not acknowledged.
+    round(&mut engines, 400, 200);
+    (401..405).for_each(|number| round(&mut engines, number, 0));
+    assert_eq!(gathered, [0, 2, 5, 10, 19, 36, 69, 134, 199, 264, 329, 394, 401, 403]);
+    at_rest(&engines);
+}
+
 #[test]
 fn a_full_bundle_leaves_in_the_call() {
     let mut engines = dear(&Config { bundle_max: 100, ..Config::default() });
