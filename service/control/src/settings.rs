@@ -263,7 +263,9 @@ impl Settings {
     }
 
     /// Removes the values of the tuning file that were measured with other versions of libraries than the installed
-    /// ones, and returns them. `libfabric` is the version of libfabric, if it is in use.
+    /// ones, and returns them. `libfabric` is the version of libfabric, if it is in use. The rows for collective
+    /// operations remain for every version of libfabric: all ranks must have the same rows, and they may have different
+    /// versions. They cannot have different versions of Samite.
     pub fn remove_foreign_tunings(&mut self, libfabric: Option<&str>) -> Vec<Tuning> {
         let fits = |tuning: &Tuning| {
             let installed = match tuning.library {
@@ -275,7 +277,7 @@ impl Settings {
         let all = std::mem::take(&mut self.engine.tunings);
         let (kept, removed): (_, Vec<Tuning>) = all.into_iter().partition(fits);
         self.engine.tunings = kept;
-        for tuning in &removed {
+        for tuning in removed.iter().filter(|tuning| tuning.library == Library::Samite) {
             self.coll_rows.remove(&tuning.transport);
         }
         removed
@@ -577,8 +579,8 @@ const OTHERS: &[Parameter] = &[
                   defaults of `eager_max`, `stream_max`, `bundle_max`, `read_min`, `pull_chunk`, `put_min` and \
                   `put_chunk`, separately for each transport. A parameter that is set otherwise keeps that value. With \
                   `--collectives` the file also has rows for the choice of collective algorithms, which precede the \
-                  default rows. The values for a transport are ignored if they were measured with another version of libfabric, or of \
-                  Samite for `samite-shm`. All ranks need the file.",
+                  default rows. The thresholds for a transport are ignored if they were measured with another version \
+                  of libfabric, or of Samite for `samite-shm`. All ranks need the file.",
         unit: "",
         reader: Reader::Rank,
         kind: Kind::Tuning,
@@ -849,7 +851,11 @@ mod tests {
             assert_eq!(measured(&settings, port), expected, "{port}");
         }
         let removed = settings.remove_foreign_tunings(Some("1.18"));
-        assert_eq!(measured(&settings, "samite-shm+tcp"), [(true, false), (false, false)]);
+        assert_eq!(
+            measured(&settings, "samite-shm+tcp"),
+            [(true, false), (false, true)],
+            "all ranks choose alike"
+        );
         assert_eq!(removed.iter().map(|tuning| &*tuning.transport).collect::<Vec<_>>(), ["tcp"]);
         assert_eq!(["samite-shm", "tcp"].map(|of| values(&settings, of)), [[1, 77], [default, 77]]);
         settings.set("eager_max", "5").unwrap();

@@ -337,7 +337,7 @@ fn protocols(transports: &[Transport], settings: &Settings) -> [Section; 3] {
         let (transport, library) = (&tuning.transport, tuning.library.name());
         let _ = writeln!(
             notes,
-            "  The tuning file's values for {transport} are ignored: they were measured with {library} {}, which is not \
+            "  The tuning file's thresholds for {transport} are ignored: they were measured with {library} {}, which is not \
              the installed version.",
             tuning.version
         );

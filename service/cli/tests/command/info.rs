@@ -146,7 +146,7 @@ fn thresholds_come_with_their_origin() {
     let output = info("--protocols");
     let text = stdout(&output);
     assert!(
-        text.contains("values for tcp;ofi_rxm are ignored: they were measured with libfabric 0.1"),
+        text.contains("thresholds for tcp;ofi_rxm are ignored: they were measured with libfabric 0.1"),
         "{text}"
     );
 
