@@ -181,6 +181,8 @@ impl Default for Rows {
                 row(ANY, 8 * KIB, Allreduce::Board { piece }),
                 two_levels(64 * KIB),
                 row(ANY, 2 * KIB, Allreduce::RecursiveDoubling),
+                // Two ranks exchange the same number of bytes in both algorithms, but in one round.
+                row(2, 256 * KIB, Allreduce::RecursiveDoubling),
                 row(ANY, ANY_BYTES, Allreduce::Rabenseifner),
                 row(ANY, ANY_BYTES, Allreduce::RecursiveDoubling),
             ],
