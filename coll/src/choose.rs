@@ -141,7 +141,12 @@ impl Situation {
     /// Returns the number of pieces of `piece` bytes in which blocks of `bytes` bytes are published. Returns `None` if
     /// an element is longer than a piece.
     fn pieces(&self, bytes: usize, piece: usize) -> Option<usize> {
-        let elements = piece.min(PIECE) / self.element();
+        let piece = piece.min(PIECE);
+        if bytes <= piece {
+            // Short operations must cost little, and divisions cost much.
+            return Some(usize::from(bytes > 0));
+        }
+        let elements = piece / self.element();
         (elements > 0).then(|| bytes.div_ceil(elements * self.element()))
     }
 
@@ -428,6 +433,7 @@ pub struct Table {
 
 impl Table {
     /// Returns the algorithm for a barrier.
+    #[inline]
     #[must_use]
     pub fn barrier(&self, situation: &Situation) -> Choice<barrier::Algorithm> {
         self.choose(
@@ -439,12 +445,14 @@ impl Table {
     }
 
     /// Returns the algorithm for a broadcast.
+    #[inline]
     #[must_use]
     pub fn bcast(&self, situation: &Situation) -> Choice<bcast::Algorithm> {
         self.choose(situation, self.selection.bcast, |rows| &rows.bcast, bcast::Algorithm::KNomial { k: 2 })
     }
 
     /// Returns the algorithm for a gather.
+    #[inline]
     #[must_use]
     pub fn gather(&self, situation: &Situation) -> Choice<gather::Algorithm> {
         self.choose(situation, self.selection.gather, |rows| &rows.gather, gather::Algorithm::Linear)
@@ -457,24 +465,28 @@ impl Table {
     }
 
     /// Returns the algorithm for an allgather.
+    #[inline]
     #[must_use]
     pub fn allgather(&self, situation: &Situation) -> Choice<allgather::Algorithm> {
         self.choose(situation, self.selection.allgather, |rows| &rows.allgather, allgather::Algorithm::Ring)
     }
 
     /// Returns the algorithm for an alltoall.
+    #[inline]
     #[must_use]
     pub fn alltoall(&self, situation: &Situation) -> Choice<alltoall::Algorithm> {
         self.choose(situation, self.selection.alltoall, |rows| &rows.alltoall, alltoall::Algorithm::Pairwise)
     }
 
     /// Returns the algorithm for a reduction to one rank.
+    #[inline]
     #[must_use]
     pub fn reduce(&self, situation: &Situation) -> Choice<reduce::Algorithm> {
         self.choose(situation, self.selection.reduce, |rows| &rows.reduce, reduce::Algorithm::Binomial)
     }
 
     /// Returns the algorithm for a reduction to all ranks.
+    #[inline]
     #[must_use]
     pub fn allreduce(&self, situation: &Situation) -> Choice<allreduce::Algorithm> {
         let general = allreduce::Algorithm::RecursiveDoubling;
@@ -490,6 +502,7 @@ impl Table {
 
     /// Returns the user's selection as the choice if it suits. Otherwise the first of the rows `of` the operation that
     /// fits decides. If no row fits, the algorithm is `general`, which must suit every situation.
+    #[inline]
     fn choose<A: Suits>(
         &self,
         situation: &Situation,

@@ -33,6 +33,7 @@ use samite_p2p::{
     RequestId, Sent, Source, Status, Time, WorldRank,
 };
 
+pub use self::board::Begun;
 use self::board::{OnBoard, readers};
 pub use self::buffers::{BorrowedBuffers, Buffers, Layouts, OwnedBuffers, ReduceBytes, Reduction, Slices};
 pub use self::check::Check;
@@ -212,36 +213,50 @@ impl<B: Buffers> Collective<B> {
         if call.series == Series::Program {
             engine.note_begun(call.context, call.number);
         }
-        let Call { plan, group, context, series, number, element, deadline, check, checked_ends } = call;
-        let at = Place::new(group.index(mine).expect("this rank takes part"), group.len());
-        if cfg!(debug_assertions) {
-            let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
-            let bytes = |elements: usize| elements * element;
-            if buffers.layouts().is_none() {
-                assert_eq!(input, bytes(plan.input(at)), "the length of the input");
-                assert_eq!(output, bytes(plan.output(at)), "the length of the output");
-            }
-            assert_eq!(scratch, bytes(plan.scratch(at)), "the length of the scratch buffer");
-        }
-        let checking = check.as_ref().map(|check| {
-            let (plan, group) = (&Check::plan(at.size()), group.clone());
-            let element = check.record.len();
-            let comparison =
-                Call { plan, group, context, series, number, element, deadline, check: None, checked_ends };
+        let at = call.place(mine);
+        check_lens(&call, at, &buffers);
+        let checking = call.check.as_ref().map(|check| {
+            let (plan, group) = (&Check::plan(at.size()), call.group.clone());
+            let comparison = Call { plan, group, element: check.record.len(), check: None, ..call };
             Box::new(Collective::begin(engine, now, comparison, mine, check.buffers(at)))
         });
-        let mut collective = Self {
-            steps: plan.steps(at),
+        let (plan, context, number, checked_ends) = (call.plan, call.context, call.number, call.checked_ends);
+        let mut collective = Self::new(engine, now, call, at, plan.steps(at), buffers);
+        collective.checking = checking;
+        collective.on_board = plan.uses_board(at).then(|| OnBoard::begin(engine, context, number));
+        let prevented =
+            if checked_ends == Some(collective.ends) { None } else { collective.prevented(engine) };
+        match prevented {
+            Some(error) => collective.fail(engine, error.into()),
+            None => collective.advance(engine),
+        }
+        collective
+    }
+
+    /// Returns an operation whose next step is the next of `steps`, and that does not use the board.
+    #[inline]
+    fn new<P: Port, S: HasTagged>(
+        engine: &Engine<P, S>,
+        now: Time,
+        call: Call<'_>,
+        at: Place,
+        steps: Steps,
+        buffers: B,
+    ) -> Self {
+        let Call { plan: _, group, context, series, number, element, deadline, check, checked_ends: _ } =
+            call;
+        Self {
+            steps,
             at,
             begun: now,
-            checking,
+            checking: None,
             blocked: None,
             messages: VecDeque::new(),
             first: 0,
             buffers,
             awaited: None,
             roll: None,
-            on_board: plan.uses_board(at).then(|| OnBoard::begin(engine, context, number)),
+            on_board: None,
             leaves_messages: false,
             ends: engine.ends(),
             result: None,
@@ -252,14 +267,7 @@ impl<B: Buffers> Collective<B> {
             element,
             deadline,
             check,
-        };
-        let prevented =
-            if checked_ends == Some(collective.ends) { None } else { collective.prevented(engine) };
-        match prevented {
-            Some(error) => collective.fail(engine, error.into()),
-            None => collective.advance(engine),
         }
-        collective
     }
 
     /// Returns the number of ends ([`Engine::ends`]) at the start of the operation, up to which no member had failed
@@ -491,19 +499,8 @@ impl<B: Buffers> Collective<B> {
         match step {
             Step::Send { to, round, from } => self.send(engine, to, round, from)?,
             Step::Receive { from, round, into } => self.receive(engine, from, round, into)?,
-            Step::Copy { from, into } => {
-                let element = self.element;
-                let (from, into) = self.buffers.slices_mut().0.pair(from, into, element);
-                into.copy_from_slice(from);
-            }
-            Step::Reduce { from, into } => {
-                let element = self.element;
-                let (slices, reduce) = self.buffers.slices_mut();
-                let (from, into) = slices.pair(from, into, element);
-                // A panic in the caller's operation must not unwind through the engine's owner: this rank first informs
-                // its partners, and the caller gets its buffers back.
-                catch_unwind(AssertUnwindSafe(|| reduce(from, into))).map_err(Failed::Panicked)?;
-            }
+            Step::Copy { from, into } => copy(&mut self.buffers, self.element, from, into),
+            Step::Reduce { from, into } => reduce(&mut self.buffers, self.element, from, into)?,
             Step::Publish { .. } | Step::Fetch { .. } => return self.take_on_board(engine, step),
             Step::Wait { except } => {
                 while self.messages.len() > except as usize {
@@ -739,6 +736,48 @@ impl<B: Buffers> Lent for Collective<B> {
         message.arrived = Some(status.bytes);
         true
     }
+}
+
+impl Call<'_> {
+    /// Returns the place of a rank.
+    ///
+    /// # Panics
+    /// If it does not take part.
+    fn place(&self, rank: WorldRank) -> Place {
+        Place::new(self.group.index(rank).expect("this rank takes part"), self.group.len())
+    }
+}
+
+/// Checks that the buffers have the lengths that the plan needs, in a build with debug assertions.
+#[inline]
+fn check_lens<B: Buffers>(call: &Call<'_>, at: Place, buffers: &B) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let [input, output, scratch] = buffers.slices().map(<[u8]>::len);
+    let (plan, bytes) = (call.plan, |elements: usize| elements * call.element);
+    if buffers.layouts().is_none() {
+        assert_eq!(input, bytes(plan.input(at)), "the length of the input");
+        assert_eq!(output, bytes(plan.output(at)), "the length of the output");
+    }
+    assert_eq!(scratch, bytes(plan.scratch(at)), "the length of the scratch buffer");
+}
+
+/// Carries out [`Step::Copy`].
+#[inline]
+fn copy<B: Buffers>(buffers: &mut B, element: usize, from: Span, into: Span) {
+    let (from, into) = buffers.slices_mut().0.pair(from, into, element);
+    into.copy_from_slice(from);
+}
+
+/// Carries out [`Step::Reduce`].
+#[inline]
+fn reduce<B: Buffers>(buffers: &mut B, element: usize, from: Span, into: Span) -> Result<(), Failed> {
+    let (slices, reduce) = buffers.slices_mut();
+    let (from, into) = slices.pair(from, into, element);
+    // A panic in the caller's operation must not unwind through the engine's owner: this rank first informs its
+    // partners, and the caller gets its buffers back.
+    catch_unwind(AssertUnwindSafe(|| reduce(from, into))).map_err(Failed::Panicked)
 }
 
 /// Drops the messages of the program's operations before operation `number`, which have ended at this rank. Such

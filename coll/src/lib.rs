@@ -35,8 +35,8 @@ mod simulate;
 
 pub use choose::{Choice, Row, Rows, Selection, Situation, Table, Way};
 pub use collective::{
-    BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes, Reduction,
-    RollCall, Series, Slices, discard_before,
+    Begun, BorrowedBuffers, Buffers, Call, Check, Collective, Failed, Layouts, OwnedBuffers, ReduceBytes,
+    Reduction, RollCall, Series, Slices, discard_before,
 };
 pub use schedule::{Blocks, Buffer, Place, Plan, Ranks, Span, Stage, Step, Steps};
 pub use simulate::{LogGp, Simulation, simulate};

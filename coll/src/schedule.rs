@@ -50,8 +50,11 @@ impl Place {
     }
 
     /// Returns the rank that is `distance` higher than this rank. Rank 0 follows the last rank.
+    #[inline]
     pub(crate) fn up(self, distance: u32) -> u32 {
-        ((u64::from(self.rank) + u64::from(distance)) % u64::from(self.size)) as u32
+        let (sum, size) = (u64::from(self.rank) + u64::from(distance), u64::from(self.size));
+        // A division takes as long as a step on the board.
+        (if sum < size { sum } else { sum % size }) as u32
     }
 
     /// Returns the rank that is `distance` lower than this rank. The last rank precedes rank 0.
@@ -199,7 +202,8 @@ impl Step {
 
     /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
     /// can be left out. Only in a barrier is an empty message itself the information.
-    fn is_empty(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Send { from: span, .. }
             | Self::Receive { into: span, .. }
@@ -212,34 +216,48 @@ impl Step {
 }
 
 /// The steps of one rank. The iterator computes each step when it is taken, and holds no list of steps.
-pub struct Steps {
-    from: Source,
-    /// True if steps without elements are left out.
-    skips_empty: bool,
-}
+pub struct Steps(Source);
 
 enum Source {
     /// Needs no allocation.
     OnBoard(OnBoard),
-    Boxed(Box<dyn Iterator<Item = Step> + Send>),
+    Boxed {
+        steps: Box<dyn Iterator<Item = Step> + Send>,
+        /// True if steps without elements are left out.
+        skips_empty: bool,
+    },
 }
 
 impl Steps {
     /// Returns the steps that process elements.
     pub(crate) fn new(steps: impl Iterator<Item = Step> + Send + 'static) -> Self {
-        Self { from: Source::Boxed(Box::new(steps)), skips_empty: true }
+        Self(Source::Boxed { steps: Box::new(steps), skips_empty: true })
     }
 
     /// Returns the same steps, with the steps that process no element.
     pub(crate) fn with_empty(self) -> Self {
-        Self { skips_empty: false, ..self }
+        Self(match self.0 {
+            Source::OnBoard(steps) => Source::OnBoard(steps.with_empty()),
+            Source::Boxed { steps, .. } => Source::Boxed { steps, skips_empty: false },
+        })
+    }
+}
+
+impl Steps {
+    /// Returns the steps if each of them is at the board or concerns the buffers of this rank alone.
+    #[inline(always)]
+    pub(crate) fn on_board(&mut self) -> Option<&mut OnBoard> {
+        match &mut self.0 {
+            Source::OnBoard(steps) => Some(steps),
+            Source::Boxed { .. } => None,
+        }
     }
 }
 
 impl From<OnBoard> for Steps {
     #[inline]
     fn from(steps: OnBoard) -> Self {
-        Self { from: Source::OnBoard(steps), skips_empty: true }
+        Self(Source::OnBoard(steps))
     }
 }
 
@@ -248,13 +266,11 @@ impl Iterator for Steps {
 
     #[inline]
     fn next(&mut self) -> Option<Step> {
-        loop {
-            let step = match &mut self.from {
-                Source::OnBoard(steps) => steps.next()?,
-                Source::Boxed(steps) => steps.next()?,
-            };
-            if !(self.skips_empty && step.is_empty()) {
-                return Some(step);
+        match &mut self.0 {
+            Source::OnBoard(steps) => steps.next(),
+            Source::Boxed { steps, skips_empty } => {
+                let skips_empty = *skips_empty;
+                steps.find(|step| !(skips_empty && step.is_empty()))
             }
         }
     }
@@ -688,6 +704,16 @@ impl Plan {
     #[inline]
     pub fn uses_board(&self, at: Place) -> bool {
         match self {
+            Self::TwoLevels(levels) => levels.uses_board(at),
+            _ => self.is_on_board(),
+        }
+    }
+
+    /// Returns true if the ranks exchange all data on one board.
+    #[must_use]
+    #[inline]
+    pub fn is_on_board(&self) -> bool {
+        match self {
             Self::Barrier(algorithm) => *algorithm == barrier::Algorithm::Board,
             Self::Bcast { algorithm, .. } => matches!(algorithm, bcast::Algorithm::Board { .. }),
             Self::Gather { algorithm, .. } => matches!(algorithm, gather::Algorithm::Board { .. }),
@@ -695,7 +721,6 @@ impl Plan {
             Self::Allreduce { algorithm, .. } => matches!(algorithm, allreduce::Algorithm::Board { .. }),
             Self::Allgather { algorithm, .. } => matches!(algorithm, allgather::Algorithm::Board { .. }),
             Self::Alltoall { algorithm, .. } => matches!(algorithm, alltoall::Algorithm::Board { .. }),
-            Self::TwoLevels(levels) => levels.uses_board(at),
             _ => false,
         }
     }

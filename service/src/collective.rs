@@ -16,7 +16,7 @@ use crate::comm::{Called, Derived, Types};
 use crate::owned::{AnyOperation, Kept, Operation, Returned, returned};
 use crate::persistent::{Persistent, Sealed};
 use crate::request::{Done, Failed, Request, result_of};
-use crate::runtime::{AtEnd, Begun, Completion, EndValues};
+use crate::runtime::{AtEnd, Completion, EndValues, Nonblocking};
 use crate::signature::signature_of;
 use crate::{AnyBuffer, Comm, Element, Error, Status};
 
@@ -423,11 +423,11 @@ impl<I: Held, O: Held> PersistentCollective<I, O> {
             (Err(error), _) => Err(Box::new((error, buffers))),
         };
         match started {
-            Ok(Begun::UnderWay(id, at_end)) => {
+            Ok(Nonblocking::UnderWay(id, at_end)) => {
                 self.round = Round::UnderWay(id, at_end);
                 Ok(())
             }
-            Ok(Begun::Ended(OwnedBuffers { input, output, scratch, .. })) => {
+            Ok(Nonblocking::Ended(OwnedBuffers { input, output, scratch, .. })) => {
                 if let (Ok(input), Ok(output)) = (I::of_memory(input), O::of_memory(output)) {
                     self.round = Round::Ended(input, output, scratch);
                 }
@@ -512,7 +512,7 @@ impl Comm {
         plan: &Plan,
         element: usize,
         buffers: OwnedBuffers,
-    ) -> Result<Begun, Box<(Error, OwnedBuffers)>> {
+    ) -> Result<Nonblocking, Box<(Error, OwnedBuffers)>> {
         let check = self.check_of(called, plan);
         let operation = self.operation(plan, element, buffers, check, None);
         self.runtime.start_collective(self.derived.as_deref(), operation, &self.bounds)

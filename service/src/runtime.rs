@@ -51,7 +51,7 @@ use crate::stack::Engine;
 use crate::stats::Stats;
 use crate::watch::Watch;
 use collective::Collectives;
-pub(crate) use collective::{AtEnd, Begun, Counter, EndValues, Operation, Reserved, no_reduction};
+pub(crate) use collective::{AtEnd, Counter, EndValues, Nonblocking, Operation, Reserved, no_reduction};
 #[cfg(test)]
 pub(crate) use directory::Silent;
 pub(crate) use directory::{Directory, Notice};

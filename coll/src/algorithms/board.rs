@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::fold::{Fold, Role};
 use crate::schedule::{Blocks, Buffer, Place, Span, Step, piece_of, pieces, source};
 
-/// The steps of an operation on the board at one rank. Steps without elements are among them.
+/// The steps of an operation on the board at one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct OnBoard {
     at: Place,
@@ -17,6 +17,8 @@ pub(crate) struct OnBoard {
     pieces: Range<u32>,
     /// The index of the next step of the first of these pieces.
     index: u32,
+    /// True if steps without elements are left out.
+    skips_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,23 +67,33 @@ impl OnBoard {
     }
 
     fn new(at: Place, operation: Operation, pieces: u32) -> Self {
-        Self { at, operation, pieces: 0..pieces, index: 0 }
+        Self { at, operation, pieces: 0..pieces, index: 0, skips_empty: true }
+    }
+
+    /// Returns the same steps, with those that have no elements.
+    pub(crate) fn with_empty(self) -> Self {
+        Self { skips_empty: false, ..self }
     }
 }
 
 impl Iterator for OnBoard {
     type Item = Step;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Step> {
         while !self.pieces.is_empty() {
-            let step = self.operation.step(self.at, self.pieces.start, self.index);
-            if step.is_some() {
-                self.index += 1;
-                return step;
+            match self.operation.step(self.at, self.pieces.start, self.index) {
+                Some(step) => {
+                    self.index += 1;
+                    if !(self.skips_empty && step.is_empty()) {
+                        return Some(step);
+                    }
+                }
+                None => {
+                    self.pieces.start += 1;
+                    self.index = 0;
+                }
             }
-            self.pieces.start += 1;
-            self.index = 0;
         }
         None
     }
@@ -89,7 +101,7 @@ impl Iterator for OnBoard {
 
 impl Operation {
     /// Returns a step of a piece; `None` if the piece has fewer steps.
-    #[inline]
+    #[inline(always)]
     fn step(&self, at: Place, piece: u32, index: u32) -> Option<Step> {
         match *self {
             Self::Barrier => {

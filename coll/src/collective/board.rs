@@ -10,11 +10,11 @@
 
 use samite_fabric::shm::board::{Awaited, Board, Event, Fetched, Tick};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Error, Fate, Group, HasTagged, Outcome, RequestId, WorldRank};
+use samite_p2p::{Engine, Error, Fate, Group, HasTagged, Outcome, RequestId, Time, WorldRank};
 
 use super::notice::Notice;
-use super::{Buffers, Collective, Failed, NUMBERS, Series};
-use crate::schedule::{Span, Step};
+use super::{Buffers, Call, Collective, Failed, NUMBERS, Series, buffers, check_lens, copy, reduce};
+use crate::schedule::Step;
 
 /// An operation on a board.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl OnBoard {
     /// # Panics
     /// If the communicator has no board.
     pub(super) fn begin<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, number: u32) -> Self {
-        Self { operation: board(engine, context).begin(number), vigil: None, has_news: false }
+        Self { operation: board_of(engine, context).begin(number), vigil: None, has_news: false }
     }
 
     /// Returns a request that must end before the operation ends.
@@ -55,15 +55,195 @@ pub(super) fn readers<P: Port, S: HasTagged>(
     context: u32,
     group: &Group,
 ) -> Vec<WorldRank> {
-    board(engine, context).ranks().filter_map(|rank| group.rank(rank)).collect()
+    board_of(engine, context).ranks().filter_map(|rank| group.rank(rank)).collect()
 }
 
 /// Returns the board of a communicator.
-fn board<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32) -> &mut Board {
+#[inline]
+fn board_of<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32) -> &mut Board {
     engine.boards_mut().get_mut(context).expect("an algorithm on the board is chosen if there is one")
 }
 
+/// Wakes the ranks that sleep and wait for an event at this rank. Call it after this rank has published or finished
+/// something.
+#[inline]
+fn wake_sleepers<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, context: u32, group: &Group) {
+    loop {
+        let board = board_of(engine, context);
+        let Some((member, number)) = board.next_sleeper() else { return };
+        let Some(partner) = group.rank(board.rank_of(member)) else { continue };
+        let tag = Series::Program.tag() | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
+        // A partner that has ended does not sleep.
+        let _ = engine.send_detached(engine.now(), partner, context, tag, Memory::new(Vec::<u8>::new()));
+    }
+}
+
+/// The use of the board by the first operation on it.
+struct Turn<'a> {
+    /// The number of the operation on the board.
+    operation: u64,
+    group: &'a Group,
+    /// The size of an element in bytes.
+    element: usize,
+    /// See [`OnBoard::has_news`].
+    has_news: bool,
+}
+
+impl Turn<'_> {
+    /// Takes a step that concerns no message. Returns the event for which this rank must wait first.
+    #[inline(always)]
+    fn take<B: Buffers>(
+        &mut self,
+        board: &mut Board,
+        buffers: &mut B,
+        step: &Step,
+    ) -> Result<Option<(usize, Event)>, Failed> {
+        let element = self.element;
+        match *step {
+            Step::Publish { piece, from } => {
+                let tick = Tick::new(self.operation, piece);
+                self.has_news |= board.advance(tick);
+                let published = board.publish(tick, buffers::span_of(buffers.slices(), from, element));
+                self.has_news |= published.is_ok();
+                Ok(published.err())
+            }
+            Step::Fetch { from, piece, whole, start, into } => {
+                let tick = Tick::new(self.operation, piece);
+                self.has_news |= board.advance(tick);
+                let [whole, start] = [whole, start].map(|elements| elements * element);
+                // In a barrier no byte is fetched, and there is no buffer.
+                let slices = buffers.slices_mut().0;
+                let into = if into.len == 0 { &mut [] } else { slices.get_mut(into, element) };
+                let member = board.member(from);
+                let rank = || self.group.rank(from).expect("a schedule names ranks of the group");
+                match board.fetch(member, tick, whole, start, into) {
+                    Fetched::Done => Ok(None),
+                    Fetched::NotYet => Ok(Some((member, Event::Published(tick)))),
+                    Fetched::Length(theirs) => {
+                        Err(Error::LengthsDiffer { rank: rank(), ours: whole, theirs }.into())
+                    }
+                    Fetched::Skipped => Err(Error::Abandoned { rank: rank(), fate: Fate::Unknown }.into()),
+                }
+            }
+            Step::Copy { from, into } => {
+                copy(buffers, element, from, into);
+                Ok(None)
+            }
+            Step::Reduce { from, into } => reduce(buffers, element, from, into).map(|()| None),
+            Step::Send { .. } | Step::Receive { .. } | Step::Wait { .. } => {
+                unreachable!("the step concerns no message")
+            }
+        }
+    }
+}
+
+/// The reason why [`Collective::begin_on_board`] takes no more steps.
+enum Pause {
+    /// The rank must wait for an event of a member before it takes the step.
+    Wait(Step, usize, Event),
+    Failed(Step, Failed),
+}
+
+/// The result of [`Collective::begin_on_board`].
+pub enum Begun<B> {
+    /// The operation has succeeded.
+    Ended {
+        /// The buffers.
+        buffers: B,
+        /// See [`Collective::leaves_messages`].
+        leaves_messages: bool,
+    },
+    /// The operation is under way, or has failed.
+    UnderWay(Box<Collective<B>>),
+}
+
 impl<B: Buffers> Collective<B> {
+    /// Begins an operation as [`begin`](Self::begin) does. If the operation needs the board alone, the rank looks there
+    /// `looks` times before it waits. Most short operations end so, and cost less than one that is kept as a value.
+    #[inline(always)]
+    pub fn begin_on_board<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
+        now: Time,
+        call: Call<'_>,
+        mine: WorldRank,
+        mut buffers: B,
+        looks: u32,
+    ) -> Begun<B> {
+        let ends = engine.ends();
+        let at = call.place(mine);
+        let is_short = call.check.is_none() && call.checked_ends == Some(ends) && call.plan.is_on_board();
+        if !is_short {
+            return Begun::UnderWay(Box::new(Self::begin(engine, now, call, mine, buffers)));
+        }
+        engine.set_now(now);
+        engine.note_begun(call.context, call.number);
+        check_lens(&call, at, &buffers);
+        let (context, number, mut steps) = (call.context, call.number, call.plan.steps(at));
+        let mut board = board_of(engine, context);
+        let operation = board.begin(number);
+        let mut turn = Turn { operation, group: &call.group, element: call.element, has_news: false };
+        let mut pause = None;
+        if board.is_first(operation)
+            && let Some(steps) = steps.on_board()
+        {
+            let mut looks = looks;
+            'steps: for step in steps {
+                loop {
+                    let (member, event) = match turn.take(board, &mut buffers, &step) {
+                        Ok(None) => continue 'steps,
+                        Ok(Some(awaited)) => awaited,
+                        Err(failed) => {
+                            pause = Some(Pause::Failed(step, failed));
+                            break 'steps;
+                        }
+                    };
+                    if looks > 0 && std::mem::take(&mut turn.has_news) {
+                        wake_sleepers(engine, context, turn.group);
+                        board = board_of(engine, context);
+                    }
+                    while looks > 0 && !board.has_happened(member, event) {
+                        looks -= 1;
+                        std::hint::spin_loop();
+                    }
+                    if looks == 0 {
+                        pause = Some(Pause::Wait(step, member, event));
+                        break 'steps;
+                    }
+                }
+            }
+            if pause.is_none() {
+                board.end(operation);
+                let leaves_messages = board.take_slept();
+                wake_sleepers(engine, context, turn.group);
+                return Begun::Ended { buffers, leaves_messages };
+            }
+        }
+        let on_board = OnBoard { operation, vigil: None, has_news: turn.has_news };
+        let mut collective = Box::new(Self::new(engine, now, call, at, steps, buffers));
+        collective.on_board = Some(on_board);
+        collective.resume(engine, pause);
+        Begun::UnderWay(collective)
+    }
+
+    /// Goes on after the steps of [`begin_on_board`](Self::begin_on_board). There is no pause if the operation is behind
+    /// an earlier one.
+    #[cold]
+    fn resume<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, pause: Option<Pause>) {
+        match pause {
+            Some(Pause::Wait(step, member, event)) => {
+                let awaited = Awaited { member, event, cookie: self.number };
+                board_of(engine, self.context).set_awaited(Some(awaited));
+                self.blocked = Some(step);
+                self.wake_sleepers(engine);
+            }
+            Some(Pause::Failed(step, failed)) => {
+                let was_on_board = matches!(step, Step::Publish { .. } | Step::Fetch { .. });
+                self.end_by(engine, failed, was_on_board);
+            }
+            None => self.advance(engine),
+        }
+    }
+
     /// Returns the state of an operation on the board whose next step is on the board.
     pub(super) fn at_board(&self) -> Option<OnBoard> {
         self.on_board.filter(|_| matches!(self.blocked, Some(Step::Publish { .. } | Step::Fetch { .. })))
@@ -76,28 +256,14 @@ impl<B: Buffers> Collective<B> {
         step: Step,
     ) -> Result<bool, Failed> {
         let OnBoard { operation, .. } = self.on_board.expect("the operation uses the board");
-        let (context, cookie) = (self.context, self.number);
-        let board = board(engine, context);
+        let board = board_of(engine, self.context);
         if !board.is_first(operation) {
             return Ok(false);
         }
-        let (Step::Publish { piece, .. } | Step::Fetch { piece, .. }) = step else {
-            unreachable!("the step is on the board")
-        };
-        let tick = Tick::new(operation, piece);
-        let mut has_news = board.advance(tick);
-        let awaited = match step {
-            Step::Publish { from, .. } => {
-                let published = board.publish(tick, self.read_slice(from));
-                has_news |= published.is_ok();
-                published.err()
-            }
-            Step::Fetch { from, whole, start, into, .. } => {
-                self.fetch(board, from, tick, [whole, start], into)?
-            }
-            _ => None,
-        };
-        board.set_awaited(awaited.map(|(member, event)| Awaited { member, event, cookie }));
+        let mut turn = Turn { operation, group: &self.group, element: self.element, has_news: false };
+        let awaited = turn.take(board, &mut self.buffers, &step)?;
+        let has_news = turn.has_news;
+        board.set_awaited(awaited.map(|(member, event)| Awaited { member, event, cookie: self.number }));
         let awaited_rank = awaited.map(|(member, _)| board.rank_of(member));
         if has_news {
             self.note_news();
@@ -110,29 +276,6 @@ impl<B: Buffers> Collective<B> {
         Ok(awaited_rank.is_none())
     }
 
-    /// Fetches published data. Returns the event for which this rank must wait first.
-    fn fetch(
-        &mut self,
-        board: &Board,
-        from: u32,
-        tick: Tick,
-        [whole, start]: [usize; 2],
-        into: Span,
-    ) -> Result<Option<(usize, Event)>, Error> {
-        let (rank, element) = (self.world_rank(from), self.element);
-        let [whole, start] = [whole, start].map(|elements| elements * element);
-        // In a barrier no byte is fetched, and there is no buffer.
-        let slices = self.buffers.slices_mut().0;
-        let into = if into.len == 0 { &mut [] } else { slices.get_mut(into, element) };
-        let member = board.member(from);
-        match board.fetch(member, tick, whole, start, into) {
-            Fetched::Done => Ok(None),
-            Fetched::NotYet => Ok(Some((member, Event::Published(tick)))),
-            Fetched::Length(theirs) => Err(Error::LengthsDiffer { rank, ours: whole, theirs }),
-            Fetched::Skipped => Err(Error::Abandoned { rank, fate: Fate::Unknown }),
-        }
-    }
-
     fn note_news(&mut self) {
         self.on_board.as_mut().expect("the operation uses the board").has_news = true;
     }
@@ -141,17 +284,8 @@ impl<B: Buffers> Collective<B> {
     #[inline]
     pub(super) fn wake_sleepers<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) {
         let Some(on_board) = &mut self.on_board else { return };
-        if !std::mem::take(&mut on_board.has_news) {
-            return;
-        }
-        let context = self.context;
-        loop {
-            let board = board(engine, context);
-            let Some((member, number)) = board.next_sleeper() else { return };
-            let Some(partner) = self.group.rank(board.rank_of(member)) else { continue };
-            let tag = Series::Program.tag() | u64::from(number & NUMBERS) << 32 | u64::from(Notice::WAKE);
-            // A partner that has ended does not sleep.
-            let _ = engine.send_detached(engine.now(), partner, context, tag, Memory::new(Vec::<u8>::new()));
+        if std::mem::take(&mut on_board.has_news) {
+            wake_sleepers(engine, self.context, &self.group);
         }
     }
 
@@ -188,7 +322,7 @@ impl<B: Buffers> Collective<B> {
             return self.await_claimed(engine, request, partner);
         }
         let Some(OnBoard { operation, vigil: None, has_news }) = self.on_board else { return };
-        let board = board(engine, context);
+        let board = board_of(engine, context);
         // An operation that waits for an earlier one of this rank needs the deadline.
         let awaited = board
             .awaited()
@@ -215,7 +349,7 @@ impl<B: Buffers> Collective<B> {
         let Some(OnBoard { operation, .. }) = self.on_board else { return };
         // The reason for a notice does not matter any more.
         let _ = self.end_other_vigil(engine, None);
-        let board = board(engine, self.context);
+        let board = board_of(engine, self.context);
         if board.is_first(operation) {
             board.set_awaited(None);
         }

@@ -157,6 +157,32 @@ fn step<P: Port>(engines: &mut [Engine<P>], operations: &mut [Collective<Borrowe
     }
 }
 
+/// Begins an operation by [`Collective::begin`] or by [`Collective::begin_on_board`], depending on the rank and the
+/// number of the operation.
+fn begin<'a, P: Port>(
+    engine: &mut Engine<P>,
+    call: Call<'_>,
+    rank: WorldRank,
+    buffers: BorrowedBuffers<'a>,
+) -> Collective<BorrowedBuffers<'a>> {
+    let choice = rank.0 + call.number;
+    if choice.is_multiple_of(2) {
+        return Collective::begin(engine, Time::ZERO, call, rank, buffers);
+    }
+    let (same, at) = (call.clone(), call.place(rank));
+    let call = Call { checked_ends: Some(engine.ends()), ..call };
+    match Collective::begin_on_board(engine, Time::ZERO, call, rank, buffers, choice % 5) {
+        Begun::UnderWay(collective) => *collective,
+        Begun::Ended { buffers, leaves_messages } => {
+            let steps = same.plan.steps(at);
+            let mut collective = Collective::new(engine, Time::ZERO, same, at, steps, buffers);
+            collective.leaves_messages = leaves_messages;
+            collective.result = Some(Ok(()));
+            collective
+        }
+    }
+}
+
 const LATER: Time = Time::ZERO.after(500_000_000);
 
 /// A deadline that has passed at [`LATER`].
@@ -167,11 +193,11 @@ fn run<P: Port>(engines: &mut [Engine<P>], plan: &Plan, number: u32) -> Vec<Vec<
     let n = engines.len() as u32;
     let reduce = reduce_by(if plan.commutes() { sum } else { compose });
     let mut memories: Vec<_> = (0..n).map(|rank| Memory::new(plan, Place::new(rank, n))).collect();
-    let begin = |((rank, engine), memory): ((u32, &mut Engine<P>), _)| {
+    let at_rank = |((rank, engine), memory): ((u32, &mut Engine<P>), _)| {
         let buffers = Memory::buffers(memory, &reduce);
-        Collective::begin(engine, Time::ZERO, calls(plan, n, number), WorldRank(rank), buffers)
+        begin(engine, calls(plan, n, number), WorldRank(rank), buffers)
     };
-    let mut operations: Vec<_> = (0..).zip(engines.iter_mut()).zip(&mut memories).map(begin).collect();
+    let mut operations: Vec<_> = (0..).zip(engines.iter_mut()).zip(&mut memories).map(at_rank).collect();
     drive(engines, &mut operations);
     for operation in &mut operations {
         assert!(matches!(operation.take_result(), Some(Ok(()))));
@@ -367,7 +393,7 @@ fn disturbed<P: Port>(
     for ((rank, plan), memory) in (0..).zip(plans).zip(&mut memories) {
         let call = Call { deadline, ..calls(plan, n, number) };
         let engine = &mut engines[rank as usize];
-        operations.push(Collective::begin(engine, Time::ZERO, call, WorldRank(rank), memory.buffers(reduce)));
+        operations.push(begin(engine, call, WorldRank(rank), memory.buffers(reduce)));
     }
     disturb(engines, &mut operations);
     operations.iter_mut().map(|operation| operation.take_result().expect("it has ended")).collect()

@@ -437,7 +437,13 @@ impl Board {
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        let Some(Awaited { member, event, .. }) = self.awaited else { return false };
+        self.awaited.is_some_and(|Awaited { member, event, .. }| self.has_happened(member, event))
+    }
+
+    /// Returns true if an event of a member has happened.
+    #[inline]
+    #[must_use]
+    pub fn has_happened(&self, member: usize, event: Event) -> bool {
         match event {
             Event::Published(tick) => {
                 published(self.bank(member, tick)).is_some_and(|published| published >= tick)

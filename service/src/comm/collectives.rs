@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use samite_coll::algorithms::between::Between;
 use samite_coll::algorithms::hosts::Hosts;
-use samite_coll::{Blocks, BorrowedBuffers, Check, Plan, Selection, Situation, Table};
+use samite_coll::{Blocks, BorrowedBuffers, Check, Place, Plan, Selection, Situation, Table};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::between::{Part, used, used_mut};
@@ -842,8 +842,8 @@ impl Comm {
         output: &mut [T],
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
-        let lens = [input.len(), output.len()];
-        let mut plan = self.checked_plan(called.call, &choose, lens)?;
+        let (lens, at) = ([input.len(), output.len()], self.place());
+        let mut plan = checked_plan(called.call, &choose, lens, at)?;
         let mut check = self.check_of(called, &plan);
         let (mut reserved, mut settled) = (None, Ok(()));
         if self.must_settle(plan.synchronizes()) {
@@ -851,10 +851,10 @@ impl Comm {
             settled = self.settle(&number, check.take());
             reserved = Some(number);
             // The board may permit another algorithm.
-            plan = self.checked_plan(called.call, &choose, lens)?;
+            plan = checked_plan(called.call, &choose, lens, at)?;
         }
         let mut short = [0_u128; SHORT];
-        let elements = plan.scratch(self.place());
+        let elements = plan.scratch(at);
         let mut long;
         let scratch = match short.as_mut_bytes().get_mut(..elements.saturating_mul(size_of::<T>())) {
             Some(short) if align_of::<T>() <= align_of::<u128>() => short,
@@ -883,6 +883,7 @@ impl Comm {
     }
 
     /// Returns an operation on this communicator. `reserved` is its number if it was reserved.
+    #[inline(always)]
     pub(crate) fn operation<'a, B>(
         &self,
         plan: &'a Plan,
@@ -940,22 +941,23 @@ impl Comm {
         }
         self.runtime.settle_board(derived, &group, context, Some(reserved), bounds)
     }
+}
 
-    /// Checks a plan against the lengths of the input and the output.
-    pub(super) fn checked_plan(
-        &self,
-        call: &'static str,
-        plan: impl FnOnce() -> Result<Plan, Error>,
-        [input, output]: [usize; 2],
-    ) -> Result<Plan, Error> {
-        let (plan, at) = (plan()?, self.place());
-        for (what, len, expected) in [("input", input, plan.input(at)), ("output", output, plan.output(at))] {
-            if len != expected {
-                return Err(Error::WrongLength { call, what, len, expected });
-            }
+/// Checks a plan against the lengths of the input and the output of the rank at a place.
+#[inline]
+pub(super) fn checked_plan(
+    call: &'static str,
+    plan: impl FnOnce() -> Result<Plan, Error>,
+    [input, output]: [usize; 2],
+    at: Place,
+) -> Result<Plan, Error> {
+    let plan = plan()?;
+    for (what, len, expected) in [("input", input, plan.input(at)), ("output", output, plan.output(at))] {
+        if len != expected {
+            return Err(Error::WrongLength { call, what, len, expected });
         }
-        Ok(plan)
     }
+    Ok(plan)
 }
 
 /// Allocates the memory for intermediate data.

@@ -9,7 +9,7 @@ use samite_fabric::Memory;
 
 use super::between::{Part, used as slice_if};
 use super::blocks::end_of;
-use super::collectives::{EXSCAN, Prefix, SCAN, reduce_bytes, scratch};
+use super::collectives::{EXSCAN, Prefix, SCAN, checked_plan, reduce_bytes, scratch};
 use super::neighbours::used;
 use super::{Called, Comm, Types};
 use crate::buffer::Held;
@@ -532,9 +532,10 @@ impl Comm {
         (types, reduce): (Types, Reduction),
     ) -> Result<Prepared, Error> {
         let settled = self.await_board();
-        let plan = self.checked_plan(call, plan, used)?;
+        let at = self.place();
+        let plan = checked_plan(call, plan, used, at)?;
         let (element, used) = (size_of::<T>(), used.map(|elements| elements * size_of::<T>()));
-        let scratch = Memory::new(scratch::<T>(plan.scratch(self.place()))?);
+        let scratch = Memory::new(scratch::<T>(plan.scratch(at))?);
         Ok(Prepared { call, types, plan, element, used, scratch, reduce, layouts: None, settled })
     }
 

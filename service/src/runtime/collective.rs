@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use samite_coll::algorithms::hosts::Hosts;
 use samite_coll::{
-    BorrowedBuffers, Buffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series,
+    Begun, BorrowedBuffers, Buffers, Call, Check, Collective, Failed, OwnedBuffers, Plan, Reduction, Series,
     discard_before,
 };
 use samite_fabric::layout::{Readable, Writable};
@@ -112,7 +112,7 @@ pub(crate) struct EndValues {
 }
 
 /// A nonblocking operation that has begun.
-pub(crate) enum Begun {
+pub(crate) enum Nonblocking {
     UnderWay(RequestId, Arc<AtEnd>),
     /// It has succeeded.
     Ended(OwnedBuffers),
@@ -383,8 +383,20 @@ impl<P: Port> Runtime<P> {
     ) -> Result<(), Error> {
         let Some(mut core) = self.core.enter() else { return Err(self.refused()) };
         let (context, counter) = (operation.context, self.counter(derived));
-        let mut collective = self.begun(&mut core, derived, operation, bounds);
+        // The polls of a wait move the nonblocking operations, so none of them may wait for this one.
+        let looks = if self.crowded || !core.collectives.is_empty() { 0 } else { LOOKS };
+        let begun = self.begun(&mut core, derived, operation, bounds, looks);
         self.hand_over(&mut core);
+        let mut collective = match begun {
+            Begun::UnderWay(collective) => collective,
+            Begun::Ended { leaves_messages, .. } => {
+                drop(core);
+                if leaves_messages {
+                    self.note_failed(context);
+                }
+                return Ok(());
+            }
+        };
         let mut unfinished = None;
         if collective.has_ended() {
             drop(core);
@@ -496,7 +508,10 @@ impl<P: Port> Runtime<P> {
         let Some(mut core) = self.core.enter() else {
             return Err(Box::new((self.refused(), operation.buffers)));
         };
-        let collective = self.begun(&mut core, derived, operation, bounds);
+        let (call, buffers) = self.call(&mut core, derived, operation, bounds);
+        let now = core.now;
+        let collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
+        self.counter(derived).note_ends(&collective);
         let request = core.follow(collective, None);
         self.hand_over(&mut core);
         Ok(request)
@@ -513,30 +528,36 @@ impl<P: Port> Runtime<P> {
         derived: Option<&Derived>,
         operation: Operation<'_, OwnedBuffers>,
         bounds: &Bounds,
-    ) -> Result<Begun, Box<(Error, OwnedBuffers)>> {
+    ) -> Result<Nonblocking, Box<(Error, OwnedBuffers)>> {
         let Operation { plan, group, context, element, mut buffers, check, number } = operation;
         let Some(mut core) = self.core.enter() else {
             return Err(Box::new((self.refused(), buffers)));
         };
         // The buffers are moved only if the operation has not ended.
         let operation = Operation { plan, group, context, element, buffers: &mut buffers, check, number };
-        let collective = self.begun(&mut core, derived, operation, bounds);
-        let begun = if collective.has_succeeded() {
-            if collective.leaves_messages() {
-                core.collectives.failed.insert(context);
+        let under_way = match self.begun(&mut core, derived, operation, bounds, 0) {
+            Begun::Ended { leaves_messages, .. } => Err(leaves_messages),
+            Begun::UnderWay(collective) if collective.has_succeeded() => Err(collective.leaves_messages()),
+            Begun::UnderWay(collective) => Ok(collective.with_buffers(())),
+        };
+        let started = match under_way {
+            Ok(collective) => {
+                let at_end = Arc::new(AtEnd::default());
+                let request = core.follow(collective.with_buffers(buffers), Some(Arc::clone(&at_end)));
+                Nonblocking::UnderWay(request, at_end)
             }
-            drop(collective);
-            Begun::Ended(buffers)
-        } else {
-            let at_end = Arc::new(AtEnd::default());
-            let collective = collective.with_buffers(()).with_buffers(buffers);
-            Begun::UnderWay(core.follow(collective, Some(Arc::clone(&at_end))), at_end)
+            Err(leaves_messages) => {
+                if leaves_messages {
+                    core.collectives.failed.insert(context);
+                }
+                Nonblocking::Ended(buffers)
+            }
         };
         self.hand_over(&mut core);
-        Ok(begun)
+        Ok(started)
     }
 
-    /// Begins an operation.
+    /// Begins an operation. If it needs the board alone, this rank looks there `looks` times before it waits.
     #[inline(always)]
     fn begun<B: Buffers>(
         &self,
@@ -544,14 +565,28 @@ impl<P: Port> Runtime<P> {
         derived: Option<&Derived>,
         operation: Operation<'_, B>,
         bounds: &Bounds,
-    ) -> Collective<B> {
-        let deadline = self.deadline(core, bounds);
-        let counter = self.counter(derived);
-        let (call, buffers) = core.call(counter, operation, deadline);
+        looks: u32,
+    ) -> Begun<B> {
+        let (call, buffers) = self.call(core, derived, operation, bounds);
         let now = core.now;
-        let collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
-        counter.note_ends(&collective);
-        collective
+        let begun = Collective::begin_on_board(&mut core.engine, now, call, self.rank, buffers, looks);
+        if let Begun::UnderWay(collective) = &begun {
+            self.counter(derived).note_ends(collective);
+        }
+        begun
+    }
+
+    /// Returns the arguments of an operation that begins now, and its buffers.
+    #[inline(always)]
+    fn call<'a, B>(
+        &self,
+        core: &mut Core<P>,
+        derived: Option<&Derived>,
+        operation: Operation<'a, B>,
+        bounds: &Bounds,
+    ) -> (Call<'a>, B) {
+        let deadline = self.deadline(core, bounds);
+        core.call(self.counter(derived), operation, deadline)
     }
 
     /// Notes that an operation has failed: see [`Collectives::failed`].
@@ -597,7 +632,7 @@ impl<P: Port> Core<P> {
     }
 
     /// Returns the arguments of an operation that begins now, and its buffers.
-    #[inline]
+    #[inline(always)]
     fn call<'a, B>(
         &mut self,
         counter: &Counter,
