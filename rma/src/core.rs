@@ -191,8 +191,13 @@ impl<'a> Core<'a> {
 /// Checks that an operation stays in a member's part, and returns the offset of its displacement. The places of
 /// [`Operation::run`] are relative to it.
 pub(crate) fn check_place(rank: WorldRank, traits: Traits, operation: &Operation) -> Result<u64, Error> {
-    let (size, (first, len)) = (traits.len.get(), operation.span());
-    let base = operation.displacement.checked_mul(traits.unit.get().into());
+    check_span(rank, traits.unit.get().into(), traits.len.get(), operation)
+}
+
+/// Checks that an operation stays in memory of this size, as [`check_place`] does. A displacement is `unit` bytes.
+pub(crate) fn check_span(rank: WorldRank, unit: u64, size: u64, operation: &Operation) -> Result<u64, Error> {
+    let (first, len) = operation.span();
+    let base = operation.displacement.checked_mul(unit);
     let at = base.and_then(|base| base.checked_add_signed(first as i64));
     let (Some(base), Some(at)) = (base, at.filter(|at| at.checked_add(len).is_some_and(|end| end <= size)))
     else {

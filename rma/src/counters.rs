@@ -23,4 +23,6 @@ pub struct Counters {
     pub locks: u64,
     /// Requests for windows that do not exist yet, and that were refused because too many wait.
     pub refused: u64,
+    /// Packets of operations on memory that is not attached to a dynamic window. They have no effect.
+    pub missed: u64,
 }

@@ -52,6 +52,26 @@ pub enum Error {
         /// Bytes in the part.
         size: u64,
     },
+    /// The bytes are not in memory that the target has attached to the dynamic window. A part of the operation may have
+    /// been carried out, on the bytes that were attached.
+    #[error(
+        "rank {rank} has no such memory attached, of the region at {region:#x}: it was detached, or never attached: \
+         access memory before it is detached"
+    )]
+    NotAttached {
+        /// The rank in the job.
+        rank: WorldRank,
+        /// The place of the region ([`Attached::place`](crate::Attached::place)).
+        region: u64,
+    },
+    /// Misuse: the window is not dynamic, so it has no regions.
+    #[error(
+        "the window is not dynamic: attach memory to a dynamic window, and name places by their index alone"
+    )]
+    NotDynamic,
+    /// Misuse: the window is dynamic, so a place is in a region.
+    #[error("the window is dynamic: name a place by a region and an index in it")]
+    NoRegion,
     /// Misuse: the place of an accumulate is no multiple of the size of an element, or of 8 bytes if that is less.
     #[error(
         "offset {at} in the part of rank {rank} is not aligned for elements of {element:?}: use a multiple of their size"

@@ -31,6 +31,9 @@
 //!   contiguous bytes, with one request. All runs lie in the part, or nothing is sent.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
 //!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
+//! * **Memory is attached to a dynamic window, and detached, at any time** ([`Windows::create_dynamic`]). Its operations
+//!   travel in packets. A target refuses an operation on memory that is not attached: the request of a read ends with
+//!   [`Error::NotAttached`], and so does the epoch of a write, and the next flush of its target.
 //! * **With [`Hints::aggregate`] an epoch under a lock travels as one packet**, if its operations fit in one. A program
 //!   that waits for an operation of an open epoch of such a window calls [`Windows::urge`] before it polls.
 //!
@@ -39,9 +42,9 @@
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
 //! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory,
 //! `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter. `serves` has the
-//! reads that this process answers by puts. `window` is the state of a window, `core` its state machine, `wire` the
-//! packets, and `windows` the calls and the packets of all windows. `core/aggregate` has the epochs that travel as one
-//! packet.
+//! reads that this process answers by puts, and `regions` the memory that is attached to a dynamic window. `window` is
+//! the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and the packets of all
+//! windows. `core/aggregate` has the epochs that travel as one packet.
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +60,7 @@ mod mapped;
 mod ordinals;
 mod outbox;
 mod path;
+mod regions;
 mod requests;
 mod serves;
 mod transfers;
@@ -68,6 +72,7 @@ pub use activation::{LockKind, Reorder};
 pub use counters::Counters;
 pub use element::{ElementType, Reduction};
 pub use error::{AWAITED_MAX, Awaiting, Error, Event};
+pub use regions::Attached;
 pub use requests::Completion;
 pub use window::{Action, EpochId, Hints, Name, Part, WindowId};
 pub use windows::{Assertions, Config, Fenced, Places, Target, Windows};

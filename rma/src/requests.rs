@@ -227,11 +227,37 @@ impl Requests {
         Some((request.epoch?, *left == 0))
     }
 
-    /// Notes that a member has answered a flush. Returns false if its answer was not awaited.
-    pub(crate) fn flushed(&mut self, id: RequestId, from: WorldRank) -> bool {
+    /// Notes that a member has refused `len` bytes of an operation with a result. Returns the epoch and true if no other
+    /// answer to the operation is awaited. Returns `None` if the member owes no such answer.
+    pub(crate) fn refuse(
+        &mut self,
+        id: RequestId,
+        from: WorldRank,
+        len: usize,
+        error: Error,
+    ) -> Option<(EpochId, bool)> {
+        let request = self.all.get_mut(id)?;
+        let Kind::Operation { rank, left, asked, .. } = &mut request.kind else { return None };
+        if *rank != from || *asked < len || len == 0 {
+            return None;
+        }
+        *left -= len;
+        *asked -= len;
+        let (epoch, is_last) = (request.epoch?, *left == 0);
+        self.decide(id, Err(error));
+        Some((epoch, is_last))
+    }
+
+    /// Notes that a member has answered a flush, with the error of a write that it has refused. Returns false if its
+    /// answer was not awaited.
+    pub(crate) fn flushed(&mut self, id: RequestId, from: WorldRank, error: Option<Error>) -> bool {
         let Some(Request { kind: Kind::Flush(awaited), .. }) = self.all.get_mut(id) else { return false };
         let was_awaited = awaited.remove(&from);
-        if awaited.is_empty() {
+        let is_last = awaited.is_empty();
+        if let Some(error) = error.filter(|_| was_awaited) {
+            self.decide(id, Err(error));
+        }
+        if is_last {
             self.end(id, Ok(()));
         }
         was_awaited

@@ -14,6 +14,7 @@ use crate::mapped::Mapped;
 use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
 use crate::path::WORD;
+use crate::regions::Regions;
 use crate::transfers::TransferId;
 use crate::wire::{Entry, Place, Traits, Wanted};
 use crate::{ElementType, Error, Reduction, Reorder};
@@ -166,7 +167,10 @@ impl Exposed {
 pub(crate) struct Window {
     pub(crate) name: Name,
     pub(crate) group: Group,
+    /// The part of this process. It is empty if the window is dynamic.
     pub(crate) part: Part,
+    /// The memory that this process has attached to a dynamic window. `None` for any other window.
+    pub(crate) regions: Option<Box<Regions>>,
     /// Set if other processes may map the part, or access it by puts and gets of the port.
     pub(crate) exposed: Option<Box<Exposed>>,
     pub(crate) generation: u32,
@@ -217,6 +221,22 @@ impl Window {
     /// Returns the part of a member in an epoch.
     pub(crate) fn party(&mut self, number: u64, rank: WorldRank) -> Option<&mut Party> {
         self.epoch(number)?.parties.get_mut(&rank)
+    }
+
+    /// Returns the memory of `len` bytes of this process from `at` on, and their offset in it. Returns `None` if they are
+    /// not in the part, or not in memory that is attached to a dynamic window.
+    pub(crate) fn find(&self, at: u64, len: usize) -> Option<(&Part, usize)> {
+        match &self.regions {
+            Some(regions) => regions.find(at, len),
+            // The part is in memory, so the offset fits.
+            None => self.part.contains(at, len).then_some((&self.part, at as usize)),
+        }
+    }
+
+    /// Returns true if the window of a member is known to be dynamic.
+    pub(crate) fn is_dynamic_at(&self, rank: WorldRank) -> bool {
+        let contact = self.members.get(&rank).map(|member| member.contact);
+        matches!(contact, Some(Contact::Known(traits)) if traits.is_dynamic())
     }
 
     /// Returns the registration of the part for the members on a path.
@@ -571,6 +591,8 @@ pub(crate) struct Member {
     pub(crate) is_applied: bool,
     /// True while the answer to such operations waits to be sent. The member waits for it before its next request.
     pub(crate) is_answering: bool,
+    /// The epochs of the member with a write on memory that is not attached to a dynamic window.
+    pub(crate) misses: Vec<Miss>,
     /// The opening fence for which the member waits, or 0.
     pub(crate) asked: u64,
     /// The latest opening fence of which the member was told that it is activated, or 0.
@@ -580,6 +602,20 @@ pub(crate) struct Member {
     /// What the member and this process have told each other about the barrier that frees the window.
     pub(crate) freeing: Freeing,
 }
+
+/// Writes of a member's epoch on memory that is not attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    /// The low bits of the epoch's number at the member.
+    pub(crate) epoch: u16,
+    /// The place of the first write. The answer to the end of the epoch reports it.
+    pub(crate) first: u64,
+    /// The place of the first write since the last flush. The answer to the next flush reports it.
+    pub(crate) untold: Option<u64>,
+}
+
+/// The largest number of epochs of one member with such a write. A member that has more fails.
+pub(crate) const MISSES_MAX: usize = 4096;
 
 /// The questions of two members to each other, after the failure of a third one, if the other one frees the window.
 #[derive(Clone, Copy, Debug, Default)]
@@ -615,6 +651,7 @@ impl Member {
             attached: None,
             is_applied: false,
             is_answering: false,
+            misses: Vec::new(),
             asked: 0,
             told: 0,
             fenced: [0; 2],
@@ -663,4 +700,4 @@ pub(crate) enum Mapping {
 }
 
 /// A process may have a million windows (`Config::windows_max`), so the state of one is small.
-const _: () = assert!(size_of::<Window>() <= 432);
+const _: () = assert!(size_of::<Window>() <= 440);

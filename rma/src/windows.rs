@@ -13,7 +13,7 @@ use samite_fabric::link::{
     WorldRank,
 };
 use samite_fabric::wire::{Header, Protocol};
-use samite_fabric::{Body, Caps, Port, PortError};
+use samite_fabric::{Body, Caps, Memory, Port, PortError, Region};
 use slab::Slab;
 
 use crate::core::Core;
@@ -21,10 +21,11 @@ use crate::counters::Counters;
 use crate::ordinals::Ranges;
 use crate::outbox::Outbox;
 use crate::path::Limits;
+use crate::regions::Regions;
 use crate::requests::{Completion, Requests};
 use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
-use crate::{Error, Hints, Name, Part, WindowId};
+use crate::{Attached, Error, Hints, Name, Part, WindowId};
 
 pub use self::calls::{Assertions, Fenced, Places, Target};
 pub(crate) use self::outbound::packet_of;
@@ -39,6 +40,8 @@ pub struct Config {
     pub epochs_max: usize,
     /// The largest number of windows.
     pub windows_max: usize,
+    /// The largest number of regions of this process that are attached to one dynamic window.
+    pub regions_max: usize,
     /// The largest number of requests of one peer for windows that do not exist yet.
     pub early_max: usize,
     /// The largest number of packets to one peer whose answer is awaited. It must be at most
@@ -65,6 +68,7 @@ impl Default for Config {
             recorded_max: 256 << 20,
             epochs_max: Self::EPOCHS_MAX,
             windows_max: 1 << 20,
+            regions_max: 1 << 20,
             early_max: 4096,
             questions_max: 64,
             put_chunk: 256 << 10,
@@ -92,6 +96,8 @@ pub struct Windows {
     counters: Counters,
     /// The number of windows with active epochs.
     active: usize,
+    /// The number of regions that are attached to dynamic windows.
+    attached: usize,
 }
 
 impl Windows {
@@ -109,6 +115,7 @@ impl Windows {
             requests: Requests::new(),
             counters: Counters::default(),
             active: 0,
+            attached: 0,
         }
     }
 
@@ -124,6 +131,34 @@ impl Windows {
         name: Name,
         members: Group,
         part: Part,
+        hints: Hints,
+    ) -> Result<WindowId, Error> {
+        self.create_with(link, name, members, (part, None), hints)
+    }
+
+    /// Creates a window as [`Windows::create`] does, of which the members have no memory at first
+    /// (`MPI_Win_create_dynamic`). All members create it by this call. [`Windows::attach_memory`] adds memory of this process.
+    /// Operations name a place by a region ([`Places::within`]).
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::create`].
+    pub fn create_dynamic(
+        &mut self,
+        link: &mut Link,
+        name: Name,
+        members: Group,
+        hints: Hints,
+    ) -> Result<WindowId, Error> {
+        let none = Part::whole(Region::new(Memory::zeroed(0)), 1);
+        self.create_with(link, name, members, (none, Some(Box::new(Regions::new()))), hints)
+    }
+
+    fn create_with(
+        &mut self,
+        link: &mut Link,
+        name: Name,
+        members: Group,
+        (part, regions): (Part, Option<Box<Regions>>),
         hints: Hints,
     ) -> Result<WindowId, Error> {
         let own = link.identity().rank;
@@ -148,6 +183,7 @@ impl Windows {
             group: members,
             exposed: Exposed::mapped(&part),
             part,
+            regions,
             generation: self.generation,
             hints,
             calls: 0,
@@ -223,6 +259,62 @@ impl Windows {
     /// [`Error::NoSuchWindow`].
     pub fn len(&self, window: WindowId) -> Result<usize, Error> {
         Ok(self.window(window)?.part.len)
+    }
+
+    /// Attaches memory of this process to a dynamic window, so that other members can access it (`MPI_Win_attach`). The
+    /// call is local: send the name of the memory to the members that access it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`]; [`Error::NotDynamic`]; [`Error::Link`] if too much memory is attached.
+    pub fn attach_memory(&mut self, window: WindowId, region: Region) -> Result<Attached, Error> {
+        let max = self.config.regions_max;
+        let regions = self.regions(window)?;
+        if regions.len() >= max {
+            return Err(Error::exhausted("regions of a window", "detach memory that is not used any more"));
+        }
+        let hint = "create another dynamic window";
+        let attached = regions.attach(Part::whole(region, 1));
+        let attached = attached.map_err(|_| Error::exhausted("places in a window", hint))?;
+        self.attached += 1;
+        Ok(attached)
+    }
+
+    /// Detaches memory of this process from a dynamic window, and returns it (`MPI_Win_detach`). The call is local, and
+    /// no member reaches the memory afterwards, because this process applies the operations on it: it refuses those that
+    /// arrive later, also in an epoch that has begun.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`]; [`Error::NotDynamic`]; [`Error::NotAttached`].
+    pub fn detach_memory(
+        &mut self,
+        link: &Link,
+        window: WindowId,
+        region: Attached,
+    ) -> Result<Region, Error> {
+        let not_attached = Error::NotAttached { rank: link.identity().rank, region: region.place };
+        let part = self.regions(window)?.detach(region).ok_or(not_attached)?;
+        self.attached -= 1;
+        Ok(part.region)
+    }
+
+    /// Returns the memory of this process that is attached to a dynamic window under a name.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Windows::detach_memory`].
+    pub fn attached(&mut self, link: &Link, window: WindowId, region: Attached) -> Result<&Region, Error> {
+        let not_attached = Error::NotAttached { rank: link.identity().rank, region: region.place };
+        self.regions(window)?.find(region.place, 0).map(|(part, _)| &part.region).ok_or(not_attached)
+    }
+
+    fn regions(&mut self, window: WindowId) -> Result<&mut Regions, Error> {
+        self.window(window)?;
+        self.windows[window.slot as usize].regions.as_deref_mut().ok_or(Error::NotDynamic)
+    }
+
+    /// Returns the number of regions of the process that are attached to dynamic windows.
+    #[must_use]
+    pub fn attached_count(&self) -> usize {
+        self.attached
     }
 
     /// Returns the number of windows of the process.
@@ -334,15 +426,17 @@ impl Windows {
     /// Checks the invariants that hold between two calls, and panics if one is broken: for tests, simulation and
     /// fuzzing.
     pub fn check_invariants(&self) {
-        let (mut active, mut attached) = (0, self.outbox.applied());
+        let (mut active, mut attached, mut regions) = (0, self.outbox.applied(), 0);
         for (_, window) in &self.windows {
             window.check_invariants();
+            regions += window.regions.as_ref().map_or(0, |regions| regions.len());
             active += usize::from(!window.active.is_empty());
             let waiting = window.members.values().filter_map(|member| member.attached.as_ref());
             attached += waiting.map(Attachment::cost).sum::<usize>();
         }
         assert_eq!(self.outbox.attached, attached, "bytes of operations that came with requests for locks");
         assert_eq!(self.active, active, "windows with active epochs");
+        assert_eq!(self.attached, regions, "attached regions");
     }
 
     fn window(&self, id: WindowId) -> Result<&Window, Error> {
@@ -370,7 +464,8 @@ impl Windows {
         self.active -= usize::from(was_active);
         if window.open.is_freed && window.epochs.is_empty() {
             self.names.remove(&window.name);
-            let Window { exposed, members, .. } = self.windows.remove(slot as usize);
+            let Window { exposed, members, regions, .. } = self.windows.remove(slot as usize);
+            self.attached -= regions.map_or(0, |regions| regions.len());
             // Only a member that breaks the protocol waits for the lock of a window that it has freed.
             let attached = members.values().filter_map(|member| member.attached.as_ref());
             self.outbox.attached -= attached.map(Attachment::cost).sum::<usize>();

@@ -1,11 +1,12 @@
 //! The packets of windows. Each begins with the link's header. Its `context` is the slot of the window at the receiver,
-//! except in introductions (`MEET`, `MET`) and answers (`REPLY`, `FLUSHED`, `CLOSED`, `LANDED`). All fields are
-//! little-endian; element values are in the byte order of the machine.
+//! except in introductions (`MEET`, `MET`) and answers (`REPLY`, `REFUSED`, `FLUSHED`, `CLOSED`, `LANDED`). All fields
+//! are little-endian; element values are in the byte order of the machine.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Name;
+use crate::regions::SPACE;
 
 /// Kinds of packets.
 pub(crate) mod kind {
@@ -26,9 +27,10 @@ pub(crate) mod kind {
     /// [`Reply`](super::Reply) and the former bytes.
     pub(crate) const REPLY: u8 = 7;
     // The packets from here to `OPENED` are a `Note`.
-    /// Asks for an answer when all earlier packets are applied. `token` names the request.
+    /// Asks for an answer when all earlier packets are applied. `token` names the request, and `number` is the epoch.
     pub(crate) const FLUSH: u8 = 8;
-    /// Answers `FLUSH`.
+    /// Answers `FLUSH`. `number` is 0, or 1 more than the place of the first write of the epoch, since the last flush, on
+    /// memory that is not attached.
     pub(crate) const FLUSHED: u8 = 9;
     /// Requests lock `number`. `flag` is 1 for an exclusive lock.
     pub(crate) const LOCK: u8 = 10;
@@ -38,11 +40,13 @@ pub(crate) mod kind {
     pub(crate) const UNLOCK: u8 = 12;
     /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
     pub(crate) const FINISH: u8 = 13;
-    /// Answers `UNLOCK` and `FINISH`. `token` is the epoch, and `flag` the slot of the window at the receiver.
+    /// Answers `UNLOCK`, `FINISH` and `DONE`. `token` is the epoch, and `flag` the slot of the window at the receiver.
+    /// `number` is 0, or 1 more than the place of the first write of the epoch on memory that is not attached.
     pub(crate) const CLOSED: u8 = 14;
     /// Exposure `number` begins for the receiver. If `flag` is 1, the exposure was aborted instead.
     pub(crate) const GRANT: u8 = 15;
-    /// Access `number` is over. If `flag` is 1, it was aborted.
+    /// Access `number` is over. If `flag` is 1, it was aborted. `token` is 0, or 1 more than the epoch if the sender
+    /// waits for `CLOSED`: if the receiver's window is dynamic.
     pub(crate) const DONE: u8 = 16;
     /// The sender has completed a round of barrier `number`. `flag` is 0 for fences, and 1 for the barrier that frees
     /// the window. `token` is 0, or 1 more than the rank of a member that has failed.
@@ -69,6 +73,9 @@ pub(crate) mod kind {
     /// [`Note`](super::Note) and the former bytes that the operations of an `EPOCH` ask for, in the order of the
     /// operations: all of them are applied. `number` is the lock, and `token` the epoch.
     pub(crate) const APPLIED: u8 = 25;
+    /// [`Refused`](super::Refused): answers `GET`, `FETCH` and `COMPARE_SWAP` in place of `REPLY`, if the memory is not
+    /// attached to a dynamic window.
+    pub(crate) const REFUSED: u8 = 26;
 }
 
 /// A window's name, and the sender's part of it.
@@ -79,9 +86,9 @@ pub(crate) struct Traits {
     pub(crate) communicator: U64,
     /// The window's number on the communicator.
     pub(crate) number: U64,
-    /// Bytes of the part.
+    /// Bytes of the part; [`SPACE`](crate::regions::SPACE) for a dynamic window.
     pub(crate) len: U64,
-    /// Bytes of a displacement unit.
+    /// Bytes of a displacement unit; 1 for a dynamic window.
     pub(crate) unit: U32,
     /// The slot of the window: later packets carry it in `context`.
     pub(crate) slot: U32,
@@ -94,6 +101,13 @@ pub(crate) struct Traits {
     pub(crate) key: U64,
     /// The address of the part for the receiver's port.
     pub(crate) address: U64,
+}
+
+impl Traits {
+    /// Returns true if the member's window is dynamic.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.len.get() == SPACE
+    }
 }
 
 /// A window's name. A member may have freed the window that it names.
@@ -129,8 +143,10 @@ pub(crate) struct Place {
     pub(crate) op: u8,
     /// The number of the [`ElementType`](crate::ElementType).
     pub(crate) element: u8,
-    pub(crate) reserved: U16,
-    /// The offset of the first byte.
+    /// The low bits of the epoch's number at the origin. An answer to the end of the epoch reports by them that a write
+    /// was on memory that is not attached.
+    pub(crate) epoch: U16,
+    /// The offset of the first byte, or its place in a dynamic window.
     pub(crate) at: U64,
 }
 
@@ -163,6 +179,17 @@ pub(crate) struct Wanted {
 pub(crate) struct Reply {
     pub(crate) request: U64,
     pub(crate) offset: U64,
+}
+
+/// The answer to [`Wanted`] if the bytes are not in memory that is attached to a dynamic window.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Refused {
+    pub(crate) request: U64,
+    /// The place of the first byte.
+    pub(crate) at: U64,
+    /// The number of bytes.
+    pub(crate) len: U32,
 }
 
 /// The place for the bytes of a read in the origin's memory.
@@ -238,10 +265,11 @@ mod tests {
             key: word(40).into(),
             address: word(48).into(),
         };
-        let reserved = [6, 7].into();
-        let place = Place { generation: half(0).into(), op: 4, element: 5, reserved, at: word(8).into() };
+        let epoch = [6, 7].into();
+        let place = Place { generation: half(0).into(), op: 4, element: 5, epoch, at: word(8).into() };
         let wanted = Wanted { request: word(0).into(), offset: word(8).into(), len: half(16).into() };
         let reply = Reply { request: word(0).into(), offset: word(8).into() };
+        let refused = Refused { request: word(0).into(), at: word(8).into(), len: half(16).into() };
         let note = Note {
             generation: half(0).into(),
             flag: half(4).into(),
@@ -261,12 +289,13 @@ mod tests {
             place.as_bytes(),
             wanted.as_bytes(),
             reply.as_bytes(),
+            refused.as_bytes(),
             note.as_bytes(),
             landing.as_bytes(),
             landed.as_bytes(),
             entry.as_bytes(),
         ];
-        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 24, 32, 8, 8]) {
+        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 20, 24, 32, 8, 8]) {
             assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
         }
     }

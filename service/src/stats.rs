@@ -98,6 +98,10 @@ pub struct WindowStats {
     pub recorded_bytes: u64,
     /// Requests of other ranks for windows that do not exist yet, and that were refused because too many wait.
     pub refused: u64,
+    /// Regions that the rank has attached to dynamic windows, and that it has not detached.
+    pub regions: usize,
+    /// Packets of operations on memory that the rank has not attached to a dynamic window. They had no effect.
+    pub missed: u64,
 }
 
 impl WindowStats {
@@ -113,6 +117,7 @@ impl WindowStats {
             aggregated,
             locks,
             refused,
+            missed,
         } = *windows.counters();
         Self {
             open: windows.count(),
@@ -127,6 +132,8 @@ impl WindowStats {
             locks,
             recorded_bytes: windows.recorded() as u64,
             refused,
+            regions: windows.attached_count(),
+            missed,
         }
     }
 
@@ -137,7 +144,7 @@ impl WindowStats {
     }
 
     /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
-    fn samples(&self) -> [Sample; 12] {
+    fn samples(&self) -> [Sample; 14] {
         [
             ("windows", "gauge", "Windows that are not freed", self.open as u64),
             ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
@@ -186,6 +193,13 @@ impl WindowStats {
                 self.recorded_bytes,
             ),
             ("window_refused_total", "counter", "Requests for windows that were refused", self.refused),
+            ("window_regions", "gauge", "Regions that are attached to dynamic windows", self.regions as u64),
+            (
+                "window_missed_total",
+                "counter",
+                "Packets on memory that is not attached to a dynamic window",
+                self.missed,
+            ),
         ]
     }
 }
@@ -469,7 +483,7 @@ mod tests {
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("\nsamite_bytes_sent_total{rank=\"3\",peer=\"4\"} 7\n"), "{text}");
         assert!(text.contains("\nsamite_unexpected_bytes{rank=\"3\"} 0\n"), "{text}");
-        assert!(text.ends_with("samite_window_refused_total{rank=\"3\"} 0\n"), "{text}");
+        assert!(text.ends_with("samite_window_missed_total{rank=\"3\"} 0\n"), "{text}");
         assert!(stats.to_json().contains("\"bytes_sent\":7"), "{}", stats.to_json());
     }
 }

@@ -17,7 +17,9 @@ use samite_fabric::link::{
 };
 use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
 use samite_fabric::{Body as _, Memory, Port as _, Region, SplitMix64};
-use samite_rma::{Action, ElementType, EpochId, Error, Name, Part, Reduction, Target, WindowId, Windows};
+use samite_rma::{
+    Action, Attached, ElementType, EpochId, Error, Name, Part, Places, Reduction, Target, WindowId, Windows,
+};
 
 use self::program::{Plan, Read, Step, WORD, Write};
 use crate::ledger::require;
@@ -54,6 +56,8 @@ struct Rank {
     /// The memory of the rank's part of the window.
     part: Region,
     window: WindowId,
+    /// The name of the part, which is the same at all ranks, if the window is dynamic.
+    attached: Option<Attached>,
     /// The next step of the program.
     next: usize,
     /// The epochs that are open: the number of the epoch in `results`, and its name.
@@ -362,20 +366,19 @@ impl Run {
             Step::Sum(target, word) => {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
-                let (target, memory) =
-                    (Target { rank: *target, displacement: *word }, Memory::new(vec![1_u64]));
+                let (target, memory) = (places(rank.attached, *target, *word), Memory::new(vec![1_u64]));
                 windows
                     .operate(&mut out, id, target, action, memory, None)
                     .map_or_else(may_fail, |_| Ok(()))?;
             }
             Step::Read(read) => {
                 let (_, id) = rank.access.ok_or("no epoch is open")?;
-                let target =
-                    Target { rank: read.target, displacement: self.plan.place(read.origin, read.first) };
+                let place = self.plan.place(read.origin, read.first);
+                let target = places(rank.attached, read.target, place);
                 let (is_scattered, order) = (self.rng.below(2) == 0, Order::random(&mut self.rng));
                 let memory = if is_scattered { scattered(read.count) } else { words(read.count) };
                 let form = order.form(read.count);
-                let places = form.as_ref().map_or_else(|| target.into(), |form| target.with_form(form));
+                let places = form.as_ref().map_or(target, |form| target.with_form(form));
                 match windows.operate(&mut out, id, places, Action::Get, memory, None) {
                     Ok(request) => {
                         let request = request.ok_or("a read without a request")?;
@@ -392,12 +395,12 @@ impl Run {
     fn write(&mut self, at: usize, rank: &mut Rank, write: Write) -> Result<(), String> {
         let (epoch, id) = rank.access.ok_or("no epoch is open")?;
         let origin = WorldRank(at as u32);
-        let target = Target { rank: write.target, displacement: self.plan.place(origin, write.first) };
+        let target = places(rank.attached, write.target, self.plan.place(origin, write.first));
         let mut words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
         let order = Order::random(&mut self.rng);
         order.arrange(&mut words);
         let form = order.form(write.count);
-        let places = form.as_ref().map_or_else(|| target.into(), |form| target.with_form(form));
+        let places = form.as_ref().map_or(target, |form| target.with_form(form));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let is_slice = self.rng.below(2) == 0;
         let (mut out, windows) = rank.engine.parts();
@@ -532,6 +535,14 @@ impl Run {
     }
 }
 
+/// Returns the place of a word of a rank's part.
+fn places(attached: Option<Attached>, rank: WorldRank, word: u64) -> Places<'static> {
+    match attached {
+        None => Target { rank, displacement: word }.into(),
+        Some(attached) => Places::from(Target { rank, displacement: word * WORD as u64 }).within(attached),
+    }
+}
+
 /// Returns memory for words.
 fn words(count: u64) -> Memory {
     Memory::new(vec![0_u64; count as usize])
@@ -620,7 +631,7 @@ impl Rank {
         let windows = Windows::new(config);
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
         engine.expect_word();
-        let region = match engine.port().caps().map {
+        let region = match engine.port().caps().map && !plan.is_dynamic {
             true => Region::shared(plan.part() * WORD).expect("memory for a part"),
             false => Region::new(Memory::new(vec![0_u64; plan.part()])),
         };
@@ -628,11 +639,18 @@ impl Rank {
         let members = Group::range(WorldRank(0), plan.size);
         let part = Part::whole(region.clone(), WORD as u32);
         let name = Name { communicator: 1, number: 1 };
-        let window = windows.create(out.link, name, members, part, plan.hints).expect("the first window");
+        let window = match plan.is_dynamic {
+            true => windows.create_dynamic(out.link, name, members, plan.hints),
+            false => windows.create(out.link, name, members, part, plan.hints),
+        };
+        let window = window.expect("the first window");
+        let attached = plan.is_dynamic.then(|| windows.attach_memory(window, region.clone()));
+        let attached = attached.transpose().expect("the window is dynamic");
         Self {
             engine,
             part: region,
             window,
+            attached,
             next: 0,
             access: None,
             exposure: None,

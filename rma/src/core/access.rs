@@ -254,11 +254,14 @@ impl Core<'_> {
         let Some(epoch) = self.window.epoch(number) else { return };
         let is_start = matches!(epoch.kind, Kind::Start(_));
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
-        let is_closed = party.closing == Closing::Answered || is_start && party.closing == Closing::Sent;
-        if is_closed && party.is_done() && party.state != State::Over {
-            party.state = State::Over;
-            epoch.left -= 1;
-            self.touch(number);
+        let is_sent = is_start && party.closing == Closing::Sent;
+        let is_closed = party.closing == Closing::Answered || is_sent;
+        if !is_closed || !party.is_done() || party.state == State::Over {
+            return;
+        }
+        // The answer of a target with a dynamic window is awaited, because it may tell of a write that was refused.
+        if !is_sent || !self.window.is_dynamic_at(rank) {
+            self.end_party(number, rank, None);
         }
     }
 

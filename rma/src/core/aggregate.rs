@@ -114,7 +114,7 @@ impl Core<'_> {
             let mut done = 0;
             while done < operation.len {
                 let (_, run) = operation.run(done);
-                let (kind, head, data) = packet_of(traits, operation, data, done, run);
+                let (kind, head, data) = packet_of(traits, number, operation, data, done, run);
                 done += run;
                 let len = head.as_bytes().len() + data.len();
                 if EPOCH_HEAD + bytes.len() + size_of::<Entry>() + len > packet_max {

@@ -156,6 +156,7 @@ impl Core<'_> {
         }
         member.failure = Some(Box::new(cause.clone()));
         member.is_unanswered = false;
+        member.misses = Vec::new();
         let held = std::mem::take(&mut member.held);
         for item in held {
             self.drop_item(rank, item, cause);

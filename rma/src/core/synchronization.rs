@@ -129,14 +129,27 @@ impl Core<'_> {
         self.release(number, rank);
     }
 
-    /// Handles the answer to the end of an access.
-    pub(crate) fn closed(&mut self, rank: WorldRank, number: u64) -> Result<(), Violation> {
+    /// Handles the answer to the end of an access. `error` is that of a write that the member has refused.
+    pub(crate) fn closed(
+        &mut self,
+        rank: WorldRank,
+        number: u64,
+        error: Option<Error>,
+    ) -> Result<(), Violation> {
+        if error.is_some() && !self.window.is_dynamic_at(rank) {
+            return Err(Violation("refused write"));
+        }
         let Some(epoch) = self.window.epoch(number) else {
             self.link.note_stale();
             return Ok(());
         };
         match epoch.parties.get_mut(&rank) {
-            Some(party) if party.closing == Closing::Sent => party.closing = Closing::Answered,
+            Some(party) if party.closing == Closing::Sent => {
+                party.closing = Closing::Answered;
+                if let Some(error) = error {
+                    epoch.error.get_or_insert(error);
+                }
+            }
             Some(party) if party.state == State::Over => {}
             _ => return Err(Violation("end of an epoch")),
         }
@@ -217,13 +230,15 @@ impl Core<'_> {
         while let Some(rank) = self.window.lock.grant() {
             self.counters.locks += 1;
             let member = self.member(rank);
+            let (peer, ordinal) = (member.peer, member.lock);
             match member.attached.take() {
-                Some(attached) => {
+                Some(attached) if self.can_apply_all(peer, &attached) => {
                     self.apply_attached(rank, attached);
                     self.window.lock.release(rank);
                 }
-                None => {
-                    let ordinal = member.lock;
+                ignored => {
+                    // Operations on memory that is not attached are sent again, and each gets its own answer.
+                    self.outbox.attached -= ignored.map_or(0, |attached| attached.cost());
                     self.note(rank, kind::LOCKED, Note::new(ordinal, 0));
                 }
             }

@@ -9,10 +9,10 @@ use samite_fabric::{Memory, Port};
 
 use super::Windows;
 use crate::activation::Kind;
-use crate::core::{Bytes, Core, check_place};
+use crate::core::{Bytes, Core, check_place, check_span};
 use crate::requests;
 use crate::window::{Barrier, Contact, Open, Operation, Party, Space, State, Step};
-use crate::{Action, EpochId, Error, LockKind, Reduction, WindowId};
+use crate::{Action, Attached, EpochId, Error, LockKind, Reduction, WindowId};
 
 bitflags::bitflags! {
     /// Assertions of a fence (MPI 4.1, section 12.5.5). Each of them must be given by all members or by none.
@@ -47,7 +47,7 @@ impl Target {
     /// Returns the places of a form, counted in bytes from this place.
     #[must_use]
     pub fn with_form(self, form: &Form) -> Places<'_> {
-        Places { target: self, form: Some(form) }
+        Places { form: Some(form), ..self.into() }
     }
 }
 
@@ -60,30 +60,60 @@ impl Target {
 pub struct Places<'a> {
     target: Target,
     form: Option<&'a Form>,
+    region: Option<Attached>,
 }
 
 impl From<Target> for Places<'_> {
     fn from(target: Target) -> Self {
-        Self { target, form: None }
+        Self { target, form: None, region: None }
     }
 }
 
-impl Places<'_> {
+impl<'a> Places<'a> {
+    /// Returns the places of a form, as [`Target::with_form`] does.
+    #[must_use]
+    pub fn with_form(self, form: &'a Form) -> Self {
+        Self { form: Some(form), ..self }
+    }
+
+    /// Returns these places in memory that the target has attached to a dynamic window. The displacement then counts
+    /// bytes from the start of this memory.
+    #[must_use]
+    pub fn within(self, region: Attached) -> Self {
+        Self { region: Some(region), ..self }
+    }
+
     /// Returns an operation of `len` bytes on these places.
     ///
     /// # Errors
-    /// [`Error::FormLength`], [`Error::FormOverlap`], [`Error::PartialElements`].
+    /// [`Error::FormLength`], [`Error::FormOverlap`], [`Error::PartialElements`]; in a region also
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`], [`Error::NotAttached`].
     // An operation is large, and a copy of it costs a short put much of its time.
     #[inline(always)]
     fn operation(self, action: Action, len: usize) -> Result<Operation, Error> {
         let operation = Operation::new(action, self.target.displacement, len);
-        match self.form {
-            None => Ok(operation),
-            Some(form) => {
-                check_form(form, action, len)?;
-                Ok(Operation { form: Some(Box::new(form.clone())), ..operation })
-            }
+        match self {
+            Self { form: None, region: None, .. } => Ok(operation),
+            _ => self.formed(operation),
         }
+    }
+
+    /// Returns an operation with the form and in the region of these places.
+    #[inline(never)]
+    fn formed(self, mut operation: Operation) -> Result<Operation, Error> {
+        if let Some(form) = self.form {
+            check_form(form, operation.action, operation.len)?;
+            operation.form = Some(Box::new(form.clone()));
+        }
+        if let Some(region) = self.region {
+            let rank = self.target.rank;
+            if !region.is_possible() {
+                return Err(Error::NotAttached { rank, region: region.place });
+            }
+            check_span(rank, 1, region.len, &operation)?;
+            operation.displacement = region.place.wrapping_add(operation.displacement);
+        }
+        Ok(operation)
     }
 }
 
@@ -331,7 +361,7 @@ impl Windows {
             }
             let len = check_action(action, memory.len())?;
             let mut operation = places.operation(action, len)?;
-            core.check_operation(epoch.number, rank, &operation)?;
+            core.check_operation(epoch.number, places, &operation)?;
             core.check_budget(&operation)?;
             let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
             if has_reply || deadline.is_some() {
@@ -378,7 +408,7 @@ impl Windows {
             let len = check_action(action, data.len())?;
             let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
-            core.check_operation(number, rank, &operation)?;
+            core.check_operation(number, places, &operation)?;
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
                 || core.send_at_once(port, number, rank, &operation, Some(data))
@@ -410,7 +440,7 @@ impl Windows {
             let len = check_action(action, bytes.len())?;
             let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
-            core.check_operation(number, rank, &operation)?;
+            core.check_operation(number, places, &operation)?;
             Ok(len == 0 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Room(bytes)))
         })
     }
@@ -531,7 +561,15 @@ impl Core<'_> {
     }
 
     /// Checks that an operation may be started in an epoch, and its place if the target's part is known.
-    fn check_operation(&mut self, number: u64, rank: WorldRank, operation: &Operation) -> Result<(), Error> {
+    fn check_operation(
+        &mut self,
+        number: u64,
+        Places { target: Target { rank, .. }, region, .. }: Places<'_>,
+        operation: &Operation,
+    ) -> Result<(), Error> {
+        if region.is_some() != self.window.regions.is_some() {
+            return Err(if region.is_some() { Error::NotDynamic } else { Error::NoRegion });
+        }
         let epoch = self.window.epoch(number).filter(|epoch| epoch.closed.is_none());
         let has_target = epoch.ok_or(Error::NoSuchEpoch)?.kind.has_target(rank);
         if !has_target || !self.window.group.contains(rank) {

@@ -61,7 +61,7 @@ impl Windows {
         Ok(match step {
             Step::Flush(_) if are_under_way => Some(Progress::Waits(Turn::NoAnswer)),
             Step::Flush(request) if !party.has_packets => {
-                self.requests.flushed(*request, *rank);
+                self.requests.flushed(*request, *rank, None);
                 Some(Progress::Over)
             }
             Step::Close(_) if are_under_way && !may_follow => Some(Progress::Waits(Turn::NoAnswer)),

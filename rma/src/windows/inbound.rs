@@ -1,6 +1,6 @@
 //! Packets from members.
 
-use samite_fabric::link::{Fault, Link, Peer, RequestId};
+use samite_fabric::link::{Fault, Link, Peer, RequestId, WorldRank};
 use samite_fabric::port::gather;
 use samite_fabric::wire::{Header, Protocol, WireError, exact, prefix};
 use samite_fabric::{Body, PortError, Remote};
@@ -10,10 +10,13 @@ use super::Windows;
 use crate::core::{Core, Violation, answer_freed, is_aligned};
 use crate::outbox::Item;
 use crate::path::{self, Means, Path};
+use crate::regions::region_of;
 use crate::serves::{SERVES_MAX, Serve};
-use crate::window::{Attachment, Contact, Window};
-use crate::wire::{EPOCH_HEAD, Entry, Landed, Landing, Named, Note, Place, Reply, Traits, Wanted, kind};
-use crate::{Action, ElementType, Name, Reduction, WindowId};
+use crate::window::{Attachment, Contact, MISSES_MAX, Miss, Part, Window};
+use crate::wire::{
+    EPOCH_HEAD, Entry, Landed, Landing, Named, Note, Place, Refused, Reply, Traits, Wanted, kind,
+};
+use crate::{Action, ElementType, Error, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
     fn from(violation: Violation) -> Self {
@@ -65,7 +68,7 @@ impl Windows {
 
     fn handle(&mut self, link: &mut Link, from: Peer, header: &Header, body: &[u8]) -> Result<(), WireError> {
         let slot = header.context.get();
-        if let kind::REPLY | kind::FLUSHED | kind::CLOSED = header.kind {
+        if let kind::REPLY | kind::REFUSED | kind::FLUSHED | kind::CLOSED = header.kind {
             self.outbox.answered(link, from);
         }
         match header.kind {
@@ -106,13 +109,15 @@ impl Windows {
                     core.get_into(from, place.at.get(), landing)
                 })
             }
+            kind::REFUSED => self.refused(link, from, exact::<Refused>(body)?),
             kind::LANDED => self.landed(link, from, exact::<Landed>(body)?.name.get()),
             kind::FLUSHED => {
                 let flushes = &mut self.outbox.of(from).flushes;
                 *flushes = flushes.saturating_sub(1);
-                let request = RequestId::from_wire(exact::<Note>(body)?.token.get());
+                let note = exact::<Note>(body)?;
                 let rank = link.peer(from).rank();
-                if !self.requests.flushed(request, rank) {
+                let error = miss_of(rank, note);
+                if !self.requests.flushed(RequestId::from_wire(note.token.get()), rank, error) {
                     link.note_stale();
                 }
                 Ok(())
@@ -121,7 +126,7 @@ impl Windows {
                 let note = *exact::<Note>(body)?;
                 self.with_member(link, from, note.flag.get(), note.generation.get(), |core| {
                     let rank = core.link.peer(from).rank();
-                    Ok(core.closed(rank, note.token.get())?)
+                    Ok(core.closed(rank, note.token.get(), miss_of(rank, &note))?)
                 })
             }
             kind::FLUSH..=kind::OPENED => {
@@ -301,6 +306,32 @@ impl Windows {
         }
         Ok(())
     }
+
+    /// Handles the answer to a read that the memory is not attached.
+    fn refused(&mut self, link: &mut Link, from: Peer, refused: &Refused) -> Result<(), WireError> {
+        let id = RequestId::from_wire(refused.request.get());
+        let rank = link.peer(from).rank();
+        if self.requests.get(id).is_none() {
+            link.note_stale();
+            return Ok(());
+        }
+        let error = Error::NotAttached { rank, region: region_of(refused.at.get()) };
+        let Some((epoch, is_last)) = self.requests.refuse(id, rank, refused.len.get() as usize, error) else {
+            return Err(WireError::Value { field: "refusal" });
+        };
+        if is_last {
+            self.requests.end(id, Ok(()));
+            self.with(link, epoch.window.slot, |core| core.answered(epoch.number, rank));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error of a write that was refused, of which a member tells in its answer to a flush or to the end of an
+/// epoch.
+fn miss_of(rank: WorldRank, answer: &Note) -> Option<Error> {
+    let at = answer.number.get().checked_sub(1)?;
+    Some(Error::NotAttached { rank, region: region_of(at) })
 }
 
 /// Reads the description of a member's part.
@@ -326,23 +357,25 @@ impl Core<'_> {
         let (number, flag) = (note.number.get(), note.flag.get() != 0);
         match kind {
             kind::FLUSH => {
-                self.link.answer(
-                    from,
-                    Protocol::Rma,
-                    kind::FLUSHED,
-                    Note::new(0, note.token.get()).as_bytes(),
-                );
+                let missed = self.tell_miss(rank, number);
+                let answer = Note::new(missed, note.token.get());
+                self.link.answer(from, Protocol::Rma, kind::FLUSHED, answer.as_bytes());
             }
             kind::LOCK => self.lock_requested(rank, note, None)?,
             kind::LOCKED => self.locked(rank, number)?,
             kind::UNLOCK => {
                 if self.unlocked(rank, note)? {
-                    self.answer_closed(from, note);
+                    self.answer_closed(from, note.token.get());
                 }
             }
-            kind::FINISH => self.answer_closed(from, note),
+            kind::FINISH => self.answer_closed(from, note.token.get()),
             kind::GRANT => self.granted(rank, number, flag)?,
-            kind::DONE => self.done(rank, number, flag)?,
+            kind::DONE => {
+                self.done(rank, number, flag)?;
+                if let Some(epoch) = note.token.get().checked_sub(1) {
+                    self.answer_closed(from, epoch);
+                }
+            }
             kind::FENCED => self.fenced(rank, note)?,
             kind::ASK => self.asked(rank, number),
             kind::OPENED => self.opened(rank, number),
@@ -351,13 +384,14 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn answer_closed(&mut self, from: Peer, note: &Note) {
+    /// Answers the end of a member's epoch.
+    fn answer_closed(&mut self, from: Peer, epoch: u64) {
         let rank = self.link.peer(from).rank();
         let Contact::Known(traits) = self.member(rank).contact else {
             unreachable!("packets of unknown members are refused")
         };
-        let answer =
-            Note { generation: traits.generation, flag: traits.slot, ..Note::new(0, note.token.get()) };
+        let missed = self.take_miss(rank, epoch);
+        let answer = Note { generation: traits.generation, flag: traits.slot, ..Note::new(missed, epoch) };
         self.link.answer(from, Protocol::Rma, kind::CLOSED, answer.as_bytes());
     }
 
@@ -377,7 +411,9 @@ impl Core<'_> {
             return Err(WireError::Value { field: "access" });
         }
         let operation = self.check_received(from, kind, place, data)?;
-        let before = self.change(&operation)?;
+        let Some(before) = self.change(&operation)? else {
+            return self.refuse_received(from, place, &operation);
+        };
         if let Some(wanted) = operation.wanted {
             self.counters.read += operation.len as u64;
             let head = Reply { request: wanted.request, offset: wanted.offset };
@@ -400,9 +436,9 @@ impl Core<'_> {
             }
             let operation = self.check_received(from, kind, place, data)?;
             wanted += operation.wanted.map_or(0, |_| operation.len);
-            // The operation must not fail when the lock is granted.
-            if operation.action != Action::Get {
-                let writable = self.window.part.write(operation.at, &[]);
+            // The operation must not fail when the lock is granted. The memory of a region can be written.
+            if operation.action != Action::Get && self.window.regions.is_none() {
+                let writable = self.window.part.write(operation.at as usize, &[]);
                 writable.map_err(|_| WireError::Value { field: "memory" })?;
             }
         }
@@ -420,7 +456,7 @@ impl Core<'_> {
         for entry in Entries(&attached.operations) {
             let (kind, place, data) = entry.expect(CHECKED);
             let operation = self.check_received(from, kind, place, data).expect(CHECKED);
-            let before = self.change(&operation).expect(CHECKED);
+            let before = self.change(&operation).expect(CHECKED).expect(CHECKED);
             if operation.wanted.is_some() {
                 self.counters.read += operation.len as u64;
                 results.extend(before);
@@ -429,7 +465,60 @@ impl Core<'_> {
         results
     }
 
-    /// Checks an operation of a member.
+    /// Returns true if the operations of a whole epoch can be applied: if their memory is attached.
+    pub(crate) fn can_apply_all(&mut self, from: Peer, attached: &Attachment) -> bool {
+        self.window.regions.is_none()
+            || Entries(&attached.operations).all(|entry| {
+                let (kind, place, data) = entry.expect(CHECKED);
+                let operation = self.check_received(from, kind, place, data).expect(CHECKED);
+                self.window.find(operation.at, operation.len).is_some()
+            })
+    }
+
+    /// Answers a read on memory that is not attached, or notes a write on it for the answer to the end of the epoch.
+    fn refuse_received(
+        &mut self,
+        from: Peer,
+        place: &Place,
+        operation: &Received<'_>,
+    ) -> Result<(), WireError> {
+        let (at, len) = (operation.at, operation.len as u32);
+        self.counters.missed += 1;
+        if let Some(wanted) = operation.wanted {
+            let refused = Refused { request: wanted.request, at: at.into(), len: len.into() };
+            self.link.answer(from, Protocol::Rma, kind::REFUSED, refused.as_bytes());
+            return Ok(());
+        }
+        let (rank, epoch) = (self.link.peer(from).rank(), place.epoch.get());
+        let misses = &mut self.member(rank).misses;
+        if let Some(miss) = misses.iter_mut().find(|miss| miss.epoch == epoch) {
+            miss.untold.get_or_insert(at);
+            return Ok(());
+        }
+        if misses.len() >= MISSES_MAX {
+            return Err(WireError::Value { field: "number of epochs with refused writes" });
+        }
+        misses.push(Miss { epoch, first: at, untold: Some(at) });
+        Ok(())
+    }
+
+    /// Returns 1 more than the place of the first write of a member's epoch that was refused since the last flush, or 0
+    /// if there is none.
+    fn tell_miss(&mut self, rank: WorldRank, epoch: u64) -> u64 {
+        let miss = self.member(rank).misses.iter_mut().find(|miss| miss.epoch == epoch as u16);
+        let untold = miss.and_then(|miss| miss.untold.take());
+        untold.map_or(0, |at| at.saturating_add(1))
+    }
+
+    /// Returns 1 more than the place of the first write of a member's epoch that was refused, and forgets it. Returns 0
+    /// if there is none.
+    fn take_miss(&mut self, rank: WorldRank, epoch: u64) -> u64 {
+        let misses = &mut self.member(rank).misses;
+        let found = misses.iter().position(|miss| miss.epoch == epoch as u16);
+        found.map_or(0, |found| misses.swap_remove(found).first.saturating_add(1))
+    }
+
+    /// Checks an operation of a member, except that its memory is attached to a dynamic window.
     fn check_received<'a>(
         &mut self,
         from: Peer,
@@ -451,7 +540,7 @@ impl Core<'_> {
             _ => data.len(),
         };
         let at = place.at.get();
-        if !self.window.part.contains(at, len)
+        if self.window.regions.is_none() && !self.window.part.contains(at, len)
             || wanted.is_some_and(|wanted| wanted.len.get() as usize != len)
         {
             return Err(WireError::Value { field: "place" });
@@ -461,8 +550,7 @@ impl Core<'_> {
             return Err(WireError::Value { field: "length" });
         }
         let action = action_of(kind, place, data.len())?;
-        // The part is in memory, so the offset fits.
-        Ok(Received { action, at: at as usize, len, data, wanted })
+        Ok(Received { action, at, len, data, wanted })
     }
 
     /// Notes the read of a member that asks for puts into its memory.
@@ -504,81 +592,84 @@ impl Core<'_> {
             return Err(WireError::Value { field: "access" });
         }
         let (at, len) = (place.at.get(), body.len());
-        if !self.window.part.contains(at, len) {
-            return Err(WireError::Value { field: "place" });
-        }
+        let Some((part, at)) = self.window.find(at, len) else {
+            if self.window.regions.is_none() {
+                return Err(WireError::Value { field: "place" });
+            }
+            let put = Received { action: Action::Put, at, len, data: &[], wanted: None };
+            return self.refuse_received(from, place, &put);
+        };
         let mut buffer = [0; COPY_BYTES];
         for done in (0..len).step_by(COPY_BYTES) {
             let piece = &mut buffer[..COPY_BYTES.min(len - done)];
             body.copy_part(done, piece);
-            let written = self.window.part.write(at as usize + done, piece);
+            let written = part.write(at + done, piece);
             written.map_err(|_| WireError::Value { field: "memory" })?;
         }
         self.counters.written += len as u64;
         Ok(())
     }
 
-    /// Changes this process's part, and returns the former bytes.
-    fn change(&mut self, operation: &Received<'_>) -> Result<Vec<u8>, WireError> {
+    /// Changes this process's memory, and returns the former bytes. Returns `None` if the memory is not attached.
+    fn change(&mut self, operation: &Received<'_>) -> Result<Option<Vec<u8>>, WireError> {
         let &Received { action, at, len, data, .. } = operation;
-        let part = &self.window.part;
+        let Some((part, at)) = self.window.find(at, len) else { return Ok(None) };
         self.counters.written += if action == Action::Get { 0 } else { len as u64 };
-        let refused = |_| WireError::Value { field: "memory" };
-        match action {
-            Action::Put => part.write(at, data).map(|()| Vec::new()).map_err(refused),
+        let changed = match action {
+            Action::Put => part.write(at, data).map(|()| Vec::new()),
             Action::Get => {
                 let mut before = vec![0; len];
-                part.read(at, &mut before).map_err(refused)?;
-                Ok(before)
+                part.read(at, &mut before).map(|()| before)
             }
-            _ => self.change_elements(at, len, action, data).map_err(refused),
-        }
-    }
-
-    /// Carries out an atomic operation on this process's part, and returns the former bytes if the operation has a
-    /// result.
-    fn change_elements(
-        &mut self,
-        at: usize,
-        len: usize,
-        action: Action,
-        data: &[u8],
-    ) -> Result<Vec<u8>, PortError> {
-        let Window { part, exposed, .. } = &*self.window;
-        let mapped = exposed.as_ref().and_then(|exposed| exposed.mapped.as_ref());
-        let mapped = mapped.filter(|_| path::choose(action, len, Means::MAPPED) == Path::Memory);
-        match (action, mapped) {
-            (Action::Accumulate { .. }, Some(mapped)) => {
-                mapped.write(at, action, data);
-                Ok(Vec::new())
-            }
-            (_, Some(mapped)) => {
-                let mut bytes = data.to_vec();
-                mapped.fetch(at, action, &mut bytes);
-                bytes.truncate(len);
-                Ok(bytes)
-            }
-            (Action::CompareSwap { .. }, None) => {
-                let (expected, new) = data.split_at(len);
-                let mut before = vec![0; len];
-                part.read(at, &mut before)?;
-                if before == expected {
-                    part.write(at, new)?;
-                }
-                Ok(before)
-            }
-            (Action::Accumulate { op, element } | Action::GetAccumulate { op, element }, None) => {
-                part.accumulate(at, op, element, data)
-            }
-            (Action::Put | Action::Get, None) => unreachable!("they have no elements"),
-        }
+            _ => change_elements(self.window, part, (at, len), action, data),
+        };
+        changed.map(Some).map_err(|_| WireError::Value { field: "memory" })
     }
 }
 
-/// An operation of a member that was checked, except for the right to access the memory.
+/// Carries out an atomic operation on `len` bytes of this process's memory from `at` on, and returns the former bytes if
+/// the operation has a result.
+fn change_elements(
+    window: &Window,
+    part: &Part,
+    (at, len): (usize, usize),
+    action: Action,
+    data: &[u8],
+) -> Result<Vec<u8>, PortError> {
+    let mapped = window.exposed.as_ref().and_then(|exposed| exposed.mapped.as_ref());
+    let mapped = mapped.filter(|_| path::choose(action, len, Means::MAPPED) == Path::Memory);
+    match (action, mapped) {
+        (Action::Accumulate { .. }, Some(mapped)) => {
+            mapped.write(at, action, data);
+            Ok(Vec::new())
+        }
+        (_, Some(mapped)) => {
+            let mut bytes = data.to_vec();
+            mapped.fetch(at, action, &mut bytes);
+            bytes.truncate(len);
+            Ok(bytes)
+        }
+        (Action::CompareSwap { .. }, None) => {
+            let (expected, new) = data.split_at(len);
+            let mut before = vec![0; len];
+            part.read(at, &mut before)?;
+            if before == expected {
+                part.write(at, new)?;
+            }
+            Ok(before)
+        }
+        (Action::Accumulate { op, element } | Action::GetAccumulate { op, element }, None) => {
+            part.accumulate(at, op, element, data)
+        }
+        (Action::Put | Action::Get, None) => unreachable!("they have no elements"),
+    }
+}
+
+/// An operation of a member that was checked, except for the right to access the memory, and whether that is attached.
 struct Received<'a> {
     action: Action,
-    at: usize,
+    /// The offset in the part, or the place in a dynamic window.
+    at: u64,
     /// The number of bytes of the part.
     len: usize,
     /// The operands.

@@ -11,6 +11,7 @@ use crate::activation::Kind;
 use crate::core::{Bytes, Core};
 use crate::outbox::Item;
 use crate::path::Limits;
+use crate::regions::SPACE;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
 use crate::wire::{Landing, Named, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
@@ -116,16 +117,19 @@ impl Windows {
 
     /// Returns true if the peer answers the packets of this item at once.
     fn has_answer(&mut self, item: &Item) -> bool {
-        let Item::Step { window, epoch, step, .. } = item else { return false };
+        let Item::Step { window, to, epoch, step } = item else { return false };
         match step {
             Step::Operation(operation) => operation.action.has_reply(),
             // The target may answer much later, when others have released the lock.
             Step::Lock(_) => false,
             Step::Flush(_) => true,
             Step::Close(_) => {
-                let epoch =
-                    self.windows.get_mut(window.slot as usize).and_then(|window| window.epoch(*epoch));
-                epoch.is_some_and(|epoch| !matches!(epoch.kind, Kind::Start(_)))
+                let Some(window) = self.windows.get_mut(window.slot as usize) else { return false };
+                match window.epoch(*epoch).map(|epoch| &epoch.kind) {
+                    Some(Kind::Start(_)) => window.is_dynamic_at(*to),
+                    Some(_) => true,
+                    None => false,
+                }
             }
         }
     }
@@ -199,7 +203,7 @@ impl Windows {
                     Step::Operation(operation) => {
                         let data = self.requests.data_of(operation).readable();
                         let len = next_piece(operation, traits, self.outbox.of(to).limits.packet_max);
-                        let progress = send_operation(out, to, traits, operation, data, len)?;
+                        let progress = send_operation(out, to, traits, *epoch, operation, data, len)?;
                         if !matches!(progress, Progress::Over) {
                             return Ok(progress);
                         }
@@ -208,9 +212,11 @@ impl Windows {
                         let is_whole = operation.sent == operation.len;
                         Ok(if is_whole { Progress::Over } else { Progress::More })
                     }
-                    Step::Flush(id) => send_note(out, to, traits, kind::FLUSH, Note::new(0, id.to_wire())),
+                    Step::Flush(id) => {
+                        send_note(out, to, traits, kind::FLUSH, Note::new(*epoch, id.to_wire()))
+                    }
                     Step::Close(is_aborted) => {
-                        let (kind, note) = closing_note(open, *epoch, *rank, *is_aborted);
+                        let (kind, note) = closing_note(open, *epoch, *rank, traits, *is_aborted);
                         send_note(out, to, traits, kind, note)
                     }
                 }
@@ -226,8 +232,8 @@ impl Windows {
         at: u64,
         landing: &Landing,
     ) -> Result<Progress, PortError> {
-        let (op, element, reserved) = (0, 0, 0.into());
-        let place = Place { generation: traits.generation, op, element, reserved, at: at.into() };
+        let (op, element, epoch) = (0, 0, 0.into());
+        let place = Place { generation: traits.generation, op, element, epoch, at: at.into() };
         let mut head = [0; size_of::<Place>() + size_of::<Landing>()];
         let (first, rest) = head.split_at_mut(size_of::<Place>());
         first.copy_from_slice(place.as_bytes());
@@ -244,7 +250,7 @@ impl Windows {
         Some(Traits {
             communicator: window.name.communicator.into(),
             number: window.name.number.into(),
-            len: (window.part.len as u64).into(),
+            len: (if window.regions.is_some() { SPACE } else { window.part.len as u64 }).into(),
             unit: window.part.unit.into(),
             slot: id.slot.into(),
             generation: id.generation.into(),
@@ -283,11 +289,20 @@ impl Window {
 }
 
 /// Returns the packet that ends an access.
-fn closing_note(window: &mut Window, number: u64, rank: WorldRank, is_aborted: bool) -> (u8, Note) {
+fn closing_note(
+    window: &mut Window,
+    number: u64,
+    rank: WorldRank,
+    traits: Traits,
+    is_aborted: bool,
+) -> (u8, Note) {
     let Some(epoch) = window.epoch(number) else { unreachable!("an epoch waits for its last packets") };
     let ordinal = epoch.parties.get(&rank).map_or(0, |party| party.ordinal);
     match epoch.kind {
-        Kind::Start(_) => (kind::DONE, Note::new(ordinal, 0).flagged(is_aborted)),
+        Kind::Start(_) => {
+            let token = if traits.is_dynamic() { number + 1 } else { 0 };
+            (kind::DONE, Note::new(ordinal, token).flagged(is_aborted))
+        }
         Kind::Fence { .. } => (kind::FINISH, Note::new(0, number)),
         _ => (kind::UNLOCK, Note::new(ordinal, number)),
     }
@@ -326,7 +341,7 @@ impl Core<'_> {
         let data = data.map_or_else(|| self.requests.data_of(operation).readable(), Readable::from);
         let mut out = Out { port, link: self.link };
         // After an error the caller records the operation, and a persistent error recurs when the operation is sent.
-        let sent = send_operation(&mut out, peer, traits, operation, data, operation.len);
+        let sent = send_operation(&mut out, peer, traits, number, operation, data, operation.len);
         if !matches!(sent, Ok(Progress::Over)) {
             return false;
         }
@@ -384,11 +399,12 @@ fn send_operation<P: Port>(
     out: &mut Out<'_, P>,
     to: Peer,
     traits: Traits,
+    epoch: u64,
     operation: &Operation,
     data: Readable<'_>,
     len: usize,
 ) -> Result<Progress, PortError> {
-    let (kind, head, data) = packet_of(traits, operation, data, operation.sent, len);
+    let (kind, head, data) = packet_of(traits, epoch, operation, data, operation.sent, len);
     send(out, to, kind, traits.slot.get(), head.as_bytes(), &data)
 }
 
@@ -419,6 +435,7 @@ impl Head {
 /// its kind, the bytes behind the header, and the data.
 pub(crate) fn packet_of<'a>(
     traits: Traits,
+    epoch: u64,
     operation: &Operation,
     data: Readable<'a>,
     at: usize,
@@ -438,7 +455,7 @@ pub(crate) fn packet_of<'a>(
         generation: traits.generation,
         op: op.map_or(0, |op| op as u8),
         element: element.map_or(0, |element| element as u8),
-        reserved: 0.into(),
+        epoch: (epoch as u16).into(),
         at: operation.offset(base, first).into(),
     };
     let wanted = operation.request.filter(|_| operation.action.has_reply()).map(|id: RequestId| Wanted {

@@ -14,6 +14,7 @@ use crate::world::{NEVER, PART, World, group, on_loopback, on_puts, on_sim, rank
 /// The kinds of packets of reads that the target answers by puts.
 pub(crate) const GET_INTO: u8 = 20;
 pub(crate) const LANDED: u8 = 21;
+pub(crate) const REFUSED: u8 = 26;
 /// The kinds of packets by which members ask each other if they free the window.
 const ASK_FREED: u8 = 22;
 const FREED: u8 = 23;
@@ -520,7 +521,7 @@ fn repeated_questions_do_not_fill_the_memory() {
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
-    let kind = rng.below(27) as u8;
+    let kind = rng.below(28) as u8;
     forged_of(rng, kind, sequence, number, w)
 }
 
@@ -570,10 +571,14 @@ pub(crate) fn forged_of<P: Port>(
         7 => 1 + rng.below(3),
         GET_INTO => 5,
         LANDED => 0,
+        REFUSED => 1,
         _ => 2,
     };
     for _ in 0..words {
         packet.extend(small(rng).to_le_bytes());
+    }
+    if kind == REFUSED {
+        packet.extend((small(rng) as u32).to_le_bytes());
     }
     if rng.below(20) == 0 {
         packet.truncate(Header::LEN + rng.below(24) as usize);

@@ -1,6 +1,7 @@
 //! Tests of windows on the loopback port and in simulated networks with random delays, limits and faults.
 
 mod aggregate;
+mod dynamic;
 mod failures;
 mod forms;
 mod gets;

@@ -198,6 +198,20 @@ impl<P: Port> World<P> {
         ids[0]
     }
 
+    /// Creates a dynamic window of all ranks.
+    pub(crate) fn create_dynamic(&mut self, hints: Hints) -> WindowId {
+        self.windows += 1;
+        let name = Name { communicator: 1 << 40, number: self.windows };
+        let size = self.engines.len();
+        let create = |at| {
+            let members = Group::range(rank(0), size as u32);
+            self.call(at, |windows, link| windows.create_dynamic(link, name, members, hints)).unwrap()
+        };
+        let ids = (0..size).map(create).collect::<Vec<_>>();
+        assert!(ids.windows(2).all(|pair| pair[0] == pair[1]));
+        ids[0]
+    }
+
     pub(crate) fn create_at(&mut self, at: usize, number: u64, hints: Hints) -> WindowId {
         let members = Group::range(rank(0), self.engines.len() as u32);
         let region = match self.is_shared {

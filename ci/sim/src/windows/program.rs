@@ -16,6 +16,8 @@ const SHORT: u64 = 50;
 pub(super) struct Plan {
     pub(super) size: u32,
     pub(super) hints: Hints,
+    /// True if the window is dynamic, and each rank has attached its part.
+    pub(super) is_dynamic: bool,
     /// The budget of each rank for operations that came with requests for its lock.
     pub(super) attached_max: usize,
     /// The number of words that each origin has in each part.
@@ -92,7 +94,9 @@ impl Plan {
         let all = size as usize;
         let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);
         let accessed = Vec::new();
-        let mut plan = Self { size, hints, attached_max, words, programs, writes, sums, value: 1, accessed };
+        let is_dynamic = rng.below(3) == 0;
+        let mut plan =
+            Self { size, hints, is_dynamic, attached_max, words, programs, writes, sums, value: 1, accessed };
         for _ in 0..rounds {
             match only.unwrap_or_else(|| rng.below(5)) {
                 0 => plan.exposures(rng),
