@@ -44,7 +44,7 @@
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
-//! | one-sided operations | [`Comm::window`], [`Window`], [`Epoch`], [`LockKind`], [`WindowOp`], [`WindowHints`], [`WindowError`] |
+//! | one-sided operations | [`Comm::window`], [`Window`], [`Epoch`], [`LockKind`], [`WindowOp`], [`WindowHints`], [`WindowRegion`], [`WindowError`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`CancelToken`] |
@@ -177,7 +177,7 @@ pub use topology::{
 pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use window::{
     Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Window, WindowError, WindowEvent,
-    WindowHints, WindowNumber, WindowOp,
+    WindowHints, WindowNumber, WindowOp, WindowPlace, WindowRegion,
 };
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive

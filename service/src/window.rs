@@ -4,6 +4,7 @@ mod epoch;
 mod error;
 mod hints;
 mod number;
+mod region;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use samite_fabric::{Memory, Port as _, Region};
 use samite_p2p::{Cause, Fate, RequestId, WorldRank};
-use samite_rma::{Name, Part, WindowId};
+use samite_rma::{Attached, Name, Part, WindowId};
 use zerocopy::IntoBytes;
 
 use crate::buffer::Held;
@@ -28,9 +29,10 @@ pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
 pub use error::{WindowError, WindowEvent};
 pub use hints::WindowHints;
 pub use number::{WindowNumber, WindowOp};
+pub use region::{WindowPlace, WindowRegion};
 
 /// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
-/// (MPI 4.1, chapter 12). [`Comm::window`] and [`Comm::allocate_window`] create one.
+/// (MPI 4.1, chapter 12). [`Comm::window`], [`Comm::allocate_window`] and [`Comm::dynamic_window`] create one.
 ///
 /// Operations are methods of an [`Epoch`]. Opening an epoch never waits. Closing it waits until its operations are
 /// complete, or returns a [`Request`] that ends at that time: a late rank delays only the epochs that depend on it. If
@@ -58,7 +60,8 @@ pub use number::{WindowNumber, WindowOp};
 pub struct Window<T: Element> {
     comm: Comm,
     id: WindowId,
-    /// The memory of this rank's part, which the window shares with the runtime. `None` once the window is freed.
+    /// The memory of this rank's part, which the window shares with the runtime. It is empty if the window is dynamic.
+    /// `None` once the window is freed.
     region: Option<Region>,
     /// The number of elements in this rank's part.
     len: usize,
@@ -105,7 +108,7 @@ impl Comm {
         let len = data.len();
         let created = self
             .next_window()
-            .and_then(|name| self.create_window(name, Region::new(Memory::new(data)), len, hints));
+            .and_then(|name| self.create_window(name, Some(Region::new(Memory::new(data))), len, hints));
         self.handle_result("window", created)
     }
 
@@ -147,9 +150,39 @@ impl Comm {
     ) -> Result<Window<T>, Error> {
         let created = self.next_window().and_then(|name| {
             let region = self.allocate_part::<T>(len)?;
-            self.create_window(name, region, len, hints)
+            self.create_window(name, Some(region), len, hints)
         });
         self.handle_result("allocate_window", created)
+    }
+
+    /// Creates a window of which the ranks have no memory at first (`MPI_Win_create_dynamic`). A rank attaches memory by
+    /// [`Window::attach`] when it needs it, and gets it back by [`Window::detach`]. All ranks of this communicator call
+    /// it, as they call [`window`](Self::window).
+    ///
+    /// All kinds of epochs and operations are as on other windows. Each operation names a place by a
+    /// [region](WindowRegion) and an index in it: `epoch.put(rank, (region, index), &data)`. The operations travel in
+    /// packets, so long ones take more time than on other windows. The rank that has attached the memory applies them.
+    ///
+    /// An operation on memory that is not attached any more, or never was, has no effect, and fails with
+    /// [`WindowError::NotAttached`]: the request of a read, and for a write the next [`flush`](crate::Epoch::flush) of
+    /// the rank and the end of the epoch. Other operations and ranks are not disturbed.
+    ///
+    /// [`Window::free`] drops the memory that is still attached.
+    ///
+    /// # Errors
+    /// Returns the errors of [`window`](Self::window).
+    pub fn dynamic_window<T: Element>(&self) -> Result<Window<T>, Error> {
+        self.dynamic_window_with(WindowHints::NONE)
+    }
+
+    /// Creates a window as [`dynamic_window`](Self::dynamic_window) does, with hints (`MPI_Win_create_dynamic` with an
+    /// info object).
+    ///
+    /// # Errors
+    /// Returns the errors of [`window`](Self::window).
+    pub fn dynamic_window_with<T: Element>(&self, hints: WindowHints) -> Result<Window<T>, Error> {
+        let created = self.next_window().and_then(|name| self.create_window(name, None, 0, hints));
+        self.handle_result("dynamic_window", created)
     }
 
     /// Returns the name of the next window. If this rank then fails to create it, the next window has another name, as
@@ -184,10 +217,11 @@ impl Comm {
         }
     }
 
+    /// Creates a window, which is dynamic if it has no part.
     fn create_window<T: Element>(
         &self,
         name: Name,
-        region: Region,
+        part: Option<Region>,
         len: usize,
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
@@ -195,10 +229,14 @@ impl Comm {
             what: "bytes of an element",
             hint: "use smaller elements in windows".into(),
         })?;
-        let part = Part { region: region.clone(), start: 0, len: len * size_of::<T>(), unit };
-        let members = self.members();
-        let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| {
-            windows.create(out.link, name, members, part, hints.of_protocol())
+        let (members, hints) = (self.members(), hints.of_protocol());
+        let region = part.clone().unwrap_or_else(|| Region::new(Memory::new(Vec::<T>::new())));
+        let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| match part {
+            Some(region) => {
+                let part = Part { region, start: 0, len: len * size_of::<T>(), unit };
+                windows.create(out.link, name, members, part, hints)
+            }
+            None => windows.create_dynamic(out.link, name, members, hints),
         });
         let id = id.map_err(|error| self.local_error(error))?;
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;
@@ -243,7 +281,7 @@ impl<T: Element> Window<T> {
         &self.comm
     }
 
-    /// Returns the number of elements in this rank's part.
+    /// Returns the number of elements in this rank's part. Attached memory does not count.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -268,15 +306,16 @@ impl<T: Element> Window<T> {
         self.comm.bounds.cancel = Some(cancel.clone());
     }
 
-    /// Copies elements of this rank's part, from index `at` on. Other ranks may change them meanwhile.
+    /// Copies elements of this rank's part, or of memory that it has attached, from a place on. Other ranks may change
+    /// them meanwhile.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
-    pub fn read(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
-        let result = self.own_bytes(at, into.len()).and_then(|offset| {
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    pub fn read(&self, at: impl Into<WindowPlace>, into: &mut [T]) -> Result<(), Error> {
+        let result = self.on_own(at.into(), into.len(), |region, offset| {
             // Through bytes, because the elements need not be aligned in the region.
-            let copied = self.part().copy_out(offset, into.as_mut_bytes());
-            copied.map_err(|error| samite_p2p::Error::from(error).public())
+            let copied = region.copy_out(offset, into.as_mut_bytes());
+            copied.map_err(samite_p2p::Error::from)
         });
         self.comm.handle_result("Window::read", result)
     }
@@ -287,34 +326,69 @@ impl<T: Element> Window<T> {
     /// [`WindowError::OutOfBounds`].
     pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
         // Before memory is allocated for them.
-        let checked = self.own_bytes(range.start, range.len());
+        let checked = self.own_bytes(range.start, range.len(), self.len);
         self.comm.handle_result("Window::read_vec", checked)?;
         let mut elements = vec![T::new_zeroed(); range.len()];
         self.read(range.start, &mut elements)?;
         Ok(elements)
     }
 
-    /// Writes elements of this rank's part, from index `at` on.
+    /// Writes elements of this rank's part, or of memory that it has attached, from a place on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
-    pub fn write(&self, at: usize, from: &[T]) -> Result<(), Error> {
-        let result = self.own_bytes(at, from.len()).and_then(|offset| {
-            let copied = self.part().copy_in(offset, from.as_bytes());
-            copied.map_err(|error| samite_p2p::Error::from(error).public())
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    pub fn write(&self, at: impl Into<WindowPlace>, from: &[T]) -> Result<(), Error> {
+        let result = self.on_own(at.into(), from.len(), |region, offset| {
+            region.copy_in(offset, from.as_bytes()).map_err(samite_p2p::Error::from)
         });
         self.comm.handle_result("Window::write", result)
     }
 
-    /// Returns the offset of `len` elements of this rank's part.
-    fn own_bytes(&self, at: usize, len: usize) -> Result<usize, Error> {
+    /// Calls a function with the memory of `len` elements of this rank, and their offset.
+    fn on_own(
+        &self,
+        at: WindowPlace,
+        len: usize,
+        body: impl FnOnce(&Region, usize) -> Result<(), samite_p2p::Error>,
+    ) -> Result<(), Error> {
+        let Some(region) = at.region else {
+            let offset = self.own_bytes(at.index, len, self.len)?;
+            return body(self.part(), offset).map_err(Public::public);
+        };
+        let (attached, offset) = (self.own_region(region)?, self.own_bytes(at.index, len, region.len())?);
+        let done = self.comm.runtime.on_windows(&self.comm.bounds, |WindowCall { windows, out, .. }| {
+            let memory = windows.attached(out.link, self.id, attached)?;
+            body(memory, offset).map_err(samite_rma::Error::Link)
+        });
+        done.map_err(|error| self.comm.local_error(error))
+    }
+
+    fn attach_region(&self, memory: Vec<T>) -> Result<Attached, Error> {
+        let attached = self.comm.runtime.on_windows(&self.comm.bounds, |WindowCall { windows, .. }| {
+            windows.attach_memory(self.id, Region::new(Memory::new(memory)))
+        });
+        attached.map_err(|error| self.comm.local_error(error))
+    }
+
+    fn detach_region(&self, attached: Attached) -> Result<Vec<T>, Error> {
+        let detached =
+            self.comm.runtime.on_windows(&self.comm.bounds, |WindowCall { windows, out, .. }| {
+                windows.detach_memory(out.link, self.id, attached)
+            });
+        let memory = detached.map_err(|error| self.comm.local_error(error))?.reclaim();
+        let vec = memory.expect("no port gets the memory of a region").into_vec();
+        Ok(vec.expect("all memory of the window was made of such vectors"))
+    }
+
+    /// Returns the offset of `len` elements in memory of `size` elements of this rank.
+    fn own_bytes(&self, at: usize, len: usize, size: usize) -> Result<usize, Error> {
         match at.checked_add(len) {
-            Some(end) if end <= self.len() => Ok(at * size_of::<T>()),
+            Some(end) if end <= size => Ok(at * size_of::<T>()),
             _ => Err(Error::Window(Box::new(WindowError::OutOfBounds {
                 rank: self.comm.rank(),
                 at: (at as u64).saturating_mul(size_of::<T>() as u64),
                 bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
-                size: (self.len * size_of::<T>()) as u64,
+                size: (size as u64).saturating_mul(size_of::<T>() as u64),
             }))),
         }
     }

@@ -7,7 +7,7 @@ use samite::reduction::{LocatedF64, LocatedI32};
 use samite::zerocopy::{FromBytes, Immutable, IntoBytes};
 use samite::{
     CancelToken, Comm, Error, Field, Layout, LockKind, Rank, Request, Settings, Window, WindowError,
-    WindowEvent, WindowHints, WindowOp, World,
+    WindowEvent, WindowHints, WindowOp, WindowRegion, World,
 };
 
 /// Runs a test on ranks that are threads of this process.
@@ -816,5 +816,107 @@ fn every_wait_ends_in_an_epoch_that_travels_as_one_packet() {
         comm.barrier()?;
         assert_eq!(window.free()?[1 - own], 26);
         Ok(())
+    });
+}
+
+/// Returns the regions of all ranks.
+fn exchange(comm: &Comm, region: WindowRegion) -> Result<Vec<WindowRegion>, Error> {
+    let mut regions = vec![WindowRegion::default(); comm.size() as usize];
+    comm.allgather(&[region], &mut regions)?;
+    Ok(regions)
+}
+
+#[test]
+fn memory_is_attached_and_detached() {
+    everywhere(3, |comm| {
+        let window = comm.dynamic_window_with::<u64>(WindowHints::NONE.aggregate())?;
+        for round in 0..20 {
+            let memory = vec![round; 1000];
+            let address = memory.as_ptr();
+            let own = window.attach(memory)?;
+            assert_eq!((own.rank(), own.len(), own.is_empty()), (comm.rank(), 1000, false));
+            for theirs in exchange(comm, own)? {
+                let epoch = window.lock(theirs.rank(), LockKind::Shared)?;
+                epoch.accumulate(theirs.rank(), (theirs, 0), &[1; 1000], WindowOp::Sum)?;
+                epoch.close()?;
+            }
+            comm.barrier()?;
+            assert_eq!(comm.stats().windows.regions, 1);
+            let memory = window.detach(own)?;
+            assert!(memory.as_ptr() == address, "the memory is not copied");
+            assert_eq!(memory, [round + 3; 1000]);
+        }
+        window.free().map(drop)
+    });
+}
+
+/// A rank detaches memory while others write to it without a pause.
+#[test]
+fn memory_is_detached_while_others_write() {
+    everywhere(3, |comm| {
+        let window = comm.dynamic_window::<u64>()?;
+        for _ in 0..10 {
+            let own = if comm.rank() == 0 { window.attach(vec![0; 3000])? } else { WindowRegion::default() };
+            let region = exchange(comm, own)?[0];
+            let write = |value| {
+                let epoch = window.lock(Rank(0), LockKind::Shared)?;
+                epoch.put(Rank(0), (region, 2), &[value; 2998])?;
+                epoch.accumulate(Rank(0), (region, comm.rank().index() - 1), &[1], WindowOp::Sum)?;
+                epoch.close()
+            };
+            if comm.rank() == 0 {
+                comm.barrier()?;
+                let memory = window.detach(region)?;
+                assert!(memory[..2].iter().all(|count| *count > 0));
+                assert!(memory[2..].iter().all(|word| [1, 2].contains(word)));
+            } else {
+                write(1)?;
+                comm.barrier()?;
+                let error = loop {
+                    if let Err(error) = write(2) {
+                        break error;
+                    }
+                };
+                let missed = WindowError::NotAttached { rank: Rank(0), region: region.id() };
+                assert_eq!(why(Err::<(), _>(error)), missed);
+            }
+        }
+        comm.barrier()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn a_dynamic_window_of_another_communicator_has_its_ranks() {
+    on(4, |comm| {
+        let half =
+            comm.split(Some(comm.rank().0 % 2), -i64::from(comm.rank().0))?.expect("each rank has a color");
+        let window = half.dynamic_window::<u8>()?;
+        let regions = exchange(&half, window.attach(vec![0; 2])?)?;
+        let other = Rank(1 - half.rank().0);
+        let own = window.attach(vec![0; 2])?;
+        window.detach(own)?;
+        let gone = exchange(&half, own)?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        epoch.put(other, (regions[other.index()], 1), &[comm.rank().0 as u8])?;
+        let missed = WindowError::NotAttached { rank: other, region: gone[other.index()].id() };
+        assert_eq!(why(epoch.get(other, (gone[other.index()], 0), &mut [0])), missed);
+        epoch.close()?;
+        half.barrier()?;
+        assert_eq!(window.detach(regions[half.rank().index()])?, [0, (comm.rank().0 as u8 + 2) % 4]);
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn elements_without_bytes_are_attached() {
+    on(2, |comm| {
+        let window = comm.dynamic_window::<[u8; 0]>()?;
+        let regions = exchange(comm, window.attach(vec![[]; 3])?)?;
+        let epoch = window.fence()?;
+        epoch.put(Rank(0), (regions[0], 1), &[[]])?;
+        epoch.close()?;
+        assert_eq!(window.detach(regions[comm.rank().index()])?.len(), 3);
+        window.free().map(drop)
     });
 }

@@ -9,7 +9,7 @@ use samite_p2p::{Group, RequestId};
 use samite_rma::{Action, Assertions, EpochId, Places, Target, WindowId, Windows};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{LockKind, Window, WindowNumber, WindowOp};
+use super::{LockKind, Window, WindowNumber, WindowOp, WindowPlace};
 use crate::buffer::{Buffer, BufferMut, Held};
 use crate::element::Element;
 use crate::error::Error;
@@ -378,7 +378,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
     }
 }
 
-/// Operations. The elements of a slice are copied in the call. `at` is the index of an element of the target's part.
+/// Operations. The elements of a slice are copied in the call. `at` is the index of an element of the target's part; in
+/// a [dynamic window](crate::Comm::dynamic_window) it is a region and an index in this region.
 ///
 /// The calls with a [`Layout`] access the elements that it selects in the target's part, counted from element `at`, in
 /// the order of the layout (MPI's target datatype). The data is a slice, or a view of another layout (the origin
@@ -395,8 +396,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Exhausted`];
     /// [`WindowError::OutOfBounds`](super::WindowError::OutOfBounds) if the size of the part is known by now, otherwise
     /// [`close`](Self::close) returns it.
-    pub fn put(&self, to: Rank, at: usize, data: &[T]) -> Result<(), Error> {
-        self.write("Epoch::put", (to, at), None, Action::Put, data.as_bytes())
+    pub fn put(&self, to: Rank, at: impl Into<WindowPlace>, data: &[T]) -> Result<(), Error> {
+        self.write("Epoch::put", (to, at.into()), None, Action::Put, data.as_bytes())
     }
 
     /// Writes elements to a part as [`put`](Self::put) does (`MPI_Rput`). The request returns the vector when its
@@ -404,8 +405,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     ///
     /// # Errors
     /// Returns the errors of [`put`](Self::put).
-    pub fn iput(&self, to: Rank, at: usize, data: Vec<T>) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iput", (to, at), None, Action::Put, data)
+    pub fn iput(&self, to: Rank, at: impl Into<WindowPlace>, data: Vec<T>) -> Result<Request<Vec<T>>, Error> {
+        self.start("Epoch::iput", (to, at.into()), None, Action::Put, data)
     }
 
     /// Writes elements to the places of a layout in a part, as [`put`](Self::put) does (`MPI_Put` with datatypes).
@@ -436,11 +437,11 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     pub fn put_view<'v>(
         &self,
         to: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         data: impl IntoView<'v, T>,
     ) -> Result<(), Error> {
-        self.write_view("Epoch::put_view", (to, at), layout, Action::Put, data.bound())
+        self.write_view("Epoch::put_view", (to, at.into()), layout, Action::Put, data.bound())
     }
 
     /// Writes elements to the places of a layout in a part, as [`put_view`](Self::put_view) does (`MPI_Rput` with
@@ -469,18 +470,19 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     pub fn iput_view<B: Buffer>(
         &self,
         to: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         data: B,
     ) -> Result<Request<B>, Error> {
-        self.start("Epoch::iput_view", (to, at), Some(layout), Action::Put, data)
+        self.start("Epoch::iput_view", (to, at.into()), Some(layout), Action::Put, data)
     }
 
     /// Reads elements of a part, and waits for them.
     ///
     /// # Errors
     /// Returns the errors of [`put`](Self::put) and [`close`](Self::close).
-    pub fn get(&self, from: Rank, at: usize, into: &mut [T]) -> Result<(), Error> {
+    pub fn get(&self, from: Rank, at: impl Into<WindowPlace>, into: &mut [T]) -> Result<(), Error> {
+        let at = at.into();
         if self.read("Epoch::get", (from, at), None, Action::Get, into.as_mut_bytes())? {
             return Ok(());
         }
@@ -493,8 +495,13 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     ///
     /// # Errors
     /// Returns the errors of [`put`](Self::put).
-    pub fn iget(&self, from: Rank, at: usize, into: Vec<T>) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iget", (from, at), None, Action::Get, into)
+    pub fn iget(
+        &self,
+        from: Rank,
+        at: impl Into<WindowPlace>,
+        into: Vec<T>,
+    ) -> Result<Request<Vec<T>>, Error> {
+        self.start("Epoch::iget", (from, at.into()), None, Action::Get, into)
     }
 
     /// Reads the elements at the places of a layout in a part into a slice or a view, and waits for them. The layout
@@ -524,11 +531,11 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     pub fn get_view<'v>(
         &self,
         from: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         into: impl IntoViewMut<'v, T>,
     ) -> Result<(), Error> {
-        let (call, target, mut into) = ("Epoch::get_view", (from, at), into.bound());
+        let (call, target, mut into) = ("Epoch::get_view", (from, at.into()), into.bound());
         let mut packed = vec![0; into.size()];
         if !self.read(call, target, Some(layout), Action::Get, &mut packed)? {
             packed = self.start(call, target, Some(layout), Action::Get, packed)?.wait_as(call)?.buffer;
@@ -563,18 +570,18 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     pub fn iget_view<B: BufferMut>(
         &self,
         from: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         into: B,
     ) -> Result<Request<B>, Error> {
-        self.start("Epoch::iget_view", (from, at), Some(layout), Action::Get, into)
+        self.start("Epoch::iget_view", (from, at.into()), Some(layout), Action::Get, into)
     }
 
     /// Starts an operation with a request.
     fn start<B: Held>(
         &self,
         call: &'static str,
-        target: (Rank, usize),
+        target: (Rank, WindowPlace),
         layout: Option<&Layout<T>>,
         action: Action,
         data: B,
@@ -594,7 +601,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     fn write(
         &self,
         call: &'static str,
-        target: (Rank, usize),
+        target: (Rank, WindowPlace),
         layout: Option<&Layout<T>>,
         action: Action,
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
@@ -618,7 +625,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     fn write_view(
         &self,
         call: &'static str,
-        target: (Rank, usize),
+        target: (Rank, WindowPlace),
         layout: &Layout<T>,
         action: Action,
         data: View<'_>,
@@ -634,7 +641,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     fn read(
         &self,
         call: &'static str,
-        target: (Rank, usize),
+        target: (Rank, WindowPlace),
         layout: Option<&Layout<T>>,
         action: Action,
         bytes: &mut [u8],
@@ -654,12 +661,21 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// Returns the epoch, and the place of an element, or the places of a layout from this element on.
     fn places<'l>(
         &self,
-        (rank, at): (Rank, usize),
+        (rank, at): (Rank, WindowPlace),
         layout: Option<&'l Layout<T>>,
     ) -> Result<(EpochId, Places<'l>), Error> {
         let id = self.id.ok_or(Error::NoSuchRequest)?;
-        let target = Target { rank: self.window.world_rank(rank)?, displacement: at as u64 };
-        Ok((id, layout.map_or_else(|| target.into(), |layout| target.with_form(layout.form()))))
+        let WindowPlace { region, index } = at;
+        // In a region the displacement counts bytes.
+        let unit = if region.is_some() { size_of::<T>() } else { 1 };
+        let displacement = (index as u64).saturating_mul(unit as u64);
+        let target = Target { rank: self.window.world_rank(rank)?, displacement };
+        let places = layout.map_or_else(|| target.into(), |layout| target.with_form(layout.form()));
+        match region {
+            None => Ok((id, places)),
+            Some(region) if region.rank() != rank => Err(region.not_attached(rank)),
+            Some(region) => Ok((id, places.within(region.attached()))),
+        }
     }
 }
 
@@ -671,9 +687,15 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// The errors of [`put`](Self::put); [`WindowError::Unsuitable`](super::WindowError::Unsuitable) if the operation
     /// is not defined for the type.
-    pub fn accumulate(&self, to: Rank, at: usize, data: &[T], op: WindowOp) -> Result<(), Error> {
+    pub fn accumulate(
+        &self,
+        to: Rank,
+        at: impl Into<WindowPlace>,
+        data: &[T],
+        op: WindowOp,
+    ) -> Result<(), Error> {
         let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
-        self.write("Epoch::accumulate", (to, at), None, action, data.as_bytes())
+        self.write("Epoch::accumulate", (to, at.into()), None, action, data.as_bytes())
     }
 
     /// Combines the elements at the places of a layout in a part with the elements of `data`, as
@@ -703,13 +725,13 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     pub fn accumulate_view<'v>(
         &self,
         to: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         data: impl IntoView<'v, T>,
         op: WindowOp,
     ) -> Result<(), Error> {
         let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
-        self.write_view("Epoch::accumulate_view", (to, at), layout, action, data.bound())
+        self.write_view("Epoch::accumulate_view", (to, at.into()), layout, action, data.bound())
     }
 
     /// Combines elements of a part with the elements of `data`. The request returns the former elements of the part
@@ -720,12 +742,12 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     pub fn iget_accumulate(
         &self,
         to: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         data: Vec<T>,
         op: WindowOp,
     ) -> Result<Request<Vec<T>>, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        self.start("Epoch::iget_accumulate", (to, at), None, action, data)
+        self.start("Epoch::iget_accumulate", (to, at.into()), None, action, data)
     }
 
     /// Combines the elements at the places of a layout in a part with the elements of `data`: a vector, or another
@@ -753,22 +775,22 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     pub fn iget_accumulate_view<B: BufferMut>(
         &self,
         to: Rank,
-        at: usize,
+        at: impl Into<WindowPlace>,
         layout: &Layout<T>,
         data: B,
         op: WindowOp,
     ) -> Result<Request<B>, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        self.start("Epoch::iget_accumulate_view", (to, at), Some(layout), action, data)
+        self.start("Epoch::iget_accumulate_view", (to, at.into()), Some(layout), action, data)
     }
 
     /// Combines an element of a part with `operand`, and waits for the former element (`MPI_Fetch_and_op`).
     ///
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
-    pub fn fetch(&self, to: Rank, at: usize, operand: T, op: WindowOp) -> Result<T, Error> {
+    pub fn fetch(&self, to: Rank, at: impl Into<WindowPlace>, operand: T, op: WindowOp) -> Result<T, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        let mut element = [operand];
+        let (at, mut element) = (at.into(), [operand]);
         if self.read("Epoch::fetch", (to, at), None, action, element.as_mut_bytes())? {
             return Ok(element[0]);
         }
@@ -781,9 +803,15 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     ///
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
-    pub fn compare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<T, Error> {
+    pub fn compare_swap(
+        &self,
+        to: Rank,
+        at: impl Into<WindowPlace>,
+        expected: T,
+        new: T,
+    ) -> Result<T, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
-        let mut elements = [expected, new];
+        let (at, mut elements) = (at.into(), [expected, new]);
         if self.read("Epoch::compare_swap", (to, at), None, action, elements.as_mut_bytes())? {
             return Ok(elements[0]);
         }
@@ -796,9 +824,15 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     ///
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate).
-    pub fn icompare_swap(&self, to: Rank, at: usize, expected: T, new: T) -> Result<Request<Vec<T>>, Error> {
+    pub fn icompare_swap(
+        &self,
+        to: Rank,
+        at: impl Into<WindowPlace>,
+        expected: T,
+        new: T,
+    ) -> Result<Request<Vec<T>>, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
-        self.start("Epoch::icompare_swap", (to, at), None, action, vec![expected, new])
+        self.start("Epoch::icompare_swap", (to, at.into()), None, action, vec![expected, new])
     }
 }
 

@@ -27,7 +27,7 @@ pub enum WindowError {
         /// The rank in the window's communicator.
         rank: Rank,
     },
-    /// Misuse: the operation leaves the target's part of the window. Nothing was sent. The bytes of an operation with a
+    /// Misuse: the operation leaves the target's part of the window, or its region. Nothing was sent. The bytes of an operation with a
     /// layout at the target are those from its first to its last element.
     #[error(
         "{bytes} bytes at byte {at} are not in the part of rank {rank}, which has {size} bytes: correct the index or \
@@ -40,8 +40,21 @@ pub enum WindowError {
         at: u64,
         /// The number of bytes.
         bytes: u64,
-        /// The number of bytes of the part.
+        /// The number of bytes of the part or the region.
         size: u64,
+    },
+    /// The elements are not in memory that the rank has attached to a dynamic window: the region was detached, or is no
+    /// region of this window and rank. The operation has no effect, or only on the elements that arrived before the memory
+    /// was detached.
+    #[error(
+        "rank {rank} has not attached region {region:#x} of the window, or has detached it: access a region before its \
+         rank detaches it"
+    )]
+    NotAttached {
+        /// The target.
+        rank: Rank,
+        /// The number of the region: [`WindowRegion::id`](crate::WindowRegion::id).
+        region: u64,
     },
     /// Misuse: the layout at the target does not select as many bytes as the data has.
     #[error(
@@ -59,7 +72,8 @@ pub enum WindowError {
         "the layout at the target selects a byte twice, so its value would be undefined: use a layout without overlaps"
     )]
     LayoutOverlap,
-    /// Misuse: the operation is not defined for elements of this type.
+    /// Misuse: the operation is not defined for elements of this type, or the call or the place does not suit a window
+    /// that is dynamic or is not.
     #[error("{0}")]
     Unsuitable(String),
     /// The rank has ended its epoch early, by a cancel or a deadline.
@@ -132,6 +146,7 @@ impl WindowError {
             Self::OutOfBounds { rank, at, bytes, size } => {
                 Self::OutOfBounds { rank: local(rank), at, bytes, size }
             }
+            Self::NotAttached { rank, region } => Self::NotAttached { rank: local(rank), region },
             Self::Aborted { rank, fate } => Self::Aborted { rank: local(rank), fate },
             Self::TimedOut { fate, awaited } => {
                 let awaited = awaited.into_iter().map(|(rank, event)| (local(rank), event)).collect();
@@ -156,6 +171,7 @@ impl Public for Rma {
             Rma::OutOfBounds { rank, at, len, size } => {
                 WindowError::OutOfBounds { rank: Rank(rank.0), at, bytes: len, size }
             }
+            Rma::NotAttached { rank, region } => WindowError::NotAttached { rank: Rank(rank.0), region },
             Rma::FormLength { form, len } => WindowError::LayoutLength { layout: form, data: len },
             Rma::FormOverlap => WindowError::LayoutOverlap,
             Rma::Aborted { rank, fate } => WindowError::Aborted { rank: Rank(rank.0), fate: fate.public() },

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use samite::reduction::{ComplexF64, LocatedF32, LocatedF64};
 use samite::{
     Access, AccessKind, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Request, Window,
-    WindowError, WindowHints, WindowNumber, WindowOp,
+    WindowError, WindowHints, WindowNumber, WindowOp, WindowRegion,
 };
 
 use super::transfers::SIZES;
@@ -14,6 +14,7 @@ use crate::case::{Cases, Job, bytes, until};
 pub(crate) fn add(cases: &mut Cases) {
     cases.section("12.2");
     windows(cases);
+    dynamic(cases);
     for (name, access) in ACCESSES {
         transfers(cases, name, *access);
     }
@@ -692,6 +693,183 @@ fn locks(cases: &mut Cases) {
             window.free().map(drop)
         });
     }
+}
+
+/// Returns the regions of all ranks.
+fn exchange(job: &Job, region: WindowRegion) -> Result<Vec<WindowRegion>, Error> {
+    let mut regions = vec![WindowRegion::default(); job.size() as usize];
+    job.comm.allgather(&[region], &mut regions)?;
+    Ok(regions)
+}
+
+/// Accesses the memory of all ranks in any kind of epoch.
+fn accesses<K: AccessKind>(
+    job: &Job,
+    epoch: &Epoch<'_, u64, K>,
+    regions: &[WindowRegion],
+) -> Result<(), Error> {
+    for region in regions {
+        epoch.put(region.rank(), (*region, 1 + job.rank() as usize), &[7])?;
+        epoch.accumulate(region.rank(), (*region, 0), &[1], WindowOp::Sum)?;
+    }
+    Ok(())
+}
+
+fn dynamic(cases: &mut Cases) {
+    cases.section("12.2.4");
+    let rule = "memory that a rank attaches to a dynamic window is accessed in epochs of all kinds";
+    cases.add("dynamic.epochs", 3, rule, |job| {
+        let window = job.comm.dynamic_window::<u64>()?;
+        assert_eq!(window.len(), 0);
+        let all: Vec<Rank> = (0..3).map(Rank).collect();
+        for round in 0..3_u64 {
+            // The lengths of the ranks differ.
+            let own = window.attach(vec![round; 4 + job.rank() as usize])?;
+            assert_eq!((own.rank(), own.len()), (job.comm.rank(), 4 + job.rank() as usize));
+            let regions = exchange(job, own)?;
+            let epoch = window.fence()?;
+            accesses(job, &epoch, &regions)?;
+            epoch.close()?;
+            let (exposure, epoch) = (window.post(&all)?, window.start(&all)?);
+            accesses(job, &epoch, &regions)?;
+            epoch.close()?;
+            exposure.close()?;
+            let epoch = window.lock_all()?;
+            accesses(job, &epoch, &regions)?;
+            epoch.close()?;
+            for region in &regions {
+                let epoch = window.lock(region.rank(), LockKind::Exclusive)?;
+                accesses(job, &epoch, std::slice::from_ref(region))?;
+                epoch.close()?;
+            }
+            job.comm.barrier()?;
+            let memory = window.detach(own)?;
+            assert_eq!((memory[0], &memory[1..4]), (round + 12, &[7; 3][..]));
+            assert!(memory[4..].iter().all(|element| *element == round));
+        }
+        window.free().map(drop)
+    });
+    let rule = "every kind of operation works on attached memory";
+    cases.add("dynamic.operations", 2, rule, |job| {
+        let window = job.comm.dynamic_window::<u32>()?;
+        let long: Vec<u32> = (0..5000).collect();
+        let regions = exchange(job, window.attach(long.clone())?)?;
+        let (other, theirs) = (job.other(), regions[job.other().index()]);
+        let epoch = window.lock(other, LockKind::Exclusive)?;
+        let mut read = vec![0; long.len()];
+        epoch.get(other, (theirs, 0), &mut read)?;
+        assert!(read == long);
+        epoch.put(other, (theirs, 3), &[30, 40])?;
+        epoch.flush(other)?;
+        assert_eq!(epoch.fetch(other, (theirs, 3), 5, WindowOp::Sum)?, 30);
+        assert_eq!(epoch.compare_swap(other, (theirs, 4), 40, 50)?, 40);
+        assert_eq!(
+            epoch.iget_accumulate(other, (theirs, 5), vec![1, 1], WindowOp::Max)?.wait()?.buffer,
+            [5, 6]
+        );
+        let second = Layout::vector(3, 1, 2)?;
+        epoch.put_view(other, (theirs, 10), &second, &[1, 2, 3])?;
+        epoch.flush(other)?;
+        epoch.accumulate_view(other, (theirs, 10), &second, &[1, 1, 1], WindowOp::Sum)?;
+        epoch.flush(other)?;
+        let mut elements = [0; 3];
+        epoch.get_view(other, (theirs, 10), &second, &mut elements)?;
+        assert_eq!(elements, [2, 3, 4]);
+        epoch.iput(other, (theirs, 4999), vec![8])?.wait()?;
+        epoch.close()?;
+        job.comm.barrier()?;
+        let own = regions[job.rank() as usize];
+        let mut end = [0; 2];
+        window.read((own, 4998), &mut end)?;
+        assert_eq!(end, [4998, 8]);
+        window.write((own, 0), &[9])?;
+        let memory = window.detach(own)?;
+        assert_eq!(memory[..7], [9, 1, 2, 35, 50, 5, 6]);
+        assert_eq!(memory[10..15], [2, 11, 3, 13, 4]);
+        window.free().map(drop)
+    });
+    let rule = "an access to detached memory is an error at its origin, and disturbs nothing else";
+    cases.add("dynamic.detached", 3, rule, |job| {
+        let window = job.comm.dynamic_window::<u64>()?;
+        let (kept, gone) = (window.attach(vec![0; 4])?, window.attach(vec![0; 4])?);
+        window.detach(gone)?;
+        let (kept, gone) = (exchange(job, kept)?, exchange(job, gone)?);
+        let next = job.ring().1;
+        let (kept, gone, own) = (kept[next.index()], gone[next.index()], kept[job.rank() as usize]);
+        let missed = WindowError::NotAttached { rank: next, region: gone.id() };
+        let epoch = window.lock_all()?;
+        epoch.put(next, (gone, 0), &[5])?;
+        epoch.accumulate(next, (kept, 0), &[6], WindowOp::Sum)?;
+        assert_eq!(why(epoch.fetch(next, (gone, 1), 1, WindowOp::Sum)), missed);
+        assert_eq!(why(epoch.get(next, (gone, 0), &mut [0; 4])), missed);
+        assert_eq!(why(epoch.flush(next)), missed);
+        epoch.put(next, (kept, 1), &[7])?;
+        epoch.flush_all()?;
+        assert_eq!(why(epoch.close()), missed);
+        assert_eq!(
+            why(window.detach(gone)),
+            WindowError::NotAttached { rank: job.comm.rank(), region: gone.id() }
+        );
+        job.comm.barrier()?;
+        assert_eq!(window.detach(own)?, [6, 7, 0, 0]);
+        window.free().map(drop)
+    });
+    let rule = "a rank attaches memory in an epoch of other ranks, for example an element of a list";
+    cases.add("dynamic.list", 3, rule, |job| {
+        // The elements of a list are a value and the place of the next one.
+        let window = job.comm.dynamic_window::<WindowRegion>()?;
+        let head = window.attach(vec![WindowRegion::default(); 1])?;
+        let head = exchange(job, head)?[0];
+        let epoch = window.lock_all()?;
+        let mut own = Vec::new();
+        for turn in 0..9 {
+            if turn % 3 == job.rank() {
+                let mut next = [WindowRegion::default()];
+                epoch.get(Rank(0), (head, 0), &mut next)?;
+                own.push(window.attach(next.to_vec())?);
+                epoch.put(Rank(0), (head, 0), &own[own.len() - 1..])?;
+                epoch.flush(Rank(0))?;
+            }
+            job.comm.barrier()?;
+        }
+        let (mut at, mut ranks) = (head, Vec::new());
+        loop {
+            let mut next = [WindowRegion::default()];
+            epoch.get(at.rank(), (at, 0), &mut next)?;
+            if next[0].is_empty() {
+                break;
+            }
+            at = next[0];
+            ranks.push(at.rank().0);
+        }
+        assert_eq!(ranks, [2, 1, 0].repeat(3));
+        epoch.close()?;
+        job.comm.barrier()?;
+        own.into_iter().try_for_each(|region| window.detach(region).map(drop))?;
+        window.free().map(drop)
+    });
+    let rule = "places outside of a region, of another rank, or of another kind of window are errors";
+    cases.add("dynamic.misuse", 2, rule, |job| {
+        let window = job.comm.dynamic_window::<u16>()?;
+        let regions = exchange(job, window.attach(vec![0; 4])?)?;
+        let (other, theirs) = (job.other(), regions[job.other().index()]);
+        let epoch = window.lock(other, LockKind::Shared)?;
+        let outside = WindowError::OutOfBounds { rank: other, at: 6, bytes: 4, size: 8 };
+        assert_eq!(why(epoch.put(other, (theirs, 3), &[1, 2])), outside);
+        let own = regions[job.rank() as usize];
+        let not_theirs = WindowError::NotAttached { rank: other, region: own.id() };
+        assert_eq!(why(epoch.put(other, (own, 0), &[1])), not_theirs);
+        assert!(matches!(why(epoch.put(other, 0, &[1])), WindowError::Unsuitable(_)));
+        epoch.close()?;
+        assert!(matches!(why(window.read((own, 3), &mut [0; 2])), WindowError::OutOfBounds { size: 8, .. }));
+        let fixed = job.comm.window(vec![0_u16; 4])?;
+        assert!(matches!(why(fixed.attach(vec![1])), WindowError::Unsuitable(_)));
+        let epoch = fixed.lock(other, LockKind::Shared)?;
+        assert!(matches!(why(epoch.put(other, (theirs, 0), &[1])), WindowError::Unsuitable(_)));
+        epoch.close()?;
+        fixed.free()?;
+        window.free().map(drop)
+    });
 }
 
 /// Returns the cause of an error of a window.

@@ -17,8 +17,8 @@ use samite::{
 };
 
 use crate::windows::{
-    accesses, all_locked, backwards, elements, exposed, fences, fences_twice, has_a_window, in_a_fence,
-    in_an_access, is_exposed, locked, made,
+    accesses, all_locked, attaches, backwards, elements, exposed, fences, fences_twice, has_a_window,
+    in_a_fence, in_an_access, is_exposed, locked, made,
 };
 
 /// The rank that all calls address.
@@ -235,6 +235,15 @@ fn allocates_a_window(comm: &Comm) -> Result<(), Error> {
     epoch.put(Rank(1 - comm.rank().0), 0, &long())?;
     epoch.close()?;
     window.free().map(drop)
+}
+
+/// Writes to memory that the other rank has attached.
+fn attaches_memory(comm: &Comm) -> Result<(), Error> {
+    attaches(comm.dynamic_window()?)
+}
+
+fn has_a_dynamic_window(comm: &Comm) -> Result<(), Error> {
+    comm.dynamic_window::<u64>()?.free().map(drop)
 }
 
 fn meets_all(comm: &Comm) -> Result<(), Error> {
@@ -1121,6 +1130,16 @@ calls! {
     };
     "Comm::allocate_window_with", Waits, has_a_window, |c| {
         held(c.allocate_window_with(4, WindowHints::NONE), |w| locked(w, |e| e.put(PEER, 0, &elements())))
+    };
+    "Comm::dynamic_window", Waits, attaches_memory, |c| whole(c, attaches_memory);
+    "Comm::dynamic_window_with", Waits, attaches_memory, |c| {
+        held(c.dynamic_window_with(WindowHints::NONE), attaches)
+    };
+    "Window::attach", Local, has_a_dynamic_window, |c| {
+        idle(c.dynamic_window::<u64>(), |w| drop(w.attach(elements())))
+    };
+    "Window::detach", Local, has_a_dynamic_window, |c| {
+        idle(c.dynamic_window::<u64>(), |w| drop(w.attach(elements()).and_then(|region| w.detach(region))))
     };
     "Window::comm", Local, has_a_window, |c| idle(made(c), |w| assert_eq!(w.comm().size(), 2));
     "Window::len", Local, has_a_window, |c| idle(made(c), |w| assert_eq!(w.len(), elements().len()));

@@ -1,6 +1,8 @@
 //! Calls on windows in the table, and the peer's part of them.
 
-use samite::{Access, Comm, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Window};
+use samite::{
+    Access, Comm, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Window, WindowRegion,
+};
 
 use crate::table::PEER;
 
@@ -24,6 +26,17 @@ pub(crate) fn backwards() -> Layout<u64> {
 /// The peer's part if it makes no call for an epoch.
 pub(crate) fn has_a_window(comm: &Comm) -> Result<(), Error> {
     made(comm)?.free().map(drop)
+}
+
+/// Writes to memory that the other rank has attached to a dynamic window.
+pub(crate) fn attaches(window: Window<u64>) -> Result<(), Error> {
+    let mut regions = [WindowRegion::default(); 2];
+    window.comm().allgather(&[window.attach(elements())?], &mut regions)?;
+    let other = regions[1 - window.comm().rank().index()];
+    let epoch = window.fence()?;
+    epoch.put(other.rank(), (other, 0), &elements())?;
+    epoch.close()?;
+    window.free().map(drop)
 }
 
 /// The peer's part of an epoch between two fences.
