@@ -280,7 +280,7 @@ impl Windows {
     }
 
     /// Detaches memory of this process from a dynamic window, and returns it (`MPI_Win_detach`). The call is local, and
-    /// no member reaches the memory afterwards, because this process applies the operations on it: it refuses those that
+    /// no member reaches the memory afterwards, because this process applies the operations on it. It refuses those that
     /// arrive later, also in an epoch that has begun.
     ///
     /// # Errors

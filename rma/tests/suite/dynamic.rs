@@ -233,14 +233,14 @@ fn flushes<P: Port>(w: &mut World<P>) {
     assert_eq!(flush(w, Some(2)), Ok(()));
     assert_eq!(flush(w, None), missed(1, gone));
     assert_eq!(flush(w, None), Ok(()));
-    // The next flush tells of the next one.
+    // The next flush reports the next write.
     operate(w, epoch, (1, gone, 1), Action::Put, &[2]);
     assert_eq!(flush(w, None), missed(1, gone));
     operate(w, epoch, (1, kept, 0), Action::Put, &[4]);
     assert_eq!(flush(w, Some(1)), Ok(()));
     assert_eq!(end(w, epoch), missed(1, gone));
     assert_eq!((detach(w, 1, kept)[0], detach(w, 2, other)[0]), (4, 3));
-    // A flush whose request was cancelled has told nobody.
+    // After a cancelled flush, the end of the epoch still reports the write.
     let epoch = w.lock(0, 1, LockKind::Shared);
     operate(w, epoch, (1, gone, 0), Action::Put, &[2]);
     let flush = w.flush(0, epoch, None);
@@ -419,7 +419,7 @@ fn bounds<P: Port>(w: &mut World<P>) {
         Err(refused(within((1, Attached::default(), 0)), Action::Put, 1)),
         missed(1, Attached::default())
     );
-    // A name with the room of its class: the target refuses what it has not attached.
+    // A name with the room of its class: the target refuses the bytes behind its memory.
     let wide = Attached { len: 64, ..region };
     operate(w, epoch, (1, wide, 5), Action::Put, &[9]);
     let read = get(w, epoch, (1, wide, 4), 2);
