@@ -52,9 +52,10 @@ pub enum WindowOp {
     Sum,
     /// The product (`MPI_PROD`).
     Product,
-    /// The smaller one (`MPI_MIN`).
+    /// The smaller one (`MPI_MIN`). If one of two floating-point values is not a number, the result is not a number. In
+    /// this case [`reduction::Min`](crate::reduction::Min) returns the other value.
     Min,
-    /// The larger one (`MPI_MAX`).
+    /// The larger one (`MPI_MAX`). The rule of [`Min`](Self::Min) for values that are not a number holds.
     Max,
     /// 1 if both are not 0, otherwise 0 (`MPI_LAND`).
     LogicalAnd,
