@@ -135,8 +135,8 @@ pub struct Delay<P> {
     boot: [u8; 16],
     /// The name of this port in its packets.
     name: u64,
-    /// The names of the peers that were resolved.
-    names: HashMap<PeerId, u64>,
+    /// The peers that were resolved.
+    peers: HashMap<PeerId, Peer>,
     /// The names of the peers that were fenced. Their packets are dropped.
     fenced: HashSet<u64>,
     queue: Queue,
@@ -144,6 +144,14 @@ pub struct Delay<P> {
     operations: HashMap<OpId, (u64, u64)>,
     kept: Kept,
     timer: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// The name of the peer in its packets.
+    name: u64,
+    /// The capabilities towards the peer, if they differ from those of the port.
+    caps: Option<Box<Caps>>,
 }
 
 /// The bytes in front of each packet.
@@ -248,7 +256,7 @@ impl<P: Port> Delay<P> {
             caps,
             boot,
             name: SplitMix64::from_entropy().next_u64(),
-            names: HashMap::new(),
+            peers: HashMap::new(),
             fenced: HashSet::new(),
             queue: Queue::default(),
             operations: HashMap::new(),
@@ -271,7 +279,7 @@ impl<P: Port> Delay<P> {
             return Ok(posted);
         }
         let end = self.queue.add(self.model, start, bytes) + latencies * self.model.latency();
-        let name = self.names.get(&to).copied().unwrap_or(0);
+        let name = name_of(&self.peers, to);
         if posted == Post::Over {
             self.kept.keep(end, name, What::Completed(op, Ok(())));
         } else {
@@ -291,6 +299,10 @@ impl<P: Port> Port for Delay<P> {
         &self.caps
     }
 
+    fn caps_for(&self, peer: PeerId) -> &Caps {
+        self.peers.get(&peer).and_then(|peer| peer.caps.as_deref()).unwrap_or(&self.caps)
+    }
+
     fn address(&self) -> Address {
         let Address(inner) = self.inner.address();
         Address([&TAG[..], &self.boot, &self.name.to_le_bytes(), &inner].concat())
@@ -306,14 +318,17 @@ impl<P: Port> Port for Delay<P> {
             return Err(PortError::Unreachable { why });
         }
         let peer = self.inner.resolve(&Address(inner.to_vec()))?;
-        self.names.insert(peer, u64::from_le_bytes(*name));
+        let caps = caps(self.inner.caps_for(peer), self.model);
+        let caps = (caps != self.caps).then(|| Box::new(caps));
+        self.peers.insert(peer, Peer { name: u64::from_le_bytes(*name), caps });
         Ok(peer)
     }
 
     fn send_body(&mut self, to: PeerId, head: &[u8], body: &(impl Body + ?Sized)) -> Result<Post, PortError> {
         let bytes = head.len() + body.len();
-        if bytes > self.caps.packet_max {
-            return Err(PortError::TooLong { len: bytes, max: self.caps.packet_max });
+        let max = self.caps_for(to).packet_max;
+        if bytes > max {
+            return Err(PortError::TooLong { len: bytes, max });
         }
         let Some(start) = self.queue.start(self.model, now(), bytes) else { return Ok(Post::Again) };
         let stamped = [self.stamp(start, bytes).as_bytes(), head].concat();
@@ -326,8 +341,9 @@ impl<P: Port> Port for Delay<P> {
 
     fn send_zcopy(&mut self, to: PeerId, head: &[u8], body: Local, op: OpId) -> Result<Post, PortError> {
         let bytes = head.len() + body.len;
-        if bytes > self.caps.zcopy_max {
-            return Err(PortError::TooLong { len: bytes, max: self.caps.zcopy_max });
+        let max = self.caps_for(to).zcopy_max;
+        if bytes > max {
+            return Err(PortError::TooLong { len: bytes, max });
         }
         let Some(start) = self.queue.start(self.model, now(), bytes) else { return Ok(Post::Again) };
         let stamped = [self.stamp(start, bytes).as_bytes(), head].concat();
@@ -377,7 +393,7 @@ impl<P: Port> Port for Delay<P> {
             return Ok(changed);
         }
         let end = self.queue.add(self.model, start, Change::BYTES) + 2 * self.model.latency();
-        let name = self.names.get(&to).copied().unwrap_or(0);
+        let name = name_of(&self.peers, to);
         if let Changed::Over(before) = changed {
             self.kept.keep(end, name, What::Changed(op, before));
         } else {
@@ -418,8 +434,8 @@ impl<P: Port> Port for Delay<P> {
 
     fn poll<S: Sink>(&mut self, sink: &mut S) -> Result<usize, PortError> {
         let now = now();
-        let Self { inner, model, names, fenced, operations, kept, .. } = self;
-        inner.poll(&mut Keeper { now, model: *model, names, fenced, operations, kept })?;
+        let Self { inner, model, peers, fenced, operations, kept, .. } = self;
+        inner.poll(&mut Keeper { now, model: *model, peers, fenced, operations, kept })?;
         let mut events = 0;
         while self.kept.due().is_some_and(|due| due <= now) {
             let Some(Reverse(Event { what, .. })) = self.kept.events.pop() else { break };
@@ -466,7 +482,7 @@ impl<P: Port> Port for Delay<P> {
 
     fn fence_peer(&mut self, peer: PeerId) {
         self.inner.fence_peer(peer);
-        if let Some(&name) = self.names.get(&peer) {
+        if let Some(&Peer { name, .. }) = self.peers.get(&peer) {
             self.fenced.insert(name);
             self.kept.fence(name);
         }
@@ -477,7 +493,7 @@ impl<P: Port> Port for Delay<P> {
 struct Keeper<'a> {
     now: u64,
     model: Model,
-    names: &'a HashMap<PeerId, u64>,
+    peers: &'a HashMap<PeerId, Peer>,
     fenced: &'a HashSet<u64>,
     operations: &'a mut HashMap<OpId, (u64, u64)>,
     kept: &'a mut Kept,
@@ -537,11 +553,16 @@ impl Sink for Keeper<'_> {
 
     fn peer_lost(&mut self, peer: PeerId) {
         // The peer's packets that have been sent arrive before the report that the peer is lost.
-        let name = self.names.get(&peer).copied().unwrap_or(0);
+        let name = name_of(self.peers, peer);
         let of_peer = self.kept.events.iter().filter(|Reverse(event)| event.from == name);
         let due = of_peer.map(|Reverse(event)| event.due).max().unwrap_or(0);
         self.kept.keep(due, name, What::Lost(peer));
     }
+}
+
+/// Returns the name of a peer in its packets.
+fn name_of(peers: &HashMap<PeerId, Peer>, peer: PeerId) -> u64 {
+    peers.get(&peer).map_or(0, |peer| peer.name)
 }
 
 /// Returns the capabilities of a delayed port: none of them bypasses the delay.

@@ -269,11 +269,11 @@ fn forged_stamps_delay_no_longer_than_honest_ones() {
 #[test]
 fn the_stamps_of_a_full_queue_are_not_taken_for_forged_ones() {
     let (_, _, mut b, _) = pair(MODEL);
-    let Delay { model, names, fenced, operations, kept, .. } = &mut b;
+    let Delay { model, peers, fenced, operations, kept, .. } = &mut b;
     let now = now();
     let longer = QUEUE_BYTES + 1000;
     let due_of = |len: usize| now + 50_000 + QUEUE_BYTES.max(len) as u64;
-    let mut keeper = Keeper { now, model: *model, names, fenced, operations, kept };
+    let mut keeper = Keeper { now, model: *model, peers, fenced, operations, kept };
     for len in [0, 1000, longer] {
         let stamp = Stamp { due: due_of(len).into(), from: 1.into() };
         keeper.packet(&[stamp.as_bytes(), &vec![0; len]].concat());
@@ -297,9 +297,9 @@ fn a_packet_that_is_sent_during_a_poll_keeps_its_time() {
     let (_, _, mut b, _) = pair(MODEL);
     let due = now() + 60_000;
     let stamp = Stamp { due: due.into(), from: 1.into() };
-    let Delay { model, names, fenced, operations, kept, .. } = &mut b;
+    let Delay { model, peers, fenced, operations, kept, .. } = &mut b;
     // The poll began long ago.
-    Keeper { now: 0, model: *model, names, fenced, operations, kept }.packet(stamp.as_bytes());
+    Keeper { now: 0, model: *model, peers, fenced, operations, kept }.packet(stamp.as_bytes());
     assert_eq!(b.kept.due(), Some(due));
 }
 
@@ -327,4 +327,20 @@ fn packets_of_all_lengths_keep_their_order_while_the_receiver_polls() {
             }
         }
     });
+}
+
+#[test]
+#[cfg(feature = "ofi")]
+fn a_peer_with_shorter_buffers_gets_shorter_packets() {
+    use crate::ofi::{OfiConfig, OfiPort};
+
+    let [mut a, mut b] = [1, 2].map(|number| {
+        let config = OfiConfig { stays_on_host: true, packet_max: number << 10, ..OfiConfig::default() };
+        Delay::new(OfiPort::open(&config).unwrap(), MODEL).unwrap()
+    });
+    let (to_a, to_b) = (b.resolve(&a.address()).unwrap(), a.resolve(&b.address()).unwrap());
+    let max = (1 << 10) - size_of::<Stamp>();
+    assert_eq!([a.caps_for(to_b).packet_max, b.caps_for(to_a).packet_max], [max; 2]);
+    let error = b.send(to_a, b"h", &vec![1; max]).expect_err("it is too long");
+    assert!(matches!(error, PortError::TooLong { max: most, .. } if most == max), "{error}");
 }
