@@ -743,6 +743,7 @@ pub fn settle_environment(provider: Option<&str>) {
 
 const CLEANUP: &str = "FI_AV_REMOVE_CLEANUP";
 const EAGER_LIMIT: &str = "FI_OFI_RXM_EAGER_LIMIT";
+const BUFFER_SIZE: &str = "FI_OFI_RXM_BUFFER_SIZE";
 
 /// What the version of libfabric and its environment decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -752,11 +753,11 @@ pub struct Loaded {
     /// The longest packet, in bytes, that tcp;ofi_rxm sends and receives without a rendezvous of its own, which would
     /// leak operations when a peer dies.
     ///
-    /// rxm receives into buffers of 16 KiB, and clears a thousand of them at the start. In versions 1.15 to 1.17 the
-    /// tcp provider asks rxm for the buffer of each packet after it has read the packet's header. So the bytes go from
-    /// the socket to the port's buffer, and `FI_OFI_RXM_EAGER_LIMIT` permits longer packets (rxm_ep_init_proto in
-    /// prov/rxm/src/rxm_ep.c and tcpx_set_ops in prov/tcp/src/tcpx_domain.c at v1.17.0). Later versions of tcp do not
-    /// ask, and later versions of rxm do not know the variable.
+    /// rxm receives into buffers of 16 KiB, or of `FI_OFI_RXM_BUFFER_SIZE`, and clears a thousand of them at the start.
+    /// In versions 1.15 to 1.17 the tcp provider asks rxm for the buffer of each packet after it has read the packet's
+    /// header. So the bytes go from the socket to the port's buffer, and `FI_OFI_RXM_EAGER_LIMIT` permits longer packets
+    /// (rxm_ep_init_proto in prov/rxm/src/rxm_ep.c and tcpx_set_ops in prov/tcp/src/tcpx_domain.c at v1.17.0). Later
+    /// versions of tcp do not ask, and later versions of rxm do not know the variable.
     pub rxm_packet_max: usize,
 }
 
@@ -797,14 +798,35 @@ fn is_yes(value: &str) -> bool {
 
 /// Returns [`Loaded::rxm_packet_max`].
 fn rxm_packet_max(version: (u32, u32), env: &impl Fn(&str) -> Option<String>) -> usize {
-    const BUFFER: usize = 16 << 10;
+    let number = |name| env(name).map(|text| number_of(&text));
+    let buffer = number(BUFFER_SIZE).map_or(16 << 10, |size| size.min(i32::MAX as usize));
     let asks = ["FI_OFI_RXM_ENABLE_DYN_RBUF", "FI_OFI_RXM_ENABLE_DIRECT_SEND"];
     let asks = asks.iter().all(|name| env(name).is_none_or(|value| is_yes(&value)));
-    let limit = env(EAGER_LIMIT).and_then(|limit| limit.parse().ok());
-    match limit {
-        Some(limit) if asks && ((1, 15)..=(1, 17)).contains(&version) => BUFFER.max(limit),
-        _ => BUFFER,
+    match number(EAGER_LIMIT) {
+        Some(limit) if asks && ((1, 15)..=(1, 17)).contains(&version) => buffer.max(limit),
+        _ => buffer,
     }
+}
+
+/// Returns the number that libfabric reads in the value of a variable (fi_param_get_ in src/var.c calls strtol with base
+/// 0): in base 16 after `0x`, in base 8 after `0`, otherwise in base 10, up to the first character that is no digit.
+fn number_of(text: &str) -> usize {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let after_0x = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (base, digits) =
+        match after_0x.filter(|rest| rest.starts_with(|first: char| first.is_ascii_hexdigit())) {
+            Some(digits) => (16, digits),
+            None => (if text.starts_with('0') { 8 } else { 10 }, text),
+        };
+    let values = digits.chars().map_while(|digit| digit.to_digit(base));
+    let most = i64::MAX.cast_unsigned();
+    let value = values
+        .fold(0_u64, |value, digit| value.saturating_mul(base.into()).saturating_add(digit.into()).min(most));
+    (if is_negative { value.wrapping_neg() } else { value }) as usize
 }
 
 #[cfg(test)]

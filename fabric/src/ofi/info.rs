@@ -71,15 +71,15 @@ impl Attributes<'_> {
     /// `limit` is in bytes. rxm rejects a connection from a port with another `limit` (rxm_process_connreq in
     /// prov/rxm/src/rxm_conn.c at v1.17.0).
     pub(super) fn format(&self, limit: usize) -> [u8; 8] {
-        let limit = u64::from(u16::try_from(limit >> 10).unwrap_or(u16::MAX));
-        let protocol = u64::from(self.ep.protocol) & 0xffff;
-        (u64::from(self.info.addr_format) << 32 | limit << 16 | protocol).to_le_bytes()
+        let limit = u64::from(u32::try_from(limit).unwrap_or(u32::MAX));
+        let (format, protocol) = (u64::from(self.info.addr_format), u64::from(self.ep.protocol));
+        ((format & 0xffff) << 48 | limit << 16 | protocol & 0xffff).to_le_bytes()
     }
 }
 
 /// Returns true if two formats differ in the limit alone.
 pub(super) fn differ_in_limit(a: &[u8; 8], b: &[u8]) -> bool {
-    a[..2] == b[..2] && a[4..] == b[4..] && a[2..4] != b[2..4]
+    a[..2] == b[..2] && a[6..] == b[6..] && a[2..6] != b[2..6]
 }
 
 pub(super) fn attributes(info: &sys::fi_info) -> Attributes<'_> {

@@ -188,8 +188,51 @@ fn the_longest_packet_of_rxm_depends_on_its_version_and_environment() {
         ((1, 17), &[(EAGER_LIMIT, "1M")]),
         ((1, 17), &[limit, ("FI_OFI_RXM_ENABLE_DYN_RBUF", "0")]),
         ((1, 17), &[limit, ("FI_OFI_RXM_ENABLE_DIRECT_SEND", "no")]),
+        ((1, 17), &[(EAGER_LIMIT, "040000")]),
     ] {
         assert_eq!(with(version, variables), 16 << 10, "{version:?} {variables:?}");
+    }
+    assert_eq!(with((1, 17), &[(EAGER_LIMIT, "0x10400")]), 66_560);
+    let size = |size| (BUFFER_SIZE, size);
+    assert_eq!(with((2, 5), &[limit, size("8192")]), 8 << 10);
+    assert_eq!(with((1, 17), &[size("32768"), (EAGER_LIMIT, "20000")]), 32 << 10);
+    assert_eq!(with((1, 17), &[size("8192"), limit]), 66_560);
+}
+
+#[test]
+fn a_number_is_read_as_libfabric_reads_it() {
+    for text in [
+        "66560",
+        "0x10400",
+        "0X10400",
+        "0202000",
+        "+66560",
+        " \t66560",
+        "66560 ",
+        "66560K",
+        "-1",
+        "-0x10",
+        "",
+        "K",
+        "0",
+        "00",
+        "08",
+        "0x",
+        "0xg",
+        "+",
+        "-",
+        "--1",
+        "9223372036854775807",
+        "9223372036854775808",
+        "99999999999999999999",
+        "-9223372036854775807",
+        "0xffffffffffffffffff",
+        "1\u{e9}",
+    ] {
+        let value = std::ffi::CString::new(text).expect("it has no NUL");
+        // SAFETY: the string ends with a NUL, and no end is stored.
+        let expected = unsafe { libc::strtol(value.as_ptr(), null_mut(), 0) };
+        assert_eq!(number_of(text), expected as usize, "{text}");
     }
 }
 
@@ -809,10 +852,13 @@ fn an_address_is_of_this_provider_and_whole() {
 #[test]
 fn an_address_with_another_limit_names_the_fix() {
     let (mut a, b) = (Node::open(1), Node::open(2));
-    let mut other = b.port.address().0;
-    other[2] ^= 1;
-    let error = a.port.resolve(&Address(other)).expect_err("rxm would reject the connection").to_string();
-    assert!(error.contains("set FI_OFI_RXM_EAGER_LIMIT=16384 for all ranks"), "{error}");
+    // Any difference counts, because rxm compares the limits in bytes.
+    for byte in 2..6 {
+        let mut other = b.port.address().0;
+        other[byte] ^= 1;
+        let error = a.port.resolve(&Address(other)).expect_err("rxm would reject the connection").to_string();
+        assert!(error.contains("set FI_OFI_RXM_EAGER_LIMIT=16384 for all ranks"), "{error}");
+    }
 }
 
 #[test]
