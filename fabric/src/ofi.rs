@@ -215,8 +215,8 @@ struct Peer {
     fi_address: sys::fi_addr_t,
     /// The capabilities towards the peer, if its packets must be shorter than those of this port.
     narrower: Option<Box<Caps>>,
-    /// The number of operations that were accepted and have not completed.
-    in_flight: u32,
+    /// The number of sends and one-sided operations that were accepted and have not completed.
+    in_flight: InFlight,
     /// True if the provider has accepted the latest post to this peer, and also before the first post. Then the removal
     /// of the peer's address is safe: the provider has a connection to the peer, has already freed it, or was never
     /// asked for one.
@@ -224,6 +224,26 @@ struct Peer {
     /// True if posts are refused.
     gone: bool,
     fenced: bool,
+}
+
+/// The slots of one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlight {
+    /// The number of slots for sends. The sends of injected packets have no slots.
+    sends: u32,
+    /// The number of slots for one-sided operations.
+    operations: u32,
+}
+
+impl InFlight {
+    fn is_empty(self) -> bool {
+        self.sends + self.operations == 0
+    }
+
+    /// Returns the number of slots of the kind to which a slot belongs.
+    fn of(&mut self, is_send: bool) -> &mut u32 {
+        if is_send { &mut self.sends } else { &mut self.operations }
+    }
 }
 
 impl OfiPort {
@@ -291,6 +311,11 @@ impl OfiPort {
             Some(known) if !known.gone => Ok(known.fi_address),
             _ => Err(PortError::PeerGone(peer)),
         }
+    }
+
+    /// Returns the slots of a peer that exists.
+    fn in_flight(&self, peer: PeerId) -> InFlight {
+        self.peers[peer.0 as usize].in_flight
     }
 
     fn check_packet(&self, head: &[u8], body_len: usize, max: usize) -> Result<usize, PortError> {
@@ -403,7 +428,7 @@ impl Port for OfiPort {
             address,
             fi_address,
             narrower: (packet_max < self.caps.packet_max).then(|| Box::new(narrowed(&self.caps, packet_max))),
-            in_flight: 0,
+            in_flight: InFlight::default(),
             last_post_accepted: true,
             gone: false,
             fenced: false,
@@ -425,7 +450,7 @@ impl Port for OfiPort {
             let status = unsafe { sys::fi_inject(self.ep(), self.scratch.as_ptr().cast(), len, fi_address) };
             return self.posted("fi_inject", status, to, None);
         }
-        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let Some((slot, buffer)) = self.slots.send(self.in_flight(to).sends) else { return Ok(Post::Again) };
         let span = self.sends.fill(buffer, head, body)?;
         // SAFETY: the endpoint is live and has FI_MSG; buffer and context live until the endpoint is closed, and the
         // slot is not used for anything else until the send completes.
@@ -449,7 +474,7 @@ impl Port for OfiPort {
         }
         self.check_packet(head, body.len, zcopy_max)?;
         let body_span = self.registrations.span(body, Access::LOCAL_READ)?;
-        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let Some((slot, buffer)) = self.slots.send(self.in_flight(to).sends) else { return Ok(Post::Again) };
         let head_span = self.sends.fill(buffer, head, [].as_slice())?;
         let iov = [head_span, body_span]
             .map(|span| libc::iovec { iov_base: span.start.as_ptr().cast(), iov_len: span.len });
@@ -522,7 +547,7 @@ impl Port for OfiPort {
         if let Some(refused) = self.refuse(from, into.len, op) {
             return Ok(refused);
         }
-        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        let Some(slot) = self.slots.operation(self.in_flight(to).operations) else { return Ok(Post::Again) };
         // SAFETY: the endpoint is live and has FI_RMA. The registration keeps the memory. Registration and context are
         // both kept until the operation in the slot has ended.
         let status = unsafe {

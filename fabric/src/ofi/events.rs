@@ -90,7 +90,8 @@ impl OfiPort {
     /// Ends the flight in a slot: frees the slot, and releases the registrations that the flight used.
     fn land(&mut self, slot: u32) -> Option<Flight> {
         let flight = self.slots.land(slot)?;
-        self.peers[flight.peer.0 as usize].in_flight -= 1;
+        let is_send = self.slots.is_send(slot);
+        *self.peers[flight.peer.0 as usize].in_flight.of(is_send) -= 1;
         flight.held.iter().for_each(|name| self.registrations.release(name));
         Some(flight)
     }

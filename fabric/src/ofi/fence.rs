@@ -36,7 +36,7 @@ impl OfiPort {
         // address must not be removed.
         let replaced = self.resolved.contains_key(&self.peers[peer.0 as usize].address);
         let closed = self.caps.fence && !replaced && self.close_connection(peer);
-        if !closed || self.peers[peer.0 as usize].in_flight > 0 {
+        if !closed || !self.in_flight(peer).is_empty() {
             self.registrations.taint(peer);
         }
     }
@@ -51,7 +51,7 @@ impl OfiPort {
         // first), so that only the peer can have made a connection; or the latest post was accepted; or operations are
         // in flight after a complete drain. The drain has ended all operations of a broken connection, so these belong
         // to an intact one. Otherwise a probe decides.
-        let made = known.last_post_accepted || (drained && known.in_flight > 0);
+        let made = known.last_post_accepted || (drained && !known.in_flight.is_empty());
         let connection = if made { Connection::Closable } else { self.probe(fi_address) };
         match connection {
             Connection::Closable => self.domain.remove(fi_address).is_ok() && self.drain(),

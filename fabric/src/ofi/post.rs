@@ -35,7 +35,7 @@ impl OfiPort {
         known.last_post_accepted = status == 0;
         if status == 0 {
             if let Some((slot, flight)) = used {
-                known.in_flight += 1;
+                *known.in_flight.of(self.slots.is_send(slot)) += 1;
                 self.slots.fly(slot, flight);
                 flight.held.iter().for_each(|name| self.registrations.hold(name));
             }
@@ -73,7 +73,7 @@ impl OfiPort {
         {
             return self.write_then_note(to, parts, &spans[..parts.len()], into, immediate, op);
         }
-        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        let Some(slot) = self.slots.operation(self.in_flight(to).operations) else { return Ok(Post::Again) };
         let flight = Flight { peer: to, op: Some(op), sequenced: false, held: Held::of(parts) };
         self.post_write(slot, flight, &spans[..parts.len().max(1)], into, immediate)
     }
@@ -94,7 +94,7 @@ impl OfiPort {
         if let Some(refused) = self.refuse(into, from.len(), op) {
             return Ok(refused);
         }
-        let Some((slot, buffer)) = self.slots.send() else { return Ok(Post::Again) };
+        let Some((slot, buffer)) = self.slots.send(self.in_flight(to).sends) else { return Ok(Post::Again) };
         let span = self.sends.fill(buffer, from, [].as_slice())?;
         let flight = Flight { peer: to, op: Some(op), sequenced: false, held: Held::default() };
         self.post_write(slot, flight, &[span], into, None)
@@ -128,7 +128,7 @@ impl OfiPort {
         if self.notes.iter().any(|note| note.peer == to) {
             return Ok(Post::Again);
         }
-        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        let Some(slot) = self.slots.operation(self.in_flight(to).operations) else { return Ok(Post::Again) };
         let flight = Flight { peer: to, op: None, sequenced: true, held: Held::of(parts) };
         let posted = self.post_write(slot, flight, spans, into, None);
         if posted == Ok(Post::Done) {
@@ -156,7 +156,8 @@ impl OfiPort {
         if known.gone {
             return Err(if known.fenced { Failure::Fenced } else { Failure::PeerLost });
         }
-        let Some(slot) = self.slots.operation() else { return Ok(Post::Again) };
+        let taken = self.in_flight(note.peer).operations;
+        let Some(slot) = self.slots.operation(taken) else { return Ok(Post::Again) };
         let flight = Flight { peer: note.peer, op: Some(note.op), sequenced: false, held: Held::default() };
         let nothing = self.sends.span(0, 0).map_err(|_| Failure::PeerLost)?;
         self.post_write(slot, flight, &[nothing], note.into, Some(note.immediate)).map_err(

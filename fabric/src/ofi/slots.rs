@@ -92,14 +92,16 @@ impl Slots {
         self.receives as usize
     }
 
-    /// Takes a free slot for a send. Returns the slot and the index of its buffer.
-    pub(super) fn send(&mut self) -> Option<(u32, u32)> {
-        self.sends.pop().map(|slot| (slot, slot - self.receives))
+    /// Takes a free slot for a send to a peer that has `taken` slots for sends. Returns the slot and the index of its
+    /// buffer.
+    pub(super) fn send(&mut self, taken: u32) -> Option<(u32, u32)> {
+        let slot = take(&mut self.sends, taken)?;
+        Some((slot, slot - self.receives))
     }
 
-    /// Takes a free slot for a one-sided operation.
-    pub(super) fn operation(&mut self) -> Option<u32> {
-        self.operations.pop()
+    /// Takes a free slot for a one-sided operation with a peer that has `taken` slots for such operations.
+    pub(super) fn operation(&mut self, taken: u32) -> Option<u32> {
+        take(&mut self.operations, taken)
     }
 
     /// Returns the context with which an operation in this slot is posted. It lives as long as `self`, and does not
@@ -147,5 +149,30 @@ impl Slots {
     /// write to them.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.contexts));
+    }
+}
+
+/// Takes a free slot for a peer that has `taken` slots. Returns `None` if there are not more free slots than that. So a
+/// peer that receives nothing has half of the slots at most, and any number of such peers leave slots to the others
+/// (Choudhury and Hahne, 1998: dynamic queue length thresholds).
+fn take(free: &mut Vec<u32>, taken: u32) -> Option<u32> {
+    if free.len() > taken as usize { free.pop() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_that_receive_nothing_leave_slots_to_others() {
+        let mut slots = Slots::new(3, 128, 10);
+        for expected in [64, 32, 16, 8, 4, 2, 1, 1] {
+            let taken = (0..).take_while(|taken| slots.send(*taken).is_some()).count();
+            assert_eq!(taken, expected);
+        }
+        assert_eq!(slots.send(0), None);
+        assert_eq!((0..).take_while(|taken| slots.operation(*taken).is_some()).count(), 5);
+        slots.give_back(3);
+        assert_eq!((slots.send(1), slots.send(0)), (None, Some((3, 0))));
     }
 }

@@ -267,6 +267,29 @@ fn a_receiver_that_does_not_poll_loses_nothing() {
     assert!(numbers.is_sorted());
 }
 
+/// A peer that does not poll keeps the long packets to it in their buffers. The packets to other peers still find some.
+#[test]
+fn a_receiver_that_does_not_poll_leaves_buffers_to_others() {
+    let config =
+        |seed| OfiConfig { send_buffers: 8, receive_buffers: 4, operations_max: 8, seed, ..config() };
+    let (mut a, mut b, mut c) = (Node::with(config(1)), Node::with(config(2)), Node::with(config(3)));
+    let (to_b, to_c) = (a.peer(&b), a.peer(&c));
+    post(&mut a, &mut b, |port| port.send(to_b, b"hello", &[]));
+    post(&mut a, &mut c, |port| port.send(to_c, b"hello", &[]));
+    pump(&mut a, &mut b, "the first packet", |_, b| !b.heard.0.is_empty());
+    pump(&mut a, &mut c, "the first packet", |_, c| !c.heard.0.is_empty());
+    let long = pattern(a.port.caps().packet_max, 7);
+    // The kernel and the provider take the first packets from their buffers.
+    let mut refused = 0;
+    while refused < 1_000 {
+        refused = if a.port.send(to_b, &long, &[]).unwrap() == Post::Done { 0 } else { refused + 1 };
+        a.poll();
+    }
+    assert_eq!(a.port.send(to_c, &long, &[]), Ok(Post::Done));
+    pump(&mut a, &mut c, "the long packet", |_, c| c.heard.0.len() == 2);
+    assert_eq!(c.packets()[1], &long);
+}
+
 #[test]
 fn a_packet_is_gathered_from_registered_memory() {
     let (mut a, mut b) = (Node::open(1), Node::open(2));
