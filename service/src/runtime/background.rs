@@ -169,10 +169,12 @@ impl Background {
     /// Lets the driver take its first step for the operations that a call leaves, if it pauses or is idle. If the
     /// program has waited soon after the latest calls of this kind, it probably does so after this one, and the step is
     /// later: then most operations leave the timer as it is. To set it takes 1 µs, and 4 µs on a virtual machine.
-    fn call_for_operation(&mut self, now: Time, call: Call) {
+    /// `at_most` is the longest time to the step.
+    fn call_for_operation(&mut self, now: Time, call: Call, at_most: Duration) {
         self.left[call as usize] = Some(now);
         if let Some(sleep) = &mut self.sleep {
-            sleep.end_within(now, FIRST_STEP_AFTER * (1 << self.waited_soon[call as usize]));
+            let after = FIRST_STEP_AFTER * (1 << self.waited_soon[call as usize]);
+            sleep.end_within(now, after.min(at_most));
         }
     }
 
@@ -276,15 +278,20 @@ impl<P: Port> Runtime<P> {
                 core.engine.set_gathering(false);
                 core.engine.send_gathered(now);
             }
-            None if has_gathered && !core.engine.needs_progress() => {
-                let delay = Duration::from_micros(core.engine.config().bundle_delay_us);
-                core.background.call_for_gathered(now, delay);
-            }
             None => {
-                if has_new || !core.is_attended() {
-                    core.background.call_for_operation(now, call);
+                let delay = has_gathered.then(|| Duration::from_micros(core.engine.config().bundle_delay_us));
+                match delay {
+                    Some(delay) if !core.engine.needs_progress() => {
+                        core.background.call_for_gathered(now, delay);
+                    }
+                    _ => {
+                        if has_new || has_gathered || !core.is_attended() {
+                            let at_most = delay.unwrap_or(Duration::MAX);
+                            core.background.call_for_operation(now, call, at_most);
+                        }
+                        core.background.covered = Some(core.background.operations);
+                    }
                 }
-                core.background.covered = Some(core.background.operations);
             }
             Some(_) => {}
         }
@@ -539,9 +546,14 @@ mod tests {
 
     /// Lets a call leave operations to a driver that is idle. Returns the time to the driver's first step.
     fn first_step_after(background: &mut Background, now: Time, call: Call) -> Duration {
+        first_step_within(background, now, call, Duration::MAX)
+    }
+
+    /// As [`first_step_after`], if a gathered message waits for at most `delay`.
+    fn first_step_within(background: &mut Background, now: Time, call: Call, delay: Duration) -> Duration {
         let timer = Arc::new(Timer::new().unwrap());
         background.sleep = Some(Asleep { timer, until: Time::NEVER });
-        background.call_for_operation(now, call);
+        background.call_for_operation(now, call, delay);
         let until = background.sleep.take().expect("it was set").until;
         Duration::from_nanos(until.since(now))
     }
@@ -565,6 +577,17 @@ mod tests {
             background.note_wait(now.after(WAITED_SOON.as_nanos() as u64));
             assert_eq!(first_step_after(&mut background, now, call), FIRST_STEP_AFTER, "after a computation");
         }
+    }
+
+    #[test]
+    fn a_gathered_message_is_not_late_because_a_long_message_travels_too() {
+        let (mut background, now) = (Background::new(Progress::Needed), Time::from_nanos(1));
+        background.waited_soon = [WAITED_MAX; 2];
+        let delay = Duration::from_micros(100);
+        assert!(first_step_after(&mut background, now, Call::Nonblocking) > delay);
+        assert_eq!(first_step_within(&mut background, now, Call::Nonblocking, delay), delay);
+        background.waited_soon = [0; 2];
+        assert_eq!(first_step_within(&mut background, now, Call::Nonblocking, delay), FIRST_STEP_AFTER);
     }
 
     /// While a window exists, operations need progress all the time. A call that records an operation still calls the
