@@ -69,6 +69,12 @@ pub enum Error {
         "the window is not dynamic: attach memory to a dynamic window, and name places by their index alone"
     )]
     NotDynamic,
+    /// Misuse: the memory of the part cannot be taken out of the window, because the window does not have the hint, or is
+    /// dynamic.
+    #[error(
+        "the window was not made for slices of its part: give the hint for slices, or detach dynamic memory"
+    )]
+    NotTakeable,
     /// Misuse: the window is dynamic, so a place is in a region.
     #[error("the window is dynamic: name a place by a region and an index in it")]
     NoRegion,

@@ -64,6 +64,10 @@ pub struct Hints {
     /// request is sent earlier if the operations do not fit, or after a flush, or if the program waits for one of the
     /// operations ([`Windows::urge`](crate::Windows::urge)). The requests of all operations end with the answer.
     pub aggregate: bool,
+    /// True if the program takes the memory of its part out of the window for a while
+    /// ([`Windows::take_part`](crate::Windows::take_part)). The part is then neither mapped nor registered, so all
+    /// operations on it travel in packets.
+    pub takes_part: bool,
 }
 
 /// The memory of a window at one member: a part of a region.
@@ -169,6 +173,9 @@ pub(crate) struct Window {
     pub(crate) group: Group,
     /// The part of this process. It is empty if the window is dynamic.
     pub(crate) part: Part,
+    /// True while the program has taken the memory of the part out of the window. It then holds its own lock alone, and
+    /// no exposure is activated.
+    pub(crate) is_taken: bool,
     /// The memory that this process has attached to a dynamic window. `None` for any other window.
     pub(crate) regions: Option<Box<Regions>>,
     /// Set if other processes may map the part, or access it by puts and gets of the port.
@@ -253,6 +260,9 @@ impl Window {
 
     /// Returns true if the rules permit to activate an epoch now.
     pub(crate) fn may_activate(&self, epoch: &Epoch) -> bool {
+        if self.is_taken && matches!(epoch.kind, Kind::Post(_) | Kind::Fence { .. }) {
+            return false;
+        }
         let earlier = self.epochs.before(epoch.number).map(Epoch::view);
         let permissions = Permissions { reorder: self.hints.reorder, overtake: self.hints.overtake };
         activation::may_activate(epoch.view(), earlier, self.lock.is_held(), permissions)

@@ -25,7 +25,7 @@ use crate::regions::Regions;
 use crate::requests::{Completion, Requests};
 use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
-use crate::{Attached, Error, Hints, Name, Part, WindowId};
+use crate::{Attached, EpochId, Error, Hints, Name, Part, WindowId};
 
 pub use self::calls::{Assertions, Fenced, Places, Target};
 pub(crate) use self::outbound::packet_of;
@@ -181,8 +181,9 @@ impl Windows {
         entry.insert(Window {
             name,
             group: members,
-            exposed: Exposed::mapped(&part),
+            exposed: if hints.takes_part { None } else { Exposed::mapped(&part) },
             part,
+            is_taken: false,
             regions,
             generation: self.generation,
             hints,
@@ -259,6 +260,47 @@ impl Windows {
     /// [`Error::NoSuchWindow`].
     pub fn len(&self, window: WindowId) -> Result<usize, Error> {
         Ok(self.window(window)?.part.len)
+    }
+
+    /// Takes the memory of this process's part out of a window, so that the program can use it as its own. `epoch` is an
+    /// open epoch with the exclusive lock of this part. The lock is granted, and the operations of the epoch are applied,
+    /// for example after a flush. No other member has access meanwhile: locks are not granted, and no exposure begins.
+    /// [`Windows::put_part`] ends that.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`]; [`Error::NotTakeable`] without [`Hints::takes_part`], and for a
+    /// dynamic window; [`Error::WrongState`] if others can have access.
+    pub fn take_part(&mut self, link: &mut Link, epoch: EpochId) -> Result<Region, Error> {
+        self.call(link, epoch.window, |core| core.take_part(epoch.number))
+    }
+
+    /// Puts memory back that [`Windows::take_part`] has taken: a region of the same length.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`].
+    ///
+    /// # Panics
+    /// If the memory was not taken, or if the region has another length.
+    pub fn put_part(&mut self, link: &mut Link, window: WindowId, region: Region) -> Result<(), Error> {
+        self.call(link, window, |core| {
+            assert!(core.window.is_taken && region.len() == core.window.part.len, "the memory of the part");
+            core.window.part.region = region;
+            core.window.is_taken = false;
+            core.rescan();
+            Ok(())
+        })
+    }
+
+    /// Returns the region of this process's part of a window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`]; [`Error::WrongState`] while the memory is taken.
+    pub fn part(&self, window: WindowId) -> Result<&Region, Error> {
+        let window = self.window(window)?;
+        if window.is_taken {
+            return Err(Error::WrongState { call: "an access to the own part", open: "a slice of it" });
+        }
+        Ok(&window.part.region)
     }
 
     /// Attaches memory of this process to a dynamic window, so that other members can access it (`MPI_Win_attach`). The

@@ -5,6 +5,7 @@ mod error;
 mod hints;
 mod number;
 mod region;
+mod slice;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -30,6 +31,7 @@ pub use error::{WindowError, WindowEvent};
 pub use hints::WindowHints;
 pub use number::{WindowNumber, WindowOp};
 pub use region::{WindowPlace, WindowRegion};
+pub use slice::WindowSlice;
 
 /// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
 /// (MPI 4.1, chapter 12). [`Comm::window`], [`Comm::allocate_window`] and [`Comm::dynamic_window`] create one.
@@ -60,15 +62,23 @@ pub use region::{WindowPlace, WindowRegion};
 pub struct Window<T: Element> {
     comm: Comm,
     id: WindowId,
-    /// The memory of this rank's part, which the window shares with the runtime. It is empty if the window is dynamic.
-    /// `None` once the window is freed.
-    region: Option<Region>,
+    /// The memory of this rank's part. `None` once the window is freed.
+    own: Option<Own>,
     /// The number of elements in this rank's part.
     len: usize,
     /// The operation that lasts as long as other ranks may access this rank's part: see
     /// [`Runtime::admit_accesses`](crate::runtime::Runtime::admit_accesses).
     admits: RequestId,
     element: PhantomData<T>,
+}
+
+/// The memory of this rank's part of a window.
+#[derive(Debug)]
+enum Own {
+    /// The runtime has it too. It is empty if the window is dynamic.
+    Shared(Region),
+    /// The runtime has it alone, so that it can be taken out of the window: [`WindowHints::slices`].
+    OfRuntime,
 }
 
 /// The kind of a lock.
@@ -149,7 +159,7 @@ impl Comm {
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
         let created = self.next_window().and_then(|name| {
-            let region = self.allocate_part::<T>(len)?;
+            let region = self.allocate_part::<T>(len, hints)?;
             self.create_window(name, Some(region), len, hints)
         });
         self.handle_result("allocate_window", created)
@@ -204,11 +214,12 @@ impl Comm {
     }
 
     /// Allocates zeros for a part of a window.
-    fn allocate_part<T: Element>(&self, len: usize) -> Result<Region, Error> {
+    fn allocate_part<T: Element>(&self, len: usize, hints: WindowHints) -> Result<Region, Error> {
         let exhausted = || Error::Exhausted { what: "memory", hint: "allocate a shorter part".into() };
         let bytes = size_of::<T>().checked_mul(len).and_then(|bytes| bytes.checked_next_multiple_of(WORD));
         let bytes = bytes.ok_or_else(exhausted)?;
         let maps = self.runtime.on_windows(&self.bounds, |call| Ok(call.out.port.caps().map))?;
+        let maps = maps && !hints.of_protocol().takes_part;
         // If the system provides no memory that can be shared, the other ranks use packets.
         let shared = maps.then(|| Region::shared(bytes).ok()).flatten();
         match shared {
@@ -230,7 +241,11 @@ impl Comm {
             hint: "use smaller elements in windows".into(),
         })?;
         let (members, hints) = (self.members(), hints.of_protocol());
-        let region = part.clone().unwrap_or_else(|| Region::new(Memory::new(Vec::<T>::new())));
+        let own = match &part {
+            Some(_) if hints.takes_part => Own::OfRuntime,
+            Some(region) => Own::Shared(region.clone()),
+            None => Own::Shared(Region::new(Memory::new(Vec::<T>::new()))),
+        };
         let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| match part {
             Some(region) => {
                 let part = Part { region, start: 0, len: len * size_of::<T>(), unit };
@@ -241,7 +256,7 @@ impl Comm {
         let id = id.map_err(|error| self.local_error(error))?;
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
-        Ok(Window { comm: self.clone(), id, region: Some(region), len, admits, element: PhantomData })
+        Ok(Window { comm: self.clone(), id, own: Some(own), len, admits, element: PhantomData })
     }
 }
 
@@ -353,7 +368,12 @@ impl<T: Element> Window<T> {
     ) -> Result<(), Error> {
         let Some(region) = at.region else {
             let offset = self.own_bytes(at.index, len, self.len)?;
-            return body(self.part(), offset).map_err(Public::public);
+            return match self.own.as_ref().expect("only a consumed window has no part") {
+                Own::Shared(region) => body(region, offset).map_err(Public::public),
+                Own::OfRuntime => self.comm.runtime.on_windows(&self.comm.bounds, |call| {
+                    body(call.windows.part(self.id)?, offset).map_err(samite_rma::Error::Link)
+                }),
+            };
         };
         let (attached, offset) = (self.own_region(region)?, self.own_bytes(at.index, len, region.len())?);
         let done = self.comm.runtime.on_windows(&self.comm.bounds, |WindowCall { windows, out, .. }| {
@@ -415,8 +435,17 @@ impl<T: Element> Window<T> {
 
     fn begin_to_free(&mut self, bounds: &Bounds) -> Result<Request<Vec<T>>, Error> {
         let (id, len, comm) = (self.id, self.len, &self.comm);
-        let freed =
-            self.region.take().map(|region| -> Freed { Box::new(move || take_part::<T>(region, len)) });
+        let region = match self.own.take() {
+            Some(Own::Shared(region)) => Some(region),
+            // If a slice of the part was leaked, its memory is lost.
+            Some(Own::OfRuntime) => {
+                let none = || Region::new(Memory::new(Vec::<T>::new()));
+                let part = comm.runtime.on_windows(bounds, |call| Ok(call.windows.part(id).cloned()));
+                Some(part.map_or_else(|_| none(), |part| part.unwrap_or_else(|_| none())))
+            }
+            None => None,
+        };
+        let freed = region.map(|region| -> Freed { Box::new(move || take_part::<T>(region, len)) });
         let begun = comm.runtime.begin_on_windows(
             comm.context,
             bounds,
@@ -436,11 +465,6 @@ impl<T: Element> Window<T> {
     /// Returns the request of an operation or epoch of this window.
     fn request<B: Held>(&self, request: Option<RequestId>) -> Result<Request<B>, Error> {
         Ok(Request::started(self.comm.clone(), request.ok_or(Error::NoSuchRequest)?))
-    }
-
-    /// Returns this rank's part.
-    fn part(&self) -> &Region {
-        self.region.as_ref().expect("only a consumed window has no part")
     }
 
     /// Carries out a call that may begin a request.
@@ -467,7 +491,7 @@ impl<T: Element> Window<T> {
 
 impl<T: Element> Drop for Window<T> {
     fn drop(&mut self) {
-        if self.region.is_some() {
+        if self.own.is_some() {
             // The request continues when it is dropped. Until it ends, a thread answers the accesses of ranks that have
             // not freed the window. If the runtime was closed, there is nothing to do.
             drop(self.begin_to_free(&Bounds::default()));

@@ -920,3 +920,65 @@ fn elements_without_bytes_are_attached() {
         window.free().map(drop)
     });
 }
+
+#[test]
+fn a_slice_of_the_own_part_is_the_memory_itself() {
+    everywhere(3, |comm| {
+        for allocates in [false, true] {
+            let hints = WindowHints::NONE.slices();
+            let window = match allocates {
+                true => comm.allocate_window_with::<u64>(1000, hints)?,
+                false => comm.window_with(vec![0_u64; 1000], hints)?,
+            };
+            let mut address = None;
+            for round in 1..=10 {
+                let mut epoch = window.lock(comm.rank(), LockKind::Exclusive)?;
+                epoch.accumulate(comm.rank(), 0, &[1], WindowOp::Sum)?;
+                let mut part = epoch.part_mut()?;
+                assert!(*address.get_or_insert(part.as_ptr()) == part.as_ptr());
+                part[1] += 1;
+                let taken = why(window.read(0, &mut [0]));
+                assert!(matches!(taken, WindowError::WrongState { .. }), "{taken}");
+                drop(part);
+                epoch.close()?;
+                // All ranks write to all parts meanwhile.
+                for to in (0..3).map(Rank) {
+                    let epoch = window.lock(to, LockKind::Exclusive)?;
+                    epoch.accumulate(to, 2, &[1; 998], WindowOp::Sum)?;
+                    epoch.close()?;
+                }
+                window.write(1, &[round])?;
+            }
+            comm.barrier()?;
+            assert_eq!(window.read_vec(0..3)?, [10, 10, 30]);
+            let part = window.free()?;
+            assert_eq!((part[..2].to_vec(), &part[2..]), (vec![10, 10], &[30; 998][..]));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_slice_needs_the_exclusive_lock_and_the_hint() {
+    on(2, |comm| {
+        let plain = comm.window(vec![0_u8; 2])?;
+        let mut epoch = plain.lock(comm.rank(), LockKind::Exclusive)?;
+        assert!(matches!(why(epoch.part_mut()), WindowError::Unsuitable(_)));
+        epoch.close()?;
+        plain.free()?;
+        let window = comm.window_with(vec![0_u8; 2], WindowHints::NONE.slices())?;
+        let mut epoch = window.lock(comm.rank(), LockKind::Shared)?;
+        assert!(matches!(why(epoch.part_mut()), WindowError::WrongState { .. }));
+        epoch.close()?;
+        let mut epoch = window.lock(Rank(1 - comm.rank().0), LockKind::Exclusive)?;
+        assert!(matches!(why(epoch.part_mut()), WindowError::NotATarget { .. }));
+        epoch.close()?;
+        // The memory of a slice that was leaked is lost.
+        comm.barrier()?;
+        let mut epoch = window.lock(comm.rank(), LockKind::Exclusive)?;
+        std::mem::forget(epoch.part_mut()?);
+        epoch.close()?;
+        assert!(window.free()?.is_empty());
+        Ok(())
+    });
+}

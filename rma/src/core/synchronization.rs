@@ -227,7 +227,10 @@ impl Core<'_> {
     }
 
     pub(super) fn grant_locks(&mut self) {
-        while let Some(rank) = self.window.lock.grant() {
+        // While the program has the memory, only this process has its lock, unless a slice was leaked.
+        while !self.window.is_taken
+            && let Some(rank) = self.window.lock.grant()
+        {
             self.counters.locks += 1;
             let member = self.member(rank);
             let (peer, ordinal) = (member.peer, member.lock);

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use samite_fabric::layout::Form;
 use samite_fabric::link::{Fate, Group, Link, Out, RequestId, Time, WorldRank};
-use samite_fabric::{Memory, Port};
+use samite_fabric::{Memory, Port, Region};
 
 use super::Windows;
 use crate::activation::Kind;
@@ -542,6 +542,38 @@ fn check_form(form: &Form, action: Action, len: usize) -> Result<(), Error> {
 }
 
 impl Core<'_> {
+    /// Takes the memory of the part out of the window, in an epoch with its exclusive lock.
+    pub(super) fn take_part(&mut self, number: u64) -> Result<Region, Error> {
+        let call = "part_mut";
+        let own = self.link.identity().rank;
+        if !self.window.hints.takes_part || self.window.regions.is_some() {
+            return Err(Error::NotTakeable);
+        }
+        if !matches!(self.open_kind(number)?, Kind::Lock { target, kind: LockKind::Exclusive } if target == own)
+        {
+            return Err(Error::WrongState {
+                call,
+                open: "an epoch without the exclusive lock of the own part",
+            });
+        }
+        let party = self.window.party(number, own).expect("the target of a lock is a party");
+        if party.state != State::Granted || !party.steps.is_empty() || !party.is_done() {
+            return Err(Error::WrongState { call, open: "an epoch whose lock is not granted" });
+        }
+        let is_exposure = |number: &u64| {
+            let epoch = self.window.epochs.get(*number);
+            epoch.is_some_and(|epoch| matches!(epoch.kind, Kind::Post(_) | Kind::Fence { .. }))
+        };
+        if self.window.active.iter().any(is_exposure) {
+            return Err(Error::WrongState { call, open: "an exposure epoch" });
+        }
+        if self.window.is_taken {
+            return Err(Error::WrongState { call, open: "a slice of the part" });
+        }
+        self.window.is_taken = true;
+        Ok(std::mem::replace(&mut self.window.part.region, Region::new(Memory::zeroed(0))))
+    }
+
     /// Returns the kind of an epoch that is open.
     fn open_kind(&mut self, number: u64) -> Result<Kind, Error> {
         let epoch = self.window.epoch(number).filter(|epoch| epoch.closed.is_none());

@@ -436,8 +436,10 @@ impl Core<'_> {
             }
             let operation = self.check_received(from, kind, place, data)?;
             wanted += operation.wanted.map_or(0, |_| operation.len);
-            // The operation must not fail when the lock is granted. The memory of a region can be written.
-            if operation.action != Action::Get && self.window.regions.is_none() {
+            // The operation must not fail when the lock is granted. The memory of a region can be written, and so can
+            // memory that the program has taken.
+            let is_certain = self.window.regions.is_some() || self.window.is_taken;
+            if operation.action != Action::Get && !is_certain {
                 let writable = self.window.part.write(operation.at as usize, &[]);
                 writable.map_err(|_| WireError::Value { field: "memory" })?;
             }

@@ -265,6 +265,9 @@ impl Window {
     /// Returns the place at which a peer reaches this process's part without packets, or `None` if it cannot. `limits`
     /// are those of the path to the peer.
     fn register<P: Port>(&mut self, out: &mut Out<'_, P>, peer: Peer, limits: Limits) -> Option<Remote> {
+        if self.hints.takes_part {
+            return None;
+        }
         let of_peer = out.link.peer(peer).path()?;
         let is_mapped = self.exposed.as_ref().is_some_and(|exposed| exposed.mapped.is_some())
             && out.port.caps_for(of_peer).map;

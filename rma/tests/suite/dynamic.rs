@@ -15,7 +15,8 @@ use samite_rma::{
 use crate::failures::{REFUSED, arrive, forged_of, kill, sender, violation};
 use crate::world::{NEVER, World, on_loopback, on_shm, on_sim, place, rank};
 
-const PLAIN: Hints = Hints { reorder: Reorder::empty(), overtake: false, aggregate: false };
+const PLAIN: Hints =
+    Hints { reorder: Reorder::empty(), overtake: false, aggregate: false, takes_part: false };
 const AGGREGATE: Hints = Hints { aggregate: true, ..PLAIN };
 const ADD: Action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
 const SUM: Action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };

@@ -8,4 +8,5 @@ mod gets;
 mod operations;
 mod puts;
 mod rules;
+mod slices;
 mod world;

@@ -28,9 +28,9 @@ use crate::select::Rank;
 #[derive(Debug)]
 #[must_use = "an epoch that is dropped is closed"]
 pub struct Epoch<'w, T: Element, K: EpochKind> {
-    window: &'w Window<T>,
+    pub(super) window: &'w Window<T>,
     /// `None` once it is closed.
-    id: Option<EpochId>,
+    pub(super) id: Option<EpochId>,
     kind: PhantomData<K>,
 }
 

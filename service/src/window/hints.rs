@@ -34,8 +34,12 @@ pub struct WindowHints(samite_rma::Hints);
 
 impl WindowHints {
     /// No hint.
-    pub const NONE: Self =
-        Self(samite_rma::Hints { reorder: Reorder::empty(), overtake: false, aggregate: false });
+    pub const NONE: Self = Self(samite_rma::Hints {
+        reorder: Reorder::empty(),
+        overtake: false,
+        aggregate: false,
+        takes_part: false,
+    });
 
     /// Permits epochs of access beside earlier ones. A lock still waits for the earlier access to the same rank.
     #[must_use]
@@ -93,6 +97,15 @@ impl WindowHints {
     #[must_use]
     pub const fn aggregate(mut self) -> Self {
         self.0.aggregate = true;
+        self
+    }
+
+    /// Permits slices of this rank's part: [`Epoch::part_mut`](crate::Epoch::part_mut). All operations on the part then
+    /// travel in packets, because neither another process nor the transport may reach memory that the program has a
+    /// reference to. So long operations take more time, and operations between ranks of a host do too.
+    #[must_use]
+    pub const fn slices(mut self) -> Self {
+        self.0.takes_part = true;
         self
     }
 

@@ -89,7 +89,8 @@ impl Plan {
         // With all flags only programs with one kind of epoch have a certain result.
         let only = (rng.below(4) == 0).then(|| rng.below(2));
         let reorder = if only.is_some() { Reorder::all() } else { Reorder::empty() };
-        let hints = Hints { reorder, overtake: rng.below(3) == 0, aggregate: rng.below(2) == 0 };
+        let hints =
+            Hints { reorder, overtake: rng.below(3) == 0, aggregate: rng.below(2) == 0, ..Hints::default() };
         let attached_max = [0, 500, 64 << 20][rng.below(3) as usize];
         let all = size as usize;
         let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);

@@ -18,7 +18,7 @@ use samite::{
 
 use crate::windows::{
     accesses, all_locked, attaches, backwards, elements, exposed, fences, fences_twice, has_a_window,
-    in_a_fence, in_an_access, is_exposed, locked, made,
+    in_a_fence, in_an_access, is_exposed, locked, made, sliced,
 };
 
 /// The rank that all calls address.
@@ -1174,6 +1174,9 @@ calls! {
         next.close()
     }));
     "Epoch::is_over", Asks, accesses, |c| held(made(c), |w| exposed(w, |e| e.is_over().map(drop)));
+    "Epoch::part_mut", Waits, has_a_window, |c| {
+        held(c.window_with(elements(), WindowHints::NONE.slices()), sliced)
+    };
     "Epoch::put", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| e.put(PEER, 0, &elements())));
     "Epoch::iput", Waits, has_a_window, |c| {
         held(made(c), |w| locked(w, |e| Ok(e.iput(PEER, 0, elements())?.wait().map(drop)?)))

@@ -104,6 +104,14 @@ pub(crate) fn locked(
     window.free().map(drop)
 }
 
+/// Writes to a slice of the own part, and to the peer's part.
+pub(crate) fn sliced(window: Window<u64>) -> Result<(), Error> {
+    let mut epoch = window.lock(window.comm().rank(), LockKind::Exclusive)?;
+    epoch.part_mut()?.fill(3);
+    epoch.close()?;
+    locked(window, |epoch| epoch.put(PEER, 0, &elements()))
+}
+
 /// Calls a function under the locks of all parts.
 pub(crate) fn all_locked(
     window: Window<u64>,

@@ -1,0 +1,90 @@
+//! Slices of this rank's part of a window.
+
+use std::ops::{Deref, DerefMut};
+
+use samite_fabric::{Memory, Region};
+
+use super::{Lock, Window};
+use crate::Epoch;
+use crate::element::Element;
+use crate::error::Error;
+use crate::runtime::{Bounds, WindowCall};
+
+/// The elements of this rank's part of a window, without a copy: see [`Epoch::part_mut`]. While it exists, the memory
+/// belongs to this value and not to the window. When it is dropped, the memory is part of the window again.
+#[derive(Debug)]
+pub struct WindowSlice<'e, T: Element> {
+    window: &'e Window<T>,
+    elements: Vec<T>,
+}
+
+impl<T: Element> Deref for WindowSlice<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.elements
+    }
+}
+
+impl<T: Element> DerefMut for WindowSlice<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.elements
+    }
+}
+
+impl<T: Element> Drop for WindowSlice<'_, T> {
+    fn drop(&mut self) {
+        let region = Region::new(Memory::new(std::mem::take(&mut self.elements)));
+        let id = self.window.id;
+        // If the runtime was closed, the window has ended with it.
+        let _ = self
+            .window
+            .comm()
+            .runtime
+            .on_windows(&Bounds::default(), |WindowCall { windows, out, .. }| {
+                windows.put_part(out.link, id, region)
+            });
+    }
+}
+
+impl<T: Element> Epoch<'_, T, Lock> {
+    /// Returns this rank's part as a slice, without a copy. The epoch is one of
+    /// [`lock`](Window::lock) at this rank with [`LockKind::Exclusive`](crate::LockKind::Exclusive), and the window has
+    /// the hint [`slices`](crate::WindowHints::slices). Waits for the lock, and until the operations of the epoch are
+    /// done.
+    ///
+    /// No other rank has access while the slice exists: others wait for the lock, and an exposure of
+    /// [`post`](Window::post) begins when the slice is dropped. So do not wait for an exposure before. If the slice is
+    /// leaked, the memory is lost, and other ranks wait for the part until their time-outs.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{LockKind, WindowHints, WindowOp};
+    ///
+    /// let window = comm.window_with(vec![3_u32, 1, 2], WindowHints::NONE.slices())?;
+    /// let mut epoch = window.lock(comm.rank(), LockKind::Exclusive)?;
+    /// epoch.part_mut()?.sort_unstable();
+    /// epoch.close()?;
+    /// assert_eq!(window.free()?, [1, 2, 3]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`flush`](Self::flush); [`WindowError::WrongState`](crate::WindowError::WrongState) if the
+    /// epoch does not have the exclusive lock of this rank's part, or if the part is exposed;
+    /// [`WindowError::Unsuitable`](crate::WindowError::Unsuitable) if the window does not have the hint, or is dynamic.
+    pub fn part_mut(&mut self) -> Result<WindowSlice<'_, T>, Error> {
+        let comm = self.window.comm();
+        self.flush(comm.rank())?;
+        let id = self.id.ok_or(Error::NoSuchRequest)?;
+        let taken = comm.runtime.on_windows(self.window.bounds(), |WindowCall { windows, out, .. }| {
+            windows.take_part(out.link, id)
+        });
+        let region = taken.map_err(|error| comm.handle_world_error("Epoch::part_mut", error))?;
+        let memory = region.reclaim().expect("nothing else holds memory of a window with this hint");
+        let elements = memory.into_vec().expect("the part was made of such a vector");
+        Ok(WindowSlice { window: self.window, elements })
+    }
+}
