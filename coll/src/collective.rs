@@ -374,8 +374,7 @@ impl<B: Buffers> Collective<B> {
                     return;
                 }
                 Err(failed) => {
-                    let was_on_board = matches!(step, Step::Publish { .. } | Step::Fetch { .. });
-                    return self.end_by(engine, failed, was_on_board);
+                    return self.end_by(engine, failed, step.is_on_board());
                 }
             }
         }

@@ -200,6 +200,12 @@ impl Step {
     /// Does nothing.
     pub(crate) const NONE: Self = Self::Copy { from: Span::NOTHING, into: Span::NOTHING };
 
+    /// Returns true if the step is taken on the board.
+    #[inline]
+    pub(crate) fn is_on_board(&self) -> bool {
+        matches!(self, Self::Publish { .. } | Self::Fetch { .. })
+    }
+
     /// Returns true if the step processes no element. Both partners of a message see the same length, so such a step
     /// can be left out. Only in a barrier is an empty message itself the information.
     #[inline]
@@ -241,9 +247,7 @@ impl Steps {
             Source::Boxed { steps, .. } => Source::Boxed { steps, skips_empty: false },
         })
     }
-}
 
-impl Steps {
     /// Returns the steps if each of them is at the board or concerns the buffers of this rank alone.
     #[inline(always)]
     pub(crate) fn on_board(&mut self) -> Option<&mut OnBoard> {

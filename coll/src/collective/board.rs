@@ -237,8 +237,7 @@ impl<B: Buffers> Collective<B> {
                 self.wake_sleepers(engine);
             }
             Some(Pause::Failed(step, failed)) => {
-                let was_on_board = matches!(step, Step::Publish { .. } | Step::Fetch { .. });
-                self.end_by(engine, failed, was_on_board);
+                self.end_by(engine, failed, step.is_on_board());
             }
             None => self.advance(engine),
         }
@@ -246,7 +245,7 @@ impl<B: Buffers> Collective<B> {
 
     /// Returns the state of an operation on the board whose next step is on the board.
     pub(super) fn at_board(&self) -> Option<OnBoard> {
-        self.on_board.filter(|_| matches!(self.blocked, Some(Step::Publish { .. } | Step::Fetch { .. })))
+        self.on_board.filter(|_| self.blocked.is_some_and(|step| step.is_on_board()))
     }
 
     /// Takes a step on the board. Returns false if this rank must wait first.
