@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test of the workspace, doc tests included: once with libfabric, once without. Extra arguments go to the
-# tests. The output of failed tests is repeated at the end, because it is hard to find in a long log. The last line is
-# the sum over all test binaries: `N passed, N failed`.
+# tests. The output of failed tests, and the last lines of test binaries that died, are repeated at the end, because they
+# are hard to find in a long log. The last line is the sum over all test binaries: `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
@@ -27,8 +27,10 @@ awk '/^ +Running |^ +Doc-tests / { program = $0 }
     /^failures:$/ { if (!shown) print program; shown = 1 }
     /^test result: / { shown = 0 }
     shown' "$log"
-if [[ $status -ne 0 && $failed -eq 0 ]]; then
-    echo "test.sh: something did not build, or a test binary died: see above"
+# What did not build and what a signal ended has no line of result: repeat what cargo says of it, and the lines before.
+if [[ $status -ne 0 ]]; then
+    grep --before-context 40 --after-context 3 "process didn't exit successfully\|^error: could not compile" "$log" || true
+    grep --after-context 20 '^error: [0-9]* targets\? failed' "$log" || true
 fi
 echo "$passed passed, $failed failed"
 [[ $status -eq 0 && $failed -eq 0 && $passed -gt 0 ]]
