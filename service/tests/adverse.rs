@@ -217,7 +217,9 @@ struct Nosy {
 impl Nosy {
     fn call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(self.comm.try_probe(self.comm.rank(), 99), Ok(None));
+        // The driver may wake it after the future has ended, and so after the world has.
+        let probed = self.comm.try_probe(self.comm.rank(), 99);
+        assert!(matches!(probed, Ok(None) | Err(Error::Closed { .. })), "{probed:?}");
         drop(self.comm.irecv(vec![0_u8], self.comm.rank(), 98));
     }
 }
