@@ -3,7 +3,7 @@
 //! A dynamic window is one space of 2^64 bytes, in which each region has a place that no other region of the window ever
 //! gets. The place tells the region to which it belongs, also if the region was detached: the 6 highest bits are the
 //! *class* of the region, that is the logarithm of its length, rounded up. So a class has room for 2^58 bytes, and only
-//! that much memory uses up its places.
+//! that much memory uses up its places. Short regions have the class of the longest element: each place is aligned.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +32,9 @@ pub(crate) const SPACE: u64 = u64::MAX;
 
 /// The number of bits of a place below the class.
 const CLASS_AT: u32 = 58;
+
+/// The class of the shortest regions: elements of an accumulate have at most 16 bytes.
+const CLASS_MIN: u32 = 4;
 
 /// The number of classes. The length of a region of a higher class is more than the memory of a machine.
 const CLASSES: usize = CLASS_AT as usize;
@@ -67,7 +70,8 @@ impl Regions {
     /// Attaches memory. Returns the memory if its class has no places left.
     pub(crate) fn attach(&mut self, part: Part) -> Result<Attached, Part> {
         let len = part.len as u64;
-        let class = len.checked_next_power_of_two().map_or(u64::BITS, |len| len.trailing_zeros());
+        let class =
+            len.checked_next_power_of_two().map_or(u64::BITS, |len| len.trailing_zeros()).max(CLASS_MIN);
         let Some(count) = self.counts.get_mut(class as usize) else { return Err(part) };
         // No region begins at the start of its class. So 0, of a program that knows of no region, is none.
         let offset = (*count + 1) << class;
@@ -80,8 +84,14 @@ impl Regions {
         Ok(Attached { place, len })
     }
 
+    /// Returns the memory of a name.
+    pub(crate) fn get(&self, region: Attached) -> Option<&Part> {
+        self.parts.get(&region.place).filter(|part| part.len as u64 == region.len)
+    }
+
     /// Takes memory out of the window.
     pub(crate) fn detach(&mut self, region: Attached) -> Option<Part> {
+        self.get(region)?;
         self.parts.remove(&region.place)
     }
 
@@ -111,6 +121,7 @@ mod tests {
         let attached: Vec<_> = lens.iter().map(|len| regions.attach(part(*len)).unwrap()).collect();
         for (region, len) in attached.iter().zip(lens) {
             assert!(region.is_possible() && region.len == len as u64 && region.place > 0);
+            assert!(region.place.is_multiple_of(16));
             for offset in 0..len {
                 let at = region.place + offset as u64;
                 let found = regions.find(at, len - offset).map(|(part, offset)| (part.len, offset));
@@ -130,6 +141,8 @@ mod tests {
     fn a_place_is_not_used_again() {
         let mut regions = Regions::new();
         let first = regions.attach(part(10)).unwrap();
+        let forged = Attached { len: 9, ..first };
+        assert!(regions.get(forged).is_none() && regions.detach(forged).is_none());
         assert_eq!(regions.detach(first).map(|part| part.len), Some(10));
         assert!(regions.detach(first).is_none() && regions.find(first.place, 1).is_none());
         let second = regions.attach(part(10)).unwrap();
@@ -140,18 +153,18 @@ mod tests {
     #[test]
     fn a_class_without_places_refuses_memory() {
         let mut regions = Regions::new();
-        regions.counts[3] = (1 << (CLASS_AT - 3)) - 2;
-        let last = regions.attach(part(8)).unwrap();
-        assert_eq!((class_of(last.place), region_of(last.place + 7)), (3, last.place));
-        assert_eq!(regions.attach(part(8)).map_err(|part| part.len), Err(8));
-        assert!(regions.attach(part(9)).is_ok(), "other classes have places");
+        regions.counts[5] = (1 << (CLASS_AT - 5)) - 2;
+        let last = regions.attach(part(32)).unwrap();
+        assert_eq!((class_of(last.place), region_of(last.place + 31)), (5, last.place));
+        assert_eq!(regions.attach(part(32)).map_err(|part| part.len), Err(32));
+        assert!(regions.attach(part(33)).is_ok(), "other classes have places");
     }
 
     #[test]
     fn forged_names_are_no_memory() {
         let mut regions = Regions::new();
         let region = regions.attach(part(5)).unwrap();
-        assert!(!Attached { len: 9, ..region }.is_possible());
+        assert!(!Attached { len: 17, ..region }.is_possible());
         assert!(!Attached { place: region.place + 1, ..region }.is_possible());
         for place in [u64::MAX, 63 << CLASS_AT, 1 << 63] {
             let _ = Attached { place, len: u64::MAX }.is_possible();

@@ -345,7 +345,7 @@ impl Windows {
     /// Returns the errors of [`Windows::detach_memory`].
     pub fn attached(&mut self, link: &Link, window: WindowId, region: Attached) -> Result<&Region, Error> {
         let not_attached = Error::NotAttached { rank: link.identity().rank, region: region.place };
-        self.regions(window)?.find(region.place, 0).map(|(part, _)| &part.region).ok_or(not_attached)
+        self.regions(window)?.get(region).map(|part| &part.region).ok_or(not_attached)
     }
 
     fn regions(&mut self, window: WindowId) -> Result<&mut Regions, Error> {

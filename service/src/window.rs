@@ -62,6 +62,8 @@ pub use slice::WindowSlice;
 pub struct Window<T: Element> {
     comm: Comm,
     id: WindowId,
+    /// The name of the window at all ranks.
+    name: Name,
     /// The memory of this rank's part. `None` once the window is freed.
     own: Option<Own>,
     /// The number of elements in this rank's part.
@@ -256,7 +258,7 @@ impl Comm {
         let id = id.map_err(|error| self.local_error(error))?;
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
-        Ok(Window { comm: self.clone(), id, own: Some(own), len, admits, element: PhantomData })
+        Ok(Window { comm: self.clone(), id, name, own: Some(own), len, admits, element: PhantomData })
     }
 }
 

@@ -922,6 +922,55 @@ fn elements_without_bytes_are_attached() {
 }
 
 #[test]
+fn a_region_is_memory_of_its_window_alone() {
+    everywhere(2, |comm| {
+        let (first, second) = (comm.dynamic_window::<u64>()?, comm.dynamic_window::<u64>()?);
+        let bytes = comm.dynamic_window::<u8>()?;
+        let own = first.attach(vec![1; 100])?;
+        let regions = exchange(comm, own)?;
+        let same = exchange(comm, second.attach(vec![2; 100])?)?;
+        bytes.attach(vec![3; 800])?;
+        let is_refused = |result: Result<(), Error>| {
+            let Err(Error::Window(error)) = result else { return false };
+            matches!(*error, WindowError::NotAttached { .. })
+        };
+        let (me, other) = (comm.rank(), Rank(1 - comm.rank().0));
+        let epoch = second.lock_all()?;
+        assert!(is_refused(epoch.put(other, (regions[other.index()], 0), &[9])));
+        epoch.put(other, (same[other.index()], 0), &[me.0.into()])?;
+        epoch.close()?;
+        let epoch = bytes.lock_all()?;
+        assert!(is_refused(epoch.put(other, (regions[other.index()], 0), &[9])));
+        epoch.close()?;
+        assert!(is_refused(second.read((own, 0), &mut [0])));
+        assert!(is_refused(second.detach(own).map(drop)));
+        comm.barrier()?;
+        assert_eq!(second.detach(same[me.index()])?[..2], [other.0.into(), 2]);
+        assert_eq!(first.detach(own)?, [1; 100]);
+        [first, second].into_iter().try_for_each(|window| window.free().map(drop))?;
+        bytes.free().map(drop)
+    });
+}
+
+#[test]
+fn a_region_without_elements_takes_operations_of_no_elements() {
+    everywhere(2, |comm| {
+        let window = comm.dynamic_window::<u64>()?;
+        let regions = exchange(comm, window.attach(Vec::new())?)?;
+        let other = Rank(1 - comm.rank().0);
+        let epoch = window.lock_all()?;
+        for _ in 0..2 {
+            epoch.accumulate(other, (regions[other.index()], 0), &[], WindowOp::Sum)?;
+            epoch.flush(other)?;
+        }
+        epoch.close()?;
+        comm.barrier()?;
+        assert!(window.detach(regions[comm.rank().index()])?.is_empty());
+        window.free().map(drop)
+    });
+}
+
+#[test]
 fn a_slice_of_the_own_part_is_the_memory_itself() {
     everywhere(3, |comm| {
         for allocates in [false, true] {

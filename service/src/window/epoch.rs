@@ -673,8 +673,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let places = layout.map_or_else(|| target.into(), |layout| target.with_form(layout.form()));
         match region {
             None => Ok((id, places)),
-            Some(region) if region.rank() != rank => Err(region.not_attached(rank)),
-            Some(region) => Ok((id, places.within(region.attached()))),
+            Some(region) => Ok((id, places.within(self.window.region_of(rank, region)?))),
         }
     }
 }
@@ -799,7 +798,8 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     }
 
     /// Replaces an element of a part by `new` if it is equal to `expected`, and waits for the former element
-    /// (`MPI_Compare_and_swap`).
+    /// (`MPI_Compare_and_swap`). Elements are equal if their bits are, also numbers of floating point: zero and negative
+    /// zero differ.
     ///
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).

@@ -1,6 +1,6 @@
 //! Memory that is attached to a dynamic window, and places in windows.
 
-use samite_rma::Attached;
+use samite_rma::{Attached, Name};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Window, WindowError};
@@ -9,12 +9,15 @@ use crate::error::Error;
 use crate::select::Rank;
 
 /// Memory that a rank has attached to a dynamic window: see [`Window::attach`]. It is an [`Element`], so a rank sends it
-/// to the ranks that access the memory. The default is no memory.
+/// to the ranks that access the memory. Other windows of the same ranks refuse it. The default is no memory.
 ///
 /// A place in the memory is a pair of a region and an index, for example `epoch.put(rank, (region, 3), &data)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct WindowRegion {
+    /// The name of the window: its communicator and its number.
+    communicator: u64,
+    number: u64,
     place: u64,
     bytes: u64,
     /// The rank in the communicator of the window.
@@ -47,6 +50,11 @@ impl WindowRegion {
     #[must_use]
     pub fn id(&self) -> u64 {
         self.place
+    }
+
+    /// Returns true if the memory is attached to the window of this name, whose elements have this many bytes.
+    pub(super) fn is_of(self, name: Name, unit: usize) -> bool {
+        (self.communicator, self.number) == (name.communicator, name.number) && self.unit as usize == unit
     }
 
     pub(super) fn attached(self) -> Attached {
@@ -111,6 +119,8 @@ impl<T: Element> Window<T> {
     /// [`Error::Closed`], [`Error::Forked`]. The memory is then lost.
     pub fn attach(&self, memory: Vec<T>) -> Result<WindowRegion, Error> {
         let attached = self.attach_region(memory).map(|Attached { place, len }| WindowRegion {
+            communicator: self.name.communicator,
+            number: self.name.number,
             place,
             bytes: len,
             rank: self.comm().rank().0,
@@ -126,16 +136,21 @@ impl<T: Element> Window<T> {
     /// message or a barrier.
     ///
     /// # Errors
-    /// [`WindowError::NotAttached`] if the region is not one of this rank, or was detached; [`WindowError::Unsuitable`] if
-    /// the window is not dynamic; [`Error::Closed`], [`Error::Forked`].
+    /// [`WindowError::NotAttached`] if the region is not one of this rank in this window, or was detached;
+    /// [`WindowError::Unsuitable`] if the window is not dynamic; [`Error::Closed`], [`Error::Forked`].
     pub fn detach(&self, region: WindowRegion) -> Result<Vec<T>, Error> {
         let detached = self.own_region(region).and_then(|attached| self.detach_region(attached));
         self.comm().handle_result("Window::detach", detached)
     }
 
-    /// Returns the name of a region, if it is one of this rank.
+    /// Returns the name of a region, if it is one of this rank in this window.
     pub(super) fn own_region(&self, region: WindowRegion) -> Result<Attached, Error> {
-        let own = self.comm().rank();
-        if region.rank() == own { Ok(region.attached()) } else { Err(region.not_attached(own)) }
+        self.region_of(self.comm().rank(), region)
+    }
+
+    /// Returns the name of a region, if it is one of a rank in this window.
+    pub(super) fn region_of(&self, rank: Rank, region: WindowRegion) -> Result<Attached, Error> {
+        let is_here = region.rank() == rank && region.is_of(self.name, size_of::<T>());
+        if is_here { Ok(region.attached()) } else { Err(region.not_attached(rank)) }
     }
 }
