@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FileType, MemfdFlags, OFlags, memfd_create};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, OFlags, fallocate, memfd_create};
+use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit};
 
 use super::descriptor::{self, Kind};
@@ -105,43 +106,39 @@ impl SharedFile {
         self.file.as_raw_fd() as u32
     }
 
-    /// Fills the holes in `range` with memory, so that touching them cannot fail later.
+    /// Fills the holes in `range` with memory, so that touching them cannot fail later. If that fails, a part of the
+    /// range may have memory.
     pub fn allocate(&self, range: Range<usize>) -> Result<(), OsError> {
-        match self.fallocate(0, &range) {
-            0 => Ok(()),
-            _ => Err(OsError::Exhausted {
-                what: "shared memory",
-                hint: format!(
-                    "{} more bytes were refused ({}): raise the memory limit of the job or container, or use smaller rings",
-                    range.len(),
-                    std::io::Error::last_os_error()
-                ),
-            }),
-        }
+        self.fallocate(FallocateFlags::empty(), &range).map_err(|error| OsError::Exhausted {
+            what: "shared memory",
+            hint: format!(
+                "{} more bytes were refused ({}): raise the memory limit of the job or container, or use smaller rings",
+                range.len(),
+                io::Error::from(error)
+            ),
+        })
     }
 
     /// Makes `range` a hole again: its memory goes back to the system, and the range reads as zero.
     pub fn release(&self, range: Range<usize>) -> Result<(), OsError> {
-        match self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &range) {
-            0 => Ok(()),
-            _ => Err(OsError::last(
-                "fallocate(PUNCH_HOLE)",
-                "the memory stays in use until the port is closed",
-            )),
-        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(flags, &range).map_err(|error| {
+            let hint = "the memory stays in use until the port is closed";
+            OsError::of("fallocate(PUNCH_HOLE)", &error.into(), hint)
+        })
     }
 
-    fn fallocate(&self, mode: i32, range: &Range<usize>) -> i32 {
-        // SAFETY: fallocate(2) takes integers; its effect on mapped pages appears as ordinary
-        // writes by another process.
-        unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                mode,
-                range.start as libc::off_t,
-                range.len() as libc::off_t,
-            )
-        }
+    /// Calls fallocate(2) for parts of a range. In many versions of Linux a signal interrupts the call, which then undoes
+    /// what it has done (shmem_fallocate in mm/shmem.c). So each part takes less time than passes between two signals of
+    /// a profiler, and is repeated.
+    fn fallocate(&self, flags: FallocateFlags, range: &Range<usize>) -> rustix::io::Result<()> {
+        const PART: usize = 1 << 20;
+        // An empty range is an error.
+        let starts = range.clone().step_by(PART).chain(range.is_empty().then_some(range.start));
+        starts.into_iter().try_for_each(|start| {
+            let len = range.end.saturating_sub(start).min(PART);
+            retry_on_intr(|| fallocate(&self.file, flags, start as u64, len as u64))
+        })
     }
 
     /// Maps `range`, which begins at a multiple of [`PAGE`], for reading and writing.
@@ -352,6 +349,27 @@ mod tests {
         assert_eq!((ours[0].load(Ordering::Relaxed), ours[1].load(Ordering::Relaxed)), (0, 7));
         file.release(PAGE..2 * PAGE).unwrap();
         assert_eq!(ours[1].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn signals_do_not_keep_a_file_from_its_memory() {
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: the handler does nothing, and no other test uses the signal.
+        unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+        // SAFETY: pthread_self(3) has no requirements.
+        let own = unsafe { libc::pthread_self() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    // SAFETY: the thread waits for the end of this one, so it exists.
+                    unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
+                }
+            });
+            let len = 64 << 20;
+            let file = SharedFile::create(c"samite-test", len).unwrap();
+            file.allocate(0..len).unwrap();
+            file.release(0..len).unwrap();
+        });
     }
 
     #[test]

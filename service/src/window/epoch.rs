@@ -109,7 +109,8 @@ impl<T: Element> Window<T> {
     /// [`Epoch::close`], or with [`Epoch::next`], which opens the next epoch.
     ///
     /// # Errors
-    /// [`WindowError::WrongState`](super::WindowError::WrongState) if another epoch of this rank is open.
+    /// [`Error::Exhausted`]; [`WindowError::WrongState`](super::WindowError::WrongState) if another epoch of this rank is
+    /// open.
     pub fn fence(&self) -> Result<Epoch<'_, T, Fence>, Error> {
         self.open("Window::fence", |windows, link, id| {
             let fenced = windows.fence(link, id, Assertions::NO_PRECEDE, Time::NEVER)?;
@@ -160,7 +161,7 @@ impl<T: Element> Window<T> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Exhausted`]; [`WindowError::WrongState`](super::WindowError::WrongState) if
-    /// this rank has such an epoch already.
+    /// this rank has a lock at that rank already, or another epoch of access or of a fence is open.
     pub fn lock(&self, rank: Rank, kind: LockKind) -> Result<Epoch<'_, T, Lock>, Error> {
         let target = self.comm().handle_result("Window::lock", self.world_rank(rank))?;
         let kind = match kind {
@@ -216,7 +217,8 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     /// Closes the epoch, and waits until it has completed.
     ///
     /// # Errors
-    /// The first error of its operations; [`Error::PeerFailed`] if a rank has failed;
+    /// The first error of its operations, for example
+    /// [`WindowError::NotAttached`](super::WindowError::NotAttached); [`Error::PeerFailed`] if a rank has failed;
     /// [`WindowError::TimedOut`](super::WindowError::TimedOut), which names the awaited ranks; [`Error::Cancelled`],
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn close(self) -> Result<(), Error> {
@@ -255,10 +257,11 @@ impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
 }
 
 impl<'w, T: Element> Epoch<'w, T, Fence> {
-    /// Closes the epoch by a fence, waits until it has completed, and returns the next epoch.
+    /// Closes the epoch by a fence, waits until it has completed, and returns the next epoch. All ranks call it or
+    /// [`inext`](Self::inext), or all close the epoch.
     ///
     /// # Errors
-    /// Returns the errors of [`close`](Self::close).
+    /// Returns the errors of [`close`](Self::close); [`Error::Exhausted`].
     pub fn next(self) -> Result<Self, Error> {
         let (request, next) = self.inext()?;
         request.wait_as("Epoch::next")?;
@@ -266,10 +269,10 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
     }
 
     /// Closes the epoch by a fence. Returns a request, which ends when the epoch has completed, and the next epoch,
-    /// whose operations can be started before that.
+    /// whose operations can be started before that. All ranks call it or [`next`](Self::next), or all close the epoch.
     ///
     /// # Errors
-    /// Returns the errors of [`iclose`](Self::iclose).
+    /// Returns the errors of [`iclose`](Self::iclose); [`Error::Exhausted`].
     pub fn inext(mut self) -> Result<(Request<()>, Self), Error> {
         let window = self.window;
         let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
