@@ -654,3 +654,48 @@ fn lanes_have_operations_of_their_own() {
     });
     assert_eq!(results, vec![Ok(()); 3]);
 }
+
+/// A value that calls Samite when it is dropped.
+struct Probing(Comm);
+
+impl Drop for Probing {
+    fn drop(&mut self) {
+        assert_eq!(self.0.try_probe(self.0.rank(), 99), Ok(None));
+    }
+}
+
+/// Returns a reduction that owns a value, which calls Samite when it is dropped, and the last handle of a communicator.
+fn owner(comm: &Comm) -> impl ReduceOp<u32> + Send + Sync + 'static {
+    let own = (Probing(comm.clone()), comm.dup().unwrap());
+    commuting(move |from: &[u32], into: &mut [u32]| {
+        let _ = &own;
+        into[0] += from[0];
+    })
+}
+
+#[test]
+fn what_a_reduction_owns_may_call_the_library_when_it_is_dropped() {
+    all(2, |comm| {
+        for len in [1, 100_000] {
+            let mine = || vec![1; len];
+            comm.iallreduce(mine(), vec![0; len], owner(comm))?.wait()?;
+            // The other rank begins later, so the operation ends in a later call.
+            let sum = owner(comm);
+            if comm.rank() == 1 {
+                comm.recv_vec::<u8>(Rank(0), 1)?;
+            }
+            drop(comm.iallreduce(mine(), vec![0; len], sum)?);
+            if comm.rank() == 0 {
+                comm.send(&[0_u8], Rank(1), 1)?;
+            }
+            comm.barrier()?;
+            let mut persistent = comm.allreduce_init(mine(), vec![0; len], owner(comm))?;
+            persistent.start()?;
+            persistent.wait()?;
+            persistent.start()?;
+            drop(persistent);
+            comm.barrier()?;
+        }
+        Ok(())
+    });
+}
