@@ -665,7 +665,7 @@ impl Drop for Probing {
 }
 
 /// Returns a reduction that owns a value, which calls Samite when it is dropped, and the last handle of a communicator.
-fn owner(comm: &Comm) -> impl ReduceOp<u32> + Send + Sync + 'static {
+fn owner(comm: &Comm) -> impl ReduceOp<u32> + 'static {
     let own = (Probing(comm.clone()), comm.dup().unwrap());
     commuting(move |from: &[u32], into: &mut [u32]| {
         let _ = &own;
