@@ -27,9 +27,11 @@ awk '/^ +Running |^ +Doc-tests / { program = $0 }
     /^failures:$/ { if (!shown) print program; shown = 1 }
     /^test result: / { shown = 0 }
     shown' "$log"
-# What did not build and what a signal ended has no line of result: repeat what cargo says of it, and the lines before.
+# What did not build and what a signal ended has no line of result: repeat what cargo says of it, and the lines before,
+# without those of backtraces.
 if [[ $status -ne 0 ]]; then
-    grep --before-context 40 --after-context 3 "process didn't exit successfully\|^error: could not compile" "$log" || true
+    grep --invert-match '^ *\(at \|[0-9]*: \)' "$log" |
+        grep --before-context 40 --after-context 3 "process didn't exit successfully\|^error: could not compile" || true
     grep --after-context 20 '^error: [0-9]* targets\? failed' "$log" || true
 fi
 echo "$passed passed, $failed failed"

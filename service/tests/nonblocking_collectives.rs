@@ -4,6 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -655,20 +656,21 @@ fn lanes_have_operations_of_their_own() {
     assert_eq!(results, vec![Ok(()); 3]);
 }
 
-/// A value that calls Samite when it is dropped.
-struct Probing(Comm);
+/// A value that calls Samite when it is dropped, and counts its drops.
+struct Probing(Comm, Arc<AtomicUsize>);
 
 impl Drop for Probing {
     fn drop(&mut self) {
         assert_eq!(self.0.try_probe(self.0.rank(), 99), Ok(None));
+        self.1.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Returns a reduction that owns a value, which calls Samite when it is dropped, and the last handle of a communicator.
-fn owner(comm: &Comm) -> impl ReduceOp<u32> + 'static {
-    let own = (Probing(comm.clone()), comm.dup().unwrap());
+fn owner(comm: &Comm, drops: &Arc<AtomicUsize>) -> impl ReduceOp<u32> + 'static {
+    let own = (Probing(comm.clone(), Arc::clone(drops)), comm.dup().unwrap());
     commuting(move |from: &[u32], into: &mut [u32]| {
-        let _ = &own;
+        assert_eq!(own.0.0.size(), own.1.size());
         into[0] += from[0];
     })
 }
@@ -676,25 +678,34 @@ fn owner(comm: &Comm) -> impl ReduceOp<u32> + 'static {
 #[test]
 fn what_a_reduction_owns_may_call_the_library_when_it_is_dropped() {
     all(2, |comm| {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let dropped = || drops.load(Ordering::Relaxed);
         for len in [1, 100_000] {
             let mine = || vec![1; len];
-            comm.iallreduce(mine(), vec![0; len], owner(comm))?.wait()?;
+            let before = dropped();
+            let sum = owner(comm, &drops);
+            assert_eq!(dropped(), before);
+            comm.iallreduce(mine(), vec![0; len], sum)?.wait()?;
+            assert_eq!(dropped(), before + 1);
             // The other rank begins later, so the operation ends in a later call.
-            let sum = owner(comm);
+            let sum = owner(comm, &drops);
             if comm.rank() == 1 {
                 comm.recv_vec::<u8>(Rank(0), 1)?;
             }
             drop(comm.iallreduce(mine(), vec![0; len], sum)?);
             if comm.rank() == 0 {
+                assert_eq!(dropped(), before + 2);
                 comm.send(&[0_u8], Rank(1), 1)?;
             }
             comm.barrier()?;
-            let mut persistent = comm.allreduce_init(mine(), vec![0; len], owner(comm))?;
+            assert_eq!(dropped(), before + 2);
+            let mut persistent = comm.allreduce_init(mine(), vec![0; len], owner(comm, &drops))?;
             persistent.start()?;
             persistent.wait()?;
             persistent.start()?;
             drop(persistent);
             comm.barrier()?;
+            assert_eq!(dropped(), before + 3);
         }
         Ok(())
     });
