@@ -133,10 +133,8 @@ impl SharedFile {
     /// a profiler, and is repeated.
     fn fallocate(&self, flags: FallocateFlags, range: &Range<usize>) -> rustix::io::Result<()> {
         const PART: usize = 1 << 20;
-        // An empty range is an error.
-        let starts = range.clone().step_by(PART).chain(range.is_empty().then_some(range.start));
-        starts.into_iter().try_for_each(|start| {
-            let len = range.end.saturating_sub(start).min(PART);
+        range.clone().step_by(PART).try_for_each(|start| {
+            let len = (range.end - start).min(PART);
             retry_on_intr(|| fallocate(&self.file, flags, start as u64, len as u64))
         })
     }
