@@ -128,9 +128,9 @@ impl SharedFile {
         })
     }
 
-    /// Calls fallocate(2) for parts of a range. In many versions of Linux a signal interrupts the call, which then undoes
-    /// what it has done (shmem_fallocate in mm/shmem.c). So each part takes less time than passes between two signals of
-    /// a profiler, and is repeated.
+    /// Calls fallocate(2) for parts of a range. The effect on mapped pages is that of writes of another process. In
+    /// many versions of Linux a signal interrupts the call, which then undoes what it has done (shmem_fallocate in
+    /// mm/shmem.c). So each part takes less time than passes between two signals of a profiler, and is repeated.
     fn fallocate(&self, flags: FallocateFlags, range: &Range<usize>) -> rustix::io::Result<()> {
         const PART: usize = 1 << 20;
         range.clone().step_by(PART).try_for_each(|start| {
