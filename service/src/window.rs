@@ -64,6 +64,8 @@ pub struct Window<T: Element> {
     id: WindowId,
     /// The name of the window at all ranks.
     name: Name,
+    /// Whether the window has regions.
+    dynamic: bool,
     /// The memory of this rank's part. `None` once the window is freed.
     own: Option<Own>,
     /// The number of elements in this rank's part.
@@ -243,6 +245,7 @@ impl Comm {
             hint: "use smaller elements in windows".into(),
         })?;
         let (members, hints) = (self.members(), hints.of_protocol());
+        let dynamic = part.is_none();
         let own = match &part {
             Some(_) if hints.takes_part => Own::OfRuntime,
             Some(region) => Own::Shared(region.clone()),
@@ -258,7 +261,8 @@ impl Comm {
         let id = id.map_err(|error| self.local_error(error))?;
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
-        Ok(Window { comm: self.clone(), id, name, own: Some(own), len, admits, element: PhantomData })
+        let comm = self.clone();
+        Ok(Window { comm, id, name, dynamic, own: Some(own), len, admits, element: PhantomData })
     }
 }
 

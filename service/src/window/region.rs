@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Window, WindowError};
 use crate::element::Element;
-use crate::error::Error;
+use crate::error::{Error, Public as _};
 use crate::select::Rank;
 
 /// Memory that a rank has attached to a dynamic window: see [`Window::attach`]. It is an [`Element`], so a rank sends it
@@ -150,6 +150,9 @@ impl<T: Element> Window<T> {
 
     /// Returns the name of a region, if it is one of a rank in this window.
     pub(super) fn region_of(&self, rank: Rank, region: WindowRegion) -> Result<Attached, Error> {
+        if !self.dynamic {
+            return Err(samite_rma::Error::NotDynamic.public());
+        }
         let is_here = region.rank() == rank && region.is_of(self.name, size_of::<T>());
         if is_here { Ok(region.attached()) } else { Err(region.not_attached(rank)) }
     }
