@@ -194,6 +194,12 @@ impl Shm {
     /// Returns true if one-sided operations with a peer are possible now, false if they have to wait.
     #[inline]
     fn is_ready(&mut self, to: PeerId) -> Result<bool, PortError> {
+        Ok(self.is_connected(to)? && self.one_sided.has_room())
+    }
+
+    /// Returns true if there is a path to a peer, false if it cannot be opened yet.
+    #[inline]
+    fn is_connected(&mut self, to: PeerId) -> Result<bool, PortError> {
         loop {
             let Some(Peer { path: Path::Connected(outgoing), .. }) = self.peers.get(to.0 as usize) else {
                 match self.connect(to)? {
@@ -205,7 +211,7 @@ impl Shm {
             if outgoing.is_shut() || outgoing.connection().is_closed() {
                 return self.lose(to);
             }
-            return Ok(self.one_sided.has_room());
+            return Ok(true);
         }
     }
 
@@ -522,7 +528,8 @@ impl Port for Shm {
     }
 
     fn map(&mut self, to: PeerId, at: crate::Remote, len: usize) -> Option<Window> {
-        if !self.is_ready(to).ok()? {
+        // A mapping is no operation, so it needs no room for its completion.
+        if !self.is_connected(to).ok()? {
             return None;
         }
         let Peer { process, segments, .. } = &mut self.peers[to.0 as usize];

@@ -181,7 +181,9 @@ impl<'a> Core<'a> {
             return;
         }
         member.contact = Contact::Known(traits);
-        for item in std::mem::take(&mut member.held) {
+        let held = std::mem::take(&mut member.held);
+        self.requests.end_meetings(self.id, rank, &Ok(()));
+        for item in held {
             self.push(rank, traits, item);
         }
         self.touch_active();

@@ -75,6 +75,22 @@ pub enum Error {
         "the window was not made for slices of its part: give the hint for slices, or detach dynamic memory"
     )]
     NotTakeable,
+    /// The processes cannot map the member's part: it runs on another host, or over a transport without shared memory, or
+    /// the part was not allocated for that.
+    #[error(
+        "the part of rank {rank} is not in memory that this process can map: use a get, or allocate the window on ranks \
+         of one host that share memory, without the hint for slices"
+    )]
+    NotMapped {
+        /// The rank in the job.
+        rank: WorldRank,
+    },
+    /// Misuse: a processor does not change such long elements in one step.
+    #[error("elements of {element:?} are longer than a word of 8 bytes: change them in an epoch")]
+    NotAWord {
+        /// The type.
+        element: ElementType,
+    },
     /// Misuse: the window is dynamic, so a place is in a region.
     #[error("the window is dynamic: name a place by a region and an index in it")]
     NoRegion,

@@ -9,7 +9,7 @@ use crate::{Action, ElementType, Reduction};
 
 /// A part of a window that several processes map. It consists of whole, aligned words, so each element of at most 8
 /// bytes lies in one word, and a change of that word is a change of the element.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mapped(Window);
 
 impl Mapped {

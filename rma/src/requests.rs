@@ -23,6 +23,8 @@ pub struct Completion {
 #[derive(Debug)]
 pub(crate) struct Requests {
     all: Slots<Request>,
+    /// The number of meetings that have not ended.
+    meetings: usize,
     /// The bytes of operations that are recorded and not sent.
     pub(crate) recorded: usize,
     /// The numbers of watched requests that have ended.
@@ -59,6 +61,8 @@ pub(crate) enum Kind {
     Flush(BTreeSet<WorldRank>),
     /// The end of an epoch.
     Close,
+    /// The first contact with a member.
+    Meeting(WorldRank),
 }
 
 impl Slot for Request {
@@ -81,11 +85,12 @@ impl Slot for Request {
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        Self { all: Slots::new(Protocol::Rma), recorded: 0, ended: VecDeque::new() }
+        Self { all: Slots::new(Protocol::Rma), meetings: 0, recorded: 0, ended: VecDeque::new() }
     }
 
     /// Begins a request.
     pub(crate) fn begin(&mut self, link: &mut Link, epoch: EpochId, kind: Kind, deadline: Time) -> RequestId {
+        self.meetings += usize::from(matches!(kind, Kind::Meeting(_)));
         let request = Request { epoch: Some(epoch), deadline, kind, is_busy: true, ..Request::bare() };
         let id = self.all.insert(request);
         let all = &self.all;
@@ -157,6 +162,7 @@ impl Requests {
     pub(crate) fn decide(&mut self, id: RequestId, result: Result<(), Error>) {
         if let Some(request) = self.all.get_mut(id).filter(|request| request.result.is_none()) {
             request.result = Some(result);
+            self.meetings -= usize::from(matches!(request.kind, Kind::Meeting(_)));
             self.ended.extend(request.watcher.take());
         }
     }
@@ -269,10 +275,29 @@ impl Requests {
             let concerns = match &request.kind {
                 Kind::Operation { rank, .. } => *rank == member && request.is_busy,
                 Kind::Flush(awaited) => awaited.contains(&member),
-                Kind::Close => false,
+                Kind::Close | Kind::Meeting(_) => false,
             };
             concerns && request.epoch.is_some_and(|epoch| epoch.window == window)
         })
+    }
+
+    /// Ends the meetings with a member of a window.
+    pub(crate) fn end_meetings(
+        &mut self,
+        window: crate::WindowId,
+        member: WorldRank,
+        result: &Result<(), Error>,
+    ) {
+        if self.meetings == 0 {
+            return;
+        }
+        let ended = self.all.select(|request| {
+            let is_of = |epoch: EpochId| epoch.window == window;
+            matches!(request.kind, Kind::Meeting(met) if met == member) && request.epoch.is_some_and(is_of)
+        });
+        for id in ended {
+            self.end(id, result.clone());
+        }
     }
 
     pub(crate) fn outcome(&self, id: RequestId) -> Outcome {

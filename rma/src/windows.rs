@@ -27,6 +27,7 @@ use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
 use crate::{Attached, EpochId, Error, Hints, Name, Part, WindowId};
 
+pub(crate) use self::calls::check_action;
 pub use self::calls::{Assertions, Fenced, Places, Target};
 pub(crate) use self::outbound::packet_of;
 

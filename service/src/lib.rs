@@ -177,7 +177,7 @@ pub use topology::{
 pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use window::{
     Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Window, WindowError, WindowEvent,
-    WindowHints, WindowNumber, WindowOp, WindowPlace, WindowRegion, WindowSlice,
+    WindowHints, WindowNumber, WindowOp, WindowPlace, WindowRegion, WindowSlice, WindowView,
 };
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive

@@ -6,6 +6,7 @@ mod hints;
 mod number;
 mod region;
 mod slice;
+mod view;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -32,6 +33,7 @@ pub use hints::WindowHints;
 pub use number::{WindowNumber, WindowOp};
 pub use region::{WindowPlace, WindowRegion};
 pub use slice::WindowSlice;
+pub use view::WindowView;
 
 /// A window: each rank of a communicator has a part of it, in which the other ranks read, write and accumulate
 /// (MPI 4.1, chapter 12). [`Comm::window`], [`Comm::allocate_window`] and [`Comm::dynamic_window`] create one.
@@ -408,10 +410,15 @@ impl<T: Element> Window<T> {
 
     /// Returns the offset of `len` elements in memory of `size` elements of this rank.
     fn own_bytes(&self, at: usize, len: usize, size: usize) -> Result<usize, Error> {
+        self.bytes_of(self.comm.rank(), at, len, size)
+    }
+
+    /// Returns the offset of `len` elements in memory of `size` elements of a rank.
+    fn bytes_of(&self, rank: Rank, at: usize, len: usize, size: usize) -> Result<usize, Error> {
         match at.checked_add(len) {
             Some(end) if end <= size => Ok(at * size_of::<T>()),
             _ => Err(Error::Window(Box::new(WindowError::OutOfBounds {
-                rank: self.comm.rank(),
+                rank,
                 at: (at as u64).saturating_mul(size_of::<T>() as u64),
                 bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
                 size: (size as u64).saturating_mul(size_of::<T>() as u64),

@@ -666,6 +666,143 @@ fn operations_on_an_allocated_part() {
     });
 }
 
+/// Ranks that share memory.
+fn on_a_host(ranks: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
+    let mut settings = samite::Settings::default();
+    settings.set_transport("samite-shm").unwrap();
+    for result in settings.local(ranks, |world: World| body(world.comm())) {
+        result.unwrap();
+    }
+}
+
+#[test]
+fn ranks_of_a_host_view_the_parts_of_others() {
+    on_a_host(3, |comm| {
+        let (own, next) = (comm.rank().0, Rank((comm.rank().0 + 1) % 3));
+        // The parts have different lengths, and the last one has no elements.
+        let window = comm.allocate_window::<u32>(2 * (2 - own as usize))?;
+        let views = (0..3).map(|of| window.view(Rank(of))).collect::<Result<Vec<_>, _>>()?;
+        assert_eq!(views.iter().map(|view| view.len()).collect::<Vec<_>>(), [4, 2, 0]);
+        assert_eq!(views.iter().map(|view| view.is_empty()).collect::<Vec<_>>(), [false, false, true]);
+        let view = &views[next.index()];
+        assert_eq!(view.rank(), next);
+        if !view.is_empty() {
+            view.write(0, &[own + 10, own + 20])?;
+            view.store(1, own + 30)?;
+        }
+        comm.barrier()?;
+        let part: Vec<u32> = [vec![12, 32, 0, 0], vec![10, 30], vec![]][own as usize].clone();
+        assert_eq!(window.read_vec(0..window.len())?, part);
+        assert_eq!(views[own as usize].read_vec(0..part.len())?, part);
+        comm.barrier()?;
+        let (first, epoch) = (&views[0], window.lock_all()?);
+        for _ in 0..100 {
+            first.fetch(2, 1, WindowOp::Sum)?;
+            epoch.accumulate(Rank(0), 2, &[1], WindowOp::Sum)?;
+            let mut seen = first.load(3)?;
+            loop {
+                match first.compare_swap(3, seen, seen + 1)? {
+                    former if former == seen => break,
+                    former => seen = former,
+                }
+            }
+        }
+        epoch.close()?;
+        comm.barrier()?;
+        let mut counts = [0; 2];
+        first.read(2, &mut counts)?;
+        assert_eq!(counts, [600, 300]);
+        comm.barrier()?;
+        drop(views);
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn a_view_refuses_what_is_not_in_the_part() {
+    on_a_host(2, |comm| {
+        let window = comm.allocate_window::<u64>(3)?;
+        let view = window.view(Rank(1 - comm.rank().0))?;
+        let outside = |at, bytes| WindowError::OutOfBounds { rank: view.rank(), at, bytes, size: 24 };
+        assert_eq!(why(view.load(3)), outside(24, 8));
+        assert_eq!(why(view.store(usize::MAX, 1)), outside(u64::MAX, 8));
+        assert_eq!(why(view.write(2, &[1, 2])), outside(16, 16));
+        assert_eq!(why(view.read(3, &mut [0])), outside(24, 8));
+        assert_eq!(why(view.read_vec(1..usize::MAX / 2)), outside(8, u64::MAX));
+        assert_eq!(why(view.fetch(3, 1, WindowOp::Sum)), outside(24, 8));
+        assert!(matches!(why(view.fetch(0, 1, WindowOp::MinLocation)), WindowError::Unsuitable(_)));
+        view.write(3, &[])?;
+        view.read(3, &mut [])?;
+        assert!(matches!(window.view(Rank(2)), Err(Error::InvalidRank { .. })));
+        let long = comm.allocate_window::<u128>(1)?;
+        let of_long = long.view(view.rank())?;
+        of_long.write(0, &[7 << 70])?;
+        assert!(matches!(why(of_long.fetch(0, 1, WindowOp::Sum)), WindowError::Unsuitable(_)));
+        comm.barrier()?;
+        assert_eq!(long.read_vec(0..1)?, [7 << 70]);
+        long.free().and(window.free()).map(drop)
+    });
+}
+
+#[test]
+fn a_part_that_is_not_shared_has_no_view() {
+    on(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.allocate_window::<u8>(1)?;
+        for rank in [other, comm.rank()] {
+            assert_eq!(why(window.view(rank)), WindowError::NotShared { rank });
+        }
+        window.free().map(drop)
+    });
+    on_a_host(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let reversed = comm.split(Some(0), -i64::from(comm.rank().0))?.expect("it has a colour");
+        let windows = [
+            reversed.window(vec![1_u8])?,
+            reversed.allocate_window_with(1, WindowHints::NONE.slices())?,
+            reversed.dynamic_window()?,
+        ];
+        for window in windows {
+            assert_eq!(why(window.view(other)), WindowError::NotShared { rank: other });
+            window.free()?;
+        }
+        if comm.rank() == Rank(0) {
+            let window = reversed.allocate_window::<u32>(1)?;
+            assert!(matches!(why(window.view(Rank(0))), WindowError::Unsuitable(_)));
+            window.free().map(drop)
+        } else {
+            let window = reversed.allocate_window::<u16>(2)?;
+            assert!(matches!(why(window.view(Rank(1))), WindowError::Unsuitable(_)));
+            window.free().map(drop)
+        }
+    });
+}
+
+/// The view of a rank that never makes the window ends at the deadline, and names it.
+#[test]
+fn a_view_of_a_late_rank_ends_at_the_deadline() {
+    on_a_host(2, |comm| {
+        if comm.rank() == Rank(0) {
+            let mut window = comm.allocate_window::<u8>(1)?;
+            window.set_timeout(Some(Duration::from_millis(20)));
+            let ended = why(window.view(Rank(1)));
+            let awaited = vec![(Rank(1), WindowEvent::Window)];
+            assert_eq!(ended, WindowError::TimedOut { fate: samite::Fate::NotDelivered, awaited });
+            comm.send(&[1_u8], Rank(1), 0)?;
+            window.set_timeout(None);
+            window.view(Rank(1))?.store(0, 5)?;
+            comm.barrier()?;
+            window.free().map(drop)
+        } else {
+            comm.recv(&mut [0_u8], Rank(0), 0)?;
+            let window = comm.allocate_window::<u8>(1)?;
+            comm.barrier()?;
+            assert_eq!(window.free()?, [5]);
+            Ok(())
+        }
+    });
+}
+
 /// A program that repeats calls which need no other rank makes progress: the other rank waits for a message of this
 /// one.
 #[test]

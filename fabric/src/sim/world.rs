@@ -287,6 +287,13 @@ impl World {
 
     /// Returns the target if a post of `me` towards `peer` is accepted, or `None` if the post must be repeated later.
     pub(super) fn admit(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
+        let target = self.target(me, peer)?;
+        let is_held_back = self.is_running(me) && self.storms(me);
+        Ok(target.filter(|_| !is_held_back))
+    }
+
+    /// Returns the target if `me` reaches it by `peer`, or `None` if it does not reach it at present.
+    pub(super) fn target(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
         if !self.is_running(me) {
             return Ok(None);
         }
@@ -295,9 +302,6 @@ impl World {
         else {
             return Err(PortError::PeerGone(peer));
         };
-        if self.storms(me) {
-            return Ok(None);
-        }
         let (now, told) = (self.now, self.config.death != Death::Silent);
         let Some(target) = self.nodes.get(&rank) else { return Ok(None) };
         if target.alive && (target.incarnation == incarnation || !told && !self.config.moves) {

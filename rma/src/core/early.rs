@@ -164,6 +164,8 @@ impl Core<'_> {
         for number in self.epochs_with(rank) {
             self.fail_party(number, rank, cause);
         }
+        let never_met = Err(Error::peer_failed(rank, cause.clone(), Fate::NotDelivered));
+        self.requests.end_meetings(self.id, rank, &never_met);
         for id in self.requests.with_member(self.id, rank) {
             self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
         }

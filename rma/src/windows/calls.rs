@@ -12,7 +12,7 @@ use crate::activation::Kind;
 use crate::core::{Bytes, Core, check_place, check_span};
 use crate::requests;
 use crate::window::{Barrier, Contact, Open, Operation, Party, Space, State, Step};
-use crate::{Action, Attached, EpochId, Error, LockKind, Reduction, WindowId};
+use crate::{Action, Attached, EpochId, Error, LockKind, Reduction, View, WindowId};
 
 bitflags::bitflags! {
     /// Assertions of a fence (MPI 4.1, section 12.5.5). Each of them must be given by all members or by none.
@@ -170,9 +170,7 @@ impl Windows {
     ) -> Result<EpochId, Error> {
         self.check_epochs(window)?;
         self.call(link, window, |core| {
-            if !core.window.group.contains(target) {
-                return Err(Error::NotAMember { rank: target });
-            }
+            core.check_member(target)?;
             core.drop_fence("lock")?;
             if core.window.open.access.is_some() {
                 return Err(Error::WrongState { call: "lock", open: "an access epoch" });
@@ -496,6 +494,61 @@ impl Windows {
         })
     }
 
+    /// Begins to meet a member of a window: the request ends when this process knows its part. Then [`Windows::view`]
+    /// answers.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NotAMember`]; [`Error::Link`] if the member has failed.
+    pub fn meet_member(
+        &mut self,
+        link: &mut Link,
+        window: WindowId,
+        rank: WorldRank,
+        deadline: Time,
+    ) -> Result<RequestId, Error> {
+        self.call(link, window, |core| {
+            core.check_member(rank)?;
+            let is_met = matches!(core.member(rank).contact, Contact::Known(_));
+            if !is_met {
+                core.check_living(rank)?;
+                core.contact(rank);
+            }
+            // A meeting belongs to no epoch, only to the window.
+            let of = EpochId { window, number: 0 };
+            let request = core.requests.begin(core.link, of, requests::Kind::Meeting(rank), deadline);
+            if is_met {
+                core.requests.end(request, Ok(()));
+            }
+            Ok(request)
+        })
+    }
+
+    /// Returns a member's part in the memory of this process (`MPI_Win_shared_query`), or `None` if the two have not met
+    /// yet: [`Windows::meet_member`]. The part stays there as long as this process does not free the window.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchWindow`], [`Error::NotAMember`]; [`Error::NotMapped`]; [`Error::Link`] if the member had failed
+    /// before its part was mapped.
+    pub fn view<P: Port>(
+        &mut self,
+        out: &mut Out<'_, P>,
+        window: WindowId,
+        rank: WorldRank,
+    ) -> Result<Option<View>, Error> {
+        let port = &mut *out.port;
+        self.call(out.link, window, |core| {
+            core.check_member(rank)?;
+            let Contact::Known(traits) = core.member(rank).contact else { return Ok(None) };
+            let (len, unit) = (traits.len.get(), traits.unit.get());
+            let memory = core.window.mapped(core.link, port, rank).cloned();
+            if memory.is_none() && len > 0 {
+                core.check_living(rank)?;
+                return Err(Error::NotMapped { rank });
+            }
+            Ok(Some(View::new(rank, memory, len, unit)))
+        })
+    }
+
     fn check_epochs(&self, window: WindowId) -> Result<(), Error> {
         let open = self.window(window)?;
         if open.open.is_freed {
@@ -509,7 +562,7 @@ impl Windows {
 }
 
 /// Checks that memory of this length suits an operation. Returns the number of bytes at the target.
-fn check_action(action: Action, bytes: usize) -> Result<usize, Error> {
+pub(crate) fn check_action(action: Action, bytes: usize) -> Result<usize, Error> {
     let (op, element) = match action {
         Action::Put | Action::Get => return Ok(bytes),
         Action::Accumulate { op, element } | Action::GetAccumulate { op, element } => (op, element),
@@ -586,10 +639,11 @@ impl Core<'_> {
     }
 
     fn check_members(&self, group: &Group) -> Result<(), Error> {
-        match group.iter().find(|rank| !self.window.group.contains(*rank)) {
-            Some(rank) => Err(Error::NotAMember { rank }),
-            None => Ok(()),
-        }
+        group.iter().try_for_each(|rank| self.check_member(rank))
+    }
+
+    fn check_member(&self, rank: WorldRank) -> Result<(), Error> {
+        if self.window.group.contains(rank) { Ok(()) } else { Err(Error::NotAMember { rank }) }
     }
 
     /// Checks that an operation may be started in an epoch, and its place if the target's part is known.

@@ -50,6 +50,7 @@ impl Windows {
                 }
             }
             requests::Kind::Flush(_) => self.requests.end(id, Err(error(Fate::Unknown, awaited))),
+            requests::Kind::Meeting(_) => self.requests.end(id, Err(error(Fate::NotDelivered, awaited))),
             requests::Kind::Close => {
                 let error = error(Fate::Unknown, awaited);
                 self.requests.end(id, Err(error.clone()));
@@ -81,12 +82,15 @@ impl Windows {
     }
 
     fn awaited_by(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
+        if let requests::Kind::Meeting(rank) = kind {
+            return [Awaiting { rank: *rank, event: Event::Window }].into();
+        }
         let Ok(window) = self.window(epoch.window) else { return Box::default() };
         let mut awaited = window.awaited(epoch.number, link);
         match kind {
             requests::Kind::Operation { rank, .. } => awaited.retain(|awaiting| awaiting.rank == *rank),
             requests::Kind::Flush(ranks) => awaited.retain(|awaiting| ranks.contains(&awaiting.rank)),
-            requests::Kind::Close => {}
+            requests::Kind::Close | requests::Kind::Meeting(_) => {}
         }
         awaited.truncate(AWAITED_MAX);
         awaited.into()

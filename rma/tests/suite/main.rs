@@ -9,4 +9,5 @@ mod operations;
 mod puts;
 mod rules;
 mod slices;
+mod views;
 mod world;

@@ -72,6 +72,16 @@ pub enum WindowError {
         "the layout at the target selects a byte twice, so its value would be undefined: use a layout without overlaps"
     )]
     LayoutOverlap,
+    /// The rank's part is not in memory that this rank can map: it runs on another host, the transport shares no memory, or
+    /// the window was made from a vector, is dynamic, or has the hint for slices.
+    #[error(
+        "the part of rank {rank} is not in memory that this rank can map: get its elements in an epoch, or allocate the \
+         window on ranks of one host that share memory, without the hint for slices"
+    )]
+    NotShared {
+        /// The rank.
+        rank: Rank,
+    },
     /// Misuse: the operation is not defined for elements of this type, or the call or the place does not suit a window
     /// that is dynamic or is not.
     #[error("{0}")]
@@ -147,6 +157,7 @@ impl WindowError {
                 Self::OutOfBounds { rank: local(rank), at, bytes, size }
             }
             Self::NotAttached { rank, region } => Self::NotAttached { rank: local(rank), region },
+            Self::NotShared { rank } => Self::NotShared { rank: local(rank) },
             Self::Aborted { rank, fate } => Self::Aborted { rank: local(rank), fate },
             Self::TimedOut { fate, awaited } => {
                 let awaited = awaited.into_iter().map(|(rank, event)| (local(rank), event)).collect();
@@ -171,6 +182,7 @@ impl Public for Rma {
             Rma::OutOfBounds { rank, at, len, size } => {
                 WindowError::OutOfBounds { rank: Rank(rank.0), at, bytes: len, size }
             }
+            Rma::NotMapped { rank } => WindowError::NotShared { rank: Rank(rank.0) },
             Rma::NotAttached { rank, region } => WindowError::NotAttached { rank: Rank(rank.0), region },
             Rma::FormLength { form, len } => WindowError::LayoutLength { layout: form, data: len },
             Rma::FormOverlap => WindowError::LayoutOverlap,

@@ -9,11 +9,13 @@ use samite::{
 };
 
 use super::transfers::SIZES;
-use crate::case::{Cases, Job, bytes, until};
+use crate::case::{Cases, Job, bytes, expect_error, until};
 
 pub(crate) fn add(cases: &mut Cases) {
     cases.section("12.2");
     windows(cases);
+    shared(cases);
+    slices(cases);
     dynamic(cases);
     for (name, access) in ACCESSES {
         transfers(cases, name, *access);
@@ -713,6 +715,162 @@ fn accesses<K: AccessKind>(
         epoch.accumulate(region.rank(), (*region, 0), &[1], WindowOp::Sum)?;
     }
     Ok(())
+}
+
+/// Returns the view of a rank's part, or `None` if the transport shares no memory with this rank.
+fn view<'w, T: samite::Element>(
+    window: &'w Window<T>,
+    rank: Rank,
+) -> Result<Option<samite::WindowView<'w, T>>, Error> {
+    match window.view(rank) {
+        Err(Error::Window(why)) if *why == (WindowError::NotShared { rank }) => Ok(None),
+        viewed => viewed.map(Some),
+    }
+}
+
+fn shared(cases: &mut Cases) {
+    cases.section("12.2.3");
+    for n in [1, 2, 5] {
+        let rule = "each rank reads what the others have stored in their parts, of any size";
+        cases.add(format!("shared.read.{n}"), n, rule, move |job| {
+            let len = |rank: u32| (rank as usize % 3) * 7;
+            let own = job.rank();
+            let window = job.comm.allocate_window::<u16>(len(own))?;
+            window.write(0, &vec![own as u16 + 1; len(own)])?;
+            job.barrier()?;
+            for of in 0..n {
+                if let Some(view) = view(&window, Rank(of))? {
+                    assert_eq!((view.rank(), view.len()), (Rank(of), len(of)));
+                    assert_eq!(view.read_vec(0..len(of))?, vec![of as u16 + 1; len(of)]);
+                }
+            }
+            job.barrier()?;
+            window.free().map(drop)
+        });
+        let rule = "loads and stores in the part of a rank and its own calls see the same elements";
+        cases.add(format!("shared.write.{n}"), n, rule, move |job| {
+            let next = Rank((job.rank() + 1) % n);
+            let window = job.comm.allocate_window::<u64>(3)?;
+            let is_shared = match view(&window, next)? {
+                Some(view) => {
+                    view.write(0, &[job.rank().into(), 8])?;
+                    view.store(2, 9)?;
+                    true
+                }
+                None => false,
+            };
+            // The message follows the stores, and tells whether there were any.
+            let before = Rank((job.rank() + n - 1) % n);
+            let mut is_written = [0_u8];
+            job.comm.sendrecv(&[u8::from(is_shared)], next, 1, &mut is_written, before, 1)?;
+            let expected = if is_written == [1] { [before.0.into(), 8, 9] } else { [0; 3] };
+            assert_eq!(window.read_vec(0..3)?, expected);
+            window.free().map(drop)
+        });
+        let rule = "atomic operations of views and of epochs on an element take place one after another";
+        cases.add(format!("shared.atomic.{n}"), n, rule, move |job| {
+            let window = job.comm.allocate_window::<u32>(2)?;
+            let epoch = window.lock_all()?;
+            let view = view(&window, Rank(0))?;
+            for _ in 0..50 {
+                epoch.accumulate(Rank(0), 1, &[1], WindowOp::Sum)?;
+                match &view {
+                    Some(view) => view.fetch(1, 2, WindowOp::Sum)?,
+                    None => epoch.fetch(Rank(0), 1, 2, WindowOp::Sum)?,
+                };
+            }
+            epoch.close()?;
+            job.barrier()?;
+            assert_eq!(window.free()?, [0, if job.rank() == 0 { 150 * n } else { 0 }]);
+            Ok(())
+        });
+    }
+    let rule = "a window over a vector, a dynamic window and one with the hint for slices have no views";
+    cases.add("shared.none", 2, rule, |job| {
+        let windows = [
+            job.comm.window(vec![1_u8])?,
+            job.comm.allocate_window_with(1, WindowHints::NONE.slices())?,
+            job.comm.dynamic_window()?,
+        ];
+        for window in windows {
+            for rank in [Rank(0), Rank(1)] {
+                assert_eq!(why(window.view(rank)), WindowError::NotShared { rank });
+            }
+            window.free()?;
+        }
+        Ok(())
+    });
+    let rule =
+        "a view has what a failed rank has stored, and no view is made of a rank that has failed before";
+    cases.failure("shared.failure", 3, rule, |job| {
+        let window = job.comm.allocate_window::<u64>(1)?;
+        let view = match job.rank() {
+            0 => view(&window, Rank(2))?,
+            _ => None,
+        };
+        if job.rank() == 2 {
+            window.write(0, &[7])?;
+            // Rank 0 has its view.
+            job.comm.recv(&mut [0_u8; 0], Rank(0), 1)?;
+            job.die();
+        }
+        if job.rank() == 0 {
+            job.comm.send(&[0_u8; 0], Rank(2), 1)?;
+        }
+        expect_error!(job.comm.recv(&mut [0_u8; 1], Rank(2), 2), Error::PeerFailed { rank: Rank(2), .. });
+        match (job.rank(), view) {
+            (0, Some(view)) => assert_eq!(view.load(0)?, 7),
+            (0, None) => {}
+            _ => expect_error!(window.view(Rank(2)).map(drop), Error::PeerFailed { rank: Rank(2), .. }),
+        }
+        let rest = job.comm.group().exclude([2]);
+        job.comm.create_from_group(&rest, 3)?.barrier()
+    });
+}
+
+fn slices(cases: &mut Cases) {
+    cases.section("12.5.3");
+    for n in [1, 2, 4] {
+        let rule = "a rank changes its part in place under its exclusive lock, and others wait for it";
+        cases.add(format!("slices.lock.{n}"), n, rule, move |job| {
+            let part: Vec<u32> = (0..10).rev().collect();
+            let window = job.comm.window_with(part, WindowHints::NONE.slices())?;
+            for round in 0..5 {
+                let mut own = window.lock(job.comm.rank(), LockKind::Exclusive)?;
+                own.part_mut()?.sort_unstable();
+                own.close()?;
+                let next = Rank((job.rank() + 1) % n);
+                let other = window.lock(next, LockKind::Exclusive)?;
+                other.put(next, 9 - round, &[0])?;
+                other.close()?;
+            }
+            job.barrier()?;
+            let mut own = window.lock(job.comm.rank(), LockKind::Exclusive)?;
+            let mut part = own.part_mut()?;
+            assert!(part.contains(&0) && part.len() == 10, "{part:?}");
+            part.fill(job.rank());
+            drop(part);
+            own.close()?;
+            assert_eq!(window.free()?, [job.rank(); 10]);
+            Ok(())
+        });
+    }
+    cases.add("slices.misuse", 2, "a slice needs the hint, and the exclusive lock of the own part", |job| {
+        let (own, other) = (job.comm.rank(), job.other());
+        let plain = job.comm.window(vec![0_u8; 4])?;
+        let mut epoch = plain.lock(own, LockKind::Exclusive)?;
+        assert!(matches!(why(epoch.part_mut().map(drop)), WindowError::Unsuitable(_)));
+        epoch.close()?;
+        let window = job.comm.window_with(vec![0_u8; 4], WindowHints::NONE.slices())?;
+        for (rank, kind) in [(own, LockKind::Shared), (other, LockKind::Exclusive)] {
+            let mut epoch = window.lock(rank, kind)?;
+            let refused = why(epoch.part_mut().map(drop));
+            assert!(matches!(refused, WindowError::WrongState { .. } | WindowError::NotATarget { .. }));
+            epoch.close()?;
+        }
+        job.barrier()?;
+        window.free().and(plain.free()).map(drop)
+    });
 }
 
 fn dynamic(cases: &mut Cases) {
