@@ -157,6 +157,7 @@ impl Summary {
         self.truncated += other.truncated;
         self.mistyped += other.mistyped;
         self.rounds += other.rounds;
+        self.epochs += other.epochs;
         self.not_delivered += other.not_delivered;
         self.unknown += other.unknown;
         self.unmatched += other.unmatched;

@@ -46,6 +46,8 @@ pub(crate) struct Summary {
     pub(crate) mistyped: usize,
     /// Rounds of partitioned sends and receives that ended successfully.
     pub(crate) rounds: usize,
+    /// Epochs of windows that were opened.
+    pub(crate) epochs: usize,
     pub(crate) not_delivered: usize,
     pub(crate) unknown: usize,
     pub(crate) unmatched: usize,
@@ -923,6 +925,7 @@ impl Run {
             truncated: count(&|message| short(message) && !differs(message)),
             mistyped: count(&differs),
             rounds: self.ledger.sides.rounds,
+            epochs: 0,
             not_delivered: count(&|message| message.end == Some(SendEnd::NotDelivered)),
             unknown: count(&|message| message.end == Some(SendEnd::Unknown)),
             unmatched: unmatched.count(),

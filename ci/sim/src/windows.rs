@@ -83,7 +83,9 @@ pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
     if verbose {
         run.net.take_trace().into_iter().for_each(|event| print_line(&format!("{event:?}")));
     }
-    result.map(|()| Summary { hash: run.net.trace_hash(), virtual_ns: run.net.now_ns(), ..run.summary })
+    let epochs = run.results.iter().map(Vec::len).sum();
+    let (hash, virtual_ns) = (run.net.trace_hash(), run.net.now_ns());
+    result.map(|()| Summary { hash, virtual_ns, epochs, ..run.summary })
 }
 
 #[expect(clippy::print_stdout, reason = "a program for the terminal")]
