@@ -19,6 +19,11 @@ impl Mapped {
         is_whole.then_some(Self(memory))
     }
 
+    /// Returns true as long as the member keeps the part in its window.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
     /// Carries out an operation without a result.
     ///
     /// # Panics

@@ -48,7 +48,8 @@ impl View {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`],
-    /// [`Error::NotAWord`].
+    /// [`Error::NotAWord`]; [`Error::NoSuchWindow`] if the member has freed the window without this process, because it
+    /// has left the job or was declared failed.
     ///
     /// # Panics
     /// If the operation has a result.
@@ -82,6 +83,7 @@ impl View {
             return Err(Error::NotAWord { element });
         }
         let at = check_span(self.rank, 1, self.len, &Operation::new(action, at, len))?;
-        Ok(self.memory.as_ref().filter(|_| len > 0).map(|memory| (memory, at as usize)))
+        let Some(memory) = self.memory.as_ref().filter(|_| len > 0) else { return Ok(None) };
+        if memory.is_open() { Ok(Some((memory, at as usize))) } else { Err(Error::NoSuchWindow) }
     }
 }

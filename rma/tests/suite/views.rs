@@ -1,7 +1,7 @@
 //! Parts that other members read and write as memory of their own.
 
 use samite_fabric::Port;
-use samite_fabric::link::{Fate, RequestId, Time};
+use samite_fabric::link::{Cause, Fate, RequestId, Time};
 use samite_rma::{Action, Awaiting, ElementType, Error, Event, Hints, Reduction, View};
 
 use crate::failures::kill;
@@ -147,4 +147,26 @@ fn a_meeting_ends_at_its_deadline_or_with_the_member() {
         assert!(matches!(w.complete(0, never).result, Err(Error::Link(_))));
         assert!(matches!(meet(w, 0, 2, NEVER), Err(Error::Link(_))));
     });
+}
+
+/// A member that was declared failed, and does not know it, changes no memory that its owner uses for something else.
+#[test]
+fn a_view_ends_with_the_window() {
+    fn ends<P: Port>(w: &mut World<P>) {
+        let views = [view_of_met(w, 0, 1), view_of_met(w, 0, 0)];
+        w.stopped.insert(0);
+        for at in [1, 2] {
+            w.engines[at].peer_failed(rank(0), None, Cause::Died("killed".into())).unwrap();
+        }
+        let window = w.window;
+        let frees =
+            [1, 2].map(|at| (at, w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap()));
+        for (at, free) in frees {
+            assert!(matches!(w.complete(at, free).result, Err(Error::Link(_))));
+        }
+        assert_eq!(views[0].write(0, Action::Put, &[1]), Err(Error::NoSuchWindow));
+        assert_eq!(views[0].fetch(0, GET, &mut [1]), Err(Error::NoSuchWindow));
+        views[1].write(0, Action::Put, &[1]).unwrap();
+    }
+    on_shm(3, Hints::default(), true, ends);
 }

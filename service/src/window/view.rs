@@ -118,7 +118,8 @@ impl<T: Element> WindowView<'_, T> {
     /// Copies elements out, from index `at` on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::Ended`] if this rank has left the job, or was declared failed, and the
+    /// other one has freed the window.
     pub fn read(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
         self.carry_out("WindowView::read", at, Action::Get, into)
     }
@@ -126,7 +127,7 @@ impl<T: Element> WindowView<'_, T> {
     /// Returns a copy of elements.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// Returns the errors of [`read`](Self::read).
     pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
         // Before memory is allocated for them.
         let checked = self.window.bytes_of(self.rank, range.start, range.len(), self.len());
@@ -140,7 +141,7 @@ impl<T: Element> WindowView<'_, T> {
     /// time.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// Returns the errors of [`read`](Self::read).
     pub fn write(&self, at: usize, from: &[T]) -> Result<(), Error> {
         let written = self.part.write(offset::<T>(at), Action::Put, from.as_bytes());
         self.handle("WindowView::write", written)
@@ -149,7 +150,7 @@ impl<T: Element> WindowView<'_, T> {
     /// Returns an element. Afterwards the stores are visible that its writer made before it wrote the element.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// Returns the errors of [`read`](Self::read).
     pub fn load(&self, at: usize) -> Result<T, Error> {
         let mut element = [T::new_zeroed()];
         self.carry_out("WindowView::load", at, Action::Get, &mut element)?;
@@ -160,7 +161,7 @@ impl<T: Element> WindowView<'_, T> {
     /// Writes an element. It becomes visible after all earlier stores of this rank.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// Returns the errors of [`read`](Self::read).
     pub fn store(&self, at: usize, element: T) -> Result<(), Error> {
         let written = self.part.write(offset::<T>(at), Action::Put, element.as_bytes());
         self.handle("WindowView::store", written)
@@ -188,8 +189,8 @@ impl<T: WindowNumber> WindowView<'_, T> {
     /// Combines an element with `operand`, and returns the former element. See [`Epoch::fetch`](crate::Epoch::fetch).
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::Unsuitable`] if the operation is not defined for the type, or if an
-    /// element has more than 8 bytes.
+    /// The errors of [`read`](Self::read); [`WindowError::Unsuitable`] if the operation is not defined for the type, or if
+    /// an element has more than 8 bytes.
     pub fn fetch(&self, at: usize, operand: T, op: WindowOp) -> Result<T, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
         let mut element = [operand];
@@ -201,7 +202,7 @@ impl<T: WindowNumber> WindowView<'_, T> {
     /// [`Epoch::compare_swap`](crate::Epoch::compare_swap).
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::Unsuitable`] if an element has more than 8 bytes.
+    /// The errors of [`read`](Self::read); [`WindowError::Unsuitable`] if an element has more than 8 bytes.
     pub fn compare_swap(&self, at: usize, expected: T, new: T) -> Result<T, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
         let mut elements = [expected, new];
