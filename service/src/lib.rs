@@ -44,7 +44,7 @@
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
 //! | operations that repeat | [`Comm::send_init`], [`PersistentSend`], [`PersistentRecv`], [`start_all`] |
 //! | messages in partitions | [`PartitionedSend`], [`PartitionedRecv`], [`Part`] |
-//! | one-sided operations | [`Comm::window`], [`Window`], [`Epoch`], [`LockKind`], [`WindowOp`], [`WindowHints`], [`WindowRegion`], [`WindowError`] |
+//! | one-sided operations | [`Comm::window`], [`Comm::allocate_window`], [`Comm::dynamic_window`], [`Window`], [`Epoch`], [`LockKind`], [`WindowOp`], [`WindowView`], [`WindowSlice`], [`WindowHints`], [`WindowRegion`], [`WindowError`] |
 //! | topologies | [`Cartesian`], [`SubGrids`], [`Graph`], [`balanced`] |
 //! | threads | [`Comm::lane`] |
 //! | deadlines and cancels | [`Comm::with_timeout`], [`Comm::with_cancel`], [`CancelToken`] |

@@ -36,8 +36,9 @@ pub struct WindowView<'w, T: Element> {
 
 impl<T: Element> Window<T> {
     /// Returns the part of a rank of this host as memory (`MPI_Win_shared_query`). All ranks have made the window by
-    /// [`allocate_window`](crate::Comm::allocate_window), and their transport shares memory. The first view of a rank
-    /// waits until that rank has made the window.
+    /// [`allocate_window`](crate::Comm::allocate_window), and their transport is `samite-shm`, which is the default
+    /// between ranks of a host, but not in [`samite::local`](crate::local). The first view of a rank waits until that
+    /// rank has made the window.
     ///
     /// The view stays valid when the rank fails, and then has what the rank has left there.
     ///
@@ -60,9 +61,10 @@ impl<T: Element> Window<T> {
     /// ```
     ///
     /// # Errors
-    /// [`WindowError::NotShared`] if the part is not in memory that this rank can map; [`Error::InvalidRank`];
-    /// [`Error::PeerFailed`] if the rank has failed before; [`WindowError::Unsuitable`] if the elements of the part do
-    /// not have the size of `T`; [`WindowError::TimedOut`], [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`].
+    /// [`WindowError::NotShared`] if the part is not in memory that this rank can map; this rank's own part is no
+    /// exception. [`Error::InvalidRank`]; [`Error::PeerFailed`] if the rank has failed before;
+    /// [`WindowError::Unsuitable`] if the elements of the part do not have the size of `T`; [`WindowError::TimedOut`],
+    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`].
     pub fn view(&self, rank: Rank) -> Result<WindowView<'_, T>, Error> {
         const CALL: &str = "Window::view";
         if let Some(view) = self.comm().handle_result(CALL, self.view_of_met(rank))? {
