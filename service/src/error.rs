@@ -458,7 +458,8 @@ pub enum Cause {
     /// The process of the peer has ended. The text is the report of the launcher.
     #[error("{0}")]
     Died(String),
-    /// The peer has left the job in good order, and exchanges no more messages.
+    /// The peer has left the job, and exchanges no more messages. If its process still runs, it may fail later, unless
+    /// the peer called [`World::leave`](crate::World::leave): see [`World`](crate::World).
     #[error("it has left the job")]
     Left,
     /// The transport lost the connection.

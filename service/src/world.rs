@@ -28,8 +28,8 @@ use crate::{Comm, Error};
 /// * After `leave` the rank has left in good order. The later end of its process makes no difference.
 /// * After a drop, `samite run` waits for the process to end. If the exit code is 0, the rank has left in good order.
 ///   After any other code or a signal the rank has failed, and is restarted under `--on-failure restart`. So a `main`
-///   that returns `Err` has failed. If the process still runs a second later, the other ranks are informed that the
-///   rank has left, and later of a failure if one follows.
+///   that returns `Err` has failed; the error is printed when the drop has ended. If the process still runs a second
+///   later, the other ranks are informed that the rank has left, and later of a failure if one follows.
 /// * If the `World` is dropped while the thread panics, the rank has failed at once.
 ///
 /// Launchers other than `samite run` do not report how a process ended: there a drop is the same as `leave`, unless the
