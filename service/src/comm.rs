@@ -252,7 +252,9 @@ impl Comm {
     }
 
     /// Returns the same communicator with a time-out: every operation on it takes at most `timeout` from the call that
-    /// starts it, and then ends with [`Error::TimedOut`].
+    /// starts it, and then ends with [`Error::TimedOut`]. For a nonblocking operation this includes the time in which the
+    /// program computes before it waits. To bound several calls together, give each call the time that is left:
+    /// `comm.with_timeout(deadline.saturating_duration_since(Instant::now()))`.
     ///
     /// A receive that times out while the bytes of its message arrive ([`Awaited::Bytes`](crate::Awaited::Bytes)) has
     /// consumed the message, which is lost; the send may have ended without an error. To look for messages with a short
