@@ -57,7 +57,8 @@ pub struct Done<B> {
     /// The buffer. After a receive, the message is at its beginning. A buffer that the receive has made, as in
     /// [`Comm::recv_vec`], has the length of the message. After a round, the operation.
     pub buffer: B,
-    /// The message.
+    /// The message. For an operation of a window, for an epoch and for a collective call, `peer` is this rank, and `tag`
+    /// is 0.
     pub status: Status,
 }
 
