@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   owner of the bias                            another thread, which holds the mutex
-//!   held ← 1                                     bias ← SHARED
+//!   held ← me                                    bias ← SHARED
 //!   (ordered by the other's barrier)             full barrier, for the owner too
 //!   bias still mine? ─ no ─▶ held ← 0, mutex     waits until held is 0
 //!     yes: is inside; leaves: held ← 0           is inside; no thread enters by the bias any more
@@ -165,7 +165,7 @@ impl<T> BiasedMutex<T> {
     pub fn share(&self) -> Result<(), Refused> {
         let me = number_this_thread();
         let mutex = self.lock_mutex(me)?;
-        self.take_bias(me);
+        self.take_bias();
         self.errand.enable();
         // Another thread may have called `ask` meanwhile.
         self.release(mutex);
@@ -201,7 +201,9 @@ impl<T> BiasedMutex<T> {
     fn lock_mutex(&self, me: u64) -> Result<MutexGuard<'_, ()>, Refused> {
         self.bias().refusal()?;
         // Only this thread stores its number, and it stores another one before it unlocks the mutex.
-        assert!(self.holder.load(Ordering::Relaxed) != me, "a thread locks what it holds");
+        let is_inside = self.holder.load(Ordering::Relaxed) == me || self.bias().is_held_by(me);
+        // A thread that revokes the bias has the mutex while it waits until this thread is not inside.
+        assert!(!is_inside, "a thread locks what it holds");
         self.bias().lock(&self.mutex)
     }
 
@@ -259,7 +261,7 @@ impl<T> BiasedMutex<T> {
     pub fn close(&self, last: impl FnOnce(&mut T)) -> Result<T, Refused> {
         let me = number_this_thread();
         let _mutex = self.lock_mutex(me)?;
-        self.take_bias(me);
+        self.take_bias();
         // SAFETY: this thread holds the mutex, and no thread has the bias any more: see `Bias`. So this thread is the
         // only one inside. Since the lock is not closed, the value is present.
         let value = unsafe { (*self.value()).assume_init_mut() };
@@ -270,18 +272,12 @@ impl<T> BiasedMutex<T> {
         Ok(unsafe { (*self.value()).assume_init_read() })
     }
 
-    /// Ends the bias, whichever thread has it. The calling thread, `me`, holds the mutex.
-    fn take_bias(&self, me: u64) {
+    /// Ends the bias, whichever thread has it. The caller holds the mutex, and is not inside.
+    fn take_bias(&self) {
         match self.bias().owner() {
             SHARED => {}
             FREE => self.bias().share(),
-            owner => {
-                assert!(
-                    owner != me || !self.bias().is_held(),
-                    "a thread takes the bias by which it is inside"
-                );
-                self.bias().revoke();
-            }
+            _ => self.bias().revoke(),
         }
     }
 
@@ -290,7 +286,6 @@ impl<T> BiasedMutex<T> {
     #[inline(never)]
     fn lock_slowly(&self) -> bool {
         let me = number_this_thread();
-        assert!(self.bias().owner() != me || !self.bias().is_held(), "a thread locks what it holds");
         let Ok(mutex) = self.lock_mutex(me) else { return false };
         self.lockers.set(self.lockers.get().with(me));
         match self.bias().owner() {
@@ -484,7 +479,8 @@ unsafe fn unlock<T>(lock: *const BiasedMutex<T>) {
 #[repr(C)]
 struct Bias {
     owner: AtomicU64,
-    /// 1 while the owner is inside, or checks if it may enter.
+    /// The number of the owner while it is inside, or checks if it may enter; otherwise 0. A thread that finds its own
+    /// number here is inside, also after another thread has begun to revoke the bias and waits.
     held: AtomicU64,
 }
 
@@ -522,7 +518,7 @@ impl Bias {
         if self.owner() != me || self.held.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        self.held.store(1, Ordering::Relaxed);
+        self.held.store(me, Ordering::Relaxed);
         barrier::light();
         if self.owner.load(Ordering::Acquire) != me {
             self.leave();
@@ -538,7 +534,7 @@ impl Bias {
 
     /// Makes this thread, `me`, the owner, and lets it in. The caller holds the mutex, and `owner` is [`FREE`] or `me`.
     fn give(&self, me: u64) {
-        self.held.store(1, Ordering::Relaxed);
+        self.held.store(me, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
     }
 
@@ -548,8 +544,10 @@ impl Bias {
         self.owner.store(to, Ordering::Release);
     }
 
-    fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed) != 0
+    /// Returns true if the thread `me`, which calls this, is inside by the bias.
+    fn is_held_by(&self, me: u64) -> bool {
+        // Only this thread stores its number.
+        self.held.load(Ordering::Relaxed) == me
     }
 
     /// Gives up the bias before any thread has it. The caller holds the mutex, and `owner` is [`FREE`].

@@ -62,6 +62,23 @@ fn a_thread_does_not_lock_it_twice() {
     }
 }
 
+/// The other thread has the mutex and waits until this thread leaves, so this thread must not wait for the mutex.
+#[test]
+fn a_thread_does_not_lock_it_twice_while_another_takes_the_bias() {
+    let lock = BiasedMutex::new(0).unwrap();
+    let mut held = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| *lock.lock().unwrap() += 1);
+        while lock.bias().owner() != SHARED {
+            thread::yield_now();
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).is_err());
+        *held += 1;
+        drop(held);
+    });
+    assert_eq!(*lock.lock().unwrap(), 2);
+}
+
 /// The function that is called for an errand has the value, so it cannot lock it.
 #[test]
 fn an_errand_does_not_lock_what_it_holds() {
