@@ -970,7 +970,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         let Envelope { source, context, tag } = *claimed.envelope();
         let partner = Partner::Rank(WorldRank(source));
         let mut request = Request::new(State::Over, buffer, partner, context, tag, now);
-        request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
+        request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
         let id = tagged.requests.insert(request);
         if let Some(typed) = typed {
             tagged.signatures.insert(id, typed, &tagged.requests);
@@ -1427,8 +1427,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         }
     }
 
-    /// Returns true if long messages of nonblocking operations are under way, or may arrive, so that polls are needed
-    /// even while the program makes no call.
+    /// Returns true if long messages of nonblocking operations are under way, or may arrive, or if messages wait for the
+    /// first contact with their receivers, so that polls are needed even while the program makes no call.
     #[inline(always)]
     pub fn needs_progress(&self) -> bool {
         self.inner.tagged().travelling > 0
@@ -1500,7 +1500,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
                 let told = || Partner::Any { told: tagged.failures.told(context) };
                 let partner = source.as_rank().map_or_else(told, |rank| Partner::Rank(WorldRank(rank)));
                 let mut request = Request::new(state, buffer(), partner, context, tag, now);
-                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
+                request.travels =
+                    request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
                 tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 Ok((id, Outcome::Pending))
@@ -1508,7 +1509,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
             Posting::Matched { envelope, unexpected, .. } => {
                 let (state, partner) = (State::Over, Partner::Rank(WorldRank(envelope.source)));
                 let mut request = Request::new(state, buffer(), partner, context, tag, now);
-                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
+                request.travels =
+                    request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
                 tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 tagged.matched(out.link, &envelope, &unexpected);

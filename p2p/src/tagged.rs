@@ -515,10 +515,10 @@ impl Tagged {
     }
 
     /// Returns true if an operation with a buffer of `len` bytes of its own needs progress between the program's calls,
-    /// and counts it. Its request keeps the answer.
+    /// and counts it. `always` is true if it does so whatever the length. Its request keeps the answer.
     #[inline(always)]
-    pub(crate) fn begins_travel(&mut self, len: usize) -> bool {
-        let travels = len >= self.config.overlap_min;
+    pub(crate) fn begins_travel(&mut self, len: usize, always: bool) -> bool {
+        let travels = always || len >= self.config.overlap_min;
         self.travelling += usize::from(travels);
         self.ever_travelling += u64::from(travels);
         travels

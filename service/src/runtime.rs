@@ -281,7 +281,12 @@ impl<P: Port> Runtime<P> {
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
-            Ok(Sent::Now | Sent::Copied) => {
+            Ok(Sent::Now) => {
+                self.hand_over(&mut core);
+                Ok(())
+            }
+            Ok(Sent::Copied) => {
+                let Ok(mut core) = self.await_contact(core) else { return Err(self.refused()) };
                 self.hand_over(&mut core);
                 Ok(())
             }

@@ -186,9 +186,15 @@ impl Tagged {
         let mut request = Request::new(state, buffer, Partner::Rank(rank), context, tag, out.link.now());
         (request.copied, request.answered) = (way.copied, way.answered);
         let len = request.buffer.len();
-        if way.copied == Copied::No && !is_exposed && request.buffer.own_len().is_some() {
-            request.travels = self.begins_travel(len);
-        }
+        // A message to a peer that was not met waits for its address and its answer, which only polls bring.
+        let is_early = !out.link.peer(peer).has_answered();
+        request.travels = match way.copied {
+            Copied::No if !is_exposed && request.buffer.own_len().is_some() => {
+                self.begins_travel(len, is_early)
+            }
+            Copied::Kept => self.begins_travel(0, is_early),
+            Copied::No | Copied::Waiting => false,
+        };
         request.collected = way.copied.is_kept();
         let id = self.requests.insert(request);
         if let Some(typed) = way.typed {

@@ -22,6 +22,10 @@
 //! costs two such calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because
 //! each return of the bias costs a system call that interrupts all processors.
 //!
+//! Messages that wait for the first contact with their receivers are such operations too, although their sends may have
+//! returned: the address of a receiver comes from the launcher, and its answer from the port. A send that waits makes
+//! this progress itself for a short time, so that a program of such calls usually needs no driver.
+//!
 //! The driver also sends messages that are gathered for a packet (a bundle), if the program makes no call within
 //! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first gathered message of a packet sets the timer.
 //!
@@ -256,6 +260,26 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Makes progress for a short time while messages of sends that are about to return wait for the first contact with
+    /// their receivers, so that most programs whose sends wait need no driver thread. If there is one, it makes this
+    /// progress.
+    pub(super) fn await_contact<'a>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+    ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
+        let begun = core.now;
+        while core.awaits_contact() && core.now.since(begun) < CONTACT.as_nanos() as u64 {
+            drop(core);
+            sync::yield_now();
+            core = self.core.lock()?;
+            // An error is ignored: it also ends the next call that waits.
+            if !matches!(core.step(self.clock.now(), &mut ()), Ok(0)) {
+                self.rouse(&mut core);
+            }
+        }
+        Ok(core)
+    }
+
     /// Leaves the progress to the driver, because a call returns. If there is no driver, starts a driver thread. Does
     /// nothing if nothing needs progress, if another thread waits and so makes the progress, or if the program is the
     /// driver.
@@ -392,6 +416,13 @@ impl<P: Port> Core<P> {
         needs && self.background.waiting == 0
     }
 
+    /// Returns true if messages wait for the first contact with their receivers, and there is no driver thread yet.
+    fn awaits_contact(&self) -> bool {
+        let is_left_to_thread =
+            self.background.progress != Progress::Needed || self.tasks.drivers.is_thread_at_work();
+        !is_left_to_thread && self.engine.needs_progress() && self.background.waiting == 0
+    }
+
     /// Returns the number of operations that have needed progress so far, with the recordings of operations on windows.
     #[inline]
     fn operations_that_need_progress(&self) -> u64 {
@@ -448,6 +479,10 @@ const CALLED: Time = Time::ZERO;
 /// The time from a call's return to the driver's first step. A program that does nothing else between the start of an
 /// operation and the wait for it takes less than this time. A long message takes several times as long.
 const FIRST_STEP_AFTER: Duration = Duration::from_micros(20);
+
+/// The time for which a send waits for the first contact with its receiver before it leaves its message to the driver
+/// thread: several times the time in which a launcher answers with an address, and a receiver that waits with its own.
+const CONTACT: Duration = Duration::from_millis(2);
 
 /// The time from a call's return within which a program that does not compute in between waits in another call. A wait
 /// is noticed after some polls, and one of them may copy a message of some 100 KiB to a socket.
