@@ -702,11 +702,15 @@ mod tests {
         assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
-    /// A program of blocking calls, or of short messages, needs no thread.
+    /// A program of blocking calls, or of short messages, needs no thread after the first contact of its ranks.
     #[test]
     fn nothing_starts_a_thread_without_need() {
         let ends = settings(crate::Progress::Needed).local(2, |world| {
             let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            let set_progress = |progress| comm.runtime.core.lock().unwrap().background.progress = progress;
+            set_progress(Progress::Off);
+            comm.barrier()?;
+            set_progress(Progress::Needed);
             for _ in 0..100 {
                 let request = comm.irecv(vec![0u8; 100], other, 7)?;
                 comm.isend(vec![0u8; 100], other, 7)?.wait()?;
