@@ -233,6 +233,31 @@ impl<B: Buffers> Collective<B> {
         collective
     }
 
+    /// Begins an operation and gives it up before its first step, with this error. Sends a notice to all members.
+    ///
+    /// This is for a rank that does not know the plan of the others, because it does not know if they share a board. A
+    /// step of another plan would send data that the others take for data of their plan, and a notice to the partners
+    /// of that plan would not reach all ranks that wait for this one.
+    #[cold]
+    pub fn give_up<P: Port, S: HasTagged>(
+        engine: &mut Engine<P, S>,
+        now: Time,
+        call: Call<'_>,
+        mine: WorldRank,
+        buffers: B,
+        error: Error,
+    ) {
+        engine.set_now(now);
+        if call.series == Series::Program {
+            engine.note_begun(call.context, call.number);
+        }
+        let (at, steps) = (call.place(mine), call.plan.steps(call.place(mine)));
+        let collective = Self::new(engine, now, call, at, steps, buffers);
+        let error = collective.prevented(engine).unwrap_or(error);
+        let members = collective.group.iter().collect();
+        collective.notify(engine, members, &error.into());
+    }
+
     /// Returns an operation whose next step is the next of `steps`, and that does not use the board.
     #[inline]
     fn new<P: Port, S: HasTagged>(
@@ -639,7 +664,7 @@ impl<B: Buffers> Collective<B> {
         }
         self.leave_board(engine);
         let mut partners: BTreeSet<WorldRank> = messages.iter().map(|message| message.partner).collect();
-        let (group, mine) = (&self.group, self.world_rank(self.at.rank()));
+        let group = &self.group;
         for step in self.blocked.take().into_iter().chain(&mut self.steps) {
             match step {
                 Step::Send { to: partner, .. }
@@ -650,20 +675,32 @@ impl<B: Buffers> Collective<B> {
                 Step::Reduce { .. } | Step::Copy { .. } | Step::Wait { .. } => {}
             }
         }
-        partners.remove(&mine);
+        self.notify(engine, partners, &failed);
+        // The notices are sent first, because the partners of these messages learn of their end too.
+        messages.iter().filter_map(|message| message.request).for_each(|request| engine.forget(request));
+        self.result = Some(Err(failed));
+    }
+
+    /// Sends a notice of this failure to these ranks.
+    #[cold]
+    fn notify<P: Port, S: HasTagged>(
+        &self,
+        engine: &mut Engine<P, S>,
+        mut partners: BTreeSet<WorldRank>,
+        failed: &Failed,
+    ) {
         if matches!(failed, Failed::Error(Error::Revoked)) {
             // The revocation gets to all members by itself. A notice would be taken for another reason to give up.
-            partners.clear();
+            return;
         }
-        let notice = Notice::of(&failed, mine);
+        let mine = self.world_rank(self.at.rank());
+        partners.remove(&mine);
+        let notice = Notice::of(failed, mine);
         let (context, tag) = (self.context, self.tag(Notice::ROUND));
         for partner in partners {
             // A partner that has ended needs no notice.
             let _ = engine.send_detached(engine.now(), partner, context, tag, notice.to_memory());
         }
-        // The notices are sent first, because the partners of these messages learn of their end too.
-        messages.iter().filter_map(|message| message.request).for_each(|request| engine.forget(request));
-        self.result = Some(Err(failed));
     }
 
     fn world_rank(&self, rank: u32) -> WorldRank {

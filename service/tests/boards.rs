@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use samite::reduction::Sum;
-use samite::{Comm, Error, Progress, Settings};
+use samite::{Comm, Error, Progress, Rank, Settings};
 
 /// Runs ranks that may share boards, and must all succeed. No thread of the library makes progress for them.
 fn all(n: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
@@ -38,6 +38,30 @@ fn threads_may_make_the_first_calls_at_the_same_time() {
     });
 }
 
+/// Rank 2 gives up before it knows if there is a board. Rank 1 waits for rank 2 at the board, although the two exchange no
+/// message in an operation by messages.
+#[test]
+fn all_members_learn_that_one_gave_up_before_it_knew_of_the_board() {
+    let turn = Barrier::new(4);
+    all(4, |comm| {
+        let comm = &comm.with_timeout(Duration::from_secs(30));
+        let fresh = comm.dup()?;
+        let allreduce = |comm: &Comm| comm.allreduce_in_place(&mut [1_u8; 8191], Sum);
+        if comm.rank() == 2 {
+            // The others have not begun, so the call ends by the time-out.
+            let early = allreduce(&fresh.with_timeout(Duration::ZERO));
+            turn.wait();
+            assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+        } else {
+            turn.wait();
+            let end = allreduce(&fresh);
+            assert!(matches!(end, Err(Error::Abandoned { .. })), "{end:?}");
+        }
+        comm.barrier()?;
+        allreduce(&fresh)
+    });
+}
+
 /// Rank 1 has sent the address of its slot and makes no further call, so rank 0 does not learn if there is a board.
 /// Each of its calls ends by the time-out, and counts as an operation of the communicator.
 #[test]
@@ -66,9 +90,13 @@ fn a_nonblocking_call_that_does_not_learn_of_the_board_counts_as_an_operation() 
         assert!(late.iter().all(|error| matches!(error, Some(Error::TimedOut { .. }))), "{late:?}");
         let fresh = fresh.with_timeout(Duration::from_secs(30));
         if comm.rank().0 == 1 {
-            // Rank 0 has sent its part of each operation before it gave up.
-            fresh.ibarrier()?.wait()?;
-            assert_eq!(fresh.iallreduce(vec![1], vec![0], Sum)?.wait()?.buffer.1, [2]);
+            // Rank 0 has given up both operations.
+            let ends = [
+                fresh.ibarrier()?.wait().err().map(|failed| failed.error),
+                fresh.iallreduce(vec![1], vec![0], Sum)?.wait().err().map(|failed| failed.error),
+            ];
+            let gave_up = |end: &Option<Error>| matches!(end, Some(Error::Abandoned { rank: Rank(0), .. }));
+            assert!(ends.iter().all(gave_up), "{ends:?}");
         }
         let mut sum = [1];
         fresh.allreduce_in_place(&mut sum, Sum)?;

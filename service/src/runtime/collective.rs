@@ -475,8 +475,8 @@ impl<P: Port> Runtime<P> {
         Ok(core)
     }
 
-    /// Begins an operation that fails with `error`, so that the other ranks learn that this rank gives it up. Returns
-    /// the error.
+    /// Gives up an operation whose plan is unknown, because of `error`, so that the other ranks learn it. Returns the
+    /// error.
     #[cold]
     pub(crate) fn give_up_collective<B: Buffers>(
         &self,
@@ -488,8 +488,7 @@ impl<P: Port> Runtime<P> {
         let context = operation.context;
         let (call, buffers) = core.call(self.counter(derived), operation, samite_p2p::Time::NEVER);
         let now = core.now;
-        let mut collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
-        collective.quit(&mut core.engine, cancelled());
+        Collective::give_up(&mut core.engine, now, call, self.rank, buffers, cancelled());
         core.collectives.failed.insert(context);
         self.hand_over(&mut core);
         error

@@ -104,6 +104,58 @@ fn a_rank_that_gives_up_ends_an_operation_on_two_levels() {
     }
 }
 
+/// A rank gives up before it knows that there are boards, so its plan is another one than that of the others. They take
+/// none of its data, and all of them learn that it gave up.
+#[test]
+fn a_rank_that_does_not_know_the_plan_gives_up_without_a_step() {
+    let n = 6;
+    for quitter in 0..n {
+        let (mut engines, hosts) = engines_on_hosts(n);
+        let on_hosts = plans_on_hosts(&hosts, n, 0, 7, Some(LONGEST)).swap_remove(3);
+        let reduce = sum_by();
+        let flat = [allreduce::Algorithm::RecursiveDoubling, allreduce::Algorithm::Ring]
+            .map(|algorithm| Plan::Allreduce { algorithm, len: 7, commutes: true, in_place: true });
+        for (number, flat) in (0..).zip(&flat) {
+            let plans = (0..n).map(|rank| if rank == quitter { flat } else { &on_hosts });
+            let mut memories: Vec<_> =
+                (0..).zip(plans.clone()).map(|(rank, plan)| Memory::new(plan, Place::new(rank, n))).collect();
+            let (mut others, mut operations, mut gone) = (Vec::new(), Vec::new(), None);
+            for ((engine, plan), (rank, memory)) in
+                engines.iter_mut().zip(plans).zip((0..).zip(&mut memories))
+            {
+                let (call, buffers) = (calls(plan, n, number), memory.buffers(&reduce));
+                if rank == quitter {
+                    let error = Error::Cancelled { fate: Fate::Unknown };
+                    Collective::give_up(engine, Time::ZERO, call, WorldRank(rank), buffers, error);
+                    gone = Some(engine);
+                } else {
+                    operations.push(Collective::begin(engine, Time::ZERO, call, WorldRank(rank), buffers));
+                    others.push(engine);
+                }
+            }
+            let gone = gone.expect("a rank gives up");
+            for _ in 0..1000 {
+                gone.poll(Time::ZERO, &mut ()).unwrap();
+                for (engine, operation) in others.iter_mut().zip(&mut operations) {
+                    engine.poll(Time::ZERO, operation).unwrap();
+                    operation.advance(engine);
+                    operation.attend(engine);
+                }
+            }
+            for operation in &mut operations {
+                let result = operation.take_result();
+                let Some(Err(Failed::Error(Error::Abandoned { rank, .. }))) = result else {
+                    panic!("rank {quitter} gives up: {result:?}");
+                };
+                assert_eq!(rank, WorldRank(quitter));
+            }
+            for engine in &mut engines {
+                crate::discard_before(engine, CONTROL, number + 1);
+            }
+        }
+    }
+}
+
 /// The leader's wait for the other leader is not a wait at its board, where the other member has left.
 #[test]
 fn a_member_that_leaves_after_its_part_is_not_missed_between_the_hosts() {
