@@ -441,6 +441,11 @@ impl Windows {
         &self.counters
     }
 
+    /// Counts operations that the caller has carried out by a [`View`](crate::View).
+    pub fn count_mapped(&mut self, operations: u64) {
+        self.counters.mapped += operations;
+    }
+
     /// Returns the number of requests that were not collected.
     #[must_use]
     pub fn pending(&self) -> usize {

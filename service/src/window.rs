@@ -1,5 +1,6 @@
 //! Windows: memory that the ranks of a communicator read, write and change without messages.
 
+mod direct;
 mod epoch;
 mod error;
 mod hints;
@@ -27,6 +28,7 @@ use crate::runtime::{Bounds, Freed, WindowCall};
 use crate::select::Rank;
 use crate::transport::Transport;
 
+use self::direct::Views;
 pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
 pub use error::{WindowError, WindowEvent};
 pub use hints::WindowHints;
@@ -75,6 +77,8 @@ pub struct Window<T: Element> {
     /// The operation that lasts as long as other ranks may access this rank's part: see
     /// [`Runtime::admit_accesses`](crate::runtime::Runtime::admit_accesses).
     admits: RequestId,
+    /// The parts that epochs access without the runtime.
+    views: Views,
     element: PhantomData<T>,
 }
 
@@ -264,7 +268,8 @@ impl Comm {
         self.exclude_ended(id).map_err(|error| self.local_error(error))?;
         let admits = self.runtime.admit_accesses(self.context)?;
         let comm = self.clone();
-        Ok(Window { comm, id, name, dynamic, own: Some(own), len, admits, element: PhantomData })
+        let (views, element) = (Views::default(), PhantomData);
+        Ok(Window { comm, id, name, dynamic, own: Some(own), len, admits, views, element })
     }
 }
 

@@ -803,6 +803,110 @@ fn a_view_of_a_late_rank_ends_at_the_deadline() {
     });
 }
 
+/// Operations that this rank carries out without the runtime, between others that it cannot carry out so, because their
+/// elements have 16 bytes. A flush waits for all of them.
+#[test]
+fn a_flush_waits_for_operations_of_every_way() {
+    on_a_host(3, |comm| {
+        let others = others(comm);
+        let window = comm.allocate_window::<u128>(4)?;
+        let epoch = window.lock_all()?;
+        for round in 1..=200_u128 {
+            for &to in &others {
+                let own = 1 + comm.rank().index();
+                epoch.put(to, own, &[round << 64])?;
+                if round % 7 == 0 {
+                    epoch.accumulate(to, 0, &[1 << 70], WindowOp::Sum)?;
+                }
+                epoch.flush(to)?;
+                let mut seen = [0];
+                epoch.get(to, own, &mut seen)?;
+                assert_eq!(seen, [round << 64]);
+                if round % 7 == 0 {
+                    epoch.get(to, 0, &mut seen)?;
+                    assert!(seen[0] >= (round / 7) << 70, "round {round}: {seen:?}");
+                }
+            }
+        }
+        epoch.close()?;
+        comm.barrier()?;
+        assert_eq!(window.read_vec(0..1)?, [(2 * (200 / 7)) << 70]);
+        comm.barrier()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn operations_without_the_runtime_are_checked_and_counted() {
+    on_a_host(2, |comm| {
+        let reversed = comm.split(Some(0), -i64::from(comm.rank().0))?.expect("it has a colour");
+        let other = Rank(1 - reversed.rank().0);
+        let window = reversed.allocate_window::<u32>(3)?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        let before = comm.stats().windows.mapped_operations;
+        epoch.put(other, 0, &[1])?;
+        epoch.flush(other)?;
+        let outside = |at, bytes| WindowError::OutOfBounds { rank: other, at, bytes, size: 12 };
+        for round in 0..300_u32 {
+            epoch.put(other, 1, &[round])?;
+            assert_eq!(epoch.fetch(other, 1, 1, WindowOp::Sum)?, round);
+            assert_eq!(epoch.compare_swap(other, 1, round + 1, 5)?, round + 1);
+            epoch.accumulate(other, 1, &[2], WindowOp::Product)?;
+            let mut seen = [0; 2];
+            epoch.get(other, 1, &mut seen)?;
+            assert_eq!(seen, [10, 0]);
+            assert_eq!(why(epoch.put(other, 3, &[1])), outside(12, 4));
+            assert_eq!(why(epoch.put(other, usize::MAX, &[1])), outside(u64::MAX, 4));
+            assert_eq!(why(epoch.get(other, 2, &mut seen)), outside(8, 8));
+            assert!(matches!(
+                why(epoch.fetch(other, 0, 1, WindowOp::MinLocation)),
+                WindowError::Unsuitable(_)
+            ));
+            assert!(matches!(why(epoch.put(reversed.rank(), 0, &[1])), WindowError::NotATarget { .. }));
+            epoch.put(other, 3, &[])?;
+            epoch.flush(other)?;
+        }
+        epoch.close()?;
+        assert_eq!(comm.stats().windows.mapped_operations - before, 300 * 5 + 1);
+        reversed.barrier()?;
+        assert_eq!(window.free()?, [1, 10, 0]);
+        Ok(())
+    });
+}
+
+/// Threads use one epoch at the same time.
+#[test]
+fn threads_share_an_epoch() {
+    on_a_host(2, |comm| {
+        let window = comm.allocate_window::<u64>(5)?;
+        let epoch = window.lock_all()?;
+        let target = Rank(0);
+        std::thread::scope(|scope| {
+            let work = |thread: u64| {
+                let (place, epoch) = (1 + (thread as usize + 2 * comm.rank().index()), &epoch);
+                move || -> Result<(), Error> {
+                    for round in 1..=2000 {
+                        epoch.put(target, place, &[round])?;
+                        epoch.flush(target)?;
+                        let mut seen = [0];
+                        epoch.get(target, place, &mut seen)?;
+                        assert_eq!(seen, [round]);
+                        epoch.accumulate(target, 0, &[1], WindowOp::Sum)?;
+                    }
+                    Ok(())
+                }
+            };
+            let threads = [0, 1].map(|thread| scope.spawn(work(thread)));
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        epoch.close()?;
+        comm.barrier()?;
+        let part = window.free()?;
+        assert!(comm.rank() != target || part == [8000, 2000, 2000, 2000, 2000], "{part:?}");
+        Ok(())
+    });
+}
+
 /// A program that repeats calls which need no other rank makes progress: the other rank waits for a message of this
 /// one.
 #[test]

@@ -9,6 +9,7 @@ use samite_p2p::{Group, RequestId};
 use samite_rma::{Action, Assertions, EpochId, Places, Target, WindowId, Windows};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::direct::Direct;
 use super::{LockKind, Window, WindowNumber, WindowOp, WindowPlace};
 use crate::buffer::{Buffer, BufferMut, Held};
 use crate::element::Element;
@@ -31,6 +32,8 @@ pub struct Epoch<'w, T: Element, K: EpochKind> {
     pub(super) window: &'w Window<T>,
     /// `None` once it is closed.
     pub(super) id: Option<EpochId>,
+    /// The targets whose parts this rank accesses without the runtime.
+    pub(super) direct: Direct,
     kind: PhantomData<K>,
 }
 
@@ -68,6 +71,8 @@ impl AccessKind for Lock {}
 /// The implementation of [`EpochKind`], hidden from other crates.
 pub trait Closing {
     #[doc(hidden)]
+    const IS_LOCK: bool;
+    #[doc(hidden)]
     fn close(
         windows: &mut Windows,
         link: &mut Link,
@@ -77,6 +82,8 @@ pub trait Closing {
 }
 
 impl Closing for Fence {
+    const IS_LOCK: bool = false;
+
     fn close(
         windows: &mut Windows,
         link: &mut Link,
@@ -88,8 +95,10 @@ impl Closing for Fence {
 }
 
 macro_rules! closed_alone {
-    ($($kind:ident)*) => {
+    ($($kind:ident = $is_lock:literal)*) => {
         $(impl Closing for $kind {
+            const IS_LOCK: bool = $is_lock;
+
             fn close(
                 windows: &mut Windows,
                 link: &mut Link,
@@ -102,7 +111,7 @@ macro_rules! closed_alone {
     };
 }
 
-closed_alone! { Access Exposure Lock }
+closed_alone! { Access = false Exposure = false Lock = true }
 
 impl<T: Element> Window<T> {
     /// Opens an epoch in which each rank accesses all parts. All ranks call it (`MPI_Win_fence`). It ends with
@@ -196,7 +205,7 @@ impl<T: Element> Window<T> {
             open(windows, out.link, id)
         });
         match opened {
-            Ok(id) => Ok(Epoch { window: self, id: Some(id), kind: PhantomData }),
+            Ok(id) => Ok(Epoch { window: self, id: Some(id), direct: Direct::default(), kind: PhantomData }),
             Err(error) => Err(self.comm().handle_world_error(call, error)),
         }
     }
@@ -233,6 +242,7 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
         let window = self.window;
         let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
         let closed = window.begin(None, |WindowCall { windows, out, deadline }| {
+            self.report_direct(windows);
             Ok((K::close(windows, out.link, id, deadline)?, ()))
         });
         let (request, ()) = window.comm().handle_result("Epoch::iclose", closed)?;
@@ -247,6 +257,7 @@ impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
         let _ = self.window.comm().runtime.on_windows(
             &Bounds::default(),
             |WindowCall { windows, out, .. }| {
+                self.report_direct(windows);
                 if let Some(request) = K::close(windows, out.link, id, Time::NEVER)? {
                     windows.detach(request);
                 }
@@ -281,7 +292,10 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
             Ok((fenced.completion, fenced.epoch))
         });
         let (request, next) = window.comm().handle_result("Epoch::inext", fenced)?;
-        Ok((window.request(request)?, Self { window, id: next, kind: PhantomData }))
+        Ok((
+            window.request(request)?,
+            Self { window, id: next, direct: Direct::default(), kind: PhantomData },
+        ))
     }
 }
 
@@ -309,7 +323,7 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// # Errors
     /// Returns the errors of [`close`](Self::close).
     pub fn flush(&self, target: Rank) -> Result<(), Error> {
-        if self.is_flushed("Epoch::flush", Some(target))? {
+        if self.flush_directly(target) || self.is_flushed("Epoch::flush", Some(target))? {
             return Ok(());
         }
         Ok(self.iflush(target)?.wait_as("Epoch::flush").map(|_| ())?)
@@ -591,9 +605,13 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     ) -> Result<Request<B>, Error> {
         let window = self.window;
         let begun = self.places(target, layout).and_then(|(id, places)| {
-            window.begin(None, |WindowCall { windows, mut out, deadline }| {
+            window.begin(None, |mut call| {
+                let before = self.report_direct(call.windows);
+                let WindowCall { windows, out, deadline } = &mut call;
                 let memory = data.into_memory();
-                Ok((windows.operate(&mut out, id, places, action, memory, Some(deadline))?, ()))
+                let started = windows.operate(out, id, places, action, memory, Some(*deadline))?;
+                self.note_direct(&mut call, id, target.0, before);
+                Ok((started, ()))
             })
         });
         let (request, ()) = window.comm().handle_result(call, begun)?;
@@ -610,13 +628,21 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let comm = self.window.comm();
+        if let (None, (rank, WindowPlace { region: None, index })) = (layout, target)
+            && let Some(written) = self.write_directly(call, (rank, index), action, data.as_ref())
+        {
+            return written;
+        }
         let done = self.places(target, layout).and_then(|(id, places)| {
             let bounds = self.window.bounds();
-            let done = comm.runtime.on_windows(bounds, |WindowCall { windows, mut out, .. }| {
-                if !windows.try_write(&mut out, id, places, action, data.as_ref())? {
+            let done = comm.runtime.on_windows(bounds, |mut call| {
+                let before = self.report_direct(call.windows);
+                let WindowCall { windows, out, .. } = &mut call;
+                if !windows.try_write(out, id, places, action, data.as_ref())? {
                     let bytes: Vec<u8> = data.into();
-                    windows.operate(&mut out, id, places, action, Memory::new(bytes), None)?;
+                    windows.operate(out, id, places, action, Memory::new(bytes), None)?;
                 }
+                self.note_direct(&mut call, id, target.0, before);
                 Ok(())
             });
             done.map_err(|error| comm.local_error(error))
@@ -650,12 +676,19 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         bytes: &mut [u8],
     ) -> Result<bool, Error> {
         let comm = self.window.comm();
+        if let (None, (rank, WindowPlace { region: None, index })) = (layout, target)
+            && let Some(read) = self.read_directly(call, (rank, index), action, bytes)
+        {
+            return read.map(|()| true);
+        }
         let done = self.places(target, layout).and_then(|(id, places)| {
-            let done = comm
-                .runtime
-                .try_on_windows(self.window.bounds(), |WindowCall { windows, mut out, .. }| {
-                    windows.try_read(&mut out, id, places, action, bytes)
-                });
+            let done = comm.runtime.try_on_windows(self.window.bounds(), |mut call| {
+                let before = self.report_direct(call.windows);
+                let WindowCall { windows, out, .. } = &mut call;
+                let is_done = windows.try_read(out, id, places, action, bytes)?;
+                self.note_direct(&mut call, id, target.0, before);
+                Ok(is_done)
+            });
             done.map_err(|error| comm.local_error(error))
         });
         comm.handle_result(call, done)

@@ -98,6 +98,18 @@ impl<T: Element> Window<T> {
     }
 }
 
+impl<T: Element> Window<T> {
+    /// Returns the result of an access to the memory of another rank.
+    #[inline]
+    pub(super) fn handle_access(
+        &self,
+        call: &'static str,
+        result: Result<(), samite_rma::Error>,
+    ) -> Result<(), Error> {
+        result.map_err(|error| self.comm().handle_world_error(call, error.public()))
+    }
+}
+
 impl<T: Element> WindowView<'_, T> {
     /// Returns the rank whose part this is.
     #[must_use]
@@ -181,8 +193,7 @@ impl<T: Element> WindowView<'_, T> {
     }
 
     fn handle(&self, call: &'static str, result: Result<(), samite_rma::Error>) -> Result<(), Error> {
-        let comm = self.window.comm();
-        result.map_err(|error| comm.handle_world_error(call, error.public()))
+        self.window.handle_access(call, result)
     }
 }
 
@@ -214,6 +225,6 @@ impl<T: WindowNumber> WindowView<'_, T> {
 }
 
 /// Returns the offset of an element, or one behind every part.
-fn offset<T>(at: usize) -> u64 {
+pub(super) fn offset<T>(at: usize) -> u64 {
     (at as u64).saturating_mul(size_of::<T>() as u64)
 }

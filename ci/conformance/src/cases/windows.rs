@@ -16,6 +16,7 @@ pub(crate) fn add(cases: &mut Cases) {
     windows(cases);
     shared(cases);
     slices(cases);
+    failures(cases);
     dynamic(cases);
     for (name, access) in ACCESSES {
         transfers(cases, name, *access);
@@ -822,6 +823,33 @@ fn shared(cases: &mut Cases) {
             (0, Some(view)) => assert_eq!(view.load(0)?, 7),
             (0, None) => {}
             _ => expect_error!(window.view(Rank(2)).map(drop), Error::PeerFailed { rank: Rank(2), .. }),
+        }
+        let rest = job.comm.group().exclude([2]);
+        job.comm.create_from_group(&rest, 3)?.barrier()
+    });
+}
+
+fn failures(cases: &mut Cases) {
+    let rule = "an origin that repeats operations and flushes under a lock learns that the target has failed";
+    cases.failure("lock.failure", 3, rule, |job| {
+        let window = job.comm.allocate_window::<u64>(1)?;
+        if job.rank() == 2 {
+            job.comm.recv(&mut [0_u8; 0], Rank(0), 1)?;
+            job.die();
+        }
+        if job.rank() == 0 {
+            let epoch = window.lock(Rank(2), LockKind::Shared)?;
+            epoch.put(Rank(2), 0, &[1])?;
+            epoch.flush(Rank(2))?;
+            job.comm.send(&[0_u8; 0], Rank(2), 1)?;
+            let ended = loop {
+                let ended = epoch.put(Rank(2), 0, &[1]).and_then(|()| epoch.flush(Rank(2)));
+                if ended.is_err() {
+                    break ended;
+                }
+            };
+            expect_error!(ended, Error::PeerFailed { rank: Rank(2), .. });
+            expect_error!(epoch.close(), Error::PeerFailed { rank: Rank(2), .. });
         }
         let rest = job.comm.group().exclude([2]);
         job.comm.create_from_group(&rest, 3)?.barrier()

@@ -1,0 +1,189 @@
+//! Operations of an epoch under a lock that this rank carries out without the runtime.
+//!
+//! Once a target has granted its lock, and its part is in memory that this rank maps, an operation is a few loads and
+//! stores, and a flush is a fence. The runtime's lock and tables would take ten times as long. So the runtime says after
+//! each operation that it carries out if the next ones to this target may be *direct*: the operation was one on mapped
+//! memory, and no earlier one to the target is under way. After [`CALLS_MAX`] direct calls the next one is a call of the
+//! runtime: it makes progress for the program's other operations, notices the failure of the target, and counts the
+//! operations.
+//!
+//! Only a lock permits that. It is held until this rank closes the epoch or the target fails. An exposure may end
+//! before, by a cancel or a deadline of the target.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use samite_fabric::Port;
+use samite_rma::{Action, EpochId, View, Windows};
+
+use super::epoch::{Epoch, EpochKind};
+use crate::element::Element;
+use crate::error::Error;
+use crate::runtime::WindowCall;
+use crate::select::Rank;
+
+/// The parts of a window that epochs have accessed directly. A rank has the slot of its number modulo [`SLOTS`], if no
+/// other rank has taken it before.
+#[derive(Debug, Default)]
+pub(super) struct Views(OnceLock<Box<[Slot; SLOTS]>>);
+
+type Slot = OnceLock<(Rank, View)>;
+
+/// The targets of an epoch to which operations may be direct.
+#[derive(Debug, Default)]
+pub(super) struct Direct {
+    /// The slots of these targets, a bit for each.
+    slots: AtomicU64,
+    /// The number of direct calls since the latest call of the runtime. Threads that share the epoch may miss some of
+    /// each other's, which saves the price of an atomic addition.
+    calls: AtomicU32,
+    /// The number of these calls that have carried out an operation.
+    operations: AtomicU32,
+}
+
+/// The number of ranks with direct access: a bit of [`Direct::slots`] for each.
+const SLOTS: usize = u64::BITS as usize;
+
+/// The number of direct calls after which the runtime is called: it then costs each call a nanosecond.
+const CALLS_MAX: u32 = 64;
+
+/// The bytes of the longest element that a processor changes in one step.
+const WORD: usize = 8;
+
+impl Views {
+    fn slot_of(rank: Rank) -> usize {
+        rank.index() % SLOTS
+    }
+
+    fn get(&self, rank: Rank) -> Option<&View> {
+        let (of, view) = self.0.get()?[Self::slot_of(rank)].get()?;
+        (*of == rank).then_some(view)
+    }
+
+    /// Keeps the view that `make` returns, unless the slot is taken. Returns true if it has a view of this rank.
+    fn keep(&self, rank: Rank, make: impl FnOnce() -> Option<View>) -> bool {
+        let slot =
+            &self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Slot::new())))[Self::slot_of(rank)];
+        match slot.get() {
+            Some((of, _)) => *of == rank,
+            None => make().is_some_and(|view| slot.set((rank, view)).is_ok()),
+        }
+    }
+}
+
+impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
+    /// Returns the part of a target if a call may be direct, and counts the call.
+    #[inline]
+    fn direct_part(&self, target: Rank) -> Option<&View> {
+        let is_direct = self.direct.slots.load(Ordering::Acquire) >> Views::slot_of(target) & 1 != 0;
+        let part = if is_direct { self.window.views.get(target)? } else { return None };
+        (count(&self.direct.calls) < CALLS_MAX).then_some(part)
+    }
+
+    /// Carries out a write on elements from `index` on, if it may be direct.
+    #[inline]
+    pub(super) fn write_directly(
+        &self,
+        call: &'static str,
+        (target, index): (Rank, usize),
+        action: Action,
+        data: &[u8],
+    ) -> Option<Result<(), Error>> {
+        if size_of::<T>() > WORD && action != Action::Put {
+            return None;
+        }
+        let part = self.direct_part(target)?;
+        let written = part.write(super::view::offset::<T>(index), action, data);
+        Some(self.handle_direct(call, written, data.len()))
+    }
+
+    /// Carries out an operation with a result as [`write_directly`](Self::write_directly) does.
+    #[inline]
+    pub(super) fn read_directly(
+        &self,
+        call: &'static str,
+        (target, index): (Rank, usize),
+        action: Action,
+        bytes: &mut [u8],
+    ) -> Option<Result<(), Error>> {
+        if size_of::<T>() > WORD && action != Action::Get {
+            return None;
+        }
+        let part = self.direct_part(target)?;
+        let read = part.fetch(super::view::offset::<T>(index), action, bytes);
+        Some(self.handle_direct(call, read, bytes.len()))
+    }
+
+    #[inline]
+    fn handle_direct(
+        &self,
+        call: &'static str,
+        result: Result<(), samite_rma::Error>,
+        len: usize,
+    ) -> Result<(), Error> {
+        if len > 0 && result.is_ok() {
+            count(&self.direct.operations);
+        }
+        self.window.handle_access(call, result)
+    }
+
+    /// Flushes the operations to a target, and returns true, if all of them were direct since the runtime has found
+    /// none under way. Stores then become visible before later loads and stores.
+    #[inline]
+    pub(super) fn flush_directly(&self, target: Rank) -> bool {
+        let is_direct = self.direct_part(target).is_some();
+        if is_direct {
+            fence(Ordering::SeqCst);
+        }
+        is_direct
+    }
+
+    /// Reports the direct operations to the runtime. Returns the number of operations on mapped memory so far.
+    pub(super) fn report_direct(&self, windows: &mut Windows) -> u64 {
+        if self.direct.calls.load(Ordering::Relaxed) > 0 {
+            self.direct.calls.store(0, Ordering::Relaxed);
+            windows.count_mapped(self.direct.operations.swap(0, Ordering::Relaxed).into());
+        }
+        windows.counters().mapped
+    }
+
+    /// Notes if the next operations to a target may be direct. Call it under the runtime's lock, after an operation to
+    /// this target. `before` is the value of [`report_direct`](Self::report_direct) before the operation.
+    pub(super) fn note_direct<P: Port>(
+        &self,
+        call: &mut WindowCall<'_, P>,
+        id: EpochId,
+        target: Rank,
+        before: u64,
+    ) {
+        if !K::IS_LOCK {
+            return;
+        }
+        let bit = 1 << Views::slot_of(target);
+        let is_direct = call.windows.counters().mapped > before && self.becomes_direct(call, id, target);
+        if is_direct {
+            self.direct.slots.fetch_or(bit, Ordering::Release);
+        } else if self.direct.slots.load(Ordering::Relaxed) & bit != 0 {
+            self.direct.slots.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    fn becomes_direct<P: Port>(&self, call: &mut WindowCall<'_, P>, id: EpochId, target: Rank) -> bool {
+        let WindowCall { windows, out, .. } = call;
+        let Ok(rank) = self.window.world_rank(target) else { return false };
+        let is_idle = matches!(windows.is_flushed(out.link, id, Some(rank)), Ok(true));
+        is_idle
+            && self.window.views.keep(target, || {
+                let part = windows.view(out, self.window.id, rank).ok()??;
+                (part.unit() as usize == size_of::<T>()).then_some(part)
+            })
+    }
+}
+
+/// Adds 1 to a number, and returns its former value.
+#[inline]
+fn count(number: &AtomicU32) -> u32 {
+    let before = number.load(Ordering::Relaxed);
+    number.store(before.wrapping_add(1), Ordering::Relaxed);
+    before
+}
