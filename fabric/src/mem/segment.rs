@@ -24,7 +24,7 @@ use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::copy::load_words;
+use crate::copy::{load_words, store_words};
 use crate::{Access, Change, PortError};
 use samite_os::fork::ForkMark;
 use samite_os::process::Process;
@@ -209,11 +209,8 @@ impl Mapped {
         }
         let words = &self.words[first + usize::from(head > 0)..];
         let (whole, tail) = words.split_at((len - head) / WORD);
-        for (index, word) in whole.iter().enumerate() {
-            // SAFETY: after the head, `from` has as many words as the split says.
-            let value = unsafe { from.add(head + WORD * index).cast::<u64>().read_unaligned() };
-            word.store(value, Ordering::Relaxed);
-        }
+        // SAFETY: after the head, `from` has as many words as the split says.
+        unsafe { store_words(whole, from.add(head)) };
         let copied = head + WORD * whole.len();
         if copied < len {
             // SAFETY: fewer bytes than a word are left.
@@ -441,6 +438,25 @@ mod tests {
         }
         for len in [usize::MAX, usize::MAX / 2, usize::MAX / 2 - PAGE] {
             assert!(Segment::create(len).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn writes_begin_and_end_anywhere() {
+        let segment = Segment::create(1000).unwrap();
+        let mapped = segment.mapped();
+        let bytes: Vec<u8> = (0..700).map(|index| (index % 251) as u8 + 1).collect();
+        let mut expected = vec![0xee; 1000];
+        for offset in (0..18).chain(60..70) {
+            for len in (0..=80).chain(240..=340).chain([511, 512, 513, 700]) {
+                expected.fill(0xee);
+                mapped.write(0, &expected);
+                mapped.write(offset, &bytes[700 - len..]);
+                expected[offset..][..len].copy_from_slice(&bytes[700 - len..]);
+                let mut all = vec![0; 1000];
+                mapped.read(0, &mut all);
+                assert_eq!(all, expected, "{len} bytes at {offset}");
+            }
         }
     }
 
