@@ -10,7 +10,7 @@ use crate::{Access, Change, PortError};
 /// Shared memory of a peer, or of this process, accessed by loads and stores: see [`Port::map`](crate::Port::map) and
 /// [`Region::window`](crate::Region::window). Clones refer to the same memory.
 ///
-/// Other processes may write the bytes at any time. So they are copied, one aligned word of 8 bytes at a time, and no
+/// Other processes may write the bytes at any time. So they are copied, whole aligned words of 8 bytes at a time, and no
 /// reference to them is given out. Peers see stores in program order. A load may
 /// overtake an earlier store to another place: where that matters, put
 /// [`fence(SeqCst)`](std::sync::atomic::fence) between the two.
