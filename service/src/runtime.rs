@@ -375,6 +375,12 @@ impl<P: Port> Runtime<P> {
         Some(CallGuard { runtime: self, core, deadline })
     }
 
+    /// Returns false if every call is refused, because the runtime was closed or belongs to another process.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.core.is_open()
+    }
+
     /// Returns the error of a call for which [`enter`](Self::enter) has returned `None`.
     #[cold]
     #[inline(never)]

@@ -874,6 +874,39 @@ fn operations_without_the_runtime_are_checked_and_counted() {
     });
 }
 
+/// A child of fork(2) is not the rank, and writes to no window.
+#[test]
+fn a_child_accesses_no_memory_of_a_window() {
+    on_a_host(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.allocate_window::<u64>(1)?;
+        let view = window.view(other)?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        for _ in 0..3 {
+            epoch.put(other, 0, &[1])?;
+            epoch.flush(other)?;
+        }
+        let is_refused = samite_os::fork::in_a_child(|| {
+            [
+                epoch.put(other, 0, &[9]),
+                epoch.accumulate(other, 0, &[9], WindowOp::Sum),
+                epoch.flush(other),
+                epoch.get(other, 0, &mut [0]),
+                view.store(0, 9),
+                view.load(0).map(drop),
+                view.fetch(0, 9, WindowOp::Sum).map(drop),
+            ]
+            .iter()
+            .all(|result| *result == Err(Error::Forked))
+        });
+        assert!(is_refused.unwrap());
+        epoch.close()?;
+        comm.barrier()?;
+        assert_eq!(window.free()?, [1]);
+        Ok(())
+    });
+}
+
 /// Threads use one epoch at the same time.
 #[test]
 fn threads_share_an_epoch() {

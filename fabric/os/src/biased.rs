@@ -241,6 +241,12 @@ impl<T> BiasedMutex<T> {
         is_inside.then(|| BiasedGuard { hot: self.hot.as_ptr(), value: PhantomData })
     }
 
+    /// Returns false if the lock refuses, because it is closed or belongs to another process. This takes no lock.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.bias().refusal().is_ok()
+    }
+
     /// Returns the reason why the lock refused. A lock that has refused once refuses always, for the same reason.
     ///
     /// # Panics

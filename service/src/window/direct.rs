@@ -76,6 +76,8 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
     #[inline]
     fn direct_part(&self, target: Rank) -> Option<&View> {
         let is_direct = self.direct.slots.load(Ordering::Acquire) >> Views::slot_of(target) & 1 != 0;
+        // A runtime that is closed returns the error, also in a child of fork(2).
+        let is_direct = is_direct && self.window.comm().runtime.is_open();
         let part = if is_direct { self.window.views.get(target)? } else { return None };
         (count(&self.direct.calls) < CALLS_MAX).then_some(part)
     }

@@ -132,8 +132,8 @@ impl<T: Element> WindowView<'_, T> {
     /// Copies elements out, from index `at` on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::Ended`] if this rank has left the job, or was declared failed, and the
-    /// other one has freed the window.
+    /// [`WindowError::OutOfBounds`]; [`WindowError::Ended`] if this rank was declared failed, and the other one has freed
+    /// the window; [`Error::Closed`], [`Error::Forked`].
     pub fn read(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
         self.carry_out("WindowView::read", at, Action::Get, into)
     }
@@ -157,8 +157,7 @@ impl<T: Element> WindowView<'_, T> {
     /// # Errors
     /// Returns the errors of [`read`](Self::read).
     pub fn write(&self, at: usize, from: &[T]) -> Result<(), Error> {
-        let written = self.part.write(offset::<T>(at), Action::Put, from.as_bytes());
-        self.handle("WindowView::write", written)
+        self.put("WindowView::write", at, from.as_bytes())
     }
 
     /// Returns an element. Afterwards the stores are visible that its writer made before it wrote the element.
@@ -177,8 +176,13 @@ impl<T: Element> WindowView<'_, T> {
     /// # Errors
     /// Returns the errors of [`read`](Self::read).
     pub fn store(&self, at: usize, element: T) -> Result<(), Error> {
-        let written = self.part.write(offset::<T>(at), Action::Put, element.as_bytes());
-        self.handle("WindowView::store", written)
+        self.put("WindowView::store", at, element.as_bytes())
+    }
+
+    fn put(&self, call: &'static str, at: usize, from: &[u8]) -> Result<(), Error> {
+        self.check_open(call)?;
+        let written = self.part.write(offset::<T>(at), Action::Put, from);
+        self.window.handle_access(call, written)
     }
 
     fn carry_out(
@@ -188,12 +192,16 @@ impl<T: Element> WindowView<'_, T> {
         action: Action,
         into: &mut [impl Element],
     ) -> Result<(), Error> {
+        self.check_open(call)?;
         let fetched = self.part.fetch(offset::<T>(at), action, into.as_mut_bytes());
-        self.handle(call, fetched)
+        self.window.handle_access(call, fetched)
     }
 
-    fn handle(&self, call: &'static str, result: Result<(), samite_rma::Error>) -> Result<(), Error> {
-        self.window.handle_access(call, result)
+    /// Refuses the accesses of a rank that has left, and those of a child of fork(2).
+    #[inline]
+    fn check_open(&self, call: &'static str) -> Result<(), Error> {
+        let comm = self.window.comm();
+        if comm.runtime.is_open() { Ok(()) } else { Err(comm.handle_error(call, comm.runtime.refused())) }
     }
 }
 
