@@ -18,7 +18,7 @@ use samite::{
 
 use crate::windows::{
     accesses, all_locked, attaches, backwards, elements, exposed, fences, fences_twice, has_a_window,
-    in_a_fence, in_an_access, is_exposed, locked, made, sliced,
+    has_an_allocated_window, in_a_fence, in_an_access, is_exposed, locked, made, sliced, viewed,
 };
 
 /// The rank that all calls address.
@@ -1154,6 +1154,7 @@ calls! {
         token.cancel();
         exposed(w, |e| e.close())
     });
+    "Window::view", Waits, has_an_allocated_window, |c| held(c.allocate_window(4), viewed);
     "Window::free", Waits, has_a_window, |c| held(made(c), |w| w.free().map(drop));
     "Window::ifree", Waits, has_a_window, |c| held(made(c), |w| Ok(w.ifree()?.wait().map(drop)?));
     "Window::fence", Waits, fences, |c| held(made(c), |w| in_a_fence(w, |e| e.close()));

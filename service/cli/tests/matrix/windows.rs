@@ -1,7 +1,8 @@
 //! Calls on windows in the table, and the peer's part of them.
 
 use samite::{
-    Access, Comm, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Window, WindowRegion,
+    Access, Comm, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Window, WindowError,
+    WindowRegion,
 };
 
 use crate::table::PEER;
@@ -101,6 +102,21 @@ pub(crate) fn locked(
     let epoch = window.lock(PEER, LockKind::Exclusive)?;
     call(&epoch)?;
     epoch.close()?;
+    window.free().map(drop)
+}
+
+/// The peer's part of a view of its part.
+pub(crate) fn has_an_allocated_window(comm: &Comm) -> Result<(), Error> {
+    comm.allocate_window::<u64>(LEN)?.free().map(drop)
+}
+
+/// Writes to the peer's part by a view, if the transport shares memory.
+pub(crate) fn viewed(window: Window<u64>) -> Result<(), Error> {
+    match window.view(PEER) {
+        Ok(view) => view.store(0, 3)?,
+        Err(Error::Window(why)) if *why == (WindowError::NotShared { rank: PEER }) => {}
+        Err(error) => return Err(error),
+    }
     window.free().map(drop)
 }
 
