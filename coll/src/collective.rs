@@ -209,10 +209,7 @@ impl<B: Buffers> Collective<B> {
         mine: WorldRank,
         buffers: B,
     ) -> Self {
-        engine.set_now(now);
-        if call.series == Series::Program {
-            engine.note_begun(call.context, call.number);
-        }
+        Self::note_begun(engine, now, &call);
         let at = call.place(mine);
         check_lens(&call, at, &buffers);
         let checking = call.check.as_ref().map(|check| {
@@ -247,15 +244,21 @@ impl<B: Buffers> Collective<B> {
         buffers: B,
         error: Error,
     ) {
-        engine.set_now(now);
-        if call.series == Series::Program {
-            engine.note_begun(call.context, call.number);
-        }
+        Self::note_begun(engine, now, &call);
         let (at, steps) = (call.place(mine), call.plan.steps(call.place(mine)));
         let collective = Self::new(engine, now, call, at, steps, buffers);
         let error = collective.prevented(engine).unwrap_or(error);
         let members = collective.group.iter().collect();
         collective.notify(engine, members, &error.into());
+    }
+
+    /// Sets the time, and notes that this rank begins an operation, in case the other members ask.
+    #[inline(always)]
+    fn note_begun<P: Port, S: HasTagged>(engine: &mut Engine<P, S>, now: Time, call: &Call<'_>) {
+        engine.set_now(now);
+        if call.series == Series::Program {
+            engine.note_begun(call.context, call.number);
+        }
     }
 
     /// Returns an operation whose next step is the next of `steps`, and that does not use the board.

@@ -970,7 +970,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         let Envelope { source, context, tag } = *claimed.envelope();
         let partner = Partner::Rank(WorldRank(source));
         let mut request = Request::new(State::Over, buffer, partner, context, tag, now);
-        request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
+        request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
         let id = tagged.requests.insert(request);
         if let Some(typed) = typed {
             tagged.signatures.insert(id, typed, &tagged.requests);
@@ -1393,6 +1393,11 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         self.inner.tagged().outbox.cost() > 0
     }
 
+    /// Returns true if a message waits in the outbox that was put there before the first contact with its receiver.
+    pub fn awaits_contact(&self) -> bool {
+        self.inner.tagged().outbox.early > 0
+    }
+
     /// Permits the engine to gather several short messages to a peer for one packet, where packets are dear, or forbids
     /// it. Returns true if it was permitted before. A new engine permits it. While it is permitted, call
     /// [`Engine::poll`] or [`Engine::send_gathered`] within [`Config::bundle_delay_us`] after a call that may have
@@ -1500,8 +1505,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
                 let told = || Partner::Any { told: tagged.failures.told(context) };
                 let partner = source.as_rank().map_or_else(told, |rank| Partner::Rank(WorldRank(rank)));
                 let mut request = Request::new(state, buffer(), partner, context, tag, now);
-                request.travels =
-                    request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
+                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
                 tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 Ok((id, Outcome::Pending))
@@ -1509,8 +1513,7 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
             Posting::Matched { envelope, unexpected, .. } => {
                 let (state, partner) = (State::Over, Partner::Rank(WorldRank(envelope.source)));
                 let mut request = Request::new(state, buffer(), partner, context, tag, now);
-                request.travels =
-                    request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len, false));
+                request.travels = request.buffer.own_len().is_some_and(|len| tagged.begins_travel(len));
                 tagged.requests.insert(request);
                 tagged.set_deadline(out.link, id, deadline);
                 tagged.matched(out.link, &envelope, &unexpected);

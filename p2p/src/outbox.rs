@@ -36,6 +36,8 @@ pub(crate) struct Outbox {
     buffered: u64,
     /// The buffers of the copies of buffered sends.
     buffers: BTreeMap<RequestId, Arc<SendBuffer>>,
+    /// The number of copies that were made before the first contact with their receivers.
+    pub(crate) early: usize,
     /// The number of copies that were not delivered, by receiver.
     pub(crate) lost: BTreeMap<WorldRank, u64>,
 }

@@ -494,7 +494,9 @@ impl Tagged {
     pub(crate) fn finish(&mut self, link: &mut Link, id: RequestId, result: Result<Status, Error>) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let was_awaiting_match = matches!(request.state, State::AwaitingMatch { .. });
-        self.travelling -= usize::from(request.end_travel());
+        let has_travelled = request.end_travel();
+        self.travelling -= usize::from(has_travelled);
+        self.outbox.early -= usize::from(has_travelled && request.copied.is_kept());
         if request.collected {
             if request.copied.is_kept() {
                 self.release_copy(link, id, was_awaiting_match, result.is_ok());
@@ -515,10 +517,15 @@ impl Tagged {
     }
 
     /// Returns true if an operation with a buffer of `len` bytes of its own needs progress between the program's calls,
-    /// and counts it. `always` is true if it does so whatever the length. Its request keeps the answer.
+    /// and counts it. Its request keeps the answer.
     #[inline(always)]
-    pub(crate) fn begins_travel(&mut self, len: usize, always: bool) -> bool {
-        let travels = always || len >= self.config.overlap_min;
+    pub(crate) fn begins_travel(&mut self, len: usize) -> bool {
+        self.note_travel(len >= self.config.overlap_min)
+    }
+
+    /// Counts an operation if it needs progress between the program's calls. Its request keeps the answer.
+    #[inline(always)]
+    pub(crate) fn note_travel(&mut self, travels: bool) -> bool {
         self.travelling += usize::from(travels);
         self.ever_travelling += u64::from(travels);
         travels
@@ -790,6 +797,9 @@ impl Tagged {
             self.requests.iter().all(|(_, request)| !request.travels || travel(request)),
             "none has ended"
         );
+        let is_early = |request: &Request| request.travels && request.copied.is_kept();
+        let early = self.requests.iter().filter(|(_, request)| is_early(request)).count();
+        assert_eq!(self.outbox.early, early, "the copies from before the first contact are counted");
         let slabs = |request: &Request| match &request.state {
             State::Putting(put) => put.slabs.len(),
             State::Pulling(pull) => pull.target.as_ref().map_or(0, Target::slabs),

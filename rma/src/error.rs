@@ -75,8 +75,8 @@ pub enum Error {
         "the window was not made for slices of its part: give the hint for slices, or detach dynamic memory"
     )]
     NotTakeable,
-    /// The processes cannot map the member's part: it runs on another host, or over a transport without shared memory, or
-    /// the part was not allocated for that.
+    /// This process cannot map the member's part: the member runs on another host, the transport shares no memory, or the
+    /// part was not allocated for that.
     #[error(
         "the part of rank {rank} is not in memory that this process can map: use a get, or allocate the window on ranks \
          of one host that share memory, without the hint for slices"

@@ -10,7 +10,7 @@ use crate::windows::check_action;
 use crate::{Action, Error};
 
 /// A member's part of a window in the memory of this process: see [`Windows::view`](crate::Windows::view). It needs no
-/// epoch, so nothing orders its accesses and those of others, except what the members agree on.
+/// epoch, so the members must agree on the order of their accesses.
 #[derive(Debug)]
 pub struct View {
     rank: WorldRank,

@@ -171,13 +171,15 @@ impl Mapped {
         &self.words
     }
 
-    /// Copies the bytes at `offset` into `into`.
+    /// Copies the bytes at `offset` into `into`. Afterwards, the writes are visible that the writers of these bytes have
+    /// made before them.
     ///
     /// # Panics
     /// If the bytes are not all in the segment.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.len, "a copy stays inside");
         load_words(&self.words, offset, into);
+        fence(Ordering::Acquire);
     }
 
     /// Copies bytes in, from `offset` on. They become visible after the bytes of earlier copies.

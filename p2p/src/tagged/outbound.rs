@@ -188,13 +188,13 @@ impl Tagged {
         let len = request.buffer.len();
         // A message to a peer that was not met waits for its address and its answer, which only polls bring.
         let is_early = !out.link.peer(peer).has_answered();
+        let is_own = request.buffer.own_len().is_some();
         request.travels = match way.copied {
-            Copied::No if !is_exposed && request.buffer.own_len().is_some() => {
-                self.begins_travel(len, is_early)
-            }
-            Copied::Kept => self.begins_travel(0, is_early),
-            Copied::No | Copied::Waiting => false,
+            Copied::No => is_own && !is_exposed && (self.note_travel(is_early) || self.begins_travel(len)),
+            Copied::Kept => self.note_travel(is_early),
+            Copied::Waiting => false,
         };
+        self.outbox.early += usize::from(request.travels && way.copied.is_kept());
         request.collected = way.copied.is_kept();
         let id = self.requests.insert(request);
         if let Some(typed) = way.typed {

@@ -420,7 +420,7 @@ impl<P: Port> Core<P> {
     fn awaits_contact(&self) -> bool {
         let is_left_to_thread =
             self.background.progress != Progress::Needed || self.tasks.drivers.is_thread_at_work();
-        !is_left_to_thread && self.engine.needs_progress() && self.background.waiting == 0
+        !is_left_to_thread && self.engine.awaits_contact() && self.background.waiting == 0
     }
 
     /// Returns the number of operations that have needed progress so far, with the recordings of operations on windows.

@@ -17,8 +17,11 @@ use samite_fabric::Port;
 use samite_rma::{Action, EpochId, View, Windows};
 
 use super::epoch::{Epoch, EpochKind};
+use super::view::offset;
+use super::{WORD, WindowPlace};
 use crate::element::Element;
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::runtime::WindowCall;
 use crate::select::Rank;
 
@@ -46,9 +49,6 @@ const SLOTS: usize = u64::BITS as usize;
 
 /// The number of direct calls after which the runtime is called: it then costs each call a nanosecond.
 const CALLS_MAX: u32 = 64;
-
-/// The bytes of the longest element that a processor changes in one step.
-const WORD: usize = 8;
 
 impl Views {
     fn slot_of(rank: Rank) -> usize {
@@ -82,51 +82,25 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         (count(&self.direct.calls) < CALLS_MAX).then_some(part)
     }
 
-    /// Carries out a write on elements from `index` on, if it may be direct.
+    /// Carries out an operation on `len` bytes, if it may be direct. `access` does it, in the target's part from an offset
+    /// on.
     #[inline]
-    pub(super) fn write_directly(
+    pub(super) fn directly(
         &self,
         call: &'static str,
-        (target, index): (Rank, usize),
-        action: Action,
-        data: &[u8],
+        (target, at): (Rank, WindowPlace),
+        layout: Option<&Layout<T>>,
+        (action, len): (Action, usize),
+        access: impl FnOnce(&View, u64) -> Result<(), samite_rma::Error>,
     ) -> Option<Result<(), Error>> {
-        if size_of::<T>() > WORD && action != Action::Put {
-            return None;
-        }
-        let part = self.direct_part(target)?;
-        let written = part.write(super::view::offset::<T>(index), action, data);
-        Some(self.handle_direct(call, written, data.len()))
-    }
-
-    /// Carries out an operation with a result as [`write_directly`](Self::write_directly) does.
-    #[inline]
-    pub(super) fn read_directly(
-        &self,
-        call: &'static str,
-        (target, index): (Rank, usize),
-        action: Action,
-        bytes: &mut [u8],
-    ) -> Option<Result<(), Error>> {
-        if size_of::<T>() > WORD && action != Action::Get {
-            return None;
-        }
-        let part = self.direct_part(target)?;
-        let read = part.fetch(super::view::offset::<T>(index), action, bytes);
-        Some(self.handle_direct(call, read, bytes.len()))
-    }
-
-    #[inline]
-    fn handle_direct(
-        &self,
-        call: &'static str,
-        result: Result<(), samite_rma::Error>,
-        len: usize,
-    ) -> Result<(), Error> {
-        if len > 0 && result.is_ok() {
+        let is_atomic = !matches!(action, Action::Put | Action::Get);
+        let needs_runtime = layout.is_some() || at.region.is_some() || is_atomic && size_of::<T>() > WORD;
+        let part = if needs_runtime { return None } else { self.direct_part(target)? };
+        let done = access(part, offset::<T>(at.index));
+        if len > 0 && done.is_ok() {
             count(&self.direct.operations);
         }
-        self.window.handle_access(call, result)
+        Some(self.window.handle_access(call, done))
     }
 
     /// Flushes the operations to a target, and returns true, if all of them were direct since the runtime has found

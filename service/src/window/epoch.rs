@@ -628,9 +628,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let comm = self.window.comm();
-        if let (None, (rank, WindowPlace { region: None, index })) = (layout, target)
-            && let Some(written) = self.write_directly(call, (rank, index), action, data.as_ref())
-        {
+        let bytes = data.as_ref();
+        let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
+        if let Some(written) = self.directly(call, target, layout, (action, bytes.len()), write) {
             return written;
         }
         let done = self.places(target, layout).and_then(|(id, places)| {
@@ -676,9 +676,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         bytes: &mut [u8],
     ) -> Result<bool, Error> {
         let comm = self.window.comm();
-        if let (None, (rank, WindowPlace { region: None, index })) = (layout, target)
-            && let Some(read) = self.read_directly(call, (rank, index), action, bytes)
-        {
+        let len = bytes.len();
+        let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes);
+        if let Some(read) = self.directly(call, target, layout, (action, len), fetch) {
             return read.map(|()| true);
         }
         let done = self.places(target, layout).and_then(|(id, places)| {

@@ -72,8 +72,8 @@ pub enum WindowError {
         "the layout at the target selects a byte twice, so its value would be undefined: use a layout without overlaps"
     )]
     LayoutOverlap,
-    /// The rank's part is not in memory that this rank can map: it runs on another host, the transport shares no memory, or
-    /// the window was made from a vector, is dynamic, or has the hint for slices.
+    /// The rank's part is not in memory that this rank can map: the rank runs on another host, the transport shares no
+    /// memory, or the window was made from a vector, is dynamic, or has the hint for slices.
     #[error(
         "the part of rank {rank} is not in memory that this rank can map: get its elements in an epoch, or allocate the \
          window on ranks of one host that share memory, without the hint for slices"

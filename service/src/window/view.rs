@@ -1,7 +1,5 @@
 //! Parts of a window that this rank reads and writes itself.
 
-use std::marker::PhantomData;
-
 use samite_rma::{Action, View};
 use zerocopy::IntoBytes as _;
 
@@ -31,7 +29,6 @@ pub struct WindowView<'w, T: Element> {
     window: &'w Window<T>,
     rank: Rank,
     part: View,
-    elements: PhantomData<T>,
 }
 
 impl<T: Element> Window<T> {
@@ -94,7 +91,7 @@ impl<T: Element> Window<T> {
                 format!("the elements of rank {rank} have {} bytes, and not {}", part.unit(), size_of::<T>());
             return Err(Error::Window(Box::new(WindowError::Unsuitable(why))));
         }
-        Ok(Some(WindowView { window: self, rank, part, elements: PhantomData }))
+        Ok(Some(WindowView { window: self, rank, part }))
     }
 }
 
