@@ -46,6 +46,10 @@ impl<T> BiasedMutex<T> {
         look(self.value.lock().unwrap().as_ref().unwrap())
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        self.value.lock().unwrap().is_some()
+    }
+
     pub(crate) fn refused(&self) -> Refused {
         Refused::Closed
     }
