@@ -33,6 +33,11 @@ use crate::{Element, Error, Status};
 /// ```
 ///
 /// The trait is sealed: other types cannot implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the buffer of an operation that owns it",
+    label = "a `Vec<T>`, `Box<[T]>` or `Arc<[T]>` of elements, or an `OwnedView`",
+    note = "an operation on a borrowed buffer is posted in a `Comm::scope`, or blocks, as `Comm::send` does"
+)]
 pub trait Buffer: Held {}
 
 /// A buffer that a receive takes over and fills: `Vec<T>`, of which it fills the elements and not the spare capacity,
@@ -46,9 +51,15 @@ pub trait Buffer: Held {}
 /// let _ = world.comm().irecv(shared, samite::Rank(0), 7);
 /// # });
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the buffer of a receive that owns it",
+    label = "a `Vec<T>` or `Box<[T]>` of elements, a `CheckedVec`, or an `OwnedView`",
+    note = "a receive into a borrowed buffer is posted in a `Comm::scope`, or blocks, as `Comm::recv` does"
+)]
 pub trait BufferMut: Buffer {}
 
 /// The implementation of a buffer, hidden from other crates.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a buffer that an operation can own")]
 pub trait Held: Sized + Send + Sync + 'static {
     /// Returns the size of one element in bytes. Returns `None` if the type does not tell it, as for
     /// [`OwnedView`](crate::OwnedView).

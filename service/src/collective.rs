@@ -29,6 +29,11 @@ pub struct InPlace;
 /// `Arc<[T]>`, or [`InPlace`]. The operation owns it until its end.
 ///
 /// The trait is sealed: other types cannot implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the input of a nonblocking or persistent collective operation on elements of type `{T}`",
+    label = "a `Vec<{T}>`, `Box<[{T}]>` or `Arc<[{T}]>`, or `InPlace`",
+    note = "a blocking collective operation takes slices: without the letter `i`, as `Comm::allreduce`"
+)]
 pub trait CollectiveInput<T>: Held {
     /// Returns the number of elements; `None` for [`InPlace`].
     #[doc(hidden)]
@@ -40,6 +45,11 @@ pub trait CollectiveInput<T>: Held {
 /// until its end.
 ///
 /// The trait is sealed: other types cannot implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the output of a nonblocking or persistent collective operation on elements of type `{T}`",
+    label = "a `Vec<{T}>` or `Box<[{T}]>`; `InPlace` at the root of a scatter",
+    note = "a blocking collective operation takes slices: without the letter `i`, as `Comm::allreduce`"
+)]
 pub trait CollectiveOutput<T>: Held {
     /// Returns the number of elements; `None` for [`InPlace`].
     #[doc(hidden)]

@@ -38,7 +38,14 @@
 //! | intercommunicators | [`Comm::create_intercomm`], [`Comm::merge`] |
 //! | types of data | [`Element`], [`CheckedElement`], [`CheckedVec`], [`zerocopy`], [`Buffer`], [`BufferMut`], [`AnyBuffer`] |
 //! | collective operations | [`Comm::barrier`], [`Comm::bcast`], [`Comm::gather`], [`Comm::scatter`], [`Comm::allgather`], [`Comm::alltoall`], [`Comm::reduce`], [`Comm::allreduce`], [`Comm::reduce_scatter`], [`Comm::scan`], [`Comm::exscan`], [`reduction`]; with blocks of different lengths: [`Comm::gatherv`], [`Comm::scatterv`], [`Comm::allgatherv`], [`Comm::alltoallv`], [`Comm::reduce_scatterv`], [`consecutive`]; with layouts: [`Comm::alltoallw`]; between neighbours: [`Comm::neighbour_alltoall`] and others, [`Neighbourhood`]; on intercommunicators: [`Root`]; nonblocking and persistent: [`Comm::iallreduce`], [`Comm::allreduce_init`] and others, [`InPlace`], [`PersistentCollective`], [`CollectiveInput`], [`CollectiveOutput`] |
-//! | values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |
+#![cfg_attr(
+    feature = "serde",
+    doc = "| values of any type, with the feature `serde` | [`Comm::send_value`], [`Comm::recv_value`], [`ValueRequest`] |"
+)]
+#![cfg_attr(
+    not(feature = "serde"),
+    doc = "| values of any type, with the feature `serde` | `Comm::send_value`, `Comm::recv_value`, `ValueRequest` |"
+)]
 //! | scattered data | [`Layout`], [`View`], [`ViewMut`], [`OwnedView`] |
 //! | several operations at a time | [`Request`], [`RequestSet`], [`Owned`], [`Exchange`], [`Scope`], [`Pending`], [`PendingSet`] |
 //! | asynchronous programs | [`RequestFuture`], [`Comm::probe_async`], [`Comm::claim_async`], [`Driver`] |
