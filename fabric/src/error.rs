@@ -36,6 +36,12 @@ pub enum PortError {
         /// The defect of the address.
         why: String,
     },
+    /// The peer's process has ended, or has closed its port.
+    #[error("the peer has ended: {why}")]
+    PeerEnded {
+        /// The sign of that.
+        why: String,
+    },
     /// The address is valid, but this port has no path to it: another host, another container, no permission.
     #[error("this port cannot reach the peer: {why}")]
     Unreachable {
@@ -74,6 +80,7 @@ pub enum PortError {
 impl From<OsError> for PortError {
     fn from(error: OsError) -> Self {
         match error {
+            OsError::Ended { why } => Self::PeerEnded { why },
             OsError::Unreachable { why } => Self::Unreachable { why },
             OsError::Exhausted { what, hint } => Self::Exhausted { what, hint },
             OsError::Failed { call, code, text, hint } => Self::Provider { call, code, text, hint },

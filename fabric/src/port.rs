@@ -60,8 +60,9 @@ pub trait Port {
     ///
     /// # Errors
     /// [`PortError::BadAddress`] if the bytes are not an address of this kind of port, [`PortError::Unreachable`] if
-    /// the port knows already that no path exists, [`PortError::Exhausted`] if the port has as many peers as it can
-    /// have, or the peer as many senders; [`PortError::Provider`].
+    /// the port knows already that no path exists, [`PortError::PeerEnded`] if it knows that the peer has ended,
+    /// [`PortError::Exhausted`] if the port has as many peers as it can have, or the peer as many senders;
+    /// [`PortError::Provider`].
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError>;
 
     /// Sends a packet made of `head` then `body`, at most [`Caps::packet_max`] bytes together, with the capabilities

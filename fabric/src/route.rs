@@ -183,13 +183,13 @@ impl Route {
     }
 
     /// Returns the first path by which one of the addresses can be reached, with the `PeerId` that the port of that
-    /// path uses for the peer. Stores in `exhausted` the error of the first path that was refused only for lack of
-    /// room, and adds to `refusals` each refused path with the reason.
+    /// path uses for the peer. Otherwise stores in `telling` the error that tells the most: of a path that had no room,
+    /// or of one that knows that the peer has ended. Adds to `refusals` each refused path with the reason.
     fn choose(
         &mut self,
         addresses: &Addresses,
         refusals: &mut Vec<(Path, String)>,
-        exhausted: &mut Option<PortError>,
+        telling: &mut Option<PortError>,
     ) -> Option<(Path, PeerId)> {
         for (path, address) in addresses.iter() {
             match on!(self, path, branch => branch.port.resolve(address)) {
@@ -197,8 +197,10 @@ impl Route {
                 Some(Err(PortError::Unreachable { why })) => refusals.push((path, why)),
                 Some(Err(error)) => {
                     refusals.push((path, error.to_string()));
-                    if let PortError::Exhausted { .. } = error {
-                        exhausted.get_or_insert(error);
+                    match (&error, &telling) {
+                        (PortError::Exhausted { .. }, None | Some(PortError::PeerEnded { .. }))
+                        | (PortError::PeerEnded { .. }, None) => *telling = Some(error),
+                        _ => {}
                     }
                 }
                 None => refusals.push((path, "this process has no such port".into())),
@@ -271,12 +273,11 @@ impl Port for Route {
 
     fn resolve(&mut self, address: &Address) -> Result<PeerId, PortError> {
         let addresses = Addresses::decode(address)?;
-        let (mut refusals, mut exhausted) = (Vec::new(), None);
-        let Some((path, inner)) = self.choose(&addresses, &mut refusals, &mut exhausted) else {
-            // A path exists, but had no room. It may have room later, or with another setting, so this is the more
-            // useful error.
-            if let Some(exhausted) = exhausted {
-                return Err(exhausted);
+        let (mut refusals, mut telling) = (Vec::new(), None);
+        let Some((path, inner)) = self.choose(&addresses, &mut refusals, &mut telling) else {
+            // If a path had no room, it may have room later, or with another setting.
+            if let Some(telling) = telling {
+                return Err(telling);
             }
             let refusals: Vec<_> = refusals.iter().map(|(path, why)| format!("{path}: {why}")).collect();
             return Err(PortError::Unreachable {

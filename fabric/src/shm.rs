@@ -381,7 +381,8 @@ impl Port for Shm {
                 remote.check_room()?;
                 Path::Opened(Box::new(remote))
             }
-            Err(PortError::Unreachable { why }) if theirs.uid != ours.uid => {
+            // A process of another user may also seem to have ended, if the system hides it.
+            Err(PortError::Unreachable { why } | PortError::PeerEnded { why }) if theirs.uid != ours.uid => {
                 let why = format!("{why} (it runs as user {}, this process as {})", theirs.uid, ours.uid);
                 return Err(PortError::Unreachable { why });
             }

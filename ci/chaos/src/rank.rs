@@ -110,7 +110,13 @@ fn descriptors_at_end(before: usize) -> std::io::Result<usize> {
     let since = Instant::now();
     loop {
         let count = descriptors()?;
-        if count <= before || since.elapsed() > ENDING_MAX {
+        if count <= before {
+            return Ok(count);
+        }
+        if since.elapsed() > ENDING_MAX {
+            for descriptor in fs::read_dir("/proc/self/fd")?.flatten() {
+                eprintln!("open at the end: {:?}", fs::read_link(descriptor.path()));
+            }
             return Ok(count);
         }
         std::thread::yield_now();

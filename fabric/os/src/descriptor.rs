@@ -48,22 +48,20 @@ pub fn refused(error: &io::Error, why: String) -> OsError {
 }
 
 /// Returns the error of a port for a peer whose file could not be opened. If the peer has ended or closed its port, it
-/// does not have the file any more. Then the error says that the peer has ended or closed its port, and does not name
-/// the file.
+/// does not have the file any more, and the error is [`OsError::Ended`].
 pub fn lost(owner: Process, fd: u32, error: &io::Error) -> OsError {
     let path = path(owner, fd);
     let unreachable = |why: String| OsError::Unreachable { why };
+    let ended = |why: String| OsError::Ended { why };
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => refused(error, format!("{path} cannot be opened: {error}")),
-        _ if !owner.is_alive() => unreachable(format!("its process, {}, has ended", owner.pid)),
+        _ if !owner.is_alive() => ended(format!("its process, {}, has ended", owner.pid)),
         Some(libc::EACCES | libc::EPERM) => unreachable(format!(
             "this process may not open its memory: all ranks must run as one user, and let each other be inspected \
              ({path}: {error})"
         )),
-        Some(libc::ENOENT) => {
-            unreachable(format!("its process, {}, has left the job, or is ending", owner.pid))
-        }
-        _ if error.kind() == io::ErrorKind::InvalidInput => unreachable(format!(
+        Some(libc::ENOENT) => ended(format!("its process, {}, has left the job, or is ending", owner.pid)),
+        _ if error.kind() == io::ErrorKind::InvalidInput => ended(format!(
             "the peer's descriptor is another file: the peer has ended or closed its port ({path})"
         )),
         _ => unreachable(format!("{path} cannot be opened: {error}")),
@@ -107,11 +105,11 @@ mod tests {
 
     #[test]
     fn what_a_lost_file_means_is_said() {
-        let why = |owner, fd, error: io::Error| match lost(owner, fd, &error) {
-            OsError::Unreachable { why } => why,
+        let gone = |owner, fd| match lost(owner, fd, &open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err())
+        {
+            OsError::Ended { why } => why,
             other => panic!("{other:?}"),
         };
-        let gone = |owner, fd| why(owner, fd, open(owner, fd, OFlags::RDONLY, |_| true).unwrap_err());
         let this = Process::current().unwrap();
         // Tries a process that does not exist, and a process whose id was reused.
         for ended in [Process { pid: u32::MAX, ..this }, Process { start: this.start + 1, ..this }] {
@@ -121,8 +119,8 @@ mod tests {
             gone(this, u32::MAX),
             format!("its process, {}, has left the job, or is ending", this.pid)
         );
-        let denied = why(this, 3, io::Error::from_raw_os_error(libc::EACCES));
-        assert!(denied.contains("as one user"), "{denied}");
+        let denied = lost(this, 3, &io::Error::from_raw_os_error(libc::EACCES));
+        assert!(matches!(&denied, OsError::Unreachable { why } if why.contains("as one user")), "{denied}");
         let full = lost(this, 3, &io::Error::from_raw_os_error(libc::EMFILE));
         assert!(matches!(full, OsError::Exhausted { .. }));
     }

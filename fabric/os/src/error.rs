@@ -5,7 +5,13 @@ use std::io;
 /// An error of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsError {
-    /// This process may not open a file of another process, or that file does not exist any more.
+    /// The other process has ended, or has closed the file.
+    #[error("{why}")]
+    Ended {
+        /// The cause.
+        why: String,
+    },
+    /// This process may not open a file of another process, or it is another file than expected.
     #[error("{why}")]
     Unreachable {
         /// The cause.

@@ -223,11 +223,12 @@ impl Cause {
 
 impl From<crate::PortError> for Cause {
     /// Returns the cause of failure of a peer for which a call of the port returned this error. If the port has lost
-    /// the connection, the cause is [`Cause::Lost`], which the launcher's report can later replace.
+    /// the connection, or the peer has ended, the cause is [`Cause::Lost`], which the launcher's report can later
+    /// replace.
     #[cold]
     fn from(error: crate::PortError) -> Self {
         match error {
-            crate::PortError::PeerGone(_) => Self::Lost,
+            crate::PortError::PeerGone(_) | crate::PortError::PeerEnded { .. } => Self::Lost,
             error => Self::Unreachable(error.to_string()),
         }
     }

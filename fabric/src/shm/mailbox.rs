@@ -183,9 +183,8 @@ impl Remote {
         let field = |field: &AtomicU64| field.load(Ordering::Relaxed);
         let fields = &header[0];
         if field(&fields.token) != whereabouts.token {
-            return Err(unreachable(
-                "the peer's descriptor is another file: the peer has ended or closed its port",
-            ));
+            let why = "the peer's descriptor is another file: the peer has ended or closed its port";
+            return Err(PortError::PeerEnded { why: why.into() });
         }
         if field(&fields.version) != VERSION {
             return Err(unreachable(

@@ -243,7 +243,7 @@ fn addresses_that_lead_nowhere_say_why() {
         let mut whereabouts = other.whereabouts;
         change(&mut whereabouts);
         match this.resolve(&whereabouts.encode()) {
-            Err(PortError::Unreachable { why }) => why,
+            Err(PortError::Unreachable { why } | PortError::PeerEnded { why }) => why,
             other => panic!("{other:?}"),
         }
     };
@@ -256,6 +256,8 @@ fn addresses_that_lead_nowhere_say_why() {
     // Tries the address of a port that was closed while its process continues.
     assert!(reach(&mut this, |at| at.fd = 9999).contains("has left the job, or is ending"));
     assert!(reach(&mut this, |at| (at.fd, at.uid) = (9999, 7)).contains("as user 7"));
+    let gone = Whereabouts { fd: 9999, ..other.whereabouts };
+    assert!(matches!(this.resolve(&gone.encode()), Err(PortError::PeerEnded { .. })));
     let bytes = Address(b"tcp://somewhere".to_vec());
     assert!(matches!(this.resolve(&bytes), Err(PortError::BadAddress { .. })));
     let larger = Shm::open(&Config::default()).unwrap();

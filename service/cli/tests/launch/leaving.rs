@@ -99,6 +99,49 @@ fn a_farm_survives_every_way_to_fail() {
     }
 }
 
+/// Rank 0 first sends to rank 1 when that has been killed. The ranks have exchanged nothing before.
+#[test]
+fn the_first_contact_with_a_killed_rank_ends_with_the_report_of_its_end() {
+    let name = "leaving::the_first_contact_with_a_killed_rank_ends_with_the_report_of_its_end";
+    if !is_rank() {
+        for transport in TRANSPORTS {
+            for _ in 0..3 {
+                let scratch = Scratch::new(name.trim_start_matches("leaving::"));
+                let mut job =
+                    job_of_test(name, &format!("-n 2 --on-failure continue --timeout 60 {transport}"));
+                job.command.env("TEST_SIGN", scratch.0.join("sign"));
+                let output = job.output();
+                let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+                assert!(stdout.contains("the report came"), "{transport}: {stdout}{stderr}");
+            }
+        }
+        return;
+    }
+    let world = samite::init().unwrap();
+    let sign = std::path::PathBuf::from(told("TEST_SIGN"));
+    if world.comm().rank() == 1 {
+        let part = sign.with_extension("part");
+        std::fs::write(&part, std::process::id().to_string()).unwrap();
+        std::fs::rename(part, sign).unwrap();
+        abort();
+    }
+    let pid = loop {
+        match std::fs::read_to_string(&sign) {
+            Ok(pid) => break pid,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    // The process has closed its files when it is a zombie.
+    while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z")) {
+        std::thread::yield_now();
+    }
+    let patient = world.comm().with_timeout(PATIENCE);
+    let error = patient.recv(&mut [0_u8], Rank(1), TASK).unwrap_err();
+    let Error::PeerFailed { cause: Cause::Died(how), .. } = &error else { panic!("{error}") };
+    assert!(how.contains("SIGABRT"), "{error}");
+    println!("\nthe report came");
+}
+
 /// Rank 0 closes its world and runs on until its standard input ends; then it fails.
 #[test]
 fn a_failure_long_after_the_goodbye_is_reported() {
