@@ -176,7 +176,8 @@ static size_t make_types(void) {
 }
 
 /* The number of blocks that a rank passes to a collective operation, and that it gets. */
-static int sent_blocks(void) { return bench == ALLTOALL ? size : 1; }
+/* Each put of a window has a source of its own, as each get has a place of its own: the OSU benchmarks do the same. */
+static int sent_blocks(void) { return bench == ALLTOALL ? size : bench == PUT_BANDWIDTH ? window : 1; }
 static int received_blocks(void) { return bench == ALLTOALL || bench == ALLGATHER ? size : 1; }
 
 static int is_one_sided(void) { return bench >= PUT && bench <= GET_BANDWIDTH; }
@@ -245,7 +246,7 @@ static void one_sided(void) {
     case COMPARE_SWAP: MPI_Compare_and_swap(number, &zero, &before, MPI_UINT64_T, 1, 0, memory); break;
     case PUT_BANDWIDTH:
         for (int i = 0; i < window; i++)
-            MPI_Put(out, bytes, MPI_BYTE, 1, bytes * i, bytes, MPI_BYTE, memory);
+            MPI_Put(out + bytes * i, bytes, MPI_BYTE, 1, bytes * i, bytes, MPI_BYTE, memory);
         break;
     default:
         for (int i = 0; i < window; i++)

@@ -123,7 +123,7 @@ impl End for Raw {
             Benchmark::Bandwidth | Benchmark::Rate | Benchmark::PutBandwidth => point.window(),
             _ => return Err("libfabric alone is measured between two ranks, without tags".into()),
         };
-        let sources = if self.is_owned { window } else { 1 };
+        let sources = if self.is_owned || benchmark == Benchmark::PutBandwidth { window } else { 1 };
         let mut pair = RawPair::open(&self.config, point.bytes, window, sources)?;
         let theirs = self.swap(pair.address())?;
         pair.connect(&theirs)?;
