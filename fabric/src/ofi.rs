@@ -661,6 +661,9 @@ impl Drop for OfiPort {
     fn drop(&mut self) {
         // The endpoint is closed first: once closed, it accesses no memory. If the provider refuses to close it, the
         // memory that it might access must never be freed.
+        // Over TCP, libfabric leaves a socket open for each connection that it has accepted and whose request has not
+        // arrived yet (`xnet_pep_close` in prov/net/src/xnet_pep.c of 1.17.0, and in prov/tcp of 2.5.1). That happens
+        // if the peer is killed, or kept from its core, between the connection and the request.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.registrations.leak();
