@@ -34,7 +34,7 @@ pub fn addresses(bytes: &[u8]) {
     ROUTE.with_borrow_mut(|route| match route.resolve(&nearly(&route.address(), bytes)) {
         Ok(peer) => assert!(route.caps_for(peer).packet_max >= 512),
         Err(PortError::Exhausted { .. }) => *route = self::route(),
-        Err(PortError::BadAddress { .. } | PortError::Unreachable { .. }) => {}
+        Err(PortError::BadAddress { .. } | PortError::Unreachable { .. } | PortError::PeerEnded { .. }) => {}
         Err(error) => panic!("{error}"),
     });
 }
@@ -73,7 +73,9 @@ pub fn ofi_addresses(bytes: &[u8]) {
                 }
             }
             Err(PortError::Exhausted { .. }) => *port = open(),
-            Err(PortError::BadAddress { .. } | PortError::Unreachable { .. }) => {}
+            Err(
+                PortError::BadAddress { .. } | PortError::Unreachable { .. } | PortError::PeerEnded { .. },
+            ) => {}
             Err(PortError::Provider { call: "fi_av_insert", .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -105,6 +105,13 @@ fn without_a_path_all_reasons_are_told() {
 }
 
 #[test]
+fn the_end_of_a_peer_is_told_if_there_is_no_path() {
+    let address = route(&Hub::new()).address();
+    let result = route(&Hub::new()).resolve(&address);
+    assert!(matches!(result, Err(PortError::PeerEnded { .. })), "{result:?}");
+}
+
+#[test]
 fn where_the_only_path_has_no_room_that_is_told() {
     let mut here = without_ofi(None, Some(Shm::open(&Config { peers_max: 1, ..SHM }).unwrap()));
     let (first, second) = (shm_only(), shm_only());

@@ -30,7 +30,7 @@ fn whatever_is_large_can_be_read() {
     let exposure = a.expose(to_b, &bytes).unwrap();
     for address in [2 << 40, u64::MAX] {
         let read = b.read(to_a, Remote { address, ..exposure.at }, &mut [0]);
-        assert!(matches!(read, Err(PortError::Unreachable { .. })));
+        assert!(matches!(read, Err(PortError::PeerEnded { .. })));
     }
     assert_eq!(b.read(to_a, exposure.at, &mut [0]), Ok(true));
     // Both calls fail for an unknown peer.
@@ -145,7 +145,7 @@ fn an_owner_killed_while_it_is_read_harms_nobody() {
         } else {
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(matches!(read(&mut port), Err(PortError::Unreachable { .. })));
+            assert!(matches!(read(&mut port), Err(PortError::PeerEnded { .. })));
         }
         port.fence_peer(to);
         assert_eq!((read(&mut port), peers_heaps()), (Err(PortError::PeerGone(to)), 0));

@@ -146,3 +146,26 @@ fn the_verdict_of_a_peer_explains_a_lost_connection_and_nothing_else() {
         engine.check_invariants();
     }
 }
+
+/// A rank may end before the first contact with it. Then its address leads to no process.
+#[test]
+fn the_launcher_explains_an_end_before_the_first_contact() {
+    let died = || Cause::Died("it was killed".to_owned());
+    let open = || Shm::open(&samite_fabric::shm::Config::default()).unwrap();
+    for cause in [died(), Cause::Left] {
+        let address = open().address();
+        let identity = Identity { rank: WorldRank(0), size: 2, incarnation: 7, secret: [9; 16] };
+        let mut engine = Engine::new(open(), identity, Config::default());
+        engine.expect_word();
+        engine.introduce(WorldRank(1), 7, address).unwrap();
+        assert_eq!(peer_state(&engine, WorldRank(1)).failure(), Some(Cause::Lost));
+        assert!(engine.unexplained_since(WorldRank(1)).is_some());
+        assert!(!engine.has_given_up(), "the rank is not alive");
+        match &cause {
+            Cause::Left => engine.peer_left(WorldRank(1), Some(7)).unwrap(),
+            cause => engine.peer_failed(WorldRank(1), Some(7), cause.clone()).unwrap(),
+        }
+        assert_eq!(peer_state(&engine, WorldRank(1)).failure(), Some(cause));
+        engine.check_invariants();
+    }
+}
