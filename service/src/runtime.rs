@@ -286,8 +286,10 @@ impl<P: Port> Runtime<P> {
                 Ok(())
             }
             Ok(Sent::Copied) => {
-                let Ok(mut core) = self.await_contact(core) else { return Err(self.refused()) };
-                self.hand_over(&mut core);
+                // If the rank begins to leave meanwhile, it sends the message while it leaves.
+                if let Ok(mut core) = self.await_contact(core, bounds) {
+                    self.hand_over(&mut core);
+                }
                 Ok(())
             }
             Ok(Sent::Pending(id)) => {

@@ -42,9 +42,11 @@ use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::Time;
 
-use super::Runtime;
 use super::state::{Core, Sleeper, Who};
 use super::sync::{self, BiasedGuard, Timer};
+use super::waiting::deadline_after;
+use super::{Bounds, Runtime};
+use crate::cancel::CancelToken;
 
 /// Starts a driver thread with a number.
 pub(super) type StartThread = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
@@ -262,13 +264,15 @@ impl<P: Port> Runtime<P> {
 
     /// Makes progress for a short time while messages of sends that are about to return wait for the first contact with
     /// their receivers, so that most programs whose sends wait need no driver thread. If there is one, it makes this
-    /// progress.
+    /// progress. The bounds of the send limit the time.
     pub(super) fn await_contact<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
+        bounds: &Bounds,
     ) -> Result<BiasedGuard<'a, Core<P>>, Refused> {
-        let begun = core.now;
-        while core.awaits_contact() && core.now.since(begun) < CONTACT.as_nanos() as u64 {
+        let until = contact_until(core.now, bounds);
+        let is_cancelled = || bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        while core.awaits_contact() && core.now < until && !is_cancelled() {
             drop(core);
             sync::yield_now();
             core = self.core.lock()?;
@@ -473,6 +477,11 @@ impl<P: Port> Core<P> {
     }
 }
 
+/// Returns the time until which a send that began at `begun` waits for the first contact with its receiver.
+fn contact_until(begun: Time, bounds: &Bounds) -> Time {
+    deadline_after(begun, bounds.timeout.map_or(CONTACT, |timeout| timeout.min(CONTACT)))
+}
+
 /// The value of [`Asleep::until`] if the sleep must end at once.
 const CALLED: Time = Time::ZERO;
 
@@ -522,6 +531,16 @@ mod tests {
     use crate::{Comm, Error, Rank, Settings};
 
     const LONG: usize = 1 << 20;
+
+    #[test]
+    fn a_time_out_limits_the_wait_for_the_first_contact() {
+        let begun = Time::ZERO.after(7);
+        let until = |timeout| contact_until(begun, &Bounds { timeout, cancel: None });
+        assert_eq!(until(Some(Duration::ZERO)), begun);
+        assert_eq!(until(Some(Duration::from_micros(5))), begun.after(5000));
+        assert_eq!(until(Some(Duration::MAX)), until(None));
+        assert_eq!(until(None), begun.after(CONTACT.as_nanos() as u64));
+    }
 
     fn settings(progress: crate::Progress) -> Settings {
         let mut settings = Settings::default();
