@@ -306,10 +306,11 @@ impl Comm {
     ///
     /// A short message that cannot be sent at once is copied to an outbox, and the send returns (MPI 4.1, section 3.4:
     /// standard mode). A message is short if it has at most `eager_max` bytes and fits in one packet of the transport,
-    /// and if it has at most 16 KiB over shared memory. So a short send does not wait for a receiver that makes no call, also if
-    /// the two ranks have not communicated before. The message is sent by a later call, or while this rank leaves:
-    /// [`World::leave`](crate::World::leave) waits until it is taken. The parameter `outbox_max` is the size of the
-    /// outbox, 1 MiB by default. A send beyond it waits, and so does every send of a rank with several
+    /// and if it has at most 16 KiB over shared memory. So a short send does not wait for a receiver that makes no call,
+    /// also if the two ranks have not communicated before. The message is sent by a later call, or while this rank
+    /// leaves: [`World::leave`](crate::World::leave) waits until it is taken. If it waits only for the first contact
+    /// with the receiver, a thread of the library sends it ([`Progress::Needed`](crate::Progress::Needed)). The
+    /// parameter `outbox_max` is the size of the outbox, 1 MiB by default. A send beyond it waits, and so does every send of a rank with several
     /// [lanes](Self::lane), because a thread that waits in one lane would not send the messages of another.
     ///
     /// If the receiver fails or leaves before it has taken the message, the message is lost although the send has

@@ -211,8 +211,9 @@ pub enum Check {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// While long messages of nonblocking operations are under way, or may arrive, or while short messages are gathered
-    /// for a packet ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least
+    /// While long messages of nonblocking operations are under way, or may arrive, while messages wait for the first
+    /// contact with their receivers, or while short messages are gathered for a packet
+    /// ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least
     /// [`overlap_min`](Settings::set_overlap_min) bytes. Persistent operations and the operations of a scope count as
     /// nonblocking operations. Nonblocking collective operations count with any length. Partitioned operations do not
     /// count. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
