@@ -310,8 +310,9 @@ impl Comm {
     /// also if the two ranks have not communicated before. The message is sent by a later call, or while this rank
     /// leaves: [`World::leave`](crate::World::leave) waits until it is taken. If it waits only for the first contact
     /// with the receiver, a thread of the library sends it ([`Progress::Needed`](crate::Progress::Needed)). The
-    /// parameter `outbox_max` is the size of the outbox, 1 MiB by default. A send beyond it waits, and so does every send of a rank with several
-    /// [lanes](Self::lane), because a thread that waits in one lane would not send the messages of another.
+    /// parameter `outbox_max` is the size of the outbox, 1 MiB by default. A send beyond it waits, and so does every
+    /// send of a rank with several [lanes](Self::lane), because a thread that waits in one lane would not send the
+    /// messages of another.
     ///
     /// If the receiver fails or leaves before it has taken the message, the message is lost although the send has
     /// returned `Ok`: [`Stats::lost`] counts it, later operations with the receiver end with [`Error::PeerFailed`], and

@@ -25,7 +25,8 @@
 //! * Every operation can have a deadline ([`Comm::with_timeout`]). Without one it still ends if its peer fails. The
 //!   error of a failed operation names the cause, the peer, and the fate of the message ([`Fate`]).
 //! * Any call that waits or tests makes progress with all operations of the process, or of its lane if there are
-//!   several [lanes](Comm::lane).
+//!   several [lanes](Comm::lane). A call that finds its result at once, such as the wait for a request that has ended,
+//!   may make none.
 //!
 //! # Overview
 //! | topic | items |
