@@ -286,12 +286,14 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
     /// Returns the errors of [`iclose`](Self::iclose); [`Error::Exhausted`].
     pub fn inext(mut self) -> Result<(Request<()>, Self), Error> {
         let window = self.window;
-        let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
+        let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let fenced = window.begin(None, |WindowCall { windows, out, deadline }| {
             let fenced = windows.fence(out.link, id.window(), Assertions::empty(), deadline)?;
             Ok((fenced.completion, fenced.epoch))
         });
+        // After an error the epoch is still open, and dropping its handle closes it.
         let (request, next) = window.comm().handle_result("Epoch::inext", fenced)?;
+        self.id = None;
         Ok((
             window.request(request)?,
             Self { window, id: next, direct: Direct::default(), kind: PhantomData },
@@ -364,6 +366,7 @@ impl<T: Element> Epoch<'_, T, Lock> {
         let flushed = target.map(|rank| window.world_rank(rank)).transpose().and_then(|target| {
             let flushed =
                 comm.runtime.try_on_windows(window.bounds(), |WindowCall { windows, out, .. }| {
+                    self.report_direct(windows);
                     windows.is_flushed(out.link, id, target)
                 });
             flushed.map_err(|error| comm.local_error(error))

@@ -27,8 +27,8 @@ pub enum WindowError {
         /// The rank in the window's communicator.
         rank: Rank,
     },
-    /// Misuse: the operation leaves the target's part of the window, or its region. Nothing was sent. The bytes of an operation with a
-    /// layout at the target are those from its first to its last element.
+    /// Misuse: the operation leaves the target's part of the window, or its region. Nothing was sent. The bytes of an
+    /// operation with a layout at the target are those from its first to its last element.
     #[error(
         "{bytes} bytes at byte {at} are not in the part of rank {rank}, which has {size} bytes: correct the index or \
          the length"
