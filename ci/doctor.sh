@@ -4,8 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $(id -u) -eq 0 ]] || { echo "doctor.sh: making namespaces needs root" >&2; exit 1; }
-ci/setup.sh
-cargo build --quiet --locked -p samite-cli
+ci/build.sh
 samite=$(realpath "${CARGO_TARGET_DIR:-target}/debug/samite")
 
 failed=0

@@ -4,10 +4,7 @@
 #   ci/hostile.sh [SECONDS [PART]...]    the parts: strangers waiting rendezvous rude memory
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/setup.sh
-
-# A debug build has debug assertions, so that a broken invariant panics.
-cargo build --quiet --locked -p samite-cli
-cargo build --quiet --locked -p samite-hostile --bin samite-hostile-live
+# This build has debug assertions, so that a broken invariant panics.
+ci/build.sh
 target/debug/samite-hostile-live target/debug/samite "${1:-30}" "${@:2}"
 echo "hostile.sh: passed"

@@ -49,7 +49,7 @@ fi
 # Checks our declarations of the PMIx library against its header.
 cc -Wall -Werror -fsyntax-only -I "$(pmix_headers)" fabric/os/src/pmi/layout.c
 
-cargo build --quiet --locked -p samite-cli -p samite --bins --examples
+ci/build.sh
 samite=$target/debug/samite
 heat2d=$target/debug/examples/heat2d
 

@@ -12,8 +12,7 @@ set -euo pipefail
 if [[ ${1-} != --inside ]]; then
     [[ $(id -u) -eq 0 ]] || { echo "netns.sh: making network namespaces needs root" >&2; exit 1; }
     cd "$(dirname "$0")/.."
-    ci/setup.sh
-    cargo build --quiet --locked -p samite-cli -p samite --bins --examples
+    ci/build.sh
     bin=$(realpath "${CARGO_TARGET_DIR:-target}/debug")
     exec unshare --mount --net --pid --fork --kill-child --mount-proc "$(realpath "$0")" --inside "$bin" "$@"
 fi

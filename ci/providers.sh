@@ -19,14 +19,15 @@ if [[ $found != "$version" ]]; then
     exit 1
 fi
 
-# Builds the whole workspace: other package sets would select other features and rebuild what ci/test.sh has built.
-cargo test --quiet --locked --workspace --no-run
-cargo build --quiet --locked --workspace --bins --examples
+ci/build.sh
+# The packages and features of ci/build.sh, for the same reason.
+all=(--quiet --locked --workspace --features samite/serde,samite/half)
+cargo test "${all[@]}" --lib --test suite --no-run
 built=${CARGO_TARGET_DIR:-target}/debug
 
 suites() {
-    cargo test --quiet --locked --workspace --lib -- ofi::tests "$@" </dev/null | grep -E '^test result: .* [1-9][0-9]* passed'
-    cargo test --quiet --locked --workspace --test suite -- ofi:: "$@" </dev/null | grep -E '^test result: .* [1-9][0-9]* passed'
+    cargo test "${all[@]}" --lib -- ofi::tests "$@" </dev/null | grep -E '^test result: .* [1-9][0-9]* passed'
+    cargo test "${all[@]}" --test suite -- ofi:: "$@" </dev/null | grep -E '^test result: .* [1-9][0-9]* passed'
 }
 
 for provider in "$@"; do
