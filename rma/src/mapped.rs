@@ -2,6 +2,7 @@
 
 use samite_fabric::layout::Room as _;
 use samite_fabric::{Body as _, Change, Memory, Window};
+use smallvec::SmallVec;
 
 use crate::path::WORD;
 use crate::window::Operation;
@@ -20,8 +21,27 @@ impl Mapped {
     }
 
     /// Returns true as long as the member keeps the part in its window.
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.0.is_open()
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// If the bytes do not lie in the part.
+    #[inline]
+    pub(crate) fn put(&self, at: usize, data: &[u8]) {
+        self.0.write(at, data).expect(INSIDE);
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// If the bytes do not lie in the part.
+    #[inline]
+    pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
+        self.0.read(at, into).expect(INSIDE);
     }
 
     /// Carries out an operation without a result.
@@ -30,11 +50,13 @@ impl Mapped {
     /// If the bytes do not lie in the part, or if the operation has a result or elements of more than a word.
     pub(crate) fn write(&self, at: usize, action: Action, data: &[u8]) {
         match action {
-            Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => {
-                self.0.write(at, data).expect(INSIDE);
-            }
+            Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => self.put(at, data),
             Action::Accumulate { op: Reduction::NoOp, .. } => {}
             Action::Accumulate { op, element } => {
+                if let Some(change) = change_of(op, element, data) {
+                    self.0.change(at, change).expect(INSIDE);
+                    return;
+                }
                 self.each_word(at, data.len(), |offset, range, word| {
                     combine(op, element, word, offset, &data[range]);
                     true
@@ -50,11 +72,14 @@ impl Mapped {
     /// If the bytes do not lie in the part, or if the operation has no result or elements of more than a word.
     pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8]) {
         match action {
-            Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => {
-                self.0.read(at, bytes).expect(INSIDE);
-            }
+            Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => self.get(at, bytes),
             Action::GetAccumulate { op, element } => {
-                let operands = bytes.to_vec();
+                if let Some(change) = change_of(op, element, bytes) {
+                    let before = self.0.change(at, change).expect(INSIDE);
+                    bytes.copy_from_slice(&before.to_ne_bytes());
+                    return;
+                }
+                let operands = SmallVec::<[u8; 8 * WORD]>::from_slice(bytes);
                 self.each_word(at, operands.len(), |offset, range, word| {
                     bytes[range.clone()].copy_from_slice(&word[offset..offset + range.len()]);
                     combine(op, element, word, offset, &operands[range]);
@@ -63,6 +88,12 @@ impl Mapped {
             }
             Action::CompareSwap { element } => {
                 let (expected, new) = bytes.split_at_mut(element.size());
+                if let (Some(old), Some(new)) = (word_of(expected), word_of(new)) {
+                    let swap = Change::CompareSwap { expected: old, new };
+                    let before = self.0.change(at, swap).expect(INSIDE);
+                    expected.copy_from_slice(&before.to_ne_bytes());
+                    return;
+                }
                 let mut before = [0; WORD];
                 self.each_word(at, element.size(), |offset, _, word| {
                     let place = &mut word[offset..offset + expected.len()];
@@ -150,6 +181,24 @@ impl Mapped {
             }
             done = range.end;
         }
+    }
+}
+
+/// Returns the bytes of a word as a number, or `None` if these are not the bytes of a word.
+fn word_of(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_ne_bytes)
+}
+
+/// Returns the atomic instruction that has the effect of an operation on one element of a word, if there is one.
+fn change_of(op: Reduction, element: ElementType, operand: &[u8]) -> Option<Change> {
+    let operand = word_of(operand)?;
+    match (op, element) {
+        (Reduction::Replace, _) if element.size() == WORD => Some(Change::Swap(operand)),
+        (Reduction::Sum, ElementType::U64 | ElementType::I64) => Some(Change::Add(operand)),
+        (Reduction::BitAnd, ElementType::U64 | ElementType::I64) => Some(Change::And(operand)),
+        (Reduction::BitOr, ElementType::U64 | ElementType::I64) => Some(Change::Or(operand)),
+        (Reduction::BitXor, ElementType::U64 | ElementType::I64) => Some(Change::Xor(operand)),
+        _ => None,
     }
 }
 

@@ -44,6 +44,33 @@ impl View {
         self.unit
     }
 
+    /// Puts bytes at offset `at`, and returns true, if they lie in the part and it is open; otherwise
+    /// [`write`](Self::write) tells the reason. False also if there are no bytes. This is the shortest way to put.
+    #[inline]
+    #[must_use]
+    pub fn put(&self, at: u64, data: &[u8]) -> bool {
+        let Some(memory) = self.inside(at, data.len()) else { return false };
+        memory.put(at as usize, data);
+        true
+    }
+
+    /// Gets the bytes at offset `at` as [`put`](Self::put) puts them.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, at: u64, into: &mut [u8]) -> bool {
+        let Some(memory) = self.inside(at, into.len()) else { return false };
+        memory.get(at as usize, into);
+        true
+    }
+
+    /// Returns the memory if the part is open and has these bytes, of which there are some.
+    #[inline]
+    fn inside(&self, at: u64, bytes: usize) -> Option<&Mapped> {
+        let memory = self.memory.as_ref()?;
+        let is_inside = bytes > 0 && at <= self.len && bytes as u64 <= self.len - at;
+        if is_inside && memory.is_open() { Some(memory) } else { None }
+    }
+
     /// Carries out an operation without a result on the bytes from offset `at` on.
     ///
     /// # Errors

@@ -452,7 +452,8 @@ pub enum Action {
 
 impl Action {
     /// Returns true if the target sends bytes back.
-    pub(crate) fn has_reply(self) -> bool {
+    #[must_use]
+    pub fn has_reply(self) -> bool {
         matches!(self, Self::Get | Self::GetAccumulate { .. } | Self::CompareSwap { .. })
     }
 

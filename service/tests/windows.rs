@@ -874,6 +874,44 @@ fn operations_without_the_runtime_are_checked_and_counted() {
     });
 }
 
+/// As in the test before, with operations that own their memory and have requests. Each has ended when it was started.
+#[test]
+fn requests_without_the_runtime_have_ended() {
+    on_a_host(2, |comm| {
+        let other = Rank(1 - comm.rank().0);
+        let window = comm.allocate_window::<u64>(4)?;
+        let epoch = window.lock(other, LockKind::Shared)?;
+        let before = comm.stats().windows.mapped_operations;
+        epoch.put(other, 0, &[1])?;
+        let every_other = Layout::vector(2, 1, 2)?;
+        let mut set = comm.request_set();
+        for round in 0..300_u64 {
+            assert_eq!(epoch.iput(other, 1, vec![round, 8])?.wait()?.buffer, [round, 8]);
+            let mut former = epoch.iget_accumulate(other, 1, vec![3_u64], WindowOp::Sum)?;
+            assert_eq!(former.test().expect("it has ended")?.buffer, [round]);
+            assert_eq!(epoch.iget_accumulate(other, 2, vec![12], WindowOp::BitOr)?.wait()?.buffer, [8]);
+            let swapped = epoch.icompare_swap(other, 2, 12, round)?;
+            assert!(swapped.is_finished());
+            assert_eq!(swapped.wait()?.buffer[0], 12);
+            assert!(set.insert(epoch.iget(other, 1, vec![0; 2])?.into_any()).is_ok());
+            let (_, got) = set.wait_any().expect("there is one");
+            assert_eq!(got?.buffer.downcast::<Vec<u64>>().expect("it is one"), [round + 3, round]);
+            let got = epoch.iget_view(other, 0, &every_other, vec![0; 2])?.wait()?;
+            assert_eq!(got.buffer, [1, round]);
+            drop(epoch.iget(other, 0, vec![0])?);
+            let outside = WindowError::OutOfBounds { rank: other, at: 24, bytes: 16, size: 32 };
+            assert_eq!(why(epoch.iget(other, 3, vec![0; 2])), outside);
+            assert_eq!(why(epoch.iput(other, 3, vec![0; 2])), outside);
+            assert!(epoch.iget(other, 4, vec![])?.wait()?.buffer.is_empty());
+        }
+        epoch.close()?;
+        assert_eq!(comm.stats().windows.mapped_operations - before, 300 * 7 + 1);
+        comm.barrier()?;
+        assert_eq!(window.free()?, [1, 302, 299, 0]);
+        Ok(())
+    });
+}
+
 /// A child of fork(2) is not the rank, and writes to no window.
 #[test]
 fn a_child_accesses_no_memory_of_a_window() {

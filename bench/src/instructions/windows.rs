@@ -2,7 +2,7 @@
 //! that sleep. No thread makes progress between the calls: when it would take the lock depends on the real time, and
 //! the counts would differ from run to run.
 
-use samite::{Comm, Epoch, Lock, Progress, Rank, Settings};
+use samite::{Comm, Epoch, Lock, Progress, Rank, Settings, WindowOp};
 
 use super::Scenario;
 use super::comms::{RANKS, alone, receive, send};
@@ -11,6 +11,9 @@ use crate::callgrind::counted;
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "window_put_8_shm", run: |operations| on_shm(|epoch| put(epoch, operations)) },
     Scenario { name: "window_flush_shm", run: |operations| on_shm(|epoch| flush(epoch, operations)) },
+    Scenario { name: "window_get_8_shm", run: |operations| on_shm(|epoch| get(epoch, operations)) },
+    Scenario { name: "window_iget_8_shm", run: |operations| on_shm(|epoch| iget(epoch, operations)) },
+    Scenario { name: "window_fetch_8_shm", run: |operations| on_shm(|epoch| fetch(epoch, operations)) },
     Scenario {
         name: "comm_send_8_beside_window",
         run: |operations| beside_a_window(|comm| send(comm, operations)),
@@ -57,6 +60,28 @@ fn flush(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
     for number in 0..operations {
         epoch.put(TARGET, 0, &[number]).expect("it is granted");
         counted(|| epoch.flush(TARGET)).expect("it is granted");
+    }
+}
+
+fn get(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
+    let mut into = [0];
+    for _ in 0..operations {
+        counted(|| epoch.get(TARGET, 0, &mut into)).expect("it is granted");
+    }
+}
+
+/// Reads into memory that the operation owns, and waits for its request.
+fn iget(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
+    let mut into = vec![0];
+    for _ in 0..operations {
+        let get = || epoch.iget(TARGET, 0, into).expect("it is granted").wait();
+        into = counted(get).expect("it is granted").buffer;
+    }
+}
+
+fn fetch(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
+    for _ in 0..operations {
+        counted(|| epoch.fetch(TARGET, 0, 1, WindowOp::Sum)).expect("it is granted");
     }
 }
 

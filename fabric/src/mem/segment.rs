@@ -104,6 +104,13 @@ impl Segment {
     }
 }
 
+/// The result of a search for a grant: a place in the table, where the key is if it was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    key: u64,
+    place: usize,
+}
+
 /// A segment of this or another process, mapped in this process.
 #[derive(Debug)]
 pub(crate) struct Mapped {
@@ -155,6 +162,18 @@ impl Mapped {
             && past.is_some_and(|past| past as u64 <= end)
     }
 
+    /// Looks for the grant of `key`.
+    pub(crate) fn find(&self, key: u64) -> Found {
+        let is_meant = |grant: &Grant| grant.key.load(Ordering::Relaxed) == key;
+        Found { key, place: self.header[0].grants.iter().position(is_meant).unwrap_or(0) }
+    }
+
+    /// Returns true as long as the owner has not revoked the grant. What a grant permits does not change meanwhile.
+    #[inline]
+    pub(crate) fn is_valid(&self, Found { key, place }: Found) -> bool {
+        key > CLAIMED && self.header[0].grants[place].key.load(Ordering::Acquire) == key
+    }
+
     /// Iterates over all grants, in the order of a search for the grant of `key`: the most likely place comes first.
     fn places(&self, key: u64) -> impl Iterator<Item = &Grant> {
         let (before, from) = self.header[0].grants.split_at(home(key));
@@ -176,7 +195,18 @@ impl Mapped {
     ///
     /// # Panics
     /// If the bytes are not all in the segment.
+    #[inline]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        if offset.is_multiple_of(WORD)
+            && let Ok(into) = <&mut [u8; WORD]>::try_from(&mut *into)
+        {
+            *into = self.word(offset).load(Ordering::Acquire).to_ne_bytes();
+            return;
+        }
+        self.read_bytes(offset, into);
+    }
+
+    fn read_bytes(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.len, "a copy stays inside");
         load_words(&self.words, offset, into);
         fence(Ordering::Acquire);
@@ -201,6 +231,17 @@ impl Mapped {
     /// `len` bytes can be read at `from`.
     #[inline]
     pub(crate) unsafe fn write_from(&self, offset: usize, from: *const u8, len: usize) {
+        if len == WORD && offset.is_multiple_of(WORD) {
+            // SAFETY: the caller guarantees the bytes of a word.
+            let word = unsafe { from.cast::<u64>().read_unaligned() };
+            self.word(offset).store(word, Ordering::Release);
+            return;
+        }
+        // SAFETY: as the caller guarantees.
+        unsafe { self.write_bytes_from(offset, from, len) }
+    }
+
+    unsafe fn write_bytes_from(&self, offset: usize, from: *const u8, len: usize) {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "a copy stays inside");
         fence(Ordering::Release);
         let (first, skipped) = (offset / WORD, offset % WORD);

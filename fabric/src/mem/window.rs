@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Mapped;
+use super::segment::Found;
 use crate::{Access, Change, PortError};
 
 /// Shared memory of a peer, or of this process, accessed by loads and stores: see [`Port::map`](crate::Port::map) and
@@ -17,15 +18,16 @@ use crate::{Access, Change, PortError};
 #[derive(Clone, Debug)]
 pub struct Window {
     segment: Arc<Mapped>,
-    /// The key by which the peer's memory was mapped; `None` for memory of this process.
-    key: Option<u64>,
+    /// The grant by which the peer's memory was mapped; `None` for memory of this process.
+    grant: Option<Found>,
     span: Range<usize>,
 }
 
 impl Window {
-    /// Returns a window of `span`, which lies in the segment.
+    /// Returns a window of `span`, which lies in the segment. `key` permits access to it in a peer's segment.
     pub(crate) fn new(segment: Arc<Mapped>, key: Option<u64>, span: Range<usize>) -> Self {
-        Self { segment, key, span }
+        let grant = key.map(|key| segment.find(key));
+        Self { segment, grant, span }
     }
 
     /// Returns the number of bytes.
@@ -42,15 +44,17 @@ impl Window {
 
     /// Returns true until the peer ends its registration. After that, loads and stores still work, but the peer may
     /// reuse the memory. A killed peer ends no registration. A window of this process's own memory is always open.
+    #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.key.is_none_or(|key| self.segment.permits(key, RIGHTS, self.span.start, self.span.len()))
+        self.grant.is_none_or(|grant| self.segment.is_valid(grant))
     }
 
     /// Copies `into.len()` bytes out, from `offset` on.
     ///
     /// # Errors
     /// [`PortError::OutOfBounds`].
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), PortError> {
         self.segment.read(self.place(offset, into.len())?, into);
         Ok(())

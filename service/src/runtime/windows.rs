@@ -196,6 +196,18 @@ impl<P: Port> Runtime<P> {
         begun
     }
 
+    /// Returns a request that has ended, for an operation on `memory` that the caller has carried out.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub(crate) fn begin_ended(&self, context: u32, memory: Memory) -> Result<RequestId, Error> {
+        let mut core = self.lock()?;
+        let now = core.now;
+        let request = core.engine.begin_composite(now, context);
+        core.engine.end_composite(request, Ok(()), memory);
+        Ok(request)
+    }
+
     /// Returns the number of the next window of a communicator.
     pub(crate) fn next_window(&self, derived: Option<&Derived>) -> u64 {
         self.counter(derived).take_window()

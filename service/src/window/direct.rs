@@ -57,7 +57,7 @@ impl Views {
 
     fn get(&self, rank: Rank) -> Option<&View> {
         let (of, view) = self.0.get()?[Self::slot_of(rank)].get()?;
-        (*of == rank).then_some(view)
+        if *of == rank { Some(view) } else { None }
     }
 
     /// Keeps the view that `make` returns, unless the slot is taken. Returns true if it has a view of this rank.
@@ -79,7 +79,30 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         // A runtime that is closed returns the error, also in a child of fork(2).
         let is_direct = is_direct && self.window.comm().runtime.is_open();
         let part = if is_direct { self.window.views.get(target)? } else { return None };
-        (count(&self.direct.calls) < CALLS_MAX).then_some(part)
+        if count(&self.direct.calls) < CALLS_MAX { Some(part) } else { None }
+    }
+
+    /// Puts bytes, and returns true, if that may be direct and the bytes lie in the part. This is a shorter way than
+    /// [`directly`](Self::directly).
+    #[inline]
+    pub(super) fn put_directly(&self, (target, at): (Rank, WindowPlace), bytes: &[u8]) -> bool {
+        let part = if at.region.is_some() { return false } else { self.direct_part(target) };
+        let is_done = part.is_some_and(|part| part.put(offset::<T>(at.index), bytes));
+        if is_done {
+            count(&self.direct.operations);
+        }
+        is_done
+    }
+
+    /// Gets bytes as [`put_directly`](Self::put_directly) puts them.
+    #[inline]
+    pub(super) fn get_directly(&self, (target, at): (Rank, WindowPlace), into: &mut [u8]) -> bool {
+        let part = if at.region.is_some() { return false } else { self.direct_part(target) };
+        let is_done = part.is_some_and(|part| part.get(offset::<T>(at.index), into));
+        if is_done {
+            count(&self.direct.operations);
+        }
+        is_done
     }
 
     /// Carries out an operation on `len` bytes, if it may be direct. `access` does it, in the target's part from an offset

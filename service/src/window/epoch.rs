@@ -607,11 +607,23 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         data: B,
     ) -> Result<Request<B>, Error> {
         let window = self.window;
+        let mut memory = data.into_memory();
+        if !memory.is_scattered() {
+            let len = memory.len();
+            let access = |part: &samite_rma::View, at| match action.has_reply() {
+                true => part.fetch(at, action, memory.as_bytes_mut()),
+                false => part.write(at, action, memory.as_bytes()),
+            };
+            if let Some(done) = self.directly(call, target, layout, (action, len), access) {
+                done?;
+                let ended = window.comm().runtime.begin_ended(window.comm().context, memory);
+                return window.request(Some(window.comm().handle_result(call, ended)?));
+            }
+        }
         let begun = self.places(target, layout).and_then(|(id, places)| {
             window.begin(None, |mut call| {
                 let before = self.report_direct(call.windows);
                 let WindowCall { windows, out, deadline } = &mut call;
-                let memory = data.into_memory();
                 let started = windows.operate(out, id, places, action, memory, Some(*deadline))?;
                 self.note_direct(&mut call, id, target.0, before);
                 Ok((started, ()))
@@ -622,6 +634,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     }
 
     /// Starts an operation without a result and without a request.
+    #[inline]
     fn write(
         &self,
         call: &'static str,
@@ -630,12 +643,27 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         action: Action,
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
-        let comm = self.window.comm();
         let bytes = data.as_ref();
-        let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
-        if let Some(written) = self.directly(call, target, layout, (action, bytes.len()), write) {
-            return written;
+        if action == Action::Put && layout.is_none() && self.put_directly(target, bytes) {
+            return Ok(());
         }
+        let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
+        match self.directly(call, target, layout, (action, bytes.len()), write) {
+            Some(written) => written,
+            None => self.write_by_runtime(call, target, layout, action, data),
+        }
+    }
+
+    #[inline(never)]
+    fn write_by_runtime(
+        &self,
+        call: &'static str,
+        target: (Rank, WindowPlace),
+        layout: Option<&Layout<T>>,
+        action: Action,
+        data: impl AsRef<[u8]> + Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let comm = self.window.comm();
         let done = self.places(target, layout).and_then(|(id, places)| {
             let bounds = self.window.bounds();
             let done = comm.runtime.on_windows(bounds, |mut call| {
@@ -670,6 +698,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     }
 
     /// Carries out an operation with a result at once, if the part is mapped. Returns false if it is not.
+    #[inline]
     fn read(
         &self,
         call: &'static str,
@@ -678,12 +707,27 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         action: Action,
         bytes: &mut [u8],
     ) -> Result<bool, Error> {
-        let comm = self.window.comm();
+        if action == Action::Get && layout.is_none() && self.get_directly(target, bytes) {
+            return Ok(true);
+        }
         let len = bytes.len();
         let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes);
-        if let Some(read) = self.directly(call, target, layout, (action, len), fetch) {
-            return read.map(|()| true);
+        match self.directly(call, target, layout, (action, len), fetch) {
+            Some(read) => read.map(|()| true),
+            None => self.read_by_runtime(call, target, layout, action, bytes),
         }
+    }
+
+    #[inline(never)]
+    fn read_by_runtime(
+        &self,
+        call: &'static str,
+        target: (Rank, WindowPlace),
+        layout: Option<&Layout<T>>,
+        action: Action,
+        bytes: &mut [u8],
+    ) -> Result<bool, Error> {
+        let comm = self.window.comm();
         let done = self.places(target, layout).and_then(|(id, places)| {
             let done = comm.runtime.try_on_windows(self.window.bounds(), |mut call| {
                 let before = self.report_direct(call.windows);
