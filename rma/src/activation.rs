@@ -86,6 +86,11 @@ impl Kind {
         }
     }
 
+    /// Returns true if the epoch has locks.
+    pub(crate) fn has_locks(&self) -> bool {
+        matches!(self, Self::Lock { .. } | Self::LockAll)
+    }
+
     /// Returns true if the member is a target of this access epoch.
     pub(crate) fn has_target(&self, member: WorldRank) -> bool {
         match self {

@@ -7,7 +7,7 @@ use samite_fabric::link::WorldRank;
 use crate::LockKind;
 
 /// The holders of the lock, and the members that wait for it, first in, first out. A member holds or awaits the lock at
-/// most once.
+/// most once. Members that hold locks of other parts pass those that wait ([`Lock::pass`]).
 #[derive(Debug, Default)]
 pub(crate) struct Lock {
     exclusive: Option<WorldRank>,
@@ -49,6 +49,16 @@ impl Lock {
         }
         self.waiting.pop_front();
         Some(member)
+    }
+
+    /// Lets a member's request for a shared lock pass all others, because the member holds the lock of another part. If it
+    /// waited behind a request for an exclusive lock, and that one for a third member which waits for the other part in
+    /// the same way, none of them would ever get a lock, although all locks that are held are shared.
+    pub(crate) fn pass(&mut self, member: WorldRank) {
+        let place = self.waiting.iter().position(|request| *request == (member, LockKind::Shared));
+        if let Some(request) = place.and_then(|place| self.waiting.remove(place)) {
+            self.waiting.push_front(request);
+        }
     }
 
     /// Ends a member's hold of the lock, or its request.
@@ -113,6 +123,22 @@ mod tests {
             [Released::Held, Released::Held, Released::Neither]
         );
         assert!(!lock.is_held());
+    }
+
+    #[test]
+    fn a_shared_lock_passes_exclusive_ones() {
+        let mut lock = Lock::default();
+        for (member, kind) in [(1, LockKind::Shared), (2, LockKind::Exclusive), (3, LockKind::Shared)] {
+            assert!(lock.request(WorldRank(member), kind));
+        }
+        assert_eq!(grants(&mut lock), [1]);
+        lock.pass(WorldRank(2));
+        lock.pass(WorldRank(1));
+        assert_eq!(grants(&mut lock), []);
+        lock.pass(WorldRank(3));
+        assert_eq!(grants(&mut lock), [3]);
+        assert_eq!([1, 3].map(|member| lock.release(WorldRank(member))), [Released::Held; 2]);
+        assert_eq!(grants(&mut lock), [2]);
     }
 
     #[test]

@@ -252,6 +252,15 @@ impl Window {
         registrations.iter().find(|(known, _)| *known == path).map(|(_, registration)| *registration)
     }
 
+    /// Returns true if this process holds a lock until the program closes its epoch.
+    pub(crate) fn holds_lock(&self) -> bool {
+        let is_held = |number: &u64| {
+            let epoch = self.epochs.get(*number).filter(|epoch| epoch.kind.has_locks());
+            epoch.is_some_and(|epoch| epoch.parties.values().any(|party| party.state == State::Granted))
+        };
+        self.open.locks.values().chain(&self.open.access).any(is_held)
+    }
+
     /// Adds an epoch, and returns its number.
     pub(crate) fn open(&mut self, kind: Kind) -> u64 {
         self.calls += 1;

@@ -32,7 +32,8 @@ pub(crate) mod kind {
     /// Answers `FLUSH`. `number` is 0, or 1 more than the place of the first write of the epoch, since the last flush, on
     /// memory that is not attached.
     pub(crate) const FLUSHED: u8 = 9;
-    /// Requests lock `number`. `flag` is 1 for an exclusive lock.
+    /// Requests lock `number`. `flag` is 1 for an exclusive lock. If `token` is 1, the sender has requested this lock
+    /// before, and holds another lock of the window: a request for a shared lock then passes those for exclusive ones.
     pub(crate) const LOCK: u8 = 10;
     /// Grants lock `number`.
     pub(crate) const LOCKED: u8 = 11;

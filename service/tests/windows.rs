@@ -405,6 +405,38 @@ fn a_deadline_names_the_awaited_ranks() {
     });
 }
 
+/// The epoch of a lock waits for an epoch of `start` before it, and so do its operations.
+#[test]
+fn a_deadline_names_the_rank_for_which_an_earlier_epoch_waits() {
+    on(3, |comm| {
+        let mut window = comm.window(vec![0_u8; 1])?;
+        if comm.rank() == 0 {
+            let started = window.start(&[Rank(1)])?.iclose()?;
+            window.set_timeout(Some(Duration::from_millis(20)));
+            let epoch = window.lock(Rank(2), LockKind::Shared)?;
+            let got = why(epoch.get(Rank(2), 0, &mut [0]));
+            epoch.put(Rank(2), 0, &[1])?;
+            let flushes = [epoch.flush(Rank(2)), epoch.flush_all()].map(why);
+            for error in [got].into_iter().chain(flushes).chain([why(epoch.close())]) {
+                let WindowError::TimedOut { awaited, .. } = error else { panic!("{error}") };
+                assert!(
+                    matches!(awaited[..], [(Rank(1), WindowEvent::Exposure | WindowEvent::Window)]),
+                    "{awaited:?}"
+                );
+            }
+            comm.barrier()?;
+            started.wait()?;
+            window.set_timeout(None);
+        } else {
+            comm.barrier()?;
+            if comm.rank() == 1 {
+                window.post(&[Rank(0)])?.close()?;
+            }
+        }
+        window.free().map(drop)
+    });
+}
+
 #[test]
 fn a_cancel_ends_an_epoch() {
     on(2, |comm| {

@@ -78,6 +78,7 @@ impl Core<'_> {
             return self.contact(rank);
         }
         let may_attach = self.may_attach(number, rank);
+        let is_lock = kind.has_locks();
         let member = self.member(rank);
         let mut asked = (State::Asked, ordinal);
         match kind {
@@ -101,6 +102,20 @@ impl Core<'_> {
         }
         if let Some(party) = self.window.party(number, rank) {
             (party.state, party.ordinal) = asked;
+        }
+        if is_lock && self.window.holds_lock() {
+            self.pass_lock(number, rank);
+        }
+    }
+
+    /// Tells a target whose shared lock is awaited that this process holds another lock. The target then grants its lock
+    /// before those of members that may wait for this process.
+    pub(super) fn pass_lock(&mut self, number: u64, rank: WorldRank) {
+        let Some(epoch) = self.window.epoch(number) else { return };
+        let is_shared = matches!(epoch.kind, Kind::LockAll | Kind::Lock { kind: LockKind::Shared, .. });
+        let party = epoch.parties.get(&rank).filter(|party| is_shared && party.state == State::Asked);
+        if let Some(ordinal) = party.map(|party| party.ordinal) {
+            self.note(rank, kind::LOCK, Note::new(ordinal, 1));
         }
     }
 

@@ -36,13 +36,31 @@ impl Core<'_> {
 
     /// Handles a lock that was granted.
     pub(crate) fn locked(&mut self, rank: WorldRank, ordinal: u64) -> Result<(), Violation> {
-        let is_of = |kind: &Kind| matches!(kind, Kind::Lock { .. } | Kind::LockAll);
         if ordinal == 0 || ordinal > self.member(rank).locks {
             return Err(Violation("number of a lock"));
         }
-        for number in self.waiting(rank, is_of, |party_ordinal| party_ordinal == ordinal) {
+        let held = self.window.holds_lock();
+        for number in self.waiting(rank, Kind::has_locks, |party_ordinal| party_ordinal == ordinal) {
             self.grant(number, rank);
         }
+        if !held && self.window.holds_lock() {
+            let active: Vec<_> = self.window.active.iter().copied().collect();
+            for number in active {
+                for rank in self.living_parties(number) {
+                    self.pass_lock(number, rank);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the news that a member which has requested this process's lock holds another one.
+    pub(crate) fn lock_passes(&mut self, rank: WorldRank, ordinal: u64) -> Result<(), Violation> {
+        if ordinal == 0 || ordinal != self.member(rank).lock {
+            return Err(Violation("number of a lock"));
+        }
+        self.window.lock.pass(rank);
+        self.grant_locks();
         Ok(())
     }
 

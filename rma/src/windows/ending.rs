@@ -87,7 +87,10 @@ impl Windows {
         }
         let Ok(window) = self.window(epoch.window) else { return Box::default() };
         let mut awaited = window.awaited(epoch.number, link);
+        // An operation in an epoch that is not active waits for the ranks of the epochs before, and not yet for its own.
+        let is_active = window.epochs.get(epoch.number).is_some_and(|epoch| epoch.is_active);
         match kind {
+            _ if !is_active => {}
             requests::Kind::Operation { rank, .. } => awaited.retain(|awaiting| awaiting.rank == *rank),
             requests::Kind::Flush(ranks) => awaited.retain(|awaiting| ranks.contains(&awaiting.rank)),
             requests::Kind::Close | requests::Kind::Meeting(_) => {}

@@ -492,3 +492,55 @@ fn opening<P: Port>(w: &mut World<P>) {
     w.fence_all(Assertions::NO_SUCCEED);
     assert_eq!(w.word(1, 0), 2);
 }
+
+/// Begins the reads of ranks 0 and 1 in epochs of `lock_all`, each of the part of `target`.
+fn read<P: Port>(
+    w: &mut World<P>,
+    epochs: [EpochId; 2],
+    target: fn(usize) -> usize,
+) -> [(usize, RequestId); 2] {
+    [0, 1].map(|at| (at, w.get(at, epochs[at], (target(at), 0), 1)))
+}
+
+/// Two ranks read from each other in epochs of `lock_all`, while others wait for the exclusive locks.
+fn shared_locks_wait_for_no_one_who_waits<P: Port>(w: &mut World<P>) {
+    let epochs = [0, 1].map(|at| w.lock_all(at));
+    let own = read(w, epochs, |at| at);
+    wait_all(w, &own);
+    let exclusive = [2, 3].map(|at| (at, transact(w, at, at - 2, 0, 7)));
+    pending(w, &exclusive);
+    let crossed = read(w, epochs, |at| 1 - at);
+    wait_all(w, &crossed);
+    pending(w, &exclusive);
+    let closed = [0, 1].map(|at| (at, w.close(at, epochs[at])));
+    wait_all(w, &closed);
+    wait_all(w, &exclusive);
+}
+
+rule!(shared_locks_pass_exclusive_ones, 4, plain(), shared_locks_wait_for_no_one_who_waits);
+rule!(
+    shared_locks_pass_exclusive_ones_if_locks_are_aggregated,
+    4,
+    Hints { aggregate: true, ..plain() },
+    shared_locks_wait_for_no_one_who_waits
+);
+
+fn shared_locks_pass_later<P: Port>(w: &mut World<P>) {
+    let held = [0, 1].map(|target| w.lock(4, target, LockKind::Exclusive));
+    [0, 1].map(|target| w.put(4, held[target], (target, 0), &[1]));
+    w.settle();
+    let epochs = [0, 1].map(|at| w.lock_all(at));
+    let own = read(w, epochs, |at| at);
+    w.settle();
+    let exclusive = [2, 3].map(|at| (at, transact(w, at, at - 2, 0, 7)));
+    w.settle();
+    let crossed = read(w, epochs, |at| 1 - at);
+    pending(w, &[own, exclusive, crossed].concat());
+    let closed = held.map(|epoch| (4, w.close(4, epoch)));
+    wait_all(w, &closed);
+    wait_all(w, &[own, crossed].concat());
+    let closed = [0, 1].map(|at| (at, w.close(at, epochs[at])));
+    wait_all(w, &[closed, exclusive].concat());
+}
+
+rule!(shared_locks_pass_when_another_one_is_granted, 5, plain(), shared_locks_pass_later);
