@@ -338,7 +338,7 @@ impl<T: Element> Window<T> {
     /// them meanwhile.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`]; [`Error::Forked`].
     pub fn read(&self, at: impl Into<WindowPlace>, into: &mut [T]) -> Result<(), Error> {
         let result = self.on_own(at.into(), into.len(), |region, offset| {
             // Through bytes, because the elements need not be aligned in the region.
@@ -351,7 +351,7 @@ impl<T: Element> Window<T> {
     /// Returns a copy of elements of this rank's part.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// [`WindowError::OutOfBounds`]; [`Error::Forked`].
     pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
         // Before memory is allocated for them.
         let checked = self.own_bytes(range.start, range.len(), self.len);
@@ -364,7 +364,7 @@ impl<T: Element> Window<T> {
     /// Writes elements of this rank's part, or of memory that it has attached, from a place on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`]; [`Error::Forked`].
     pub fn write(&self, at: impl Into<WindowPlace>, from: &[T]) -> Result<(), Error> {
         let result = self.on_own(at.into(), from.len(), |region, offset| {
             region.copy_in(offset, from.as_bytes()).map_err(samite_p2p::Error::from)
@@ -379,6 +379,8 @@ impl<T: Element> Window<T> {
         len: usize,
         body: impl FnOnce(&Region, usize) -> Result<(), samite_p2p::Error>,
     ) -> Result<(), Error> {
+        // A child of fork(2) may share the memory, and its copy of the region's lock may never be released.
+        self.comm.runtime.check_process()?;
         let Some(region) = at.region else {
             let offset = self.own_bytes(at.index, len, self.len)?;
             return match self.own.as_ref().expect("only a consumed window has no part") {
