@@ -277,11 +277,17 @@ impl Comm {
 const WORD: usize = 8;
 
 /// Returns the part of a window that was freed. A part that other ranks have mapped is copied.
-fn take_part<T: Element>(region: Region, len: usize) -> Memory {
-    region.reclaim().unwrap_or_else(|region| {
-        let mut part = vec![T::new_zeroed(); len];
+///
+/// # Errors
+/// [`Error::Exhausted`] if there is no memory for the copy.
+fn take_part<T: Element>(region: Region, len: usize) -> Result<Memory, Error> {
+    region.reclaim().or_else(|region| {
+        let mut part = T::new_vec_zeroed(len).map_err(|_| Error::Exhausted {
+            what: "memory for a copy of the part of a freed window",
+            hint: "read the part in pieces before the window is freed".into(),
+        })?;
         region.copy_out(0, part.as_mut_bytes()).expect("the region has the part");
-        Memory::new(part)
+        Ok(Memory::new(part))
     })
 }
 
@@ -438,7 +444,8 @@ impl<T: Element> Window<T> {
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a rank has failed before it freed the window; [`WindowError::TimedOut`],
-    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]. Then the part is lost: copy it before by
+    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there is no memory for a copy
+    /// of a part in shared memory. Then the part is lost: copy it before by
     /// [`read_vec`](Self::read_vec) if it is needed.
     pub fn free(self) -> Result<Vec<T>, Error> {
         Ok(self.ifree()?.wait_as("Window::free")?.buffer)
@@ -516,5 +523,18 @@ impl<T: Element> Drop for Window<T> {
             // not freed the window. If the runtime was closed, there is nothing to do.
             drop(self.begin_to_free(&Bounds::default()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_for_which_there_is_no_memory_is_an_error() {
+        let shared = || Region::shared(WORD).unwrap();
+        assert_eq!(take_part::<u64>(shared(), 1).unwrap().as_bytes(), [0; WORD]);
+        let taken = take_part::<u64>(shared(), usize::MAX / 32);
+        assert!(matches!(taken, Err(Error::Exhausted { .. })), "{:?}", taken.err());
     }
 }
