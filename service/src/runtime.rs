@@ -390,6 +390,17 @@ impl<P: Port> Runtime<P> {
         error_of(self.core.refused(), Fate::NotDelivered)
     }
 
+    /// Checks that this process is the rank, and not a child of fork(2).
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        match self.is_open() {
+            false if self.core.refused() == Refused::Forked => Err(Error::Forked),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes the lock for a call as [`enter`](Self::enter) does, and reads the clock.
     #[cold]
     pub(crate) fn enter_now(&self, bounds: &Bounds) -> Option<CallGuard<'_, P>> {

@@ -277,11 +277,17 @@ impl Comm {
 const WORD: usize = 8;
 
 /// Returns the part of a window that was freed. A part that other ranks have mapped is copied.
-fn take_part<T: Element>(region: Region, len: usize) -> Memory {
-    region.reclaim().unwrap_or_else(|region| {
-        let mut part = vec![T::new_zeroed(); len];
+///
+/// # Errors
+/// [`Error::Exhausted`] if there is no memory for the copy.
+fn take_part<T: Element>(region: Region, len: usize) -> Result<Memory, Error> {
+    region.reclaim().or_else(|region| {
+        let mut part = T::new_vec_zeroed(len).map_err(|_| Error::Exhausted {
+            what: "memory for a copy of the part of a freed window",
+            hint: "read the part in pieces before the window is freed".into(),
+        })?;
         region.copy_out(0, part.as_mut_bytes()).expect("the region has the part");
-        Memory::new(part)
+        Ok(Memory::new(part))
     })
 }
 
@@ -338,7 +344,7 @@ impl<T: Element> Window<T> {
     /// them meanwhile.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`]; [`Error::Forked`].
     pub fn read(&self, at: impl Into<WindowPlace>, into: &mut [T]) -> Result<(), Error> {
         let result = self.on_own(at.into(), into.len(), |region, offset| {
             // Through bytes, because the elements need not be aligned in the region.
@@ -351,7 +357,7 @@ impl<T: Element> Window<T> {
     /// Returns a copy of elements of this rank's part.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`].
+    /// [`WindowError::OutOfBounds`]; [`Error::Forked`].
     pub fn read_vec(&self, range: std::ops::Range<usize>) -> Result<Vec<T>, Error> {
         // Before memory is allocated for them.
         let checked = self.own_bytes(range.start, range.len(), self.len);
@@ -364,7 +370,7 @@ impl<T: Element> Window<T> {
     /// Writes elements of this rank's part, or of memory that it has attached, from a place on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::NotAttached`]; [`Error::Forked`].
     pub fn write(&self, at: impl Into<WindowPlace>, from: &[T]) -> Result<(), Error> {
         let result = self.on_own(at.into(), from.len(), |region, offset| {
             region.copy_in(offset, from.as_bytes()).map_err(samite_p2p::Error::from)
@@ -379,6 +385,8 @@ impl<T: Element> Window<T> {
         len: usize,
         body: impl FnOnce(&Region, usize) -> Result<(), samite_p2p::Error>,
     ) -> Result<(), Error> {
+        // A child of fork(2) may share the memory, and its copy of the region's lock may never be released.
+        self.comm.runtime.check_process()?;
         let Some(region) = at.region else {
             let offset = self.own_bytes(at.index, len, self.len)?;
             return match self.own.as_ref().expect("only a consumed window has no part") {
@@ -436,7 +444,8 @@ impl<T: Element> Window<T> {
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a rank has failed before it freed the window; [`WindowError::TimedOut`],
-    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]. Then the part is lost: copy it before by
+    /// [`Error::Cancelled`], [`Error::Closed`], [`Error::Forked`]; [`Error::Exhausted`] if there is no memory for a copy
+    /// of a part in shared memory. Then the part is lost: copy it before by
     /// [`read_vec`](Self::read_vec) if it is needed.
     pub fn free(self) -> Result<Vec<T>, Error> {
         Ok(self.ifree()?.wait_as("Window::free")?.buffer)
@@ -514,5 +523,18 @@ impl<T: Element> Drop for Window<T> {
             // not freed the window. If the runtime was closed, there is nothing to do.
             drop(self.begin_to_free(&Bounds::default()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_for_which_there_is_no_memory_is_an_error() {
+        let shared = || Region::shared(WORD).unwrap();
+        assert_eq!(take_part::<u64>(shared(), 1).unwrap().as_bytes(), [0; WORD]);
+        let taken = take_part::<u64>(shared(), usize::MAX / 32);
+        assert!(matches!(taken, Err(Error::Exhausted { .. })), "{:?}", taken.err());
     }
 }

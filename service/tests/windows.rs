@@ -965,6 +965,9 @@ fn a_child_accesses_no_memory_of_a_window() {
                 view.store(0, 9),
                 view.load(0).map(drop),
                 view.fetch(0, 9, WindowOp::Sum).map(drop),
+                window.write(0, &[9]),
+                window.read(0, &mut [0]),
+                window.read_vec(0..1).map(drop),
             ]
             .iter()
             .all(|result| *result == Err(Error::Forked))

@@ -35,7 +35,7 @@ struct UnderWay {
 }
 
 /// Returns the memory of a window when the window is freed.
-pub(crate) type Freed = Box<dyn FnOnce() -> Memory + Send>;
+pub(crate) type Freed = Box<dyn FnOnce() -> Result<Memory, Error> + Send>;
 
 impl WindowRequests {
     /// Returns true if no request is under way.
@@ -71,11 +71,16 @@ impl WindowRequests {
     fn end<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
         let UnderWay { of_window, of_engine, freed } = request;
         let completion = engine.parts().1.windows.collect(of_window);
-        let (result, memory) = match completion {
+        let (mut result, mut memory) = match completion {
             Some(completion) => (completion.result.map_err(Public::public), completion.memory),
             None => (Err(Error::NoSuchRequest), None),
         };
-        let memory = memory.or_else(|| freed.filter(|_| !engine.is_forgotten(of_engine)).map(|take| take()));
+        let freed = freed.filter(|_| memory.is_none() && !engine.is_forgotten(of_engine));
+        match freed.map(|take| take()) {
+            Some(Ok(part)) => memory = Some(part),
+            Some(Err(error)) => result = result.and(Err(error)),
+            None => {}
+        }
         let memory = memory.unwrap_or_else(|| Memory::zeroed(0));
         // The engine knows other errors than windows have, so the error is kept here.
         let placeholder = samite_p2p::Error::Cancelled { fate: Fate::Unknown };
