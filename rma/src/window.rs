@@ -16,8 +16,8 @@ use crate::outbox::Item;
 use crate::path::WORD;
 use crate::regions::Regions;
 use crate::transfers::TransferId;
-use crate::wire::{Entry, Place, Traits, Wanted};
-use crate::{ElementType, Error, Reduction, Reorder};
+use crate::wire::{Entry, PASSES, Place, Traits, Wanted};
+use crate::{ElementType, Error, LockKind, Reduction, Reorder};
 
 /// The name of a window, which is the same at all members: the name of its communicator, and its number among the
 /// windows of that communicator.
@@ -250,6 +250,15 @@ impl Window {
     pub(crate) fn registration(&self, path: PathId) -> Option<Registration> {
         let registrations = &self.exposed.as_ref()?.registrations;
         registrations.iter().find(|(known, _)| *known == path).map(|(_, registration)| *registration)
+    }
+
+    /// Returns the flag of a request for the lock of an epoch of this kind: see [`LOCK`](crate::wire::kind::LOCK).
+    pub(crate) fn lock_flag(&self, kind: &Kind) -> u32 {
+        match kind {
+            Kind::Lock { kind: LockKind::Exclusive, .. } => 1,
+            Kind::Lock { .. } | Kind::LockAll if self.holds_lock() => PASSES,
+            _ => 0,
+        }
     }
 
     /// Returns true if this process holds a lock until the program closes its epoch.

@@ -32,8 +32,9 @@ pub(crate) mod kind {
     /// Answers `FLUSH`. `number` is 0, or 1 more than the place of the first write of the epoch, since the last flush, on
     /// memory that is not attached.
     pub(crate) const FLUSHED: u8 = 9;
-    /// Requests lock `number`. `flag` is 1 for an exclusive lock. If `token` is 1, the sender has requested this lock
-    /// before, and holds another lock of the window: a request for a shared lock then passes those for exclusive ones.
+    /// Requests lock `number`. `flag` is 0 for a shared lock, 1 for an exclusive one, and 2 for a shared one if the sender
+    /// holds another lock of the window: such a request passes those for exclusive locks. A sender that gets another lock
+    /// while its request for a shared one waits sends that request again, with 2.
     pub(crate) const LOCK: u8 = 10;
     /// Grants lock `number`.
     pub(crate) const LOCKED: u8 = 11;
@@ -231,10 +232,13 @@ impl Note {
         Self { number: number.into(), token: token.into(), ..Self::default() }
     }
 
-    pub(crate) fn flagged(self, flag: bool) -> Self {
-        Self { flag: u32::from(flag).into(), ..self }
+    pub(crate) fn flagged(self, flag: impl Into<u32>) -> Self {
+        Self { flag: flag.into().into(), ..self }
     }
 }
+
+/// The flag of a request for a shared lock that passes those for exclusive ones: see [`kind::LOCK`].
+pub(crate) const PASSES: u32 = 2;
 
 /// Bytes of a packet before the bytes of a reply.
 pub(crate) const REPLY_HEAD: usize = samite_fabric::wire::Header::LEN + size_of::<Reply>();

@@ -1256,6 +1256,22 @@ fn a_dynamic_window_of_another_communicator_has_its_ranks() {
 }
 
 #[test]
+fn elements_without_bytes_have_one_place() {
+    on(2, |comm| {
+        let window = comm.allocate_window::<()>(8)?;
+        let epoch = window.lock_all()?;
+        for _ in 0..2 {
+            epoch.put(Rank(1), 3, &[(); 2])?;
+            epoch.get(Rank(1), 3, &mut [(); 2])?;
+            epoch.flush_all()?;
+            comm.barrier()?;
+        }
+        epoch.close()?;
+        window.free().map(drop)
+    });
+}
+
+#[test]
 fn elements_without_bytes_are_attached() {
     on(2, |comm| {
         let window = comm.dynamic_window::<[u8; 0]>()?;
@@ -1373,6 +1389,8 @@ fn a_slice_needs_the_exclusive_lock_and_the_hint() {
         comm.barrier()?;
         let mut epoch = window.lock(comm.rank(), LockKind::Exclusive)?;
         std::mem::forget(epoch.part_mut()?);
+        assert!(matches!(why(epoch.put(comm.rank(), 0, &[1])), WindowError::WrongState { .. }));
+        assert!(matches!(why(epoch.get(comm.rank(), 0, &mut [1])), WindowError::WrongState { .. }));
         epoch.close()?;
         assert!(window.free()?.is_empty());
         Ok(())

@@ -4,14 +4,14 @@ use samite_fabric::link::{Fate, Link, WorldRank};
 use samite_fabric::{Port, Remote};
 
 use super::{Core, check_place};
+use crate::Error;
 use crate::activation::Kind;
 use crate::mapped::Mapped;
 use crate::outbox::Item;
 use crate::path::{self, Means, Path, WORD};
 use crate::transfers::TransferId;
 use crate::window::{Attached, Closing, Contact, Mapping, Operation, State, Step, Window};
-use crate::wire::{Note, kind};
-use crate::{Error, LockKind};
+use crate::wire::{Note, PASSES, kind};
 
 /// The bytes of an operation that is carried out within a call.
 pub(crate) enum Bytes<'a> {
@@ -78,7 +78,7 @@ impl Core<'_> {
             return self.contact(rank);
         }
         let may_attach = self.may_attach(number, rank);
-        let is_lock = kind.has_locks();
+        let flag = self.window.lock_flag(&kind);
         let member = self.member(rank);
         let mut asked = (State::Asked, ordinal);
         match kind {
@@ -86,14 +86,12 @@ impl Core<'_> {
             Kind::Start(_) if member.granted >= ordinal => asked.0 = State::Granted,
             Kind::Start(_) => self.contact(rank),
             Kind::Lock { .. } | Kind::LockAll => {
-                let kind = if let Kind::Lock { kind, .. } = kind { kind } else { LockKind::Shared };
                 member.locks += 1;
                 asked.1 = member.locks;
                 if may_attach {
                     self.pass(number, rank, Step::Lock(false));
                 } else {
-                    let note = Note::new(asked.1, 0).flagged(kind == LockKind::Exclusive);
-                    self.note(rank, kind::LOCK, note);
+                    self.note(rank, kind::LOCK, Note::new(asked.1, 0).flagged(flag));
                 }
             }
             Kind::Fence { opening } if member.opened >= opening => asked.0 = State::Granted,
@@ -103,19 +101,16 @@ impl Core<'_> {
         if let Some(party) = self.window.party(number, rank) {
             (party.state, party.ordinal) = asked;
         }
-        if is_lock && self.window.holds_lock() {
-            self.pass_lock(number, rank);
-        }
     }
 
-    /// Tells a target whose shared lock is awaited that this process holds another lock. The target then grants its lock
-    /// before those of members that may wait for this process.
+    /// Tells a target whose shared lock is awaited that this process holds another lock now. The target then grants its
+    /// lock before those of members that may wait for this process.
     pub(super) fn pass_lock(&mut self, number: u64, rank: WorldRank) {
-        let Some(epoch) = self.window.epoch(number) else { return };
-        let is_shared = matches!(epoch.kind, Kind::LockAll | Kind::Lock { kind: LockKind::Shared, .. });
-        let party = epoch.parties.get(&rank).filter(|party| is_shared && party.state == State::Asked);
+        let Some(epoch) = self.window.epochs.get(number) else { return };
+        let flag = self.window.lock_flag(&epoch.kind);
+        let party = epoch.parties.get(&rank).filter(|party| flag == PASSES && party.state == State::Asked);
         if let Some(ordinal) = party.map(|party| party.ordinal) {
-            self.note(rank, kind::LOCK, Note::new(ordinal, 1));
+            self.note(rank, kind::LOCK, Note::new(ordinal, 0).flagged(flag));
         }
     }
 

@@ -10,7 +10,6 @@ use samite_fabric::link::WorldRank;
 use zerocopy::IntoBytes;
 
 use super::{Core, Violation, check_place};
-use crate::LockKind;
 use crate::activation::Kind;
 use crate::outbox::Item;
 use crate::window::{Attached, Attachment, Closing, Contact, Step};
@@ -62,11 +61,11 @@ impl Core<'_> {
     ) -> Option<(Note, Option<Vec<u8>>)> {
         self.refuse_misplaced(number, rank, traits);
         let attached = self.attachment(number, rank, traits, packet_max);
-        let epoch = self.window.epoch(number)?;
-        let is_exclusive = matches!(epoch.kind, Kind::Lock { kind: LockKind::Exclusive, .. });
+        let epoch = self.window.epochs.get(number)?;
+        let flag = self.window.lock_flag(&epoch.kind);
         let ordinal = epoch.parties.get(&rank).map_or(0, |party| party.ordinal);
         let token = if attached.is_some() { number } else { 0 };
-        let note = Note::new(ordinal, token).flagged(is_exclusive);
+        let note = Note::new(ordinal, token).flagged(flag);
         Some((Note { generation: traits.generation, ..note }, attached))
     }
 

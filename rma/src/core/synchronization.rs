@@ -7,7 +7,7 @@ use crate::activation::Kind;
 use crate::locks::Released;
 use crate::ordinals::Over;
 use crate::window::{Attached, Attachment, Closing, Contact, Epoch, Space, State};
-use crate::wire::{Note, kind};
+use crate::wire::{Note, PASSES, kind};
 use crate::{Error, LockKind};
 
 impl Core<'_> {
@@ -51,16 +51,6 @@ impl Core<'_> {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Handles the news that a member which has requested this process's lock holds another one.
-    pub(crate) fn lock_passes(&mut self, rank: WorldRank, ordinal: u64) -> Result<(), Violation> {
-        if ordinal == 0 || ordinal != self.member(rank).lock {
-            return Err(Violation("number of a lock"));
-        }
-        self.window.lock.pass(rank);
-        self.grant_locks();
         Ok(())
     }
 
@@ -195,8 +185,14 @@ impl Core<'_> {
         note: &Note,
         attached: Option<Attachment>,
     ) -> Result<(), Violation> {
-        let kind = if note.flag.get() == 0 { LockKind::Shared } else { LockKind::Exclusive };
+        let passes = note.flag.get() == PASSES;
+        let kind = if note.flag.get() == 0 || passes { LockKind::Shared } else { LockKind::Exclusive };
         let member = self.member(rank);
+        if passes && member.lock > 0 && note.number.get() == member.lock {
+            self.window.lock.pass(rank);
+            self.grant_locks();
+            return Ok(());
+        }
         if note.number.get() != member.lock + 1 {
             return Err(Violation("number of a lock"));
         }
@@ -207,6 +203,9 @@ impl Core<'_> {
         member.is_applied = false;
         if !self.window.lock.request(rank, kind) {
             return Err(Violation("second lock"));
+        }
+        if passes {
+            self.window.lock.pass(rank);
         }
         if let Some(attached) = attached {
             self.attach(rank, attached);

@@ -661,6 +661,9 @@ impl Core<'_> {
         if !has_target || !self.window.group.contains(rank) {
             return Err(Error::NotATarget { rank });
         }
+        if self.window.is_taken && rank == self.link.identity().rank {
+            return Err(Error::WrongState { call: "an access to the own part", open: "a slice of it" });
+        }
         let member = self.member(rank);
         if let Some(cause) = member.failure.as_deref().cloned() {
             return Err(Error::peer_failed(rank, cause, Fate::NotDelivered));

@@ -361,7 +361,6 @@ impl Core<'_> {
                 let answer = Note::new(missed, note.token.get());
                 self.link.answer(from, Protocol::Rma, kind::FLUSHED, answer.as_bytes());
             }
-            kind::LOCK if note.token.get() == 1 => self.lock_passes(rank, number)?,
             kind::LOCK => self.lock_requested(rank, note, None)?,
             kind::LOCKED => self.locked(rank, number)?,
             kind::UNLOCK => {

@@ -749,8 +749,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     ) -> Result<(EpochId, Places<'l>), Error> {
         let id = self.id.ok_or(Error::NoSuchRequest)?;
         let WindowPlace { region, index } = at;
-        // In a region the displacement counts bytes.
-        let unit = if region.is_some() { size_of::<T>() } else { 1 };
+        // In a region the displacement counts bytes, and all elements without bytes are in one place.
+        let unit = if region.is_some() || size_of::<T>() == 0 { size_of::<T>() } else { 1 };
         let displacement = (index as u64).saturating_mul(unit as u64);
         let target = Target { rank: self.window.world_rank(rank)?, displacement };
         let places = layout.map_or_else(|| target.into(), |layout| target.with_form(layout.form()));
