@@ -722,6 +722,18 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         tagged.requests.get(id).is_some()
     }
 
+    /// Returns the request of an operation that the caller has carried out. It has ended, and its result has `memory`.
+    pub fn begin_ended(&mut self, now: Time, context: u32, memory: Memory) -> RequestId {
+        let (out, tagged) = self.inner.with_tagged();
+        let source = out.link.identity().rank;
+        let status = Status { source, tag: 0, bytes: memory.len() };
+        let buffer = Buffer::Owned(memory);
+        let request = Request::new(State::Composite, buffer, Partner::Rank(source), context, 0, now);
+        let id = tagged.requests.insert(request);
+        tagged.finish(out.link, id, Ok(status));
+        id
+    }
+
     /// Returns a composite operation that its owner has [cancelled](Self::cancel) or [forgotten](Self::forget). The
     /// caller ends it.
     pub fn take_unwanted(&mut self) -> Option<RequestId> {

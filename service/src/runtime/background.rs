@@ -192,8 +192,14 @@ impl Background {
         }
     }
 
-    /// Notes that a call begins to wait.
-    fn note_wait(&mut self, now: Time) {
+    /// Returns true if a call has left operations to the driver, and no call has waited since then.
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        self.left.iter().any(Option::is_some)
+    }
+
+    /// Notes that a call begins to wait, or would, if its request had not ended.
+    pub(super) fn note_wait(&mut self, now: Time) {
         for (left, waited_soon) in self.left.iter_mut().zip(&mut self.waited_soon) {
             let Some(left) = left.take() else { continue };
             let is_soon = now.since(left) < WAITED_SOON.as_nanos() as u64;

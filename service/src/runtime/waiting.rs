@@ -35,9 +35,14 @@ impl<P: Port> Runtime<P> {
         let mut begun = None;
         let mut slept = false;
         // The polls before the first rest may take long, because they may copy bytes of long messages.
-        let mut is_counted = core.may_be_driven();
+        let is_driven = core.may_be_driven();
+        // A call that finds its request ended does not wait, and so leaves the driver alone: to stand it down, and to
+        // call it again, takes two system calls.
+        let mut is_counted = is_driven && core.engine.outcome(id) != Outcome::Ready;
         if is_counted {
             core.begin_wait(self.clock.now());
+        } else if is_driven && core.background.has_left() {
+            core.background.note_wait(self.clock.now());
         }
         loop {
             let mut came = false;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use samite_fabric::link::Out;
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Fate, RequestId, Time};
-use samite_rma::Windows;
+use samite_rma::{Completion, Windows};
 use slab::Slab;
 
 use super::state::Core;
@@ -54,23 +54,47 @@ impl WindowRequests {
     pub(super) fn advance<P: Port>(&mut self, engine: &mut Engine<P>) -> usize {
         let mut ended = 0;
         while let Some(number) = engine.parts().1.windows.next_ended() {
-            let request = self.under_way.remove(number as usize);
-            self.end(engine, request);
+            let UnderWay { of_window, of_engine, freed } = self.under_way.remove(number as usize);
+            let completion = engine.parts().1.windows.collect(of_window);
+            self.end(engine, of_engine, completion, freed);
             ended += 1;
         }
         ended
     }
 
-    /// Adds a request.
-    fn add<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
-        let of_window = request.of_window;
-        let number = u32::try_from(self.under_way.insert(request)).expect("requests have indices of 32 bits");
-        engine.parts().1.windows.watch(of_window, number);
+    /// Begins the request of the engine for a request of the windows, which may have ended already.
+    fn begin<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        (now, context): (Time, u32),
+        of_window: RequestId,
+        freed: Option<Freed>,
+    ) -> RequestId {
+        let completion = match engine.parts().1.windows.collect(of_window) {
+            // The usual end of an operation on mapped memory. Nothing needs progress, so the driver is not called.
+            Some(Completion { result: Ok(()), memory }) if freed.is_none() => {
+                return engine.begin_ended(now, context, memory.unwrap_or_else(|| Memory::zeroed(0)));
+            }
+            completion => completion,
+        };
+        let of_engine = engine.begin_composite(now, context);
+        if completion.is_some() {
+            self.end(engine, of_engine, completion, freed);
+        } else {
+            let number = self.under_way.insert(UnderWay { of_window, of_engine, freed });
+            let number = u32::try_from(number).expect("requests have indices of 32 bits");
+            engine.parts().1.windows.watch(of_window, number);
+        }
+        of_engine
     }
 
-    fn end<P: Port>(&mut self, engine: &mut Engine<P>, request: UnderWay) {
-        let UnderWay { of_window, of_engine, freed } = request;
-        let completion = engine.parts().1.windows.collect(of_window);
+    fn end<P: Port>(
+        &mut self,
+        engine: &mut Engine<P>,
+        of_engine: RequestId,
+        completion: Option<Completion>,
+        freed: Option<Freed>,
+    ) {
         let (mut result, mut memory) = match completion {
             Some(completion) => (completion.result.map_err(Public::public), completion.memory),
             None => (Err(Error::NoSuchRequest), None),
@@ -189,8 +213,7 @@ impl<P: Port> Runtime<P> {
         let begun = called.map(|(request, result)| {
             let Core { engine, windows, .. } = &mut *core;
             let request = request.map(|of_window| {
-                let of_engine = engine.begin_composite(now, context);
-                windows.add(engine, UnderWay { of_window, of_engine, freed });
+                let of_engine = windows.begin(engine, (now, context), of_window, freed);
                 windows.advance(engine);
                 of_engine
             });
@@ -208,9 +231,7 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn begin_ended(&self, context: u32, memory: Memory) -> Result<RequestId, Error> {
         let mut core = self.lock()?;
         let now = core.now;
-        let request = core.engine.begin_composite(now, context);
-        core.engine.end_composite(request, Ok(()), memory);
-        Ok(request)
+        Ok(core.engine.begin_ended(now, context, memory))
     }
 
     /// Returns the number of the next window of a communicator.
