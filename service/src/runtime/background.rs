@@ -19,7 +19,8 @@
 //! driver. It sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the
 //! timer to a later time ([`STAND_DOWN`]), and does so again while it waits. A driver that is awake meanwhile takes no
 //! step, because it would keep the lock from the caller. So an operation that is waited for within 20 µs of its start
-//! costs two such calls, and the driver does not run. The driver keeps the lock's bias during short pauses, because
+//! costs two such calls, and the driver does not run. A call that finds its request ended does not wait, and sets no
+//! timer. The driver keeps the lock's bias during short pauses, because
 //! each return of the bias costs a system call that interrupts all processors.
 //!
 //! Messages that wait for the first contact with their receivers are such operations too, although their sends may have
