@@ -527,7 +527,9 @@ rule!(
 
 fn shared_locks_pass_later<P: Port>(w: &mut World<P>) {
     let held = [0, 1].map(|target| w.lock(4, target, LockKind::Exclusive));
-    [0, 1].map(|target| w.put(4, held[target], (target, 0), &[1]));
+    for target in [0, 1] {
+        w.put(4, held[target], (target, 0), &[1]);
+    }
     w.settle();
     let epochs = [0, 1].map(|at| w.lock_all(at));
     let own = read(w, epochs, |at| at);
