@@ -82,23 +82,16 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         if count(&self.direct.calls) < CALLS_MAX { Some(part) } else { None }
     }
 
-    /// Puts bytes, and returns true, if that may be direct and the bytes lie in the part. This is a shorter way than
-    /// [`directly`](Self::directly).
+    /// Puts or gets bytes by `access`, and returns true, if that may be direct and `access` has found the bytes in the
+    /// part. This is a shorter way than [`directly`](Self::directly).
     #[inline]
-    pub(super) fn put_directly(&self, (target, at): (Rank, WindowPlace), bytes: &[u8]) -> bool {
+    pub(super) fn is_done_directly(
+        &self,
+        (target, at): (Rank, WindowPlace),
+        access: impl FnOnce(&View, u64) -> bool,
+    ) -> bool {
         let part = if at.region.is_some() { return false } else { self.direct_part(target) };
-        let is_done = part.is_some_and(|part| part.put(offset::<T>(at.index), bytes));
-        if is_done {
-            count(&self.direct.operations);
-        }
-        is_done
-    }
-
-    /// Gets bytes as [`put_directly`](Self::put_directly) puts them.
-    #[inline]
-    pub(super) fn get_directly(&self, (target, at): (Rank, WindowPlace), into: &mut [u8]) -> bool {
-        let part = if at.region.is_some() { return false } else { self.direct_part(target) };
-        let is_done = part.is_some_and(|part| part.get(offset::<T>(at.index), into));
+        let is_done = part.is_some_and(|part| access(part, offset::<T>(at.index)));
         if is_done {
             count(&self.direct.operations);
         }

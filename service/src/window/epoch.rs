@@ -644,7 +644,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let bytes = data.as_ref();
-        if action == Action::Put && layout.is_none() && self.put_directly(target, bytes) {
+        let is_put = action == Action::Put && layout.is_none();
+        if is_put && self.is_done_directly(target, |part, at| part.put(at, bytes)) {
             return Ok(());
         }
         let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
@@ -707,7 +708,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         action: Action,
         bytes: &mut [u8],
     ) -> Result<bool, Error> {
-        if action == Action::Get && layout.is_none() && self.get_directly(target, bytes) {
+        let is_get = action == Action::Get && layout.is_none();
+        if is_get && self.is_done_directly(target, |part, at| part.get(at, bytes)) {
             return Ok(true);
         }
         let len = bytes.len();
