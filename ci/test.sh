@@ -17,7 +17,8 @@ run() {
 # The tests of samite-cli need the feature serde, so all tests of the workspace are built with it.
 run --workspace --features samite/serde,samite/half -- "$@"
 # Test without the libfabric port. The tests of the excluded crates are the same with and without it, or need it.
-same=(samite-matching samite-os samite-fabric-sys samite-p2p samite-rma samite-coll samite-sim samite-conformance)
+same=(samite-matching samite-os samite-fabric-sys samite-p2p samite-rma samite-coll samite-control samite-sim
+    samite-chaos samite-conformance samite-hostile samite-prose)
 run --workspace "${same[@]/#/--exclude=}" --no-default-features -- "$@"
 
 read -r passed failed < <(
