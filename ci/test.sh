@@ -28,8 +28,8 @@ awk '/^ +Running |^ +Doc-tests / { program = $0 }
     /^failures:$/ { if (!shown) print program; shown = 1 }
     /^test result: / { shown = 0 }
     shown' "$log"
-# What did not build and what a signal ended has no line of result: repeat what cargo says of it, and the lines before,
-# without those of backtraces.
+# A test binary that did not build or died by a signal prints no result. Repeat what cargo reports about it, and the lines
+# before the report, without backtraces.
 if [[ $status -ne 0 ]]; then
     grep --invert-match '^ *\(at \|[0-9]*: \)' "$log" |
         grep --before-context 40 --after-context 3 "process didn't exit successfully\|^error: could not compile" || true
