@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use samite_fabric::link::{Link, Peer, WorldRank};
+use samite_fabric::link::{Link, Peer, Time, WorldRank};
 use samite_fabric::wire::Protocol;
 
 use crate::path::{self, Limits, Means, Path};
@@ -69,6 +69,8 @@ pub(crate) struct PeerState {
     pub(crate) limits: Limits,
     /// The number of puts and gets of the port to the peer that are under way.
     pub(crate) pieces: usize,
+    /// The time at which the peer was last told that puts or gets are under way.
+    pub(crate) told: Option<Time>,
     /// The number of answers to `GET_INTO` that are awaited.
     pub(crate) asked: usize,
     /// The peer's reads of which a put is not posted, in the order of arrival.

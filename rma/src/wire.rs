@@ -78,6 +78,9 @@ pub(crate) mod kind {
     /// [`Refused`](super::Refused): answers `GET`, `FETCH` and `COMPARE_SWAP` in place of `REPLY`, if the memory is not
     /// attached to a dynamic window.
     pub(crate) const REFUSED: u8 = 26;
+    /// No body: puts or gets of the sender on the receiver's memory are under way. They bring the receiver no event, and
+    /// a port may move their bytes only in the receiver's polls, which become rare while nothing comes.
+    pub(crate) const UNDER_WAY: u8 = 27;
 }
 
 /// A window's name, and the sender's part of it.

@@ -25,7 +25,7 @@ const SIZE: u32 = 3;
 /// The number of words of a part: so many that reads and writes of it need more than one packet.
 const WORDS: usize = 1100;
 /// The number of kinds of packets, and one more.
-const KINDS: usize = 28;
+const KINDS: usize = 29;
 /// The kind of the packet of a whole epoch.
 const EPOCH: u8 = 24;
 /// The number of polls within which the honest ranks must have completed an epoch.

@@ -118,10 +118,21 @@ impl Windows {
         if posted == Post::Done {
             self.outbox.transfers.of(id).outstanding += 1;
             self.outbox.of(to).pieces += 1;
+            self.tell_under_way(out.link, to);
         } else {
             self.copy_piece(id, slab, true);
         }
         Ok(Some(progress))
+    }
+
+    /// Tells a target that puts or gets are under way, unless it was told a short time ago.
+    fn tell_under_way(&mut self, link: &mut Link, to: Peer) {
+        let now = link.now();
+        let told = &mut self.outbox.of(to).told;
+        if told.is_none_or(|told| now.since(told) >= TELL_EVERY_NS) {
+            *told = Some(now);
+            link.answer(to, Protocol::Rma, kind::UNDER_WAY, &[]);
+        }
     }
 
     /// Asks the target to put the next bytes of a read into memory of this process.
@@ -436,6 +447,9 @@ impl Windows {
         }
     }
 }
+
+/// How often a target is told that puts or gets are under way. A process that waits begins to sleep 2 ms after an event.
+const TELL_EVERY_NS: u64 = 1_000_000;
 
 /// Returns the offset of the next bytes of an operation in the target's part, and the number of bytes that follow each
 /// other there.

@@ -111,6 +111,8 @@ impl Windows {
             }
             kind::REFUSED => self.refused(link, from, exact::<Refused>(body)?),
             kind::LANDED => self.landed(link, from, exact::<Landed>(body)?.name.get()),
+            // The arrival is all that counts: after an event the program polls more often.
+            kind::UNDER_WAY => exact::<()>(body).copied(),
             kind::FLUSHED => {
                 let flushes = &mut self.outbox.of(from).flushes;
                 *flushes = flushes.saturating_sub(1);

@@ -138,6 +138,46 @@ fn a_blocked_rank_takes_under_a_fiftieth_of_a_core() {
     }
 }
 
+/// The target of long puts and gets sleeps in a call. They bring it no event, and over tcp their bytes move only when it
+/// polls.
+#[test]
+fn long_puts_and_gets_go_on_though_their_target_sleeps() {
+    if !is_rank() {
+        return run_ranks("long_puts_and_gets_go_on_though_their_target_sleeps", 2);
+    }
+    // More than the sockets between two processes hold.
+    const LEN: usize = 32 << 20;
+    let world = samite::init().unwrap();
+    let world = world.comm().with_timeout(PATIENCE);
+    let window = world.allocate_window::<u8>(LEN).unwrap();
+    let epoch = window.lock_all().unwrap();
+    let mut bytes = vec![1; LEN];
+    let mut delays = Delays::default();
+    for _ in 0..3 {
+        if world.rank() == 0 {
+            for is_put in [true, false] {
+                thread::sleep(LONG);
+                let begun = Instant::now();
+                if is_put {
+                    epoch.put(Rank(1), 0, &bytes).unwrap();
+                    epoch.flush(Rank(1)).unwrap();
+                } else {
+                    epoch.get(Rank(1), 0, &mut bytes).unwrap();
+                }
+                delays.add(if is_put { "put" } else { "get" }, begun.elapsed());
+            }
+        }
+        world.barrier().unwrap();
+    }
+    epoch.close().unwrap();
+    assert!(window.free().unwrap().iter().all(|byte| *byte == world.rank().0 as u8));
+    eprintln!("least delays: {:?}", delays.0);
+    if let (Some(put), Some(get)) = (delays.0.get("put"), delays.0.get("get")) {
+        // The answers to a get are events. So its bytes go on.
+        assert!(*put < *get * 3, "{put:?} to put, {get:?} to get");
+    }
+}
+
 /// A wait for a stopped process ends with an error, and the process continues undisturbed afterwards.
 #[test]
 fn a_deadline_tells_that_the_peer_is_stopped() {
