@@ -1,7 +1,20 @@
 #!/usr/bin/env bash
-# Builds all programs and examples with debug assertions, for the scripts that run them. It takes the packages and
-# features of ci/test.sh: for fewer packages cargo selects other features, and so compiles most crates again.
+# Builds the programs that other scripts run. For another list of packages cargo selects other features of their
+# dependencies, and so compiles most crates again. So all scripts that use a profile build the same list.
+#   ci/build.sh             all programs and examples, with debug assertions: the packages and features of ci/test.sh
+#   ci/build.sh --checked   simulation, conformance suite and chaos: optimized, with debug assertions and overflow checks
+#   ci/build.sh --release   the programs of ci/demo.sh and ci/instructions.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/setup.sh
+case ${1:-} in
+--checked)
+    exec cargo build --quiet --locked --profile checked --bins \
+        -p samite-sim -p samite-conformance -p samite-chaos -p samite-cli
+    ;;
+--release)
+    exec cargo build --locked --release -p samite-cli -p samite-bench -p samite --bins \
+        --example heat2d --example radix --example nbody --example cg --example lu
+    ;;
+esac
 exec cargo build --quiet --locked --workspace --features samite/serde,samite/half --bins --examples

@@ -14,6 +14,5 @@
 # To use another libfabric than the system's: LD_LIBRARY_PATH=… ci/chaos.sh --transport tcp
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet --release --locked -p samite-cli
-cargo build --quiet --release --locked -p samite-chaos
-exec "${CARGO_TARGET_DIR:-target}/release/samite-chaos" run "$@"
+ci/build.sh --checked
+exec "${CARGO_TARGET_DIR:-target}/checked/samite-chaos" run "$@"

@@ -8,11 +8,9 @@
 #   target/checked/samite-conformance --filter CASE sim --first SEED --seeds 1
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/setup.sh
+ci/build.sh --checked
 
 target=${CARGO_TARGET_DIR:-target}/checked
-# This profile has overflow checks and debug assertions, as the tests have.
-cargo build --quiet --locked --profile checked -p samite-conformance -p samite-cli
 suite=$target/samite-conformance
 if [[ ${1:-} == --list ]]; then
     exec "$suite" --list

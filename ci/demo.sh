@@ -4,9 +4,7 @@
 # same transport. Fails unless every result is verified.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/setup.sh
-cargo build --release --locked -p samite-cli -p samite-bench --bins
-cargo build --release --locked -p samite --example heat2d --example radix --example nbody --example cg --example lu
+ci/build.sh --release
 bin=${CARGO_TARGET_DIR:-target}/release
 limit=120
 

@@ -5,7 +5,7 @@
 # short queues only, to check that this command works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/setup.sh
-bench=(cargo run --quiet --release --locked -p samite-bench --)
-"${bench[@]}" instructions "$@"
-exec "${bench[@]}" matching cold --items-max 16
+ci/build.sh --release
+bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
+"$bench" instructions "$@"
+exec "$bench" matching cold --items-max 16

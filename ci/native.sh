@@ -19,4 +19,4 @@ ci/setup.sh
 
 RUSTFLAGS="${RUSTFLAGS:-} -C target-cpu=x86-64-v3" CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_INCREMENTAL=0 \
     exec cargo test --quiet --locked --target-dir target/native --lib \
-    -p samite-os -p samite-fabric -p samite-matching -p samite-p2p -p samite-rma -p samite-coll -- "$@"
+    -p samite-os -p samite-fabric -p samite-matching -p samite-p2p -- "$@"

@@ -9,5 +9,5 @@
 # Except with --replay it first runs the seeds of ci/sim/seeds.txt, which have failed in the past.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# This profile has overflow checks and debug assertions, as the tests have.
-exec cargo run --quiet --profile checked -p samite-sim -- "$@"
+ci/build.sh --checked
+exec "${CARGO_TARGET_DIR:-target}/checked/samite-sim" "$@"

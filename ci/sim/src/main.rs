@@ -187,14 +187,14 @@ mod tests {
     #[test]
     fn seeds_pass_and_are_repeatable() {
         let mut total = Summary::default();
-        for seed in 0..100 {
+        for seed in 0..30 {
             let once = run(seed, None, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             total.add(&once);
             if seed % 10 == 0 {
                 assert_eq!(run(seed, None, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
             }
         }
-        assert!(total.truncated > 10 && total.mistyped > 10 && total.rounds > 100, "{total:?}");
+        assert!(total.truncated > 5 && total.mistyped > 5 && total.rounds > 50, "{total:?}");
     }
 
     #[test]
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn names_of_contexts_come_round() {
         let mut total = Summary::default();
-        for seed in 0..100 {
+        for seed in 0..30 {
             total.add(&run(seed, Some(6), false).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
         }
-        assert!(total.created.reused > 100 && total.created.inter > 100, "{total:?}");
+        assert!(total.created.reused > 50 && total.created.inter > 50, "{total:?}");
     }
 }
