@@ -16,11 +16,9 @@ run() {
 
 # The tests of samite-cli need the feature serde, so all tests of the workspace are built with it.
 run --workspace --features samite/serde,samite/half -- "$@"
-# Tests without the libfabric port, in the crates that differ without it: of the inner parts, of the command, and of whole
-# jobs. ci/lint.sh compiles the other tests.
-differ=(-p samite-fabric -p samite -p samite-launch -p samite-bench -p samite-cli --no-default-features)
-run "${differ[@]}" --lib --bins --test command -- "$@"
-run "${differ[@]}" --test launch run:: -- "$@"
+# Tests of the inner parts without the libfabric port, in the crates that differ without it. ci/lint.sh compiles the other
+# tests.
+run -p samite-fabric -p samite -p samite-launch -p samite-bench -p samite-cli --no-default-features --lib --bins -- "$@"
 
 read -r passed failed < <(
     awk '/^test result: / { passed += $4; failed += $6 } END { print passed + 0, failed + 0 }' "$log"

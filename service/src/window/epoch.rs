@@ -269,7 +269,8 @@ impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
 
 impl<'w, T: Element> Epoch<'w, T, Fence> {
     /// Closes the epoch by a fence, waits until it has completed, and returns the next epoch. All ranks call it or
-    /// [`inext`](Self::inext), or all close the epoch.
+    /// [`inext`](Self::inext), or all close the epoch. If the wait ends with an error, for example at its deadline, the
+    /// next epoch has begun already, and is closed: this rank takes part in one more fence.
     ///
     /// # Errors
     /// Returns the errors of [`close`](Self::close); [`Error::Exhausted`].
