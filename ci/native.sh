@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests os, fabric, matching and p2p, optimized and built for x86-64-v3, as users on recent processors build them. For
+# Tests os, fabric and matching, optimized and built for x86-64-v3, as users on recent processors build them. For
 # these processors the compiler also keeps values in the upper halves of vector registers, where an `asm!` block with
 # missing clobbers destroys them. Extra arguments go to the tests.
 set -euo pipefail
@@ -19,4 +19,4 @@ ci/setup.sh
 
 RUSTFLAGS="${RUSTFLAGS:-} -C target-cpu=x86-64-v3" CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_INCREMENTAL=0 \
     exec cargo test --quiet --locked --target-dir target/native --lib \
-    -p samite-os -p samite-fabric -p samite-matching -p samite-p2p -- "$@"
+    -p samite-os -p samite-fabric -p samite-matching -- "$@"
