@@ -125,7 +125,7 @@ impl Windows {
         Ok(Some(progress))
     }
 
-    /// Tells a target that puts or gets are under way, unless it was told a short time ago.
+    /// Tells a peer that puts or gets on its memory are under way, unless it was told a short time ago.
     fn tell_under_way(&mut self, link: &mut Link, to: Peer) {
         let now = link.now();
         let told = &mut self.outbox.of(to).told;
@@ -225,6 +225,7 @@ impl Windows {
             Post::Done => {
                 serve.outstanding += 1;
                 self.outbox.of(to).serve_pieces += 1;
+                self.tell_under_way(out.link, to);
             }
             Post::Over => {}
             // The end of a put of this side makes room, and then the peer is listed again.
@@ -448,7 +449,7 @@ impl Windows {
     }
 }
 
-/// How often a target is told that puts or gets are under way. A process that waits begins to sleep 2 ms after an event.
+/// How often a peer is told that puts or gets are under way. A process that waits begins to sleep 2 ms after an event.
 const TELL_EVERY_NS: u64 = 1_000_000;
 
 /// Returns the offset of the next bytes of an operation in the target's part, and the number of bytes that follow each
