@@ -2,6 +2,7 @@
 
 mod between;
 mod hosts;
+mod large;
 
 use super::*;
 use crate::algorithms::{
@@ -520,12 +521,18 @@ fn logarithmic() -> Vec<Plan> {
 
 #[test]
 fn partners_agree_among_a_million_ranks() {
+    partners_agree(500);
+}
+
+/// Verifies the partners of `samples` ranks from the whole of two large groups, of ranks near their ends, and of the
+/// root with its neighbours.
+fn partners_agree(samples: u32) {
     for (size, plan) in [1 << 20, (1 << 20) - 3]
         .into_iter()
         .flat_map(|size| logarithmic().into_iter().map(move |plan| (size, plan)))
     {
-        // Ranks from the whole group, ranks near its ends, and the root with its neighbours.
-        let sample = (0..500).map(|number| number * 2099 % size).chain([1, 76, 77, 78, size - 2, size - 1]);
+        let spread = (0..samples).map(|number| (u64::from(number) * 2099 % u64::from(size)) as u32);
+        let sample = spread.chain([1, 76, 77, 78, size - 2, size - 1]);
         for rank in sample {
             let messages = verify_partners(size, rank, |_| plan.clone())
                 .unwrap_or_else(|violation| panic!("{plan:?}: {violation:?}"));
