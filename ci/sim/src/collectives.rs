@@ -35,7 +35,8 @@ struct Run {
     net: Net,
     rng: SplitMix64,
     seed: u64,
-    ranks: Vec<Option<Member>>,
+    /// Boxed, because each poll takes its rank out and puts it back.
+    ranks: Vec<Option<Box<Member>>>,
     /// Pending reports of the launcher: the time, the rank that gets the report, and the rank that it is about.
     notices: BTreeSet<(u64, u32, u32)>,
     rounds: u64,
@@ -117,7 +118,7 @@ impl Run {
             let group = Group::range(WorldRank(0), size);
             let (rank, phase) = (WorldRank(rank), Phase::Done);
             let (context, begun, operations, round, checked_ends) = (1, 0, 0, 0, None);
-            run.ranks.push(Some(Member {
+            run.ranks.push(Some(Box::new(Member {
                 rank,
                 engine,
                 group,
@@ -127,7 +128,7 @@ impl Run {
                 round,
                 phase,
                 checked_ends,
-            }));
+            })));
         }
         run
     }
@@ -157,7 +158,7 @@ impl Run {
     }
 
     fn state(&self) -> String {
-        let of = |member: &Member| {
+        let of = |member: &Box<Member>| {
             let phase = match &member.phase {
                 Phase::Operation(operation) => format!("{operation:?}"),
                 Phase::Agreeing(_) => "agreeing".into(),
@@ -295,7 +296,7 @@ impl Run {
     /// Moves the clock to the next event. Returns false if there is none.
     fn pass_time(&mut self) -> bool {
         let now = self.net.now_ns();
-        let due = |member: &Member| {
+        let due = |member: &Box<Member>| {
             let due = member.engine.due().as_nanos();
             (due > now && due != NEVER).then_some(due)
         };

@@ -37,7 +37,8 @@ struct Run {
     net: Net,
     rng: SplitMix64,
     plan: Plan,
-    ranks: Vec<Option<Rank>>,
+    /// Boxed, because each poll takes its rank out and puts it back.
+    ranks: Vec<Option<Box<Rank>>>,
     /// Pending reports of the launcher: the time, the rank that gets the report, and the rank that it is about.
     notices: BTreeSet<(u64, u32, u32)>,
     /// The results of the epochs of each rank, in the order in which they were opened.
@@ -118,7 +119,7 @@ impl Run {
         let size = plan.size;
         let cancels = [0, 0, 100, 20][rng.below(4) as usize];
         let kills = [0, 0, 2000, 300][rng.below(4) as usize];
-        let ranks = (0..size).map(|rank| Some(Rank::new(&net, rank, &plan))).collect();
+        let ranks = (0..size).map(|rank| Some(Box::new(Rank::new(&net, rank, &plan)))).collect();
         Self {
             net,
             rng,
@@ -153,12 +154,12 @@ impl Run {
     }
 
     fn is_over(&self) -> bool {
-        let is_over = |rank: &Rank| rank.freed.is_some_and(|freed| rank.has_ended(freed));
+        let is_over = |rank: &Box<Rank>| rank.freed.is_some_and(|freed| rank.has_ended(freed));
         self.ranks.iter().flatten().all(is_over)
     }
 
     fn state(&self) -> String {
-        let of = |(at, rank): (usize, &Option<Rank>)| {
+        let of = |(at, rank): (usize, &Option<Box<Rank>>)| {
             let Some(rank) = rank else { return format!("rank {at} is dead") };
             let step = self.plan.programs[at].get(rank.next);
             let requests = rank.completions.iter().map(|(_, request)| request).chain(&rank.freed);
@@ -421,7 +422,7 @@ impl Run {
     /// [`STEP_NS`]: a port may have more packets, and no deadline passes before the rank has taken them.
     fn pass_time(&mut self, had_events: bool) -> bool {
         let now = self.net.now_ns();
-        let due = |rank: &Rank| {
+        let due = |rank: &Box<Rank>| {
             let due = rank.engine.due();
             (due > Time::from_nanos(now) && due != Time::NEVER).then_some(due.as_nanos())
         };

@@ -287,16 +287,21 @@ impl World {
 
     /// Returns the target if a post of `me` towards `peer` is accepted, or `None` if the post must be repeated later.
     pub(super) fn admit(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
-        let target = self.target(me, peer)?;
-        let is_held_back = self.is_running(me) && self.storms(me);
+        if !self.is_running(me) {
+            return Ok(None);
+        }
+        let target = self.reached(me, peer)?;
+        let is_held_back = self.storms(me);
         Ok(target.filter(|_| !is_held_back))
     }
 
     /// Returns the target if `me` reaches it by `peer`, or `None` if it does not reach it at present.
     pub(super) fn target(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
-        if !self.is_running(me) {
-            return Ok(None);
-        }
+        if self.is_running(me) { self.reached(me, peer) } else { Ok(None) }
+    }
+
+    /// Returns what [`target`](Self::target) returns for a process that runs.
+    fn reached(&mut self, me: Process, peer: PeerId) -> Result<Option<Process>, PortError> {
         let node = self.node(me.rank);
         let Some(&Peer { rank, incarnation, standing: Standing::Known }) = node.peers.get(peer.0 as usize)
         else {
@@ -316,12 +321,16 @@ impl World {
     /// period may begin with this call.
     fn storms(&mut self, me: Process) -> bool {
         let now = self.now;
-        if self.node(me.rank).storm_until <= now && self.rng.happens(self.config.storms_per_million) {
+        if self.node(me.rank).storm_until > now {
+            return true;
+        }
+        let begins = self.rng.happens(self.config.storms_per_million);
+        if begins {
             let until = now + 1 + self.rng.below(self.config.storm_ns);
             self.node(me.rank).storm_until = until;
             self.schedule(until, Event::Tick);
         }
-        self.node(me.rank).storm_until > now
+        begins
     }
 
     /// Returns true if the channel takes no more packets now.
@@ -437,14 +446,18 @@ impl World {
 
     /// Returns true if that incarnation is the present one.
     pub(super) fn is_present(&self, process: Process) -> bool {
-        self.nodes
-            .get(&process.rank)
-            .is_some_and(|node| node.alive && node.incarnation == process.incarnation)
+        self.of_present(process).is_some()
     }
 
     /// Returns true if the process is present and not paused.
     pub(super) fn is_running(&self, process: Process) -> bool {
-        self.is_present(process) && !self.nodes[&process.rank].paused
+        self.of_present(process).is_some_and(|node| !node.paused)
+    }
+
+    /// Returns the state of the process's rank if that incarnation is the present one.
+    fn of_present(&self, process: Process) -> Option<&Node> {
+        let is_present = |node: &&Node| node.alive && node.incarnation == process.incarnation;
+        self.nodes.get(&process.rank).filter(is_present)
     }
 
     /// Returns the state of a rank that was started at least once. Every rank that has a port was started.
