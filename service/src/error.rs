@@ -381,7 +381,7 @@ pub enum Error {
     /// `modes` get this error: see [`Mode::Ready`](crate::Mode::Ready).
     #[error(
         "no receive was posted at rank {rank} for the message of a ready send: post it first, or send in another mode; \
-         the message was not delivered"
+         the data was not delivered"
     )]
     NotPosted {
         /// The receiver.
@@ -439,15 +439,15 @@ pub struct ElementTypes {
 #[error(transparent)]
 pub struct TransportError(pub(crate) PortError);
 
-/// The known fate of the message of an operation that did not succeed. For a receive: the fate of a message that it
-/// could have received.
+/// The known fate of the data of an operation that did not succeed: of its message, or of what it does to a window. For a
+/// receive: the fate of a message that it could have received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fate {
-    /// The message has not been received, and will not be.
-    #[error("the message was not delivered")]
+    /// The message has not been received, and will not be. Operations on a window have not been carried out.
+    #[error("the data was not delivered")]
     NotDelivered,
-    /// The message may have been received, or not.
-    #[error("the message may or may not have been delivered")]
+    /// The message may have been received, or the operations on a window carried out, or not.
+    #[error("the data may or may not have been delivered")]
     Unknown,
 }
 
@@ -1017,11 +1017,8 @@ mod tests {
         let world_rank = Rank(2);
         let error =
             |cause| Error::PeerFailed { rank: Rank(2), world_rank, cause, fate, report: None }.to_string();
-        assert_eq!(error(Cause::Left), "rank 2 has left the job; the message was not delivered");
-        assert_eq!(
-            error(Cause::Lost),
-            "rank 2 failed: the connection was lost; the message was not delivered"
-        );
+        assert_eq!(error(Cause::Left), "rank 2 has left the job; the data was not delivered");
+        assert_eq!(error(Cause::Lost), "rank 2 failed: the connection was lost; the data was not delivered");
     }
 
     #[test]
