@@ -24,8 +24,10 @@ use crate::select::Rank;
 ///
 /// [`close`](Self::close) consumes the epoch, and waits until it has completed: until all of its operations are done at
 /// their targets. [`iclose`](Self::iclose) returns a request for that. Epochs that are closed without waiting complete
-/// in the order in which they were opened; a later epoch waits inside the library, and not in a call. An epoch that is
-/// dropped is closed, and its result is not reported.
+/// in the order in which they were opened; a later epoch waits inside the library, and not in a call.
+///
+/// An epoch that is dropped is closed, and its result is not reported. No deadline and no cancel ends it, and later
+/// epochs wait for it. So close an epoch also after one of its calls has failed, and do not return the error before.
 #[derive(Debug)]
 #[must_use = "an epoch that is dropped is closed"]
 pub struct Epoch<'w, T: Element, K: EpochKind> {
