@@ -202,7 +202,7 @@ impl<T: Element> WindowView<'_, T> {
     }
 }
 
-/// Atomic operations on elements of at most 8 bytes. Elements of 16 bytes are changed in epochs.
+/// Atomic operations on elements of at most 8 bytes. Those on elements of 16 bytes need an epoch.
 impl<T: WindowNumber> WindowView<'_, T> {
     /// Combines an element with `operand`, and returns the former element. See [`Epoch::fetch`](crate::Epoch::fetch).
     ///
