@@ -229,7 +229,8 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     ///
     /// # Errors
     /// The first error of its operations, for example
-    /// [`WindowError::NotAttached`](super::WindowError::NotAttached); [`Error::PeerFailed`] if a rank has failed;
+    /// [`WindowError::NotAttached`](super::WindowError::NotAttached); [`Error::PeerFailed`] if a rank has failed for
+    /// which the epoch waits;
     /// [`WindowError::TimedOut`](super::WindowError::TimedOut), which names the awaited ranks; [`Error::Cancelled`],
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn close(self) -> Result<(), Error> {
