@@ -1,11 +1,11 @@
 //! Operations of an epoch under a lock that this rank carries out without the runtime.
 //!
 //! Once a target has granted its lock, and its part is in memory that this rank maps, an operation is a few loads and
-//! stores, and a flush is a fence. The runtime's lock and tables would take ten times as long. So the runtime says after
-//! each operation that it carries out if the next ones to this target may be *direct*: the operation was one on mapped
-//! memory, and no earlier one to the target is under way. After [`CALLS_MAX`] direct calls the next one is a call of the
-//! runtime: it makes progress for the program's other operations, notices the failure of the target, and counts the
-//! operations. A direct operation with a request gets one that has ended.
+//! stores, and a flush is a memory fence. The runtime's lock and tables would take ten times as long. So the runtime
+//! says after each operation that it carries out if the next ones to this target may be *direct*: the operation was one
+//! on mapped memory, and no earlier one to the target is under way. After [`CALLS_MAX`] direct calls the next one is a
+//! call of the runtime: it makes progress for the program's other operations, notices the failure of the target, and
+//! counts the operations. A direct operation with a request gets one that has ended.
 //!
 //! Only a lock permits that. It is held until this rank closes the epoch or the target fails. An exposure may end
 //! before, by a cancel or a deadline of the target.
