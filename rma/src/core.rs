@@ -1,4 +1,4 @@
-//! The state machine of one window. This file has the contact with members.
+//! The state machine of one window. This file introduces the process to members, and queues the items for them.
 
 mod access;
 mod aggregate;

@@ -82,8 +82,8 @@ pub enum WindowError {
         /// The rank.
         rank: Rank,
     },
-    /// Misuse: the operation is not defined for elements of this type, or the call or the place does not suit a window
-    /// that is dynamic or is not.
+    /// Misuse: the operation is not defined for elements of this type, or the window does not permit the call or the
+    /// place. A dynamic window needs a region in a place, and other windows refuse one.
     #[error("{0}")]
     Unsuitable(String),
     /// The rank has ended its epoch early, by a cancel or a deadline.
@@ -108,7 +108,7 @@ pub enum WindowError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WindowEvent {
-    /// The completion of an earlier epoch of this rank.
+    /// The end of an earlier epoch of this rank, which the program has not closed.
     Turn,
     /// The creation of the window.
     Window,
@@ -135,7 +135,7 @@ fn have_been(fate: Fate) -> &'static str {
 fn named(awaited: &[(Rank, WindowEvent)]) -> String {
     let name = |(rank, event): &(Rank, WindowEvent)| {
         let event = match event {
-            WindowEvent::Turn => "completes no earlier epoch",
+            WindowEvent::Turn => "has not closed an earlier epoch",
             WindowEvent::Window => "has not created the window",
             WindowEvent::Lock => "has not granted the lock",
             WindowEvent::Exposure => "has not exposed its part",

@@ -6,7 +6,7 @@ use samite_rma::Reorder;
 /// give different hints.
 ///
 /// By default an epoch of a window waits inside the library until the earlier epochs that the program has closed are
-/// complete. The four flags of (Zounmevo 2014, section 5.6.2) permit an epoch beside such an earlier one. The program
+/// complete. The four flags of Zounmevo (2014, section 5.6.2) permit an epoch beside such an earlier one. The program
 /// promises that the operations of both touch different elements. The flags have no effect on epochs of
 /// [`fence`](crate::Window::fence) and [`lock_all`](crate::Window::lock_all).
 ///
