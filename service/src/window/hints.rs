@@ -78,7 +78,7 @@ impl WindowHints {
     ///
     /// For that, the operations wait inside the library until the epoch is closed. They are sent before that, in
     /// packets of their own, if they do not fit in one packet, after a flush, or if the program waits for one of them,
-    /// as in [`Epoch::get`](crate::Epoch::get). The requests of operations end when the epoch completes.
+    /// as in [`Epoch::get`](crate::Epoch::get). Otherwise the requests of operations end when the epoch completes.
     ///
     /// ```
     /// # samite::local(2, |world| {
