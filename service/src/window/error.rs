@@ -110,7 +110,7 @@ pub enum WindowError {
 pub enum WindowEvent {
     /// The end of an earlier epoch of this rank, which the program has not closed.
     Turn,
-    /// The creation of the window.
+    /// The creation of the window, or the answer to this rank's first packet.
     Window,
     /// The lock.
     Lock,
@@ -136,7 +136,7 @@ fn named(awaited: &[(Rank, WindowEvent)]) -> String {
     let name = |(rank, event): &(Rank, WindowEvent)| {
         let event = match event {
             WindowEvent::Turn => "has not closed an earlier epoch",
-            WindowEvent::Window => "has not created the window",
+            WindowEvent::Window => "has not created the window, or has not answered the first packet",
             WindowEvent::Lock => "has not granted the lock",
             WindowEvent::Exposure => "has not exposed its part",
             WindowEvent::Completion => "has not closed its access",
