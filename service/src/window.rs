@@ -328,8 +328,8 @@ impl<T: Element> Window<T> {
     }
 
     /// Bounds the calls of this window and of epochs that are opened later: each ends at most this time after the call
-    /// that starts it. If the close of an epoch of [`start`](Self::start) or [`post`](Self::post) ends at its deadline,
-    /// the epoch has ended at both sides.
+    /// that starts it, and an epoch that is dropped at most this time after that. If the close of an epoch of
+    /// [`start`](Self::start) or [`post`](Self::post) ends at its deadline, the epoch has ended at both sides.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.comm.bounds.timeout = timeout;
     }

@@ -460,6 +460,44 @@ fn a_cancel_ends_an_epoch() {
     });
 }
 
+/// A program that returns the error of a call drops its epoch. Later epochs go on.
+#[test]
+fn a_dropped_epoch_keeps_the_bounds_of_its_window() {
+    on(2, |comm| {
+        let mut window = comm.window(vec![0_u8; 1])?;
+        if comm.rank() == Rank(0) {
+            let held = window.lock(Rank(0), LockKind::Exclusive)?;
+            held.put(Rank(0), 0, &[1])?;
+            held.flush(Rank(0))?;
+            comm.barrier()?;
+            comm.barrier()?;
+            held.close()?;
+        } else {
+            comm.barrier()?;
+            for is_cancelled in [false, true] {
+                let cancel = CancelToken::new();
+                window.set_cancel(&cancel);
+                window.set_timeout(Some(Duration::from_millis(20)).filter(|_| !is_cancelled));
+                let waits = window.lock(Rank(0), LockKind::Exclusive)?;
+                waits.put(Rank(0), 0, &[2])?;
+                if is_cancelled {
+                    cancel.cancel();
+                }
+                drop(waits);
+                window.set_cancel(&CancelToken::new());
+                window.set_timeout(None);
+                let own = window.lock(Rank(1), LockKind::Exclusive)?;
+                own.put(Rank(1), 0, &[3])?;
+                own.close()?;
+            }
+            comm.barrier()?;
+        }
+        comm.barrier()?;
+        assert_eq!(window.read_vec(0..1)?, [[1], [3]][comm.rank().index()]);
+        window.free().map(drop)
+    });
+}
+
 #[test]
 fn dropped_epochs_and_windows_end() {
     on(3, |comm| {

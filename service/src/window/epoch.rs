@@ -12,11 +12,12 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::direct::Direct;
 use super::{LockKind, Window, WindowNumber, WindowOp, WindowPlace};
 use crate::buffer::{Buffer, BufferMut, Held};
+use crate::cancel::CancelToken;
 use crate::element::Element;
 use crate::error::Error;
 use crate::layout::{IntoView, IntoViewMut, Layout, View};
 use crate::request::Request;
-use crate::runtime::{Bounds, WindowCall};
+use crate::runtime::WindowCall;
 use crate::select::Rank;
 
 /// An open epoch of a [`Window`]. Its kind `K` decides which calls it has: [`Fence`], [`Access`], [`Exposure`] or
@@ -26,8 +27,9 @@ use crate::select::Rank;
 /// their targets. [`iclose`](Self::iclose) returns a request for that. Epochs that are closed without waiting complete
 /// in the order in which they were opened; a later epoch waits inside the library, and not in a call.
 ///
-/// An epoch that is dropped is closed, and its result is not reported. No deadline and no cancel ends it, and later
-/// epochs wait for it. So close an epoch also after one of its calls has failed, and do not return the error before.
+/// An epoch that is dropped is closed, and its result is not reported. It ends at the latest when the window's
+/// [time-out](Window::set_timeout) has passed, and at once if the window's cancel was called before. Without them, later
+/// epochs wait for it as long as its targets let it wait.
 #[derive(Debug)]
 #[must_use = "an epoch that is dropped is closed"]
 pub struct Epoch<'w, T: Element, K: EpochKind> {
@@ -256,17 +258,19 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
 impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
+        let bounds = self.window.bounds();
+        let is_cancelled = bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         // If the runtime was closed, the epoch has ended with it.
-        let _ = self.window.comm().runtime.on_windows(
-            &Bounds::default(),
-            |WindowCall { windows, out, .. }| {
-                self.report_direct(windows);
-                if let Some(request) = K::close(windows, out.link, id, Time::NEVER)? {
-                    windows.detach(request);
+        let _ = self.window.comm().runtime.on_windows(bounds, |WindowCall { windows, out, deadline }| {
+            self.report_direct(windows);
+            if let Some(request) = K::close(windows, out.link, id, deadline)? {
+                if is_cancelled {
+                    windows.cancel(out.link, request);
                 }
-                Ok(())
-            },
-        );
+                windows.detach(request);
+            }
+            Ok(())
+        });
     }
 }
 
