@@ -342,6 +342,11 @@ impl Epoch {
     fn view(&self) -> View<'_> {
         View { kind: &self.kind, is_active: self.is_active, opened: self.opened, closed: self.closed }
     }
+
+    /// Returns true if operations of the epoch may have been carried out: see [`Party::has_begun`].
+    pub(crate) fn has_begun(&self) -> bool {
+        self.parties.values().any(|party| party.has_begun(&self.kind))
+    }
 }
 
 /// The part of an epoch that concerns one member.
@@ -373,6 +378,14 @@ pub(crate) struct Party {
 }
 
 impl Party {
+    /// Returns true if operations may have been carried out. An exposure that has begun may have been accessed, and
+    /// operations that were sent may have been applied. `kind` is the kind of the epoch.
+    pub(crate) fn has_begun(&self, kind: &Kind) -> bool {
+        let has_begun =
+            matches!((kind, self.state), (_, State::Granted | State::Over) | (Kind::Post(_), State::Asked));
+        has_begun || self.attached != Attached::No
+    }
+
     /// Returns true if the target has granted the access, and no step waits to be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.state == State::Granted

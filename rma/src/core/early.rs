@@ -133,12 +133,8 @@ impl Core<'_> {
         let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
         let Some(epoch) = self.window.epoch(number) else { return };
         let Some(party) = epoch.parties.get_mut(&rank) else { return };
-        // An exposure that has begun may have been accessed, and operations that were sent may have been applied.
-        let is_sent = party.attached != Attached::No;
-        let has_begun =
-            matches!((&epoch.kind, party.state), (_, State::Granted) | (Kind::Post(_), State::Asked));
-        let fate = if has_begun || is_sent { Fate::Unknown } else { Fate::NotDelivered };
-        let of_steps = if is_sent { Fate::Unknown } else { Fate::NotDelivered };
+        let fate = if party.has_begun(&epoch.kind) { Fate::Unknown } else { Fate::NotDelivered };
+        let of_steps = if party.attached != Attached::No { Fate::Unknown } else { Fate::NotDelivered };
         for step in std::mem::take(&mut party.steps) {
             self.drop_step(number, rank, step, &error(of_steps));
         }

@@ -52,7 +52,9 @@ impl Windows {
             requests::Kind::Flush(_) => self.requests.end(id, Err(error(Fate::Unknown, awaited))),
             requests::Kind::Meeting(_) => self.requests.end(id, Err(error(Fate::NotDelivered, awaited))),
             requests::Kind::Close => {
-                let error = error(Fate::Unknown, awaited);
+                let open = self.window(epoch.window).ok();
+                let begun = open.and_then(|open| open.epochs.get(epoch.number)).is_none_or(Epoch::has_begun);
+                let error = error(if begun { Fate::Unknown } else { Fate::NotDelivered }, awaited);
                 self.requests.end(id, Err(error.clone()));
                 self.with(link, epoch.window.slot, |core| core.abort(epoch.number, &error));
             }

@@ -248,6 +248,21 @@ fn deadline<P: Port>(w: &mut World<P>) {
     assert_eq!(w.word(2, 0), 7);
 }
 
+case!(an_access_that_never_began_was_not_carried_out, 2, never_begun);
+fn never_begun<P: Port>(w: &mut World<P>) {
+    let epoch = w.start(0, &[1]);
+    w.put(0, epoch, (1, 0), &[7]);
+    let due = w.now.after(5_000_000);
+    let close = w.call(0, |windows, link| windows.close(link, epoch, due)).unwrap();
+    let late = w.complete(0, close).result;
+    assert!(matches!(late, Err(Error::TimedOut { fate: Fate::NotDelivered, .. })), "{late:?}");
+    let exposure = w.post(1, &[0]);
+    let wait = w.close(1, exposure);
+    let result = w.complete(1, wait).result;
+    assert!(matches!(result, Err(Error::Aborted { .. })), "{result:?}");
+    assert_eq!(w.word(1, 0), 0);
+}
+
 case!(a_cancelled_lock_is_withdrawn, 3, cancelled_lock);
 fn cancelled_lock<P: Port>(w: &mut World<P>) {
     let held = w.lock(1, 0, LockKind::Exclusive);
