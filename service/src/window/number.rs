@@ -11,6 +11,12 @@ use crate::reduction::{
 /// value and a location of [`samite::reduction`](crate::reduction).
 ///
 /// The trait is sealed: other types cannot implement it.
+#[diagnostic::on_unimplemented(
+    message = "windows do not change elements of type `{Self}` atomically",
+    label = "not a number, or a pair of a value and a location",
+    note = "windows accumulate, fetch and swap the numbers of MPI and the pairs in `samite::reduction`; other elements can \
+            be put and got"
+)]
 pub trait WindowNumber: Element + Sealed {}
 
 /// The implementation of [`WindowNumber`], hidden from other crates.
