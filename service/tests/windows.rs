@@ -788,6 +788,64 @@ fn ranks_of_a_host_view_the_parts_of_others() {
     });
 }
 
+/// Ends rank 0 by `end`, while rank 1 has its lock and carries out operations directly on its part. Once one of these has
+/// failed, all of them fail, with the error that names the rank.
+fn operations_fail_after(end: impl Fn(World) + Sync) {
+    let mut settings = Settings::default();
+    settings.set_transport("samite-shm").unwrap();
+    settings.set_linger(Duration::from_millis(50)).unwrap();
+    settings.local(2, |world| {
+        let comm = world.comm().clone();
+        let window = comm.allocate_window::<u64>(2).unwrap();
+        if comm.rank() == 0 {
+            comm.barrier().unwrap();
+            drop(window);
+            return end(world);
+        }
+        let epoch = window.lock(Rank(0), LockKind::Shared).unwrap();
+        // From the second operation on they need not wait for the lock.
+        let fetch = || epoch.fetch(Rank(0), 0, 1, WindowOp::Sum).map(|_| ());
+        for _ in 0..2 {
+            fetch().unwrap();
+        }
+        comm.barrier().unwrap();
+        let failed = loop {
+            if let Err(error) = fetch() {
+                break error;
+            }
+        };
+        let is_of_the_rank = |error: &Error| matches!(error, Error::PeerFailed { rank: Rank(0), .. });
+        assert!(is_of_the_rank(&failed), "{failed}");
+        for call in 0..200 {
+            let put = || epoch.put(Rank(0), 1, &[call]);
+            let iput = || epoch.iput(Rank(0), 1, vec![call]).map(|_| ());
+            let calls: [&dyn Fn() -> Result<(), Error>; 4] =
+                [&fetch, &put, &|| epoch.get(Rank(0), 1, &mut [0]), &iput];
+            for (kind, call) in calls.into_iter().enumerate() {
+                let result = call();
+                assert!(result.as_ref().is_err_and(is_of_the_rank), "call {kind}: {result:?}");
+            }
+        }
+        assert!(epoch.close().as_ref().is_err_and(is_of_the_rank));
+    });
+}
+
+#[test]
+fn operations_on_the_part_of_a_rank_that_has_left_name_the_rank() {
+    operations_fail_after(|world| world.leave().unwrap_or_default());
+}
+
+#[test]
+fn operations_on_the_part_of_a_rank_that_has_failed_do_not_succeed() {
+    operations_fail_after(|world| {
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _world = world;
+            std::panic::resume_unwind(Box::new("unwinds without a message"));
+        }));
+        assert!(panics.is_err());
+    });
+}
+
 #[test]
 fn a_view_refuses_what_is_not_in_the_part() {
     on_a_host(2, |comm| {

@@ -218,7 +218,10 @@ impl Core<'_> {
             return false;
         };
         let base = check_place(rank, traits, operation).expect("it was checked");
-        let Some(mapped) = self.window.mapped(self.link, port, rank) else { return false };
+        let mapped = self.window.mapped(self.link, port, rank);
+        // A target that has ended its part without this process may use the memory for something else. Packets to it
+        // fail as soon as its end is known here.
+        let Some(mapped) = mapped.filter(|mapped| mapped.is_open()) else { return false };
         match (bytes, operation.request) {
             (Bytes::Data(data), _) => mapped.write_runs(base, operation, data),
             (Bytes::Room(room), _) => mapped.fetch_runs(base, operation, room),

@@ -113,6 +113,10 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         let needs_runtime = layout.is_some() || at.region.is_some() || is_atomic && size_of::<T>() > WORD;
         let part = if needs_runtime { return None } else { self.direct_part(target)? };
         let done = access(part, offset::<T>(at.index));
+        if matches!(done, Err(samite_rma::Error::NoSuchWindow)) {
+            // The target has ended its part without this rank. The runtime knows why.
+            return None;
+        }
         if len > 0 && done.is_ok() {
             count(&self.direct.operations);
         }
@@ -130,6 +134,17 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         is_direct
     }
 
+    /// Begins an operation that the runtime carries out. The next operations to the target are not direct unless
+    /// [`note_direct`](Self::note_direct) says so, which is not called if this one fails: a target that has failed keeps
+    /// its memory, in which direct operations would succeed. Returns what [`report_direct`](Self::report_direct) returns.
+    pub(super) fn begin_by_runtime(&self, windows: &mut Windows, target: Rank) -> u64 {
+        let bit = 1 << Views::slot_of(target);
+        if self.direct.slots.load(Ordering::Relaxed) & bit != 0 {
+            self.direct.slots.fetch_and(!bit, Ordering::Relaxed);
+        }
+        self.report_direct(windows)
+    }
+
     /// Reports the direct operations to the runtime. Returns the number of operations on mapped memory so far.
     pub(super) fn report_direct(&self, windows: &mut Windows) -> u64 {
         if self.direct.calls.load(Ordering::Relaxed) > 0 {
@@ -140,7 +155,7 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
     }
 
     /// Notes if the next operations to a target may be direct. Call it under the runtime's lock, after an operation to
-    /// this target. `before` is the value of [`report_direct`](Self::report_direct) before the operation.
+    /// this target. `before` is the value of [`begin_by_runtime`](Self::begin_by_runtime) before the operation.
     pub(super) fn note_direct<P: Port>(
         &self,
         call: &mut WindowCall<'_, P>,
@@ -148,15 +163,9 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         target: Rank,
         before: u64,
     ) {
-        if !K::IS_LOCK {
-            return;
-        }
-        let bit = 1 << Views::slot_of(target);
-        let is_direct = call.windows.counters().mapped > before && self.becomes_direct(call, id, target);
-        if is_direct {
-            self.direct.slots.fetch_or(bit, Ordering::Release);
-        } else if self.direct.slots.load(Ordering::Relaxed) & bit != 0 {
-            self.direct.slots.fetch_and(!bit, Ordering::Relaxed);
+        let is_mapped = K::IS_LOCK && call.windows.counters().mapped > before;
+        if is_mapped && self.becomes_direct(call, id, target) {
+            self.direct.slots.fetch_or(1 << Views::slot_of(target), Ordering::Release);
         }
     }
 

@@ -630,7 +630,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         }
         let begun = self.places(target, layout).and_then(|(id, places)| {
             window.begin(None, |mut call| {
-                let before = self.report_direct(call.windows);
+                let before = self.begin_by_runtime(call.windows, target.0);
                 let WindowCall { windows, out, deadline } = &mut call;
                 let started = windows.operate(out, id, places, action, memory, Some(*deadline))?;
                 self.note_direct(&mut call, id, target.0, before);
@@ -676,7 +676,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let done = self.places(target, layout).and_then(|(id, places)| {
             let bounds = self.window.bounds();
             let done = comm.runtime.on_windows(bounds, |mut call| {
-                let before = self.report_direct(call.windows);
+                let before = self.begin_by_runtime(call.windows, target.0);
                 let WindowCall { windows, out, .. } = &mut call;
                 if !windows.try_write(out, id, places, action, data.as_ref())? {
                     let bytes: Vec<u8> = data.into();
@@ -740,7 +740,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let comm = self.window.comm();
         let done = self.places(target, layout).and_then(|(id, places)| {
             let done = comm.runtime.try_on_windows(self.window.bounds(), |mut call| {
-                let before = self.report_direct(call.windows);
+                let before = self.begin_by_runtime(call.windows, target.0);
                 let WindowCall { windows, out, .. } = &mut call;
                 let is_done = windows.try_read(out, id, places, action, bytes)?;
                 self.note_direct(&mut call, id, target.0, before);
