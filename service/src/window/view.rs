@@ -129,8 +129,8 @@ impl<T: Element> WindowView<'_, T> {
     /// Copies elements out, from index `at` on.
     ///
     /// # Errors
-    /// [`WindowError::OutOfBounds`]; [`WindowError::Ended`] if this rank was declared failed, and the other one has freed
-    /// the window; [`Error::Closed`], [`Error::Forked`].
+    /// [`WindowError::OutOfBounds`]; [`WindowError::Ended`] if the other rank has ended its part without this one: it has
+    /// left the job, or this rank was declared failed; [`Error::Closed`], [`Error::Forked`].
     pub fn read(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
         self.carry_out("WindowView::read", at, Action::Get, into)
     }
