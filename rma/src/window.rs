@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use samite_fabric::layout::Form;
-use samite_fabric::link::{Cause, Group, Peer, RequestId, WorldRank};
+use samite_fabric::link::{Cause, Fate, Group, Peer, RequestId, WorldRank};
 use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
 use crate::activation::{self, Kind, Permissions, View};
@@ -268,6 +268,14 @@ impl Window {
             epoch.is_some_and(|epoch| epoch.parties.values().any(|party| party.state == State::Granted))
         };
         self.open.locks.values().chain(&self.open.access).any(is_held)
+    }
+
+    /// Returns the error that names the member which has failed, if one has.
+    pub(crate) fn failure(&self, fate: Fate) -> Option<Error> {
+        let rank = self.failed?;
+        let known = self.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
+        let cause = known.unwrap_or_else(|| Cause::Died("reported by another member".into()));
+        Some(Error::peer_failed(rank, cause, fate))
     }
 
     /// Adds an epoch, and returns its number.

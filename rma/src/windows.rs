@@ -270,7 +270,8 @@ impl Windows {
     ///
     /// # Errors
     /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`]; [`Error::NotTakeable`] without [`Hints::takes_part`], and for a
-    /// dynamic window; [`Error::WrongState`] if others can have access.
+    /// dynamic window; [`Error::WrongState`] if others can have access; [`Error::Link`] if the window had fences and a
+    /// member has failed, because the last fence then does not show that the accesses of the other members are over.
     pub fn take_part(&mut self, link: &mut Link, epoch: EpochId) -> Result<Region, Error> {
         self.call(link, epoch.window, |core| core.take_part(epoch.number))
     }

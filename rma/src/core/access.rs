@@ -27,6 +27,7 @@ impl Core<'_> {
     /// Adds a step to an access epoch.
     pub(crate) fn record(&mut self, number: u64, rank: WorldRank, step: Step) {
         let failure = self.member(rank).failure.clone();
+        let of_fence = self.window.failure(Fate::NotDelivered);
         let aggregates = self.window.hints.aggregate;
         let Some(epoch) = self.window.epoch(number) else { return };
         let mut is_new = false;
@@ -50,9 +51,10 @@ impl Core<'_> {
         // The target has aborted the access.
         let is_over =
             party.state == State::Over || party.closing != Closing::No && !matches!(step, Step::Close(_));
-        let is_active = epoch.is_active;
+        let (is_active, is_fence) = (epoch.is_active, matches!(epoch.kind, Kind::Fence { .. }));
         if is_over && failure.is_none() {
-            let error = Error::Aborted { rank, fate: Fate::NotDelivered };
+            let aborted = Error::Aborted { rank, fate: Fate::NotDelivered };
+            let error = of_fence.filter(|_| is_fence).unwrap_or(aborted);
             return self.drop_step(number, rank, step, &error);
         }
         party.steps.push_back(step);
@@ -94,7 +96,10 @@ impl Core<'_> {
                     self.note(rank, kind::LOCK, Note::new(asked.1, 0).flagged(flag));
                 }
             }
-            Kind::Fence { opening } if member.opened >= opening => asked.0 = State::Granted,
+            Kind::Fence { opening } if opening > 0 && member.opened >= opening => asked.0 = State::Granted,
+            // The barrier before may have ended although the target has not called it.
+            Kind::Fence { .. } if self.window.failed.is_some() => return self.end_fence_access(number, rank),
+            Kind::Fence { opening: 0 } => asked.0 = State::Granted,
             Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
             Kind::Post(_) | Kind::Free => unreachable!("they have no steps"),
         }

@@ -146,6 +146,10 @@ impl Core<'_> {
 
     /// Handles the end of a member.
     pub(crate) fn fail_member(&mut self, rank: WorldRank, cause: &Cause) {
+        if !matches!(cause, Cause::Left) {
+            self.note_failed(rank);
+        }
+        self.touch_active();
         let member = self.member(rank);
         if member.failure.is_some() {
             return;
@@ -166,10 +170,6 @@ impl Core<'_> {
             self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
         }
         self.release_lock(rank);
-        if !matches!(cause, Cause::Left) {
-            self.window.failed.get_or_insert(rank);
-        }
-        self.touch_active();
     }
 
     /// Returns the epochs in which a member takes part.

@@ -140,15 +140,9 @@ impl Core<'_> {
     }
 
     pub(super) fn complete(&mut self, number: u64) {
-        let failed = self.window.failed;
         let Some(epoch) = self.window.epochs.remove(number) else { return };
         let has_barrier = epoch.barrier.is_some();
-        let error = epoch.error.or_else(|| {
-            let rank = failed.filter(|_| has_barrier)?;
-            let known = self.window.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
-            let cause = known.unwrap_or_else(|| Cause::Died("reported by another member".into()));
-            Some(Error::peer_failed(rank, cause, Fate::Unknown))
-        });
+        let error = epoch.error.or_else(|| self.window.failure(Fate::Unknown).filter(|_| has_barrier));
         if let Some(id) = epoch.request {
             self.requests.end(id, error.map_or(Ok(()), Err));
         }
@@ -157,25 +151,38 @@ impl Core<'_> {
         self.rescan();
     }
 
-    /// Takes the next steps of an epoch's barrier. Returns true if it has ended, or if there is none.
+    /// Takes the next steps of an epoch's barrier. Returns true if it has ended, or if there is none. Once a member has
+    /// failed, fences end with an error and do not wait: the members learn of the failure in different fences, so some
+    /// living members may never call this one.
     pub(super) fn pass_barrier(&mut self, number: u64) -> bool {
         loop {
             let Some(barrier) = self.window.epoch(number).and_then(|epoch| epoch.barrier) else {
                 return true;
             };
-            if barrier.space == Space::Free && self.window.failed.is_some() {
-                return self.pass_with_all(number, barrier);
+            if self.window.failed.is_some() {
+                return match barrier.space {
+                    Space::Fence => {
+                        self.send_last_rounds(number, barrier, false);
+                        true
+                    }
+                    Space::Free => self.pass_with_all(number, barrier),
+                };
             }
             let size = self.window.group.len();
             let next = match barrier.round {
                 None => 0,
-                Some(round) if self.has_heard_all(barrier.space, barrier.number, round) => round + 1,
-                Some(_) => return false,
+                Some(round) => {
+                    let has_heard_all = self.has_heard_all(barrier.space, barrier.number, round);
+                    if self.window.failed.is_some() {
+                        // The message of a member that has failed did not arrive.
+                        continue;
+                    }
+                    if !has_heard_all {
+                        return false;
+                    }
+                    round + 1
+                }
             };
-            if barrier.space == Space::Free && self.window.failed.is_some() {
-                // The message of a member that has failed did not arrive.
-                continue;
-            }
             self.set_round(number, next, false);
             if next >= barrier::rounds(size) {
                 return true;
@@ -199,9 +206,7 @@ impl Core<'_> {
                 // The barrier had ended before the failure became known.
                 return true;
             }
-            self.set_round(number, rounds, true);
-            // These messages inform the members that wait for them of the failure.
-            (begun..rounds).for_each(|round| self.send_round(barrier, round));
+            self.send_last_rounds(number, barrier, true);
             let window = self.window.name;
             for rank in self.others() {
                 let member = self.member(rank);
@@ -214,6 +219,36 @@ impl Core<'_> {
         self.others().all(|rank| {
             self.window.members.get(&rank).is_some_and(|member| member.frees() || member.failure.is_some())
         })
+    }
+
+    /// Sends the messages of a barrier that were not sent. They inform the members that wait for them of a failure.
+    fn send_last_rounds(&mut self, number: u64, barrier: Barrier, asks_all: bool) {
+        let rounds = barrier::rounds(self.window.group.len());
+        self.set_round(number, rounds, asks_all);
+        let begun = barrier.round.map_or(0, |round| round + 1);
+        (begun..rounds).for_each(|round| self.send_round(barrier, round));
+    }
+
+    /// Notes the failure of a member. Operations of fences that wait for a member to call the fence end: it may never
+    /// call it.
+    pub(super) fn note_failed(&mut self, rank: WorldRank) {
+        if self.window.failed.is_some() {
+            return;
+        }
+        self.window.failed = Some(rank);
+        let fences = self.window.epochs.iter().filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
+        let parties =
+            fences.flat_map(|epoch| epoch.parties.iter().map(|(rank, party)| (epoch.number, *rank, party)));
+        let waiting = parties.filter(|(.., party)| party.state == State::Asked);
+        let waiting: Vec<_> = waiting.map(|(number, rank, _)| (number, rank)).collect();
+        waiting.into_iter().for_each(|(number, rank)| self.end_fence_access(number, rank));
+    }
+
+    /// Ends a fence's operations on a member that may never call the fence, because another member has failed.
+    pub(super) fn end_fence_access(&mut self, number: u64, rank: WorldRank) {
+        let Some(error) = self.window.failure(Fate::NotDelivered) else { return };
+        self.drop_steps(number, rank, &error);
+        self.end_party(number, rank, Some(error));
     }
 
     /// Returns the other members.
@@ -281,17 +316,17 @@ impl Core<'_> {
         }
     }
 
-    /// Returns true if the messages of a round have arrived. That of a member which has failed never arrives.
+    /// Returns true if the messages of a round have arrived. Notes the failure of a member whose message never arrives.
     pub(super) fn has_heard_all(&mut self, space: Space, number: u64, round: u32) -> bool {
-        self.partners(barrier::predecessors, round).into_iter().all(|rank| {
-            let member = self.member(rank);
-            let is_heard = member.fenced[space as usize] >= number;
-            if !is_heard && member.failure.is_some() {
-                self.window.failed.get_or_insert(rank);
-                return true;
+        let is_heard = |member: &Member| member.fenced[space as usize] >= number;
+        let partners = self.partners(barrier::predecessors, round);
+        for rank in &partners {
+            let member = self.member(*rank);
+            if member.failure.is_some() && !is_heard(member) {
+                self.note_failed(*rank);
             }
-            is_heard
-        })
+        }
+        partners.into_iter().all(|rank| is_heard(self.member(rank)))
     }
 
     pub(super) fn partners<I: Iterator<Item = u32>>(

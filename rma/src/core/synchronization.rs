@@ -24,7 +24,7 @@ impl Core<'_> {
             if !self.window.group.contains(failed) {
                 return Err(Violation("failed member"));
             }
-            self.window.failed.get_or_insert(failed);
+            self.note_failed(failed);
         }
         self.touch_active();
         Ok(())

@@ -623,6 +623,11 @@ impl Core<'_> {
         if self.window.is_taken {
             return Err(Error::WrongState { call, open: "a slice of the part" });
         }
+        // A fence that has ended with the failure of a member does not show that the accesses of the others are over.
+        let has_fences = self.window.fences.closing > 0 || self.window.fences.opening > 0;
+        if let Some(failure) = self.window.failure(Fate::NotDelivered).filter(|_| has_fences) {
+            return Err(failure);
+        }
         self.window.is_taken = true;
         Ok(std::mem::replace(&mut self.window.part.region, Region::new(Memory::zeroed(0))))
     }

@@ -310,8 +310,11 @@ fn applied_before<P: Port>(w: &mut World<P>) {
         }
     }
     w.stopped.clear();
-    let unknown = Err(Error::Link(LinkError::Cancelled { fate: Fate::Unknown }));
-    assert_eq!(w.complete(2, close).result, unknown);
+    // On some networks rank 2 has not sent the epoch before it was stopped.
+    let Err(Error::Link(LinkError::Cancelled { fate })) = w.complete(2, close).result else {
+        panic!("cancelled")
+    };
+    assert!(fate == Fate::Unknown || w.word(0, 0) == 4, "{fate:?}, and the word is {}", w.word(0, 0));
     assert!(w.complete(2, fetch).result.is_err());
     for value in 6..9 {
         let next = transact(w, 2, 0, 0, value);

@@ -138,6 +138,32 @@ fn dead_in_fence<P: Port>(w: &mut World<P>) {
     }
 }
 
+case!(a_fence_after_a_failure_waits_for_nobody, 4, fence_alone);
+/// The survivors learn of the failure in different fences, so rank 0 calls one more than the others.
+fn fence_alone<P: Port>(w: &mut World<P>) {
+    w.fence_all(Assertions::empty());
+    w.settle();
+    kill(w, 3);
+    let mut open = Vec::new();
+    for at in 0..3 {
+        let fence = w.fence(at, Assertions::empty());
+        ends_with_failure(w, at, fence.completion.unwrap(), 3);
+        open.push(fence.epoch.unwrap());
+    }
+    // Nothing shows that rank 1 has begun this epoch.
+    let put = w.operate(0, open[0], (1, 0), Action::Put, Memory::new(vec![7_u64]), Some(NEVER));
+    ends_with_failure(w, 0, put.unwrap().unwrap(), 3);
+    let last = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 0, last, 3);
+    for (origin, target) in [(0, 0), (0, 1), (0, 2)] {
+        let epoch = w.lock(origin, target, LockKind::Exclusive);
+        w.put(origin, epoch, (target, 0), &[9]);
+        let close = w.close(origin, epoch);
+        w.wait(origin, close);
+        assert_eq!(w.word(target, 0), 9);
+    }
+}
+
 /// With 17 members, rank 0 hears of rank 8 only by the message of rank 9, which has failed.
 #[test]
 fn no_window_is_freed_while_a_living_member_uses_it() {
@@ -275,9 +301,9 @@ fn cancelled_lock<P: Port>(w: &mut World<P>) {
     w.call(2, |windows, link| windows.cancel(link, close));
     let cancelled = |fate| Err(Error::Link(LinkError::Cancelled { fate }));
     let ended = w.complete(2, put);
-    assert_eq!(ended.result, cancelled(Fate::Unknown));
+    assert_eq!(ended.result, cancelled(Fate::NotDelivered));
     assert_eq!(ended.memory.unwrap().into_vec::<u64>().unwrap(), [1], "the memory comes back");
-    assert_eq!(w.complete(2, close).result, cancelled(Fate::Unknown));
+    assert_eq!(w.complete(2, close).result, cancelled(Fate::NotDelivered));
     let next = w.lock(2, 0, LockKind::Shared);
     w.put(2, next, (0, 0), &[2]);
     let close = w.close(2, next);

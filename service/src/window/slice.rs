@@ -74,7 +74,9 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// # Errors
     /// Returns the errors of [`flush`](Self::flush); [`WindowError::WrongState`](crate::WindowError::WrongState) if the
     /// epoch does not have the exclusive lock of this rank's part, or if the part is exposed;
-    /// [`WindowError::Unsuitable`](crate::WindowError::Unsuitable) if the window does not have the hint, or is dynamic.
+    /// [`WindowError::Unsuitable`](crate::WindowError::Unsuitable) if the window does not have the hint, or is dynamic;
+    /// [`Error::PeerFailed`] if the window had fences and a rank has failed: its last fence then does not show that the
+    /// accesses of the others are over.
     pub fn part_mut(&mut self) -> Result<WindowSlice<'_, T>, Error> {
         let comm = self.window.comm();
         self.flush(comm.rank())?;
