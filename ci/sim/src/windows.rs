@@ -43,6 +43,8 @@ struct Run {
     notices: BTreeSet<(u64, u32, u32)>,
     /// The results of the epochs of each rank, in the order in which they were opened.
     results: Vec<Vec<Option<Result<(), Error>>>>,
+    /// The numbers of the epochs of fences of each rank, in `results`.
+    fences: Vec<BTreeSet<usize>>,
     /// The results of reads: the rank, the number of the read in its program, and the words.
     reads: Vec<(usize, Read, Vec<u64>)>,
     /// The mean number of steps between two cancels or kills; 0 for none.
@@ -127,6 +129,7 @@ impl Run {
             ranks,
             notices: BTreeSet::new(),
             results: vec![Vec::new(); size as usize],
+            fences: vec![BTreeSet::new(); size as usize],
             reads: Vec::new(),
             cancels,
             kills,
@@ -346,6 +349,7 @@ impl Run {
                     rank.waits = waits.then_some(request);
                 }
                 if let Some(epoch) = fenced.epoch {
+                    self.fences[at].insert(self.results[at].len());
                     rank.access = Some((self.results[at].len(), epoch));
                     self.results[at].push(None);
                 }
@@ -486,21 +490,26 @@ impl Run {
         require(is_permitted, || error.to_string())
     }
 
-    /// Checks words that were read: each is the value of the last write before the read, or of a later one whose
-    /// epoch ended with an error.
+    /// Checks words that were read: each is the value of the last write before the read that was carried out for
+    /// certain, or of a write between the two whose epoch ended with an error.
     fn check_read(&self, read: &Read, words: &[u64]) -> Result<(), String> {
         if self.is_dead(read.origin) || self.is_dead(read.target) {
             return Ok(());
         }
         let of_origin = &self.plan.writes[read.origin.index()];
+        // After a failure fences do not wait, so they do not separate the rounds of different ranks.
+        let orders_all = self.summary.killed == 0 || self.fences.iter().all(BTreeSet::is_empty);
         for (word, found) in (read.first..).zip(words) {
             let mut permitted = vec![0];
-            let is_earlier = |write: &&Write| write.target == read.target && write.number < read.after;
-            for write in of_origin.iter().filter(is_earlier).filter(|write| write.covers(word)) {
-                if self.is_certain(read.origin, write) {
+            let writes = of_origin.iter().filter(|write| write.target == read.target && write.covers(word));
+            for write in writes {
+                let (is_earlier, value) = (write.number < read.after, write.value + word - write.first);
+                if is_earlier && self.is_certain(read.origin, write) {
                     permitted.clear();
                 }
-                permitted.push(write.value + word - write.first);
+                if is_earlier || !orders_all {
+                    permitted.push(value);
+                }
             }
             require(permitted.contains(found), || {
                 format!("word {word} is {found}, and not of {permitted:?}")
@@ -512,8 +521,11 @@ impl Run {
     /// Returns true if a write between two living ranks has been carried out.
     fn is_certain(&self, origin: WorldRank, write: &Write) -> bool {
         let result = write.epoch.and_then(|epoch| self.results[origin.index()][epoch].as_ref());
+        let of_fence = write.epoch.is_some_and(|epoch| self.fences[origin.index()].contains(&epoch));
         match result {
             Some(Ok(())) => true,
+            // After a failure a fence does not wait, and the epoch that it begins permits no operations.
+            Some(Err(Error::Link(LinkError::PeerFailed { .. }))) if of_fence => false,
             // Operations with other targets than the failed one go on.
             Some(Err(Error::Link(LinkError::PeerFailed { .. }))) => !self.has_cancelled,
             // The epoch of the last fence has no request.
