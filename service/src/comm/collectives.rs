@@ -843,6 +843,7 @@ impl Comm {
         reduce: &dyn Fn(&[u8], &mut [u8]),
     ) -> Result<(), Error> {
         let (lens, at) = ([input.len(), output.len()], self.place());
+        let has_board = self.has_board();
         let mut plan = checked_plan(called.call, &choose, lens, at)?;
         let mut check = self.check_of(called, &plan);
         let (mut reserved, mut settled) = (None, Ok(()));
@@ -851,6 +852,10 @@ impl Comm {
             settled = self.settle(&number, check.take());
             reserved = Some(number);
             // The board may permit another algorithm.
+            plan = checked_plan(called.call, &choose, lens, at)?;
+        } else if has_board != self.has_board() {
+            // Another thread has learned of the board since the algorithm was chosen. The other members may know it too,
+            // and all of them must choose alike.
             plan = checked_plan(called.call, &choose, lens, at)?;
         }
         let mut short = [0_u128; SHORT];
@@ -901,6 +906,11 @@ impl Comm {
     fn must_settle(&self, synchronizes: bool) -> bool {
         self.remote_size().is_none()
             && self.runtime.must_settle_board(self.derived.as_deref(), self.size(), synchronizes)
+    }
+
+    /// Returns true if the members share boards, so that an algorithm on them may be chosen.
+    fn has_board(&self) -> bool {
+        self.runtime.has_board(self.derived.as_deref())
     }
 
     /// Learns if the members share a board while it is being created. Gives up the creation if that is possible.

@@ -63,7 +63,8 @@ impl State {
     /// Returns true if the operations have two levels.
     #[inline]
     pub(super) fn has_hosts(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::ON_HOSTS
+        // After this load, a thread without the lock finds the hosts.
+        self.0.load(Ordering::Acquire) == Self::ON_HOSTS
     }
 
     /// Returns true if the next operation must wait for the creation of the board. If it `synchronizes`, it begins the
@@ -77,7 +78,7 @@ impl State {
     }
 
     fn set(&self, state: u8) {
-        self.0.store(state, Ordering::Relaxed);
+        self.0.store(state, Ordering::Release);
     }
 }
 
@@ -272,6 +273,13 @@ impl<P: Port> Runtime<P> {
     #[inline]
     pub(crate) fn shares_board(&self, derived: Option<&Derived>) -> bool {
         self.counter(derived).board.is_shared()
+    }
+
+    /// Returns true if the members of a communicator share a board, or those of each host.
+    #[inline]
+    pub(crate) fn has_board(&self, derived: Option<&Derived>) -> bool {
+        let board = &self.counter(derived).board;
+        board.is_shared() || board.has_hosts()
     }
 
     /// Returns the hosts of the members of a communicator if its operations have two levels.
