@@ -153,12 +153,16 @@ impl Run {
         self.check_rest()
     }
 
+    fn living(&self) -> impl Iterator<Item = &Member> {
+        self.ranks.iter().flatten().map(Box::as_ref)
+    }
+
     fn is_over(&self) -> bool {
-        self.ranks.iter().flatten().all(|member| matches!(member.phase, Phase::Done))
+        self.living().all(|member| matches!(member.phase, Phase::Done))
     }
 
     fn state(&self) -> String {
-        let of = |member: &Box<Member>| {
+        let of = |member: &Member| {
             let phase = match &member.phase {
                 Phase::Operation(operation) => format!("{operation:?}"),
                 Phase::Agreeing(_) => "agreeing".into(),
@@ -167,7 +171,7 @@ impl Run {
             };
             format!("rank {} in round {}: {phase}", member.rank.0, member.round)
         };
-        self.ranks.iter().flatten().map(of).collect::<Vec<_>>().join("; ")
+        self.living().map(of).collect::<Vec<_>>().join("; ")
     }
 
     /// Kills a rank, but not the last one.
@@ -296,11 +300,11 @@ impl Run {
     /// Moves the clock to the next event. Returns false if there is none.
     fn pass_time(&mut self) -> bool {
         let now = self.net.now_ns();
-        let due = |member: &Box<Member>| {
+        let due = |member: &Member| {
             let due = member.engine.due().as_nanos();
             (due > now && due != NEVER).then_some(due)
         };
-        let due = if self.is_over() { None } else { self.ranks.iter().flatten().filter_map(due).min() };
+        let due = if self.is_over() { None } else { self.living().filter_map(due).min() };
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), due, notice].into_iter().flatten().min();
         next.inspect(|&next| self.net.advance_to(next)).is_some()

@@ -156,9 +156,13 @@ impl Run {
         self.check()
     }
 
+    fn living(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().flatten().map(Box::as_ref)
+    }
+
     fn is_over(&self) -> bool {
-        let is_over = |rank: &Box<Rank>| rank.freed.is_some_and(|freed| rank.has_ended(freed));
-        self.ranks.iter().flatten().all(is_over)
+        let is_over = |rank: &Rank| rank.freed.is_some_and(|freed| rank.has_ended(freed));
+        self.living().all(is_over)
     }
 
     fn state(&self) -> String {
@@ -426,11 +430,11 @@ impl Run {
     /// [`STEP_NS`]: a port may have more packets, and no deadline passes before the rank has taken them.
     fn pass_time(&mut self, had_events: bool) -> bool {
         let now = self.net.now_ns();
-        let due = |rank: &Box<Rank>| {
+        let due = |rank: &Rank| {
             let due = rank.engine.due();
             (due > Time::from_nanos(now) && due != Time::NEVER).then_some(due.as_nanos())
         };
-        let due = if self.is_over() { None } else { self.ranks.iter().flatten().filter_map(due).min() };
+        let due = if self.is_over() { None } else { self.living().filter_map(due).min() };
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), due, notice].into_iter().flatten().min();
         let latest = if had_events { now + STEP_NS } else { u64::MAX };
