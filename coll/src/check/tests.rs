@@ -481,66 +481,6 @@ fn wrong_steps_on_the_board_are_found() {
     assert!(matches!(backwards, Err(Violation::Pieces(..) | Violation::Stuck(_))), "{backwards:?}");
 }
 
-/// Returns plans whose schedules have O(log n) steps, for large groups.
-fn logarithmic() -> Vec<Plan> {
-    let (root, len, in_place) = (77, 1000, false);
-    let mut plans = vec![
-        Plan::Barrier(barrier::Algorithm::Dissemination),
-        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root, len },
-        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 4 }, root, len },
-        Plan::Gather {
-            algorithm: gather::Algorithm::Binomial,
-            root,
-            blocks: Blocks::Equal(3),
-            len: 3,
-            in_place,
-        },
-        Plan::Scatter {
-            algorithm: scatter::Algorithm::Binomial,
-            root,
-            blocks: Blocks::Equal(3),
-            len: 3,
-            in_place,
-        },
-        Plan::Allgather { algorithm: allgather::Algorithm::Bruck, blocks: Blocks::Equal(3), in_place },
-        Plan::Scan { len, in_place },
-        Plan::Exscan { len, in_place },
-    ];
-    for commutes in [true, false] {
-        let algorithm = reduce::Algorithm::Binomial;
-        plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
-        let algorithm = allreduce::Algorithm::RecursiveDoubling;
-        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
-        let algorithm = allreduce::Algorithm::Rabenseifner;
-        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
-    }
-    let (algorithm, blocks) = (reduce_scatter::Algorithm::RecursiveHalving, Blocks::Equal(3));
-    plans.push(Plan::ReduceScatter { algorithm, blocks, commutes: true, in_place });
-    plans
-}
-
-#[test]
-fn partners_agree_among_a_million_ranks() {
-    partners_agree(500);
-}
-
-/// Verifies the partners of `samples` ranks from the whole of two large groups, of ranks near their ends, and of the
-/// root with its neighbours.
-fn partners_agree(samples: u32) {
-    for (size, plan) in [1 << 20, (1 << 20) - 3]
-        .into_iter()
-        .flat_map(|size| logarithmic().into_iter().map(move |plan| (size, plan)))
-    {
-        let spread = (0..samples).map(|number| (u64::from(number) * 2099 % u64::from(size)) as u32);
-        let sample = spread.chain([1, 76, 77, 78, size - 2, size - 1]);
-        for rank in sample {
-            let messages = verify_partners(size, rank, |_| plan.clone())
-                .unwrap_or_else(|violation| panic!("{plan:?}: {violation:?}"));
-            assert!(messages <= 4 * 21, "{messages} messages of rank {rank}: {plan:?}");
-        }
-    }
-}
-
 #[test]
 fn violations_are_found() {
     let plan = |len| Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root: 0, len };

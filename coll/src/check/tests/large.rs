@@ -1,12 +1,17 @@
-//! Schedules for groups so large that the tests take minutes and some gigabytes. `ci/schedules.sh` runs them.
+//! Schedules for large groups. `ci/schedules.sh` verifies them for groups so large that it takes minutes and some
+//! gigabytes.
 
 use super::*;
 
-/// The largest groups whose schedules are verified with all values, at and below a power of two.
-const IN_FULL: [u32; 2] = [4096, 4095];
+/// Returns `large` in `ci/schedules.sh`, and otherwise `usual`.
+fn size(usual: u32, large: u32) -> u32 {
+    if std::env::var_os("SAMITE_LARGE_SCHEDULES").is_some() { large } else { usual }
+}
 
-/// A group in which `n * n` values take too much memory.
-const WITHOUT_VALUES: u32 = 1 << 16;
+/// Returns the size of a group in which `n * n` values take too much memory.
+fn without_values() -> u32 {
+    size(1 << 12, 1 << 16)
+}
 
 /// Returns the plans whose schedules move a number of elements, or take a number of rounds, that grows faster than the
 /// number of ranks, each with the number of rounds that the sources give.
@@ -48,19 +53,18 @@ fn large(size: u32) -> Vec<(Plan, u32)> {
 }
 
 #[test]
-#[ignore = "it takes minutes: ci/schedules.sh runs it"]
-fn schedules_of_4096_ranks() {
+fn schedules_with_a_value_for_each_pair_of_ranks() {
+    let most = size(1 << 7, 1 << 12);
     for (size, (plan, rounds)) in
-        IN_FULL.into_iter().flat_map(|size| large(size).into_iter().map(move |plan| (size, plan)))
+        [most, most - 1].into_iter().flat_map(|size| large(size).into_iter().map(move |plan| (size, plan)))
     {
         assert_eq!(cost(size, &plan).rounds, rounds, "{plan:?}, {size} ranks");
     }
 }
 
 #[test]
-#[ignore = "it takes minutes: ci/schedules.sh runs it"]
-fn trees_of_65536_ranks() {
-    let (size, root, in_place) = (WITHOUT_VALUES, 77, false);
+fn trees_of_many_ranks() {
+    let (size, root, in_place) = (without_values(), 77, false);
     for k in [2, 3, 4, 8] {
         let plan = Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k }, root, len: 3 };
         assert!(cost(size, &plan).rounds <= (k - 1) * log(k.into(), size));
@@ -79,9 +83,8 @@ fn trees_of_65536_ranks() {
 /// These schedules have `n * n` values. Their messages, and so their rounds, are verified without them. Bruck's alltoall
 /// also has `n * n` copies, so only some ranks and their partners are verified.
 #[test]
-#[ignore = "it takes minutes: ci/schedules.sh runs it"]
-fn messages_of_65536_ranks() {
-    let size = WITHOUT_VALUES;
+fn messages_of_many_ranks() {
+    let size = without_values();
     let is_logarithmic = |rounds: u32| rounds <= 2 * log(2, size) + 2;
     for (plan, rounds) in large(size).into_iter().filter(|(_, rounds)| is_logarithmic(*rounds)) {
         if matches!(plan, Plan::Alltoall { .. }) {
@@ -99,8 +102,58 @@ fn messages_of_65536_ranks() {
     }
 }
 
+/// Returns plans whose schedules have O(log n) steps, for large groups.
+fn logarithmic() -> Vec<Plan> {
+    let (root, len, in_place) = (77, 1000, false);
+    let mut plans = vec![
+        Plan::Barrier(barrier::Algorithm::Dissemination),
+        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 2 }, root, len },
+        Plan::Bcast { algorithm: bcast::Algorithm::KNomial { k: 4 }, root, len },
+        Plan::Gather {
+            algorithm: gather::Algorithm::Binomial,
+            root,
+            blocks: Blocks::Equal(3),
+            len: 3,
+            in_place,
+        },
+        Plan::Scatter {
+            algorithm: scatter::Algorithm::Binomial,
+            root,
+            blocks: Blocks::Equal(3),
+            len: 3,
+            in_place,
+        },
+        Plan::Allgather { algorithm: allgather::Algorithm::Bruck, blocks: Blocks::Equal(3), in_place },
+        Plan::Scan { len, in_place },
+        Plan::Exscan { len, in_place },
+    ];
+    for commutes in [true, false] {
+        let algorithm = reduce::Algorithm::Binomial;
+        plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::RecursiveDoubling;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+        let algorithm = allreduce::Algorithm::Rabenseifner;
+        plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
+    }
+    let (algorithm, blocks) = (reduce_scatter::Algorithm::RecursiveHalving, Blocks::Equal(3));
+    plans.push(Plan::ReduceScatter { algorithm, blocks, commutes: true, in_place });
+    plans
+}
+
 #[test]
-#[ignore = "it takes minutes: ci/schedules.sh runs it"]
-fn partners_of_ten_thousand_ranks_of_a_million_agree() {
-    partners_agree(10_000);
+fn partners_agree_among_a_million_ranks() {
+    let samples = size(500, 10_000);
+    for (size, plan) in [1 << 20, (1 << 20) - 3]
+        .into_iter()
+        .flat_map(|size| logarithmic().into_iter().map(move |plan| (size, plan)))
+    {
+        // Ranks from the whole group, ranks near its ends, and the root with its neighbours.
+        let spread = (0..samples).map(|number| (u64::from(number) * 2099 % u64::from(size)) as u32);
+        let sample = spread.chain([1, 76, 77, 78, size - 2, size - 1]);
+        for rank in sample {
+            let messages = verify_partners(size, rank, |_| plan.clone())
+                .unwrap_or_else(|violation| panic!("{plan:?}: {violation:?}"));
+            assert!(messages <= 4 * 21, "{messages} messages of rank {rank}: {plan:?}");
+        }
+    }
 }
