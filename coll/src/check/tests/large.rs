@@ -4,6 +4,7 @@
 use super::*;
 
 /// Returns `large` in `ci/schedules.sh`, and otherwise `usual`.
+#[expect(clippy::disallowed_methods, reason = "this is how the script tells the tests to take long")]
 fn size(usual: u32, large: u32) -> u32 {
     if std::env::var_os("SAMITE_LARGE_SCHEDULES").is_some() { large } else { usual }
 }
