@@ -856,14 +856,15 @@ fn is_end(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::PeerFailed { .. } | Error::Abandoned { .. }))
 }
 
-/// Returns the ranks that the error of a collective call names as late.
-fn late_in(error: &Error) -> Vec<Rank> {
+/// Checks the members that the error of a collective call names: of those that have answered, exactly those of `late`.
+/// A member that does not run during the roll call has not answered, whether it has begun the call or not.
+fn assert_names(error: &Error, late: &[u32]) {
     let Error::TimedOut { report, .. } = error else { panic!("{error}") };
     let members = report.members.as_ref().unwrap_or_else(|| panic!("{error}"));
     assert!(members.closed.is_empty() && members.unasked == 0, "{error}");
-    let mut late: Vec<_> = members.absent.iter().chain(&members.silent).map(|member| member.rank).collect();
-    late.sort_unstable();
-    late
+    assert!(members.absent.iter().all(|member| late.contains(&member.rank.0)), "{error}");
+    let named: Vec<_> = members.absent.iter().chain(&members.silent).map(|member| member.rank.0).collect();
+    assert!(late.iter().all(|rank| named.contains(rank)), "{error}");
 }
 
 fn late_ranks(cases: &mut Cases) {
@@ -872,13 +873,11 @@ fn late_ranks(cases: &mut Cases) {
         // The ranks of `work` are those of the job in the opposite order.
         let work = job.comm.split(Some(0), -i64::from(job.rank()))?.expect("it has a colour");
         let brief = work.with_timeout(SHORT);
-        let is_late = matches!(work.rank(), Rank(1 | 3));
-        let begun = if work.rank() == 0 {
-            assert_eq!(late_in(&brief.barrier().unwrap_err()), [Rank(1), Rank(3)]);
-            None
-        } else {
-            (!is_late).then(|| work.ibarrier()).transpose()?
-        };
+        let begun = matches!(work.rank(), Rank(2 | 4)).then(|| work.ibarrier()).transpose()?;
+        job.barrier()?;
+        if work.rank() == 0 {
+            assert_names(&brief.barrier().unwrap_err(), &[1, 3]);
+        }
         // All ranks answer while they wait here.
         job.barrier()?;
         if let Some(begun) = begun {
@@ -891,21 +890,28 @@ fn late_ranks(cases: &mut Cases) {
             let mut requests = vec![brief.iallreduce(vec![1], vec![0], Sum)?];
             requests.push(brief.iallreduce(vec![1], vec![0], Sum)?);
             for request in requests {
-                assert_eq!(late_in(&request.wait().unwrap_err().error), [1, 2, 3, 4].map(Rank));
+                assert_names(&request.wait().unwrap_err().error, &[1, 2, 3, 4]);
             }
         }
         job.barrier()
     });
     cases.add("coll.late.persistent", 3, "also a round of a persistent call", |job| {
-        let work = job.comm.dup()?.with_timeout(SHORT);
-        if job.rank() != 1 {
-            let mut barrier = work.barrier_init()?;
+        let work = job.comm.dup()?;
+        let mut begun = None;
+        if job.rank() == 2 {
+            begun.insert(work.barrier_init()?).start()?;
+        }
+        job.barrier()?;
+        if job.rank() == 0 {
+            let mut barrier = work.with_timeout(SHORT).barrier_init()?;
             barrier.start()?;
-            let ended = barrier.wait();
-            match ended {
-                Err(Error::Abandoned { .. }) => {}
-                ended => assert_eq!(late_in(&ended.unwrap_err()), [Rank(1)]),
-            }
+            assert_names(&barrier.wait().unwrap_err(), &[1]);
+        }
+        job.barrier()?;
+        if let Some(mut begun) = begun {
+            begun.cancel();
+            let ended = begun.wait();
+            assert!(matches!(ended, Err(Error::Cancelled { .. })) || is_end(&ended), "{ended:?}");
         }
         job.barrier()
     });
