@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation on all cores, and prints how to replay the first seeds that fail.
+//! Runs seeds of the simulation on all cores, and prints at once how to replay the first seeds that fail.
 //!
 //! A run executes the whole stack of N ranks in one thread: the engines of `samite-p2p` over the port `sim` of
 //! `samite-fabric`, with random traffic and faults, checked by an oracle ([`ledger`]). Everything follows from the
@@ -67,13 +67,13 @@ const TWICE: u64 = 50;
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 fn main() -> ExitCode {
     let Arguments { seeds, first, faults, names, collectives, rma, cores, replay } = Arguments::parse();
-    let guarded = |seed, verbose| match (collectives, rma) {
+    let one = |seed, verbose| match (collectives, rma) {
         (true, _) => guarded(|| collectives::run(seed, verbose)),
         (_, true) => guarded(|| windows::run(seed, verbose)),
         _ => guarded(|| run(seed, names, verbose)),
     };
     if let Some(seed) = replay {
-        return match guarded(seed, true) {
+        return match one(seed, true) {
             Ok(summary) => {
                 println!("seed {seed} passes: {summary:?}");
                 ExitCode::SUCCESS
@@ -84,14 +84,32 @@ fn main() -> ExitCode {
             }
         };
     }
-    let again = |seed| guarded_run(seed).err().map(|error| (seed, error));
-    let again: Vec<_> = once_failed().filter_map(again).collect();
-    println!("{} seeds that failed once: {} failed", once_failed().count(), again.len());
-    let (next, total, failures) = (AtomicU64::new(first), Mutex::new(Summary::default()), Mutex::new(again));
+    let names = names.map(|bits| format!("--names {bits} ")).unwrap_or_default();
+    let kind = match (collectives, rma) {
+        (true, _) => "--collectives ",
+        (_, true) => "--rma ",
+        _ => "",
+    };
+    let fails = |sum: &mut Sum, options: &str, seed: u64, error: String| {
+        sum.failed += 1;
+        if sum.failed <= SHOWN {
+            eprintln!("seed {seed} FAILS: {error}");
+            eprintln!("  replay it: ci/sim.sh {options}--replay {seed}");
+        }
+    };
+    let mut sum = Sum::default();
+    for seed in once_failed() {
+        if let Err(error) = guarded(|| run(seed, None, false)) {
+            fails(&mut sum, "", seed, error);
+        }
+    }
+    println!("{} seeds that failed once: {} failed", once_failed().count(), sum.failed);
+    let (next, sum) = (AtomicU64::new(first), Mutex::new(sum));
+    let lock = || sum.lock().expect("no thread panics with it");
     let cores = cores.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let is_enough = |seed: u64| match faults {
         None => seed >= first + seeds,
-        Some(faults) => total.lock().expect("no thread panics with it").faults() as u64 >= faults,
+        Some(faults) => lock().total.faults() as u64 >= faults,
     };
     std::thread::scope(|scope| {
         for _ in 0..cores {
@@ -99,43 +117,53 @@ fn main() -> ExitCode {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if is_enough(seed) {
-                        next.fetch_sub(1, Ordering::Relaxed);
                         break;
                     }
-                    let once = guarded(seed, false);
+                    let once = one(seed, false);
                     let result = match (once, seed % TWICE == 0) {
-                        (Ok(once), true) => match guarded(seed, false) {
+                        (Ok(once), true) => match one(seed, false) {
                             Ok(twice) if twice.hash == once.hash => Ok(once),
                             _ => Err("the same seed gives another run".into()),
                         },
                         (once, _) => once,
                     };
+                    let mut sum = lock();
+                    sum.seeds += 1;
                     match result {
-                        Ok(summary) => total.lock().expect("no thread panics with it").add(&summary),
-                        Err(error) => failures.lock().expect("no thread panics with it").push((seed, error)),
+                        Ok(summary) => sum.total.add(&summary),
+                        Err(error) => fails(&mut sum, &format!("{names}{kind}"), seed, error),
+                    }
+                    if sum.seeds.is_multiple_of(LINE) {
+                        println!("so far: {}", sum.result(first));
                     }
                 }
             });
         }
     });
-    let mut failures = failures.into_inner().expect("no thread panics with it");
-    failures.sort_unstable();
-    let (total, seeds) = (total.into_inner().expect("no thread panics with it"), next.into_inner() - first);
-    println!("{seeds} seeds from {first}, {} faults: {} failed in all", total.faults(), failures.len());
-    println!("{total:?}");
-    for (seed, error) in failures.iter().take(10) {
-        eprintln!("seed {seed} FAILS: {error}");
-        let names = names.map(|bits| format!("--names {bits} ")).unwrap_or_default();
-        let kind = if collectives { "--collectives " } else { "" };
-        let kind = if rma { "--rma " } else { kind };
-        eprintln!("  replay it: ci/sim.sh {names}{kind}--replay {seed}");
-    }
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let sum = sum.into_inner().expect("no thread panics with it");
+    println!("{} in all", sum.result(first));
+    println!("{:?}", sum.total);
+    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a seed without communicators.
-fn guarded_run(seed: u64) -> Result<Summary, String> {
-    guarded(|| run(seed, None, false))
+/// Failing seeds that are printed.
+const SHOWN: usize = 10;
+/// The number of seeds between two lines about the seeds so far.
+const LINE: u64 = 5000;
+
+/// The seeds so far.
+#[derive(Default)]
+struct Sum {
+    total: Summary,
+    seeds: u64,
+    failed: usize,
+}
+
+impl Sum {
+    fn result(&self, first: u64) -> String {
+        let Self { total, seeds, failed, .. } = self;
+        format!("{seeds} seeds from {first}, {} faults: {failed} failed", total.faults())
+    }
 }
 
 /// Turns a panic of a run into a failure.
