@@ -27,7 +27,7 @@ fn again(name: &str, target: fn(&[u8])) {
 
 #[test]
 fn headers() {
-    from_seeds(20_000, samite_hostile::header);
+    from_seeds(5_000, samite_hostile::header);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn addresses() {
 #[cfg(feature = "ofi")]
 #[test]
 fn ofi_addresses() {
-    from_seeds(20_000, samite_hostile::ofi_addresses);
+    from_seeds(5_000, samite_hostile::ofi_addresses);
 }
 
 #[test]
@@ -48,27 +48,27 @@ fn environments() {
 
 #[test]
 fn engines() {
-    from_seeds(10_000, samite_hostile::engine);
+    from_seeds(3_000, samite_hostile::engine);
     again("engine", samite_hostile::engine);
 }
 
 #[test]
 fn forged_messages_of_collective_operations() {
-    from_seeds(20_000, samite_hostile::collective);
+    from_seeds(5_000, samite_hostile::collective);
 }
 
 #[test]
 fn forged_packets_of_windows() {
-    from_seeds(20_000, samite_hostile::windows);
+    from_seeds(5_000, samite_hostile::windows);
 }
 
 #[test]
 fn hostile_members() {
-    from_seeds(3_000, samite_hostile::member);
+    from_seeds(1_000, samite_hostile::member);
     again("member", samite_hostile::member);
 }
 
 #[test]
 fn hostile_writers_of_rings() {
-    from_seeds(5_000, samite_hostile::ring);
+    from_seeds(2_000, samite_hostile::ring);
 }

@@ -215,50 +215,50 @@ mod tests {
     #[test]
     fn seeds_pass_and_are_repeatable() {
         let mut total = Summary::default();
-        for seed in 0..30 {
+        for seed in 0..10 {
             let once = run(seed, None, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             total.add(&once);
-            if seed % 10 == 0 {
+            if seed % 5 == 0 {
                 assert_eq!(run(seed, None, false).map(|twice| twice.hash), Ok(once.hash), "seed {seed}");
             }
         }
-        assert!(total.truncated > 5 && total.mistyped > 5 && total.rounds > 50, "{total:?}");
+        assert!(total.truncated > 2 && total.mistyped > 2 && total.rounds > 15, "{total:?}");
     }
 
     #[test]
     fn survivors_of_collective_calls_go_on() {
         let mut total = Summary::default();
-        for seed in 0..100 {
+        for seed in 0..30 {
             let run = || collectives::run(seed, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             let once = run();
             total.add(&once);
-            if seed % 20 == 0 {
+            if seed % 10 == 0 {
                 assert_eq!(run().hash, once.hash, "seed {seed}");
             }
         }
-        assert!(total.killed > 100 && total.created.comms > 100 && total.received > 1000, "{total:?}");
+        assert!(total.killed > 30 && total.created.comms > 30 && total.received > 300, "{total:?}");
     }
 
     #[test]
     fn windows_have_the_memory_of_a_sequential_program() {
         let mut total = Summary::default();
-        for seed in 0..100 {
+        for seed in 0..30 {
             let run = || windows::run(seed, false).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             let once = run();
             total.add(&once);
-            if seed % 20 == 0 {
+            if seed % 10 == 0 {
                 assert_eq!(run().hash, once.hash, "seed {seed}");
             }
         }
-        assert!(total.killed > 10 && total.received > 500 && total.messages > 1000, "{total:?}");
+        assert!(total.killed > 3 && total.received > 150 && total.messages > 300, "{total:?}");
     }
 
     #[test]
     fn names_of_contexts_come_round() {
         let mut total = Summary::default();
-        for seed in 0..30 {
+        for seed in 0..10 {
             total.add(&run(seed, Some(6), false).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
         }
-        assert!(total.created.reused > 50 && total.created.inter > 50, "{total:?}");
+        assert!(total.created.reused > 15 && total.created.inter > 15, "{total:?}");
     }
 }
