@@ -197,6 +197,8 @@ pub struct Awaiting {
     pub rank: WorldRank,
     /// The event.
     pub event: Event,
+    /// True if the process of the rank was stopped (by SIGSTOP, for example), as far as the link knows.
+    pub is_stopped: bool,
 }
 
 /// The event for which a request waits.

@@ -184,8 +184,8 @@ pub use topology::{
 #[cfg(feature = "serde")]
 pub use value::{DecodeError, ValueFuture, ValueRequest};
 pub use window::{
-    Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Window, WindowError, WindowEvent,
-    WindowHints, WindowNumber, WindowOp, WindowPlace, WindowRegion, WindowSlice, WindowView,
+    Access, AccessKind, AwaitedRank, Epoch, EpochKind, Exposure, Fence, Lock, LockKind, Window, WindowError,
+    WindowEvent, WindowHints, WindowNumber, WindowOp, WindowPlace, WindowRegion, WindowSlice, WindowView,
 };
 pub use world::World;
 /// The crate with the traits that an [`Element`] derives. `#[zerocopy(crate = "samite::zerocopy")]` makes the derive

@@ -30,7 +30,7 @@ use crate::transport::Transport;
 
 use self::direct::Views;
 pub use epoch::{Access, AccessKind, Epoch, EpochKind, Exposure, Fence, Lock};
-pub use error::{WindowError, WindowEvent};
+pub use error::{AwaitedRank, WindowError, WindowEvent};
 pub use hints::WindowHints;
 pub use number::{WindowNumber, WindowOp};
 pub use region::{WindowPlace, WindowRegion};

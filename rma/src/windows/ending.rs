@@ -84,10 +84,10 @@ impl Windows {
     }
 
     fn awaited_by(&self, epoch: EpochId, kind: &requests::Kind, link: &Link) -> Box<[Awaiting]> {
-        if let requests::Kind::Meeting(rank) = kind {
-            return [Awaiting { rank: *rank, event: Event::Window }].into();
-        }
         let Ok(window) = self.window(epoch.window) else { return Box::default() };
+        if let requests::Kind::Meeting(rank) = kind {
+            return [window.awaiting(*rank, Event::Window, link)].into();
+        }
         let mut awaited = window.awaited(epoch.number, link);
         // An operation in an epoch that is not active waits for the ranks of the epochs before, and not yet for its own.
         let is_active = window.epochs.get(epoch.number).is_some_and(|epoch| epoch.is_active);
@@ -175,8 +175,13 @@ impl Window {
         let awaited = closed.flat_map(|epoch| self.awaited_by_active(epoch, link));
         awaited.min_by_key(|awaiting| awaiting.rank == own).or_else(|| {
             let mut waiting = self.members.iter().filter(|(_, member)| member.needs_window());
-            waiting.next().map(|(rank, _)| Awaiting { rank: *rank, event: Event::Window })
+            waiting.next().map(|(rank, _)| self.awaiting(*rank, Event::Window, link))
         })
+    }
+
+    fn awaiting(&self, rank: WorldRank, event: Event, link: &Link) -> Awaiting {
+        let is_stopped = self.members.get(&rank).is_some_and(|member| link.peer(member.peer).is_stopped());
+        Awaiting { rank, event, is_stopped }
     }
 
     /// Returns the ranks and events for which an epoch waits.
@@ -194,7 +199,7 @@ impl Window {
             .filter_map(|active| self.epochs.get(*active))
         {
             if earlier.closed.is_none() {
-                awaited.push(Awaiting { rank: own, event: Event::Turn });
+                awaited.push(self.awaiting(own, Event::Turn, link));
             }
             awaited.extend(self.awaited_by_active(earlier, link));
         }
@@ -212,7 +217,7 @@ impl Window {
                 (Kind::Lock { .. } | Kind::LockAll, _) => Event::Lock,
                 _ => Event::Exposure,
             };
-            Some(Awaiting { rank: *rank, event })
+            Some(self.awaiting(*rank, event, link))
         };
         let mut awaited: Vec<_> = epoch.parties.iter().filter_map(of).collect();
         if let Some(barrier) = epoch.barrier
@@ -232,7 +237,7 @@ impl Window {
             };
             let partners = partners.into_iter().filter_map(|index| self.group.rank(index));
             let missing = partners.filter(is_missing);
-            awaited.extend(missing.map(|rank| Awaiting { rank, event: Event::Barrier }));
+            awaited.extend(missing.map(|rank| self.awaiting(rank, Event::Barrier, link)));
         }
         awaited
     }

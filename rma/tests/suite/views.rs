@@ -128,12 +128,12 @@ fn a_meeting_ends_at_its_deadline_or_with_the_member() {
         let due = Time::from_nanos(w.now.as_nanos() + 1_000_000);
         let late = meet(w, 0, 1, due).unwrap();
         let result = w.complete(0, late).result;
-        let awaited = [Awaiting { rank: rank(1), event }].into();
+        let awaited = [Awaiting { rank: rank(1), event, is_stopped: false }].into();
         assert_eq!(result, Err(Error::TimedOut { fate: Fate::NotDelivered, awaited }));
         let cancelled = meet(w, 0, 1, NEVER).unwrap();
         assert_eq!(
             w.engines[0].stack().awaited(w.engines[0].link(), cancelled)[..],
-            [Awaiting { rank: rank(1), event }]
+            [Awaiting { rank: rank(1), event, is_stopped: false }]
         );
         w.call(0, |windows, link| windows.cancel(link, cancelled));
         assert!(matches!(w.complete(0, cancelled).result, Err(Error::Link(_))));

@@ -99,9 +99,21 @@ pub enum WindowError {
     TimedOut {
         /// The fate of the operations.
         fate: Fate,
-        /// The awaited ranks, at most 64, each with the awaited event.
-        awaited: Vec<(Rank, WindowEvent)>,
+        /// The awaited ranks, at most 64.
+        awaited: Vec<AwaitedRank>,
     },
+}
+
+/// A rank for which an epoch waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AwaitedRank {
+    /// The rank.
+    pub rank: Rank,
+    /// The event for which the epoch waits there.
+    pub event: WindowEvent,
+    /// True if the process of the rank was stopped (by SIGSTOP, for example), as the launcher last saw it.
+    pub is_stopped: bool,
 }
 
 /// An event at a rank for which an epoch waits.
@@ -132,8 +144,8 @@ fn have_been(fate: Fate) -> &'static str {
     }
 }
 
-fn named(awaited: &[(Rank, WindowEvent)]) -> String {
-    let name = |(rank, event): &(Rank, WindowEvent)| {
+fn named(awaited: &[AwaitedRank]) -> String {
+    let name = |&AwaitedRank { rank, event, is_stopped }: &AwaitedRank| {
         let event = match event {
             WindowEvent::Turn => "has not closed an earlier epoch",
             WindowEvent::Window => "has not created the window, or has not answered the first packet",
@@ -143,7 +155,8 @@ fn named(awaited: &[(Rank, WindowEvent)]) -> String {
             WindowEvent::Data => "has not answered",
             WindowEvent::Barrier => "has not made the same call",
         };
-        format!("; rank {rank} {event}")
+        let state = if is_stopped { ", and its process is stopped" } else { "" };
+        format!("; rank {rank} {event}{state}")
     };
     awaited.iter().map(name).collect()
 }
@@ -160,7 +173,8 @@ impl WindowError {
             Self::NotShared { rank } => Self::NotShared { rank: local(rank) },
             Self::Aborted { rank, fate } => Self::Aborted { rank: local(rank), fate },
             Self::TimedOut { fate, awaited } => {
-                let awaited = awaited.into_iter().map(|(rank, event)| (local(rank), event)).collect();
+                let local = |awaited: AwaitedRank| AwaitedRank { rank: local(awaited.rank), ..awaited };
+                let awaited = awaited.into_iter().map(local).collect();
                 Self::TimedOut { fate, awaited }
             }
             other => other,
@@ -188,8 +202,13 @@ impl Public for Rma {
             Rma::FormOverlap => WindowError::LayoutOverlap,
             Rma::Aborted { rank, fate } => WindowError::Aborted { rank: Rank(rank.0), fate: fate.public() },
             Rma::TimedOut { fate, awaited } => {
-                let awaited = awaited.iter().map(|awaiting| (Rank(awaiting.rank.0), event(awaiting.event)));
-                WindowError::TimedOut { fate: fate.public(), awaited: awaited.collect() }
+                let public = |&samite_rma::Awaiting { rank, event: of, is_stopped }| AwaitedRank {
+                    rank: Rank(rank.0),
+                    event: event(of),
+                    is_stopped,
+                };
+                let awaited = awaited.iter().map(public).collect();
+                WindowError::TimedOut { fate: fate.public(), awaited }
             }
             error => WindowError::Unsuitable(error.to_string()),
         }))
@@ -214,12 +233,15 @@ mod tests {
 
     #[test]
     fn errors_name_the_awaited_events_and_the_fate_of_the_operations() {
-        let awaited = vec![(Rank(2), WindowEvent::Lock), (Rank(3), WindowEvent::Barrier)];
+        let awaited = vec![
+            AwaitedRank { rank: Rank(2), event: WindowEvent::Lock, is_stopped: true },
+            AwaitedRank { rank: Rank(3), event: WindowEvent::Barrier, is_stopped: false },
+        ];
         let late = WindowError::TimedOut { fate: Fate::NotDelivered, awaited };
         assert_eq!(
             late.to_string(),
-            "the deadline has passed; rank 2 has not granted the lock; rank 3 has not made the same call; the \
-             operations were not carried out"
+            "the deadline has passed; rank 2 has not granted the lock, and its process is stopped; rank 3 has \
+             not made the same call; the operations were not carried out"
         );
         let aborted = WindowError::Aborted { rank: Rank(1), fate: Fate::Unknown };
         assert_eq!(

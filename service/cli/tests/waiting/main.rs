@@ -20,7 +20,7 @@ use rustix::process::{
 };
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
-use samite::{CancelToken, Comm, Error, Mode, Rank, Source};
+use samite::{CancelToken, Comm, Error, LockKind, Mode, Rank, Source};
 
 use crate::ranks::{PATIENCE, TRANSPORTS, is_rank, job_of_test, output_of};
 
@@ -186,6 +186,7 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
     }
     let world = samite::init().unwrap();
     let world = world.comm().with_timeout(PATIENCE);
+    let mut window = world.window(vec![0_u8]).unwrap();
     let mut number = [0_i32];
     if world.rank() == 1 {
         // Synchronous, because a stopped process sends nothing.
@@ -193,17 +194,23 @@ fn a_deadline_tells_that_the_peer_is_stopped() {
         kill_process(getpid(), Signal::STOP).unwrap();
         world.send(&number, Rank(0), 1).unwrap();
         world.recv(&mut number, Rank(0), 2).unwrap();
+        window.free().unwrap();
         return;
     }
     world.recv(&mut number, Rank(1), 0).unwrap();
     let pid = Pid::from_raw(number[0]).unwrap();
     let said = wait_in_vain_until(&world, true);
     assert!(said.ends_with("; the process of rank 1 is stopped"), "{said}");
+    window.set_timeout(Some(Duration::from_millis(50)));
+    let said = window.lock(Rank(1), LockKind::Exclusive).unwrap().close().unwrap_err().to_string();
+    assert!(said.contains("; rank 1 has not ") && said.contains(", and its process is stopped; "), "{said}");
+    window.set_timeout(Some(PATIENCE));
     kill_process(pid, Signal::CONT).unwrap();
     world.recv(&mut number, Rank(1), 1).unwrap();
     let said = wait_in_vain_until(&world, false);
     assert!(!said.contains("stopped"), "{said}");
     world.send(&number, Rank(1), 2).unwrap();
+    window.free().unwrap();
 }
 
 /// The error of a collective call that times out names the stopped rank among the ranks that have not answered, and the
