@@ -205,7 +205,7 @@ pub struct Awaiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An earlier epoch of this process must complete first.
-    Turn,
+    EarlierEpoch,
     /// The rank has not created the window, or its first answer has not arrived.
     Window,
     /// The rank has not granted the lock.

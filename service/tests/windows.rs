@@ -88,7 +88,7 @@ fn post_start_complete_wait() {
         // The origins are known to be done when `is_over` returns true.
         if comm.rank() == 0 {
             let exposure = window.post(&[Rank(1)])?;
-            while !exposure.is_over()? {}
+            while !exposure.is_finished()? {}
             exposure.close()?;
         } else if comm.rank() == 1 {
             window.start(&[Rank(0)])?.close()?;

@@ -199,7 +199,7 @@ impl Window {
             .filter_map(|active| self.epochs.get(*active))
         {
             if earlier.closed.is_none() {
-                awaited.push(self.awaiting(own, Event::Turn, link));
+                awaited.push(self.awaiting(own, Event::EarlierEpoch, link));
             }
             awaited.extend(self.awaited_by_active(earlier, link));
         }

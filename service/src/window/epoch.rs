@@ -315,7 +315,7 @@ impl<T: Element> Epoch<'_, T, Exposure> {
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`], [`Error::Condemned`].
-    pub fn is_over(&self) -> Result<bool, Error> {
+    pub fn is_finished(&self) -> Result<bool, Error> {
         let Some(id) = self.id else { return Ok(true) };
         let comm = self.window.comm();
         let over = comm.runtime.drive(&mut ()).and_then(|()| {
@@ -323,7 +323,7 @@ impl<T: Element> Epoch<'_, T, Exposure> {
                 windows.is_exposure_over(out.link, id)
             })
         });
-        over.map_err(|error| comm.handle_world_error("Epoch::is_over", error))
+        over.map_err(|error| comm.handle_world_error("Epoch::is_finished", error))
     }
 }
 

@@ -121,7 +121,7 @@ pub struct AwaitedRank {
 #[non_exhaustive]
 pub enum WindowEvent {
     /// The end of an earlier epoch of this rank, which the program has not closed.
-    Turn,
+    EarlierEpoch,
     /// The creation of the window, or the answer to this rank's first packet.
     Window,
     /// The lock.
@@ -147,7 +147,7 @@ fn have_been(fate: Fate) -> &'static str {
 fn named(awaited: &[AwaitedRank]) -> String {
     let name = |&AwaitedRank { rank, event, is_stopped }: &AwaitedRank| {
         let event = match event {
-            WindowEvent::Turn => "has not closed an earlier epoch",
+            WindowEvent::EarlierEpoch => "has not closed an earlier epoch",
             WindowEvent::Window => "has not created the window, or has not answered the first packet",
             WindowEvent::Lock => "has not granted the lock",
             WindowEvent::Exposure => "has not exposed its part",
@@ -217,7 +217,7 @@ impl Public for Rma {
 
 fn event(event: samite_rma::Event) -> WindowEvent {
     match event {
-        samite_rma::Event::Turn => WindowEvent::Turn,
+        samite_rma::Event::EarlierEpoch => WindowEvent::EarlierEpoch,
         samite_rma::Event::Window => WindowEvent::Window,
         samite_rma::Event::Lock => WindowEvent::Lock,
         samite_rma::Event::Exposure => WindowEvent::Exposure,

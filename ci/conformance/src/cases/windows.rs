@@ -615,7 +615,7 @@ fn epochs(cases: &mut Cases) {
         if job.rank() == 0 {
             let exposure = window.post(&[Rank(1)])?;
             job.comm.send(&[1_u8], Rank(1), 7)?;
-            until(job, || Ok(exposure.is_over()?.then_some(())))?;
+            until(job, || Ok(exposure.is_finished()?.then_some(())))?;
             exposure.close()?;
             assert_eq!(window.read_vec(0..1)?, [5]);
         } else {

@@ -1174,7 +1174,7 @@ calls! {
         end.wait()?;
         next.close()
     }));
-    "Epoch::is_over", Asks, accesses, |c| held(made(c), |w| exposed(w, |e| e.is_over().map(drop)));
+    "Epoch::is_finished", Asks, accesses, |c| held(made(c), |w| exposed(w, |e| e.is_finished().map(drop)));
     "Epoch::part_mut", Waits, has_a_window, |c| {
         held(c.window_with(elements(), WindowHints::NONE.slices()), sliced)
     };
