@@ -56,17 +56,19 @@ fn a_time_out_prints_the_waits_of_the_ranks() {
 }
 
 #[test]
-fn an_interrupt_prints_the_waits_of_the_ranks() {
+fn a_signal_prints_the_waits_of_the_ranks() {
     if is_rank() {
         return deadlock();
     }
-    let mut job = job_of_test("told::an_interrupt_prints_the_waits_of_the_ranks", "-n 4").start();
-    let ready = job.stdout.by_ref().lines().map(Result::unwrap).filter(|line| line.ends_with("ready"));
-    assert_eq!(ready.take(4).count(), 4);
-    job.signal(Signal::INT);
-    let (code, _, stderr) = job.finish();
-    assert_eq!(code, Some(130));
-    check_told(&stderr);
+    for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut job = job_of_test("told::a_signal_prints_the_waits_of_the_ranks", "-n 4").start();
+        let ready = job.stdout.by_ref().lines().map(Result::unwrap).filter(|line| line.ends_with("ready"));
+        assert_eq!(ready.take(4).count(), 4);
+        job.signal(signal);
+        let (code, _, stderr) = job.finish();
+        assert_eq!(code, Some(expected));
+        check_told(&stderr);
+    }
 }
 
 #[test]

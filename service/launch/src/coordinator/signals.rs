@@ -38,8 +38,9 @@ impl Coordinator {
                     self.send_to_all(&ToAgent::Kill)?;
                 }
                 _ if ENDING_SIGNALS.contains(&signal) && !self.is_up() => self.end_partial_job(signal)?,
-                Signal::INT => {
-                    self.was_interrupted = true;
+                // A batch system sends SIGTERM at the time limit of a job.
+                Signal::INT | Signal::TERM => {
+                    self.was_interrupted |= signal == Signal::INT;
                     self.inquire(Then::Signal(signal))?;
                 }
                 _ => {
