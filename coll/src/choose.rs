@@ -135,7 +135,11 @@ impl Situation {
 
     /// Returns true if the ranks can publish blocks of `bytes` bytes on their board, in pieces of `piece` bytes.
     fn can_publish(&self, bytes: usize, piece: usize) -> bool {
-        self.shares_board() && self.pieces(bytes, piece).is_some_and(|pieces| pieces < PIECES_MAX as usize)
+        // Pieces have a limited number of elements, also if these have no bytes.
+        let is_counted = self.bytes > 0 || self.elements == 0;
+        self.shares_board()
+            && is_counted
+            && self.pieces(bytes, piece).is_some_and(|pieces| pieces < PIECES_MAX as usize)
     }
 
     /// Returns the number of pieces of `piece` bytes in which blocks of `bytes` bytes are published. Returns `None` if

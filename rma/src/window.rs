@@ -195,6 +195,8 @@ pub(crate) struct Window {
     pub(crate) lock: Lock,
     /// A member that has failed. The next barriers end with it.
     pub(crate) failed: Option<WorldRank>,
+    /// True if a member has left.
+    pub(crate) has_left: bool,
 }
 
 /// The epochs that the program has not closed.

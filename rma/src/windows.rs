@@ -197,6 +197,7 @@ impl Windows {
             members: Default::default(),
             lock: Default::default(),
             failed: None,
+            has_left: false,
         });
         self.names.insert(name, slot);
         self.created.entry(name.communicator).or_default().insert(name.number);

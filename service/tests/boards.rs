@@ -62,6 +62,49 @@ fn all_members_learn_that_one_gave_up_before_it_knew_of_the_board() {
     });
 }
 
+/// A rank gives up its first call and drops the communicator, before or after the others have begun their calls.
+#[test]
+fn all_members_learn_that_one_dropped_the_communicator_before_it_knew_of_the_board() {
+    for (n, is_first) in [(2, true), (2, false), (3, true), (5, true), (5, false), (8, true)] {
+        let turn = Barrier::new(n as usize);
+        all(n, |comm| {
+            let comm = &comm.with_timeout(Duration::from_secs(30));
+            let fresh = comm.dup()?;
+            if comm.rank() == 0 {
+                if !is_first {
+                    turn.wait();
+                }
+                let end = fresh.with_timeout(Duration::ZERO).barrier();
+                drop(fresh);
+                if is_first {
+                    turn.wait();
+                }
+                assert!(
+                    matches!(end, Ok(()) | Err(Error::TimedOut { .. } | Error::Abandoned { .. })),
+                    "{end:?}"
+                );
+            } else {
+                turn.wait();
+                let end = fresh.barrier();
+                assert!(
+                    matches!(end, Ok(()) | Err(Error::Abandoned { .. })) && !(is_first && end.is_ok()),
+                    "{end:?}"
+                );
+            }
+            comm.barrier()
+        });
+    }
+}
+
+/// A broadcast of more elements than an operation on the board has pieces. They have no bytes.
+#[test]
+fn elements_without_bytes_need_no_board() {
+    all(2, |comm| {
+        comm.barrier()?;
+        comm.bcast(&mut [[0_u8; 0]; 1 << 40], Rank(0))
+    });
+}
+
 /// Rank 1 has sent the address of its slot and makes no further call, so rank 0 does not learn if there is a board.
 /// Each of its calls ends by the time-out, and counts as an operation of the communicator.
 #[test]

@@ -79,6 +79,7 @@ impl Core<'_> {
             // The introduction is over when the epoch is closed.
             return self.contact(rank);
         }
+        self.note_missing(number);
         let may_attach = self.may_attach(number, rank);
         let flag = self.window.lock_flag(&kind);
         let member = self.member(rank);

@@ -146,8 +146,9 @@ impl Core<'_> {
 
     /// Handles the end of a member.
     pub(crate) fn fail_member(&mut self, rank: WorldRank, cause: &Cause) {
-        if !matches!(cause, Cause::Left) {
-            self.note_failed(rank);
+        match cause {
+            Cause::Left => self.window.has_left = true,
+            _ => self.note_failed(rank),
         }
         self.touch_active();
         let member = self.member(rank);

@@ -124,6 +124,7 @@ impl Core<'_> {
 
     /// Completes an epoch if all its parties are over, and its barrier.
     pub(super) fn check_completion(&mut self, number: u64) {
+        self.note_missing(number);
         let Some(epoch) = self.window.epoch(number) else { return };
         let is_last = matches!(epoch.kind, Kind::Free);
         if epoch.closed.is_none() || !epoch.is_active || epoch.left > 0 || !self.pass_barrier(number) {
@@ -242,6 +243,23 @@ impl Core<'_> {
         let waiting = parties.filter(|(.., party)| party.state == State::Asked);
         let waiting: Vec<_> = waiting.map(|(number, rank, _)| (number, rank)).collect();
         waiting.into_iter().for_each(|(number, rank)| self.end_fence_access(number, rank));
+    }
+
+    /// Notes a failure if a member has left and will not call the fence that ends an epoch. Then living members may never
+    /// call the fence that begins it. The partners in the barrier know this, and with more than 8 members only they.
+    pub(super) fn note_missing(&mut self, number: u64) {
+        if !self.window.has_left || self.window.failed.is_some() {
+            return;
+        }
+        let next = self.window.fences.closing + 1;
+        let epoch = self.window.epochs.get(number).filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
+        let Some(ending) = epoch.map(|epoch| epoch.barrier.map_or(next, |barrier| barrier.number)) else {
+            return;
+        };
+        let rounds = barrier::rounds(self.window.group.len());
+        for round in 0..rounds {
+            self.has_heard_all(Space::Fence, ending, round);
+        }
     }
 
     /// Ends a fence's operations on a member that may never call the fence, because another member has failed.

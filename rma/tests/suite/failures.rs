@@ -164,6 +164,67 @@ fn fence_alone<P: Port>(w: &mut World<P>) {
     }
 }
 
+/// Lets a rank leave, and tells all others.
+fn leave<P: Port>(w: &mut World<P>, leaver: usize) {
+    w.stopped.insert(leaver);
+    for at in (0..w.engines.len()).filter(|at| *at != leaver) {
+        w.engines[at].peer_failed(rank(leaver), None, Cause::Left).unwrap();
+    }
+}
+
+case!(a_fence_does_not_wait_for_ranks_that_know_of_one_that_has_left, 3, fence_beside_leaver);
+/// Rank 2 leaves, and rank 1 calls no fence any more. Rank 0 puts to rank 1 in a new epoch of fences.
+fn fence_beside_leaver<P: Port>(w: &mut World<P>) {
+    for round in 0..2 {
+        if round == 1 {
+            leave(w, 2);
+        }
+        let epoch = w.fence(0, Assertions::empty()).epoch.unwrap();
+        let put = w.operate(0, epoch, (1, 0), Action::Put, Memory::new(vec![7_u64]), Some(NEVER));
+        if round == 0 {
+            w.settle();
+            w.fence(1, Assertions::empty());
+            w.fence(2, Assertions::empty());
+            w.wait(0, put.unwrap().unwrap());
+            let ends = [0, 1, 2].map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap());
+            ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
+            continue;
+        }
+        ends_with_failure(w, 0, put.unwrap().unwrap(), 2);
+        let end = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
+        ends_with_failure(w, 0, end, 2);
+    }
+}
+
+case!(a_leaver_ends_the_operations_that_wait_for_a_fence, 3, leaver_in_fence);
+/// As before, but rank 2 leaves when the operation waits already.
+fn leaver_in_fence<P: Port>(w: &mut World<P>) {
+    let epoch = w.fence(0, Assertions::empty()).epoch.unwrap();
+    let get = w.get(0, epoch, (1, 0), 1);
+    w.settle();
+    assert!(w.is_pending(0, get));
+    leave(w, 2);
+    ends_with_failure(w, 0, get, 2);
+    let end = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 0, end, 2);
+}
+
+case!(a_fence_succeeds_if_a_member_leaves_after_it, 10, leaver_after_fence);
+fn leaver_after_fence<P: Port>(w: &mut World<P>) {
+    let epochs = w.fence_all(Assertions::empty());
+    for (at, epoch) in epochs.iter().enumerate() {
+        w.put(at, epoch.unwrap(), ((at + 1) % 10, 0), &[at as u64 + 1]);
+    }
+    let ends: Vec<_> = (0..10).map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap()).collect();
+    w.wait(3, ends[3]);
+    w.settle();
+    leave(w, 3);
+    for at in (0..10).filter(|at| *at != 3) {
+        w.wait(at, ends[at]);
+        assert_eq!(w.word(at, 0), (at as u64 + 9) % 10 + 1);
+    }
+}
+
 /// With 17 members, rank 0 hears of rank 8 only by the message of rank 9, which has failed.
 #[test]
 fn no_window_is_freed_while_a_living_member_uses_it() {

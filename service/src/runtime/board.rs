@@ -18,6 +18,10 @@
 //! this member waits for the result at the start of its next operation. If that operation fails, every later call of
 //! this member fails with the same error.
 //!
+//! A member that fails in the first operation gives up the second one too, because the other members may have begun it. A
+//! member that drops the communicator gives up both. Its last call has ended early, so the other members cannot complete
+//! theirs.
+//!
 //! A nonblocking operation that another thread starts during the creation ends it in the same way, because the start
 //! must not wait for calls of the other members. It uses messages.
 
@@ -32,7 +36,7 @@ use samite_fabric::shm::board::{self, ADDRESS_BYTES, Board, RANKS_MAX, Slot};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Awaited, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank};
 
-use super::collective::{Counter, Reserved, no_reduction};
+use super::collective::{Counter, Reserved, cancelled, no_reduction};
 use super::state::Core;
 use super::waiting::deadline_after;
 use super::{Bounds, Runtime, error_of};
@@ -148,21 +152,16 @@ impl Creation {
             reduce: no_reduction(),
             layouts: None,
         };
-        let (element, deadline) = (ADDRESS_BYTES, Time::NEVER);
-        let (series, number) = (Series::Board, 0);
-        let call = Call {
-            plan: &plan,
-            group: group.clone(),
-            context,
-            series,
-            number,
-            element,
-            deadline,
-            check: None,
-            checked_ends: None,
-        };
         let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_alone: false };
-        (creation, Collective::begin(engine, now, call, rank, buffers))
+        let call = creation.call(&plan, context, 0, ADDRESS_BYTES);
+        let exchange = Collective::begin(engine, now, call, rank, buffers);
+        (creation, exchange)
+    }
+
+    /// Returns the arguments of an operation of the creation.
+    fn call<'a>(&self, plan: &'a Plan, context: u32, number: u32, element: usize) -> Call<'a> {
+        let (group, series, deadline) = (self.group.clone(), Series::Board, Time::NEVER);
+        Call { plan, group, context, series, number, element, deadline, check: None, checked_ends: None }
     }
 
     /// Continues after the end of an operation.
@@ -197,6 +196,7 @@ impl Creation {
             // reason.
             (Stage::Exchanging(_), Err(_)) => {
                 engine.boards_mut().release();
+                self.refuse(engine, context);
                 Next::End(Created::None)
             }
             (Stage::Agreeing(_), Err(failed)) => {
@@ -231,13 +231,25 @@ impl Creation {
         Some(Sharing { board, hosts: Some(Arc::new(hosts)) })
     }
 
-    /// Begins the second operation: the minimum of a byte that is 1 if the member has mapped all slots of its host.
+    /// Begins the second operation.
     fn agree<P: Port>(
         &self,
         engine: &mut Engine<P>,
         context: u32,
         is_open: bool,
     ) -> Collective<OwnedBuffers> {
+        let (plan, buffers) = Self::agreement(is_open);
+        Collective::begin(engine, engine.now(), self.call(&plan, context, 1, 1), self.rank, buffers)
+    }
+
+    /// Gives up the second operation before it begins.
+    fn refuse<P: Port>(&self, engine: &mut Engine<P>, context: u32) {
+        let ((plan, buffers), error) = (Self::agreement(false), cancelled());
+        Collective::give_up(engine, engine.now(), self.call(&plan, context, 1, 1), self.rank, buffers, error);
+    }
+
+    /// Returns the second operation: the minimum of a byte that is 1 if the member has mapped all slots of its host.
+    fn agreement(is_open: bool) -> (Plan, OwnedBuffers) {
         let algorithm = allreduce::Algorithm::RecursiveDoubling;
         let plan = Plan::Allreduce { algorithm, len: 1, commutes: true, in_place: true };
         let buffers = OwnedBuffers {
@@ -248,11 +260,7 @@ impl Creation {
             reduce: Arc::new(|from: &[u8], into: &mut [u8]| into[0] = into[0].min(from[0])),
             layouts: None,
         };
-        let (group, series, number) = (self.group.clone(), Series::Board, 1);
-        let (element, deadline) = (1, Time::NEVER);
-        let (plan, check, checked_ends) = (&plan, None, None);
-        let call = Call { plan, group, context, series, number, element, deadline, check, checked_ends };
-        Collective::begin(engine, engine.now(), call, self.rank, buffers)
+        (plan, buffers)
     }
 
     /// Continues without the call that waits for the creation. Returns true if there will be no board, because this

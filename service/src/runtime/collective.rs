@@ -308,6 +308,14 @@ impl Collectives {
         })
     }
 
+    /// Gives up the creation of a board, if it is under way. The other members may wait for this one.
+    fn quit_board<P: Port>(&mut self, engine: &mut Engine<P>, context: u32) {
+        let of_context = self.under_way.iter_mut().filter(|op| op.collective.context() == context);
+        let creation = of_context.filter(|op| op.creation.is_some()).map(|op| &mut op.collective);
+        creation.for_each(|collective| collective.quit(engine, cancelled()));
+        self.end_finished(engine);
+    }
+
     /// Lets the creation of a board continue without the call that waits for it. Returns true if there will be no
     /// board.
     pub(super) fn leave_board_alone(&mut self, context: u32) -> bool {
@@ -331,7 +339,7 @@ impl Collectives {
     }
 }
 
-fn cancelled() -> samite_p2p::Error {
+pub(super) fn cancelled() -> samite_p2p::Error {
     samite_p2p::Error::Cancelled { fate: Fate::Unknown }
 }
 
@@ -598,11 +606,18 @@ impl<P: Port> Runtime<P> {
 
     /// Closes the contexts of a communicator: see [`Engine::close_contexts`]. `context` is the first of them.
     pub(crate) fn close_contexts_here(&self, context: u32) {
-        self.act(|engine, now| engine.close_contexts(now, context));
-        if let Ok(mut core) = self.lock() {
-            core.collectives.failed.remove(&(context + 1));
-            core.collectives.created.retain(|(of, _)| *of != context + 1);
+        let (Ok(mut core), control) = (self.lock(), context + 1) else { return };
+        let Core { engine, collectives, condemned, now, .. } = &mut *core;
+        // The other ranks have given up a condemned rank, so it must not send any more.
+        if condemned.is_none() {
+            *now = self.clock.now();
+            engine.set_now(*now);
+            collectives.quit_board(engine, control);
+            engine.close_contexts(*now, context);
         }
+        collectives.failed.remove(&control);
+        collectives.created.retain(|(of, _)| *of != control);
+        self.hand_over(&mut core);
     }
 
     /// Gives up an operation whose wait has ended with an error of the runtime.
