@@ -34,6 +34,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) epoch: Option<EpochId>,
+    begun: Time,
     pub(crate) deadline: Time,
     pub(crate) kind: Kind,
     result: Option<Result<(), Error>>,
@@ -69,6 +70,7 @@ impl Slot for Request {
     fn bare() -> Self {
         Self {
             epoch: None,
+            begun: Time::ZERO,
             deadline: Time::NEVER,
             kind: Kind::Close,
             result: None,
@@ -91,7 +93,8 @@ impl Requests {
     /// Begins a request.
     pub(crate) fn begin(&mut self, link: &mut Link, epoch: EpochId, kind: Kind, deadline: Time) -> RequestId {
         self.meetings += usize::from(matches!(kind, Kind::Meeting(_)));
-        let request = Request { epoch: Some(epoch), deadline, kind, is_busy: true, ..Request::bare() };
+        let begun = link.now();
+        let request = Request { epoch: Some(epoch), begun, deadline, kind, is_busy: true, ..Request::bare() };
         let id = self.all.insert(request);
         let all = &self.all;
         let is_current = |id, due| all.get(id).is_some_and(|request: &Request| request.deadline == due);
@@ -105,6 +108,12 @@ impl Requests {
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Returns the oldest request without a result, and the time at which it began.
+    pub(crate) fn oldest(&self) -> Option<(RequestId, Time)> {
+        let pending = self.all.iter().filter(|(_, request)| request.result.is_none() && !request.is_detached);
+        pending.map(|(id, request)| (id, request.begun)).min_by_key(|(_, begun)| *begun)
     }
 
     /// Returns the memory of an operation that was not sent completely.

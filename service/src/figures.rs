@@ -3,6 +3,7 @@
 use samite_control::{Awaits, Figures};
 use samite_fabric::Port;
 use samite_p2p::{Awaited, Operation, Report, Time, WorldRank};
+use samite_rma::Event;
 
 use crate::stack::Engine;
 use crate::stats::{PeerStats, Stats};
@@ -15,7 +16,12 @@ pub(crate) fn figures_of<P: Port>(
     waited_ns: u64,
     sought: Option<Report>,
 ) -> (Figures, Vec<samite_control::PeerStats>) {
-    let awaits = engine.oldest(now).or(sought).map(|report| awaits(&report));
+    let of_message = engine.oldest(now).or(sought).map(|report| awaits(&report));
+    let (out, stack) = engine.parts();
+    let of_window =
+        stack.windows.oldest(out.link).map(|(awaiting, begun)| awaits_in_window(awaiting, now.since(begun)));
+    // Of equal ages this is the wait for the window.
+    let awaits = of_message.into_iter().chain(of_window).max_by_key(|awaits| awaits.age_ns);
     let Stats { peers, unexpected_messages, unexpected_max, requests, queued, windows, .. } =
         Stats::of(WorldRank(0), engine, waited_ns);
     let sum = |of: fn(&PeerStats) -> u64| peers.iter().map(of).fold(0, u64::wrapping_add);
@@ -61,6 +67,21 @@ fn for_launcher(peer: PeerStats) -> samite_control::PeerStats {
     }
 }
 
+/// Converts the wait of a window to the launcher's form.
+fn awaits_in_window(awaiting: samite_rma::Awaiting, age_ns: u64) -> Awaits {
+    let awaited = match awaiting.event {
+        Event::EarlierEpoch => "earlier epoch",
+        Event::Window => "window",
+        Event::Lock => "lock",
+        Event::Exposure => "exposure",
+        Event::Completion => "completion",
+        Event::Data => "data",
+        Event::Barrier => "barrier",
+    };
+    let (peer, awaited) = (Some(awaiting.rank.0), awaited.to_owned());
+    Awaits { in_window: true, peer, age_ns, awaited, ..Awaits::default() }
+}
+
 /// Converts a report to the launcher's form.
 fn awaits(report: &Report) -> Awaits {
     let awaited = match report.awaited {
@@ -73,6 +94,7 @@ fn awaits(report: &Report) -> Awaits {
         Awaited::Marks => "marks",
     };
     Awaits {
+        in_window: false,
         is_send: report.operation == Operation::Send,
         peer: report.peer.map(|rank| rank.0),
         tag: report.tag,

@@ -70,6 +70,16 @@ impl Windows {
         }
     }
 
+    /// Returns an event for which the oldest request waits, if possible an event at another rank, and the time at which
+    /// the request began.
+    #[must_use]
+    pub fn oldest(&self, link: &Link) -> Option<(Awaiting, Time)> {
+        let (request, begun) = self.requests.oldest()?;
+        let (own, awaited) = (link.identity().rank, self.awaited(link, request));
+        let awaiting = awaited.into_iter().min_by_key(|awaiting| awaiting.rank == own)?;
+        Some((awaiting, begun))
+    }
+
     /// Returns an event for which an epoch waits that the program has closed, or a window that it has freed: if
     /// possible an event at another rank.
     #[must_use]

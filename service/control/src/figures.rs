@@ -41,8 +41,11 @@ pub struct Figures {
 }
 
 /// An operation that has not ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaits {
+    /// True for an operation or an epoch of a window. It has no tag and no length.
+    #[serde(default)]
+    pub in_window: bool,
     /// True for a send, false for a receive.
     pub is_send: bool,
     /// The peer; `None` for a receive from any source.
@@ -57,7 +60,8 @@ pub struct Awaits {
     /// Time since the operation's start, in nanoseconds.
     pub age_ns: u64,
     /// The awaited event: `address`, `room`, `match`, `message`, `bytes`, `fin` or `marks`. They are the variants of
-    /// `samite::Awaited`, in lower case.
+    /// `samite::Awaited`, in lower case. For a window `earlier epoch`, `window`, `lock`, `exposure`, `completion`, `data`
+    /// or `barrier`, the variants of `samite::WindowEvent`.
     pub awaited: String,
     /// For a receive whose message has not arrived: the number of unexpected messages from the peer with other tags.
     #[serde(default)]
@@ -107,15 +111,22 @@ impl PeerStats {
     }
 }
 
-/// Writes text like `recv from 3, tag 7, 800 bytes, 12.0 s: message`; with `{:#}` without the time.
+/// Writes text like `recv from 3, tag 7, 800 bytes, 12.0 s: message`, or `window of 3, 12.0 s: lock`; with `{:#}` without
+/// the time.
 impl fmt::Display for Awaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_send { "send to " } else { "recv from " })?;
+        f.write_str(match (self.in_window, self.is_send) {
+            (true, _) => "window of ",
+            (false, true) => "send to ",
+            (false, false) => "recv from ",
+        })?;
         match self.peer {
             Some(rank) => write!(f, "{rank}")?,
             None => f.write_str("any")?,
         }
-        write!(f, ", {}, {} bytes", TagPattern { tag: self.tag, mask: self.mask }, self.bytes)?;
+        if !self.in_window {
+            write!(f, ", {}, {} bytes", TagPattern { tag: self.tag, mask: self.mask }, self.bytes)?;
+        }
         if !f.alternate() {
             write!(f, ", {:.1} s", self.age_ns as f64 / 1e9)?;
         }

@@ -156,15 +156,13 @@ mod tests {
     fn job(waits: &[Option<u32>]) -> Snapshot {
         let ranks = (0..).zip(waits).map(|(rank, &peer)| {
             let awaits = Awaits {
-                is_send: false,
                 peer,
                 tag: 7,
                 mask: !0,
                 bytes: 8,
                 age_ns: 3_000_000_000,
                 awaited: "message".to_owned(),
-                other_tags: 0,
-                other_tag: None,
+                ..Awaits::default()
             };
             RankView {
                 rank,

@@ -5,7 +5,7 @@
 use std::io::{BufRead, Read};
 
 use rustix::process::Signal;
-use samite::{Rank, Settings, Tag};
+use samite::{LockKind, Rank, Settings, Tag, WindowOp};
 
 use crate::ranks::{is_rank, job_of_test};
 use crate::support::{Job, text};
@@ -69,6 +69,34 @@ fn a_signal_prints_the_waits_of_the_ranks() {
         assert_eq!(code, Some(expected));
         check_told(&stderr);
     }
+}
+
+/// Rank 0 has its own lock, for which rank 1 waits, and waits itself for rank 1 to call a fence.
+#[test]
+fn the_waits_for_windows_are_printed() {
+    if is_rank() {
+        let world = samite::init().unwrap();
+        let comm = world.comm();
+        let (locked, fenced) = (comm.window(vec![0_u8]).unwrap(), comm.window(vec![0_u8]).unwrap());
+        let lock = (comm.rank() == 0).then(|| locked.lock(Rank(0), LockKind::Exclusive).unwrap());
+        lock.iter().for_each(|lock| lock.fetch(Rank(0), 0, 1, WindowOp::Sum).map(drop).unwrap());
+        comm.barrier().unwrap();
+        let end = match lock {
+            Some(_) => fenced.fence().unwrap().close(),
+            None => locked.lock(Rank(0), LockKind::Shared).unwrap().close(),
+        };
+        unreachable!("the launcher ends the job: {end:?}");
+    }
+    let output = job_of_test("told::the_waits_for_windows_are_printed", "-n 2 --timeout 2").output();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(124), "{stderr}");
+    let cycle =
+        stderr.split_once("waits of the ranks:\n  they wait for each other, for ").unwrap_or_default().1;
+    assert!(cycle.lines().next().unwrap_or_default().ends_with(" s: 0 -> 1 -> 0"), "{stderr}");
+    let line =
+        |rank: &str| stderr.lines().find(|line| line.trim_start().starts_with(rank)).unwrap_or_default();
+    let (first, second) = (line("rank 0: window of 1, "), line("rank 1: window of 0, "));
+    assert!(first.ends_with(" s: barrier") && second.ends_with(" s: lock"), "{stderr}");
 }
 
 #[test]
