@@ -25,6 +25,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Resource, getrlimit};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 pub use self::heap::Heap;
@@ -438,6 +440,9 @@ enum Shared {
     Segment(Segment),
 }
 
+/// The number of descriptors that shared regions leave to others, or a quarter of a small limit.
+const DESCRIPTORS_LEFT: u64 = 64;
+
 impl Region {
     /// Shares memory.
     ///
@@ -452,11 +457,20 @@ impl Region {
 
     /// Returns `len` bytes of zero in memory that other processes of this host can map, if a port lets them
     /// ([`Caps::put`](crate::Caps::put)). All pages are allocated in this call, and the region uses a file descriptor.
+    /// The last descriptors of the process are left to ports, which need them for new peers.
     ///
     /// # Errors
-    /// [`PortError::Exhausted`] if memory is exhausted, [`PortError::Provider`] if the system refuses a file in memory.
+    /// [`PortError::Exhausted`] if memory or descriptors are exhausted, [`PortError::Provider`] if the system refuses a
+    /// file in memory.
     pub fn shared(len: usize) -> Result<Self, PortError> {
-        Ok(Self(Arc::new(Shared::Segment(Segment::create(len)?))))
+        let segment = Segment::create(len)?;
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // A new descriptor has the lowest free number, so all lower ones are in use.
+        if u64::from(segment.fd()) >= limit - DESCRIPTORS_LEFT.min(limit / 4) {
+            let hint = "share fewer regions, or raise the limit (ulimit -n)".into();
+            return Err(PortError::Exhausted { what: "descriptors of open files", hint });
+        }
+        Ok(Self(Arc::new(Shared::Segment(segment))))
     }
 
     /// Returns the number of bytes.
@@ -747,6 +761,8 @@ const PIECE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Rlimit, setrlimit};
+
     use super::*;
     use crate::layout::Room;
     use crate::port::gather;
@@ -870,6 +886,19 @@ mod tests {
         Region::copy_between(&region, 6, &region, 5, 2).unwrap();
         region.copy_out(5, &mut out).unwrap();
         assert_eq!(out, [1, 2, 2]);
+    }
+
+    /// Runs in a child process, which has its own limit of open files.
+    #[test]
+    fn shared_memory_leaves_descriptors_to_others() {
+        let are_left = samite_os::fork::in_a_child(|| {
+            let limit = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(1000), ..limit }).unwrap();
+            let regions: Vec<_> = (0..1000).map_while(|_| Region::shared(8).ok()).collect();
+            let files: Vec<_> = (0..1000).map_while(|_| std::fs::File::open("/dev/null").ok()).collect();
+            !regions.is_empty() && files.len() as u64 == DESCRIPTORS_LEFT
+        });
+        assert!(are_left.unwrap());
     }
 
     #[test]
