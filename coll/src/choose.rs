@@ -135,20 +135,16 @@ impl Situation {
 
     /// Returns true if the ranks can publish blocks of `bytes` bytes on their board, in pieces of `piece` bytes.
     fn can_publish(&self, bytes: usize, piece: usize) -> bool {
-        // Pieces have a limited number of elements, also if these have no bytes.
-        let is_counted = self.bytes > 0 || self.elements == 0;
-        self.shares_board()
-            && is_counted
-            && self.pieces(bytes, piece).is_some_and(|pieces| pieces < PIECES_MAX as usize)
+        self.shares_board() && self.pieces(bytes, piece).is_some_and(|pieces| pieces < PIECES_MAX as usize)
     }
 
     /// Returns the number of pieces of `piece` bytes in which blocks of `bytes` bytes are published. Returns `None` if
-    /// an element is longer than a piece.
+    /// an element is longer than a piece, or has no bytes: pieces have a limited number of elements.
     fn pieces(&self, bytes: usize, piece: usize) -> Option<usize> {
         let piece = piece.min(PIECE);
         if bytes <= piece {
             // Short operations must cost little, and divisions cost much.
-            return Some(usize::from(bytes > 0));
+            return if bytes > 0 { Some(1) } else { (self.elements == 0).then_some(0) };
         }
         let elements = piece / self.element();
         (elements > 0).then(|| bytes.div_ceil(elements * self.element()))
