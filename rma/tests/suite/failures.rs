@@ -1,6 +1,6 @@
 //! Ends before the time: dead members, deadlines, cancels, forged packets, budgets.
 
-use samite_fabric::link::{Cause, Error as LinkError, Fate, Time, WorldRank};
+use samite_fabric::link::{Cause, Error as LinkError, Fate, RequestId, Time, WorldRank};
 use samite_fabric::wire::{Flags, Header, Numbers, Protocol};
 use samite_fabric::{Memory, Port, Sink, SplitMix64};
 use samite_rma::{
@@ -31,21 +31,27 @@ macro_rules! case {
 
 /// Ends a rank: it is not polled any more, and all others learn that it has died.
 pub(crate) fn kill<P: Port>(w: &mut World<P>, victim: usize) {
-    w.stopped.insert(victim);
-    for at in 0..w.engines.len() {
-        if at != victim {
-            w.engines[at].peer_failed(rank(victim), None, Cause::Died("killed".into())).unwrap();
-        }
+    end(w, victim, &Cause::Died("killed".into()));
+}
+
+fn end<P: Port>(w: &mut World<P>, of: usize, cause: &Cause) {
+    w.stopped.insert(of);
+    for at in (0..w.engines.len()).filter(|at| *at != of) {
+        w.engines[at].peer_failed(rank(of), None, cause.clone()).unwrap();
     }
 }
 
+/// Lets all ranks put to the next one in an epoch of fences, and the first `closing` ranks close it.
+fn put_around<P: Port>(w: &mut World<P>, closing: usize) -> Vec<RequestId> {
+    let epochs = w.fence_all(Assertions::empty());
+    for (at, epoch) in epochs.iter().enumerate() {
+        w.put(at, epoch.unwrap(), ((at + 1) % epochs.len(), 0), &[at as u64 + 1]);
+    }
+    (0..closing).map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap()).collect()
+}
+
 #[track_caller]
-pub(crate) fn ends_with_failure<P: Port>(
-    w: &mut World<P>,
-    at: usize,
-    request: samite_fabric::link::RequestId,
-    of: usize,
-) {
+pub(crate) fn ends_with_failure<P: Port>(w: &mut World<P>, at: usize, request: RequestId, of: usize) {
     let result = w.complete(at, request).result;
     let names = matches!(&result, Err(Error::Link(LinkError::PeerFailed { rank: failed, .. })) if *failed == rank(of));
     assert!(names, "rank {at}: {result:?}");
@@ -118,11 +124,7 @@ fn dead_origin<P: Port>(w: &mut World<P>) {
 
 case!(a_fence_and_a_free_end_at_all_survivors, 10, dead_in_fence);
 fn dead_in_fence<P: Port>(w: &mut World<P>) {
-    let epochs = w.fence_all(Assertions::empty());
-    for (at, epoch) in epochs.iter().enumerate() {
-        w.put(at, epoch.unwrap(), ((at + 1) % 10, 0), &[at as u64 + 1]);
-    }
-    let ends: Vec<_> = (0..9).map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap()).collect();
+    let ends = put_around(w, 9);
     w.settle();
     kill(w, 9);
     for (at, end) in ends.into_iter().enumerate() {
@@ -164,36 +166,17 @@ fn fence_alone<P: Port>(w: &mut World<P>) {
     }
 }
 
-/// Lets a rank leave, and tells all others.
-fn leave<P: Port>(w: &mut World<P>, leaver: usize) {
-    w.stopped.insert(leaver);
-    for at in (0..w.engines.len()).filter(|at| *at != leaver) {
-        w.engines[at].peer_failed(rank(leaver), None, Cause::Left).unwrap();
-    }
-}
-
 case!(a_fence_does_not_wait_for_ranks_that_know_of_one_that_has_left, 3, fence_beside_leaver);
 /// Rank 2 leaves, and rank 1 calls no fence any more. Rank 0 puts to rank 1 in a new epoch of fences.
 fn fence_beside_leaver<P: Port>(w: &mut World<P>) {
-    for round in 0..2 {
-        if round == 1 {
-            leave(w, 2);
-        }
-        let epoch = w.fence(0, Assertions::empty()).epoch.unwrap();
-        let put = w.operate(0, epoch, (1, 0), Action::Put, Memory::new(vec![7_u64]), Some(NEVER));
-        if round == 0 {
-            w.settle();
-            w.fence(1, Assertions::empty());
-            w.fence(2, Assertions::empty());
-            w.wait(0, put.unwrap().unwrap());
-            let ends = [0, 1, 2].map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap());
-            ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
-            continue;
-        }
-        ends_with_failure(w, 0, put.unwrap().unwrap(), 2);
-        let end = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
-        ends_with_failure(w, 0, end, 2);
-    }
+    let ends = put_around(w, 3);
+    ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
+    end(w, 2, &Cause::Left);
+    let epoch = w.fence(0, Assertions::empty()).epoch.unwrap();
+    let put = w.operate(0, epoch, (1, 0), Action::Put, Memory::new(vec![7_u64]), Some(NEVER));
+    ends_with_failure(w, 0, put.unwrap().unwrap(), 2);
+    let close = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 0, close, 2);
 }
 
 case!(a_leaver_ends_the_operations_that_wait_for_a_fence, 3, leaver_in_fence);
@@ -203,22 +186,18 @@ fn leaver_in_fence<P: Port>(w: &mut World<P>) {
     let get = w.get(0, epoch, (1, 0), 1);
     w.settle();
     assert!(w.is_pending(0, get));
-    leave(w, 2);
+    end(w, 2, &Cause::Left);
     ends_with_failure(w, 0, get, 2);
-    let end = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
-    ends_with_failure(w, 0, end, 2);
+    let close = w.fence(0, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 0, close, 2);
 }
 
 case!(a_fence_succeeds_if_a_member_leaves_after_it, 10, leaver_after_fence);
 fn leaver_after_fence<P: Port>(w: &mut World<P>) {
-    let epochs = w.fence_all(Assertions::empty());
-    for (at, epoch) in epochs.iter().enumerate() {
-        w.put(at, epoch.unwrap(), ((at + 1) % 10, 0), &[at as u64 + 1]);
-    }
-    let ends: Vec<_> = (0..10).map(|at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap()).collect();
+    let ends = put_around(w, 10);
     w.wait(3, ends[3]);
     w.settle();
-    leave(w, 3);
+    end(w, 3, &Cause::Left);
     for at in (0..10).filter(|at| *at != 3) {
         w.wait(at, ends[at]);
         assert_eq!(w.word(at, 0), (at as u64 + 9) % 10 + 1);

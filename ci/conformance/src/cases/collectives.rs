@@ -856,8 +856,8 @@ fn is_end(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::PeerFailed { .. } | Error::Abandoned { .. }))
 }
 
-/// Checks the members that the error of a collective call names: of those that have answered, exactly those of `late`.
-/// A member that does not run during the roll call has not answered, whether it has begun the call or not.
+/// Checks that the error of a collective call names the members of `late` alone, apart from members that have not
+/// answered. A member that does not run during the roll call has not answered, whether it has begun the call or not.
 fn assert_names(error: &Error, late: &[u32]) {
     let Error::TimedOut { report, .. } = error else { panic!("{error}") };
     let members = report.members.as_ref().unwrap_or_else(|| panic!("{error}"));
