@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use samite_launch as launch;
 
 use crate::apps::AppsArgs;
+use crate::behind::BehindArgs;
 use crate::benchmark::Benchmark;
 use crate::compare::{self, Comparison};
 use crate::completion::{self, CompletionArgs};
@@ -100,6 +101,8 @@ enum Command {
     Partitioned(PartitionedArgs),
     /// The part of a transfer that is hidden behind the computation between its start and its end
     Overlap(OverlapArgs),
+    /// Time of 8 B one way while a long message to the same rank is under way, us
+    Behind(BehindArgs),
     /// Epochs of windows: their time, the delays that they pass on, and their memory
     Rma(RmaArgs),
     /// The cost of the thread for progress: the latency of messages that need no help, with the thread and without it
@@ -304,6 +307,7 @@ impl Cli {
             Command::Layouts(args) => args.run(),
             Command::Partitioned(args) => args.run(),
             Command::Overlap(args) => args.run(),
+            Command::Behind(args) => args.run(),
             Command::Rma(args) => args.run(),
             Command::Overhead(args) => args.run(),
             Command::Examples(args) => args.run(),

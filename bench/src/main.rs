@@ -15,6 +15,7 @@
 mod say;
 
 mod apps;
+mod behind;
 mod benchmark;
 mod beside;
 mod callgrind;
