@@ -197,6 +197,16 @@ pub(crate) struct Window {
     pub(crate) failed: Option<WorldRank>,
     /// True if a member has left.
     pub(crate) has_left: bool,
+    /// The member that is the first to be absent from a fence, because it has left.
+    pub(crate) absent: Option<Box<Absent>>,
+}
+
+/// A member that has left without calling a fence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absent {
+    pub(crate) rank: WorldRank,
+    /// The first closing fence that it has not called.
+    pub(crate) from: u64,
 }
 
 /// The epochs that the program has not closed.
@@ -276,7 +286,11 @@ impl Window {
     pub(crate) fn failure(&self, fate: Fate) -> Option<Error> {
         let rank = self.failed?;
         let known = self.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
-        let cause = known.unwrap_or_else(|| Cause::Died("reported by another member".into()));
+        let has_left = self.absent.as_deref().is_some_and(|absent| absent.rank == rank);
+        let cause = known.unwrap_or_else(|| match has_left {
+            true => Cause::Left,
+            false => Cause::Died("reported by another member".into()),
+        });
         Some(Error::peer_failed(rank, cause, fate))
     }
 

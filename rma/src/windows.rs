@@ -198,6 +198,7 @@ impl Windows {
             lock: Default::default(),
             failed: None,
             has_left: false,
+            absent: None,
         });
         self.names.insert(name, slot);
         self.created.entry(name.communicator).or_default().insert(name.number);

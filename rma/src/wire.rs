@@ -26,7 +26,7 @@ pub(crate) mod kind {
     pub(crate) const COMPARE_SWAP: u8 = 6;
     /// [`Reply`](super::Reply) and the former bytes.
     pub(crate) const REPLY: u8 = 7;
-    // The packets from here to `OPENED` are a `Note`.
+    // The packets from here to `OPENED` are a `Note`, and so is `ABSENT`.
     /// Asks for an answer when all earlier packets are applied. `token` names the request, and `number` is the epoch.
     pub(crate) const FLUSH: u8 = 8;
     /// Answers `FLUSH`. `number` is 0, or 1 more than the place of the first write of the epoch, since the last flush, on
@@ -81,6 +81,8 @@ pub(crate) mod kind {
     /// No body: puts or gets of the sender on the receiver's memory are under way. They bring the receiver no event, and
     /// a port may move their bytes only in the receiver's polls, which become rare while nothing comes.
     pub(crate) const UNDER_WAY: u8 = 27;
+    /// The member of rank `token` has left, and the closing fence `number` is the first one that it has not called.
+    pub(crate) const ABSENT: u8 = 28;
 }
 
 /// A window's name, and the sender's part of it.

@@ -6,10 +6,10 @@ use samite_fabric::link::{Cause, Fate, Link, Peer, RequestId, WorldRank};
 use samite_fabric::wire::Protocol;
 use zerocopy::IntoBytes;
 
-use super::Core;
+use super::{Core, Violation};
 use crate::activation::Kind;
 use crate::outbox::Item;
-use crate::window::{Barrier, Closing, Contact, Epoch, Member, Space, State, Step};
+use crate::window::{Absent, Barrier, Closing, Contact, Epoch, Member, Space, State, Step};
 use crate::wire::{Named, Note, kind};
 use crate::{Error, Name, barrier};
 
@@ -246,9 +246,10 @@ impl Core<'_> {
     }
 
     /// Notes a failure if a member has left and will not call the fence that ends an epoch. Then living members may never
-    /// call the fence that begins it. The partners in the barrier know this, and with more than 8 members only they.
+    /// call the fence that begins it.
     pub(super) fn note_missing(&mut self, number: u64) {
-        if !self.window.has_left || self.window.failed.is_some() {
+        let is_absent = self.window.has_left || self.window.absent.is_some();
+        if !is_absent || self.window.failed.is_some() {
             return;
         }
         let next = self.window.fences.closing + 1;
@@ -260,6 +261,33 @@ impl Core<'_> {
         for round in 0..rounds {
             self.has_heard_all(Space::Fence, ending, round);
         }
+    }
+
+    /// Notes that a member is absent from a fence, and passes that on. Nobody else tells the members that are not its
+    /// partners in the barrier, and their own partners may call no fence any more.
+    fn note_absent(&mut self, absent: Absent) {
+        if self.window.absent.as_deref().is_some_and(|known| known.from <= absent.from) {
+            return;
+        }
+        self.window.absent = Some(Box::new(absent));
+        let rounds = barrier::rounds(self.window.group.len());
+        // In one round every member is a partner of every other one.
+        for round in (0..rounds).filter(|_| rounds > 1) {
+            for partner in self.partners(barrier::successors, round) {
+                self.note(partner, kind::ABSENT, Note::new(absent.from, absent.rank.0.into()));
+            }
+        }
+        self.touch_active();
+    }
+
+    /// Handles the news of a member that a member is absent from a fence.
+    pub(crate) fn absence_told(&mut self, note: &Note) -> Result<(), Violation> {
+        let rank = u32::try_from(note.token.get()).map(WorldRank).map_err(|_| Violation("absent member"))?;
+        if !self.window.group.contains(rank) {
+            return Err(Violation("absent member"));
+        }
+        self.note_absent(Absent { rank, from: note.number.get() });
+        Ok(())
     }
 
     /// Ends a fence's operations on a member that may never call the fence, because another member has failed.
@@ -340,9 +368,22 @@ impl Core<'_> {
         let partners = self.partners(barrier::predecessors, round);
         for rank in &partners {
             let member = self.member(*rank);
-            if member.failure.is_some() && !is_heard(member) {
-                self.note_failed(*rank);
+            if is_heard(member) {
+                continue;
             }
+            match member.failure.as_deref() {
+                Some(Cause::Left) if space == Space::Fence => {
+                    let from = member.fenced[space as usize] + 1;
+                    self.note_absent(Absent { rank: *rank, from });
+                }
+                Some(_) => self.note_failed(*rank),
+                None => {}
+            }
+        }
+        if let Some(absent) = self.window.absent.as_deref().filter(|absent| absent.from <= number)
+            && space == Space::Fence
+        {
+            self.note_failed(absent.rank);
         }
         partners.into_iter().all(|rank| is_heard(self.member(rank)))
     }

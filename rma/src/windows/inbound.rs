@@ -131,7 +131,7 @@ impl Windows {
                     Ok(core.closed(rank, note.token.get(), miss_of(rank, &note))?)
                 })
             }
-            kind::FLUSH..=kind::OPENED => {
+            kind::FLUSH..=kind::OPENED | kind::ABSENT => {
                 let note = *exact::<Note>(body)?;
                 self.with_member(link, from, slot, note.generation.get(), |core| {
                     core.note_received(from, header.kind, &note)
@@ -381,6 +381,7 @@ impl Core<'_> {
             kind::FENCED => self.fenced(rank, note)?,
             kind::ASK => self.asked(rank, number),
             kind::OPENED => self.opened(rank, number),
+            kind::ABSENT => self.absence_told(note)?,
             theirs => return Err(WireError::Kind { theirs }),
         }
         Ok(())

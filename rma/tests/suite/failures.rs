@@ -204,6 +204,20 @@ fn leaver_after_fence<P: Port>(w: &mut World<P>) {
     }
 }
 
+case!(an_absence_reaches_members_that_hear_of_it_from_nobody_else, 10, leaver_of_others);
+/// Rank 0 leaves, and ranks 1 to 8 call no fence any more. Rank 9 is no partner of rank 0 in the barrier.
+fn leaver_of_others<P: Port>(w: &mut World<P>) {
+    let ends = put_around(w, 10);
+    ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
+    for at in 1..10 {
+        w.fence(at, Assertions::empty());
+    }
+    w.settle();
+    end(w, 0, &Cause::Left);
+    let close = w.fence(9, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 9, close, 0);
+}
+
 /// With 17 members, rank 0 hears of rank 8 only by the message of rank 9, which has failed.
 #[test]
 fn no_window_is_freed_while_a_living_member_uses_it() {
