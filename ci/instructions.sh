@@ -5,7 +5,7 @@
 # short queues only, to check that this command works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/build.sh --release
+ci/build.sh --release --bin samite-bench
 bench=${CARGO_TARGET_DIR:-target}/release/samite-bench
 "$bench" instructions "$@"
 exec "$bench" matching cold --items-max 16

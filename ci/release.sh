@@ -2,7 +2,7 @@
 # Checks the crates as users get them: licences and sources of dependencies, the oldest dependency versions that they
 # declare, the contents of each package and that it builds alone, and the public API.
 #   ci/release.sh              checks
-#   ci/release.sh --bless      writes the public API to ci/api/, for review
+#   ci/release.sh --bless      writes the public API to ci/api/, for review, and checks the licences and sources anew
 #   ci/release.sh --advisories asks the RustSec database, on the network, about the dependencies
 # Tools are built once and kept in target/.
 set -euo pipefail
@@ -49,14 +49,24 @@ for crate in "${offered[@]}"; do
         exit 1
     fi
 done
-[[ ${1:-} != --bless ]] || exit 0
 
+# The tool for this takes two minutes to build, and its answer depends on these files alone.
+mapfile -t rules < <(git ls-files deny.toml '*Cargo.toml' '*Cargo.lock')
 echo 'release.sh: licences, sources, versions'
-deny . bans licenses sources
-# These tools are not published, so only the sources of their dependencies are checked.
-for tool in docs ci/api ci/fuzz; do
-    deny "$tool" sources
-done
+if [[ ${1:-} == --bless ]] || ! sha256sum --status --check ci/deny.sha256; then
+    deny . bans licenses sources
+    # These tools are not published, so only the sources of their dependencies are checked.
+    for tool in docs ci/api ci/fuzz; do
+        deny "$tool" sources
+    done
+fi
+if [[ ${1:-} == --bless ]]; then
+    sha256sum "${rules[@]}" >ci/deny.sha256
+    exit
+elif ! sha256sum --status --check ci/deny.sha256; then
+    echo 'release.sh: the files in ci/deny.sha256 have changed, and hold to the rules: `ci/release.sh --bless`' >&2
+    exit 1
+fi
 
 echo 'release.sh: the oldest dependencies'
 oldest=$target/oldest/source
