@@ -906,8 +906,8 @@ mod tests {
     /// Checks the layout that the version number identifies: if it must change, so must
     /// [`VERSION`](crate::wire::VERSION).
     #[test]
-    fn version_5_is_laid_out_like_this() {
-        assert_eq!(crate::wire::VERSION, 5);
+    fn version_6_is_laid_out_like_this() {
+        assert_eq!(crate::wire::VERSION, 6);
         assert_eq!([control::HELLO, control::CREDIT, control::BYE], [0, 1, 2]);
         let to_incarnation = [16, 17, 18, 19].into();
         let secret = std::array::from_fn(|index| index as u8);

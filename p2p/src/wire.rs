@@ -578,8 +578,8 @@ mod tests {
 
     /// Fixes the meaning of the version: if this test must change, so must [`VERSION`].
     #[test]
-    fn version_5_is_laid_out_like_this() {
-        assert_eq!(VERSION, 5);
+    fn version_6_is_laid_out_like_this() {
+        assert_eq!(VERSION, 6);
         let kinds = [kind::EAGER, kind::RTS, kind::CTS, kind::DATA, kind::FIN, kind::REVOKE, kind::ABORT];
         assert_eq!((kinds, kind::STREAM, kind::LEAVE), ([0, 1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!((kind::INQUIRE, kind::CONFIRM), (14, 15));

@@ -161,41 +161,38 @@ impl Reduction {
             }
             Self::NoOp => true,
             _ => match element {
-                ElementType::U8 => each(from, into, integer::u8(self)),
-                ElementType::I8 => each(from, into, integer::i8(self)),
-                ElementType::U16 => each(from, into, integer::u16(self)),
-                ElementType::I16 => each(from, into, integer::i16(self)),
-                ElementType::U32 => each(from, into, integer::u32(self)),
-                ElementType::I32 => each(from, into, integer::i32(self)),
-                ElementType::U64 => each(from, into, integer::u64(self)),
-                ElementType::I64 => each(from, into, integer::i64(self)),
-                ElementType::U128 => each(from, into, integer::u128(self)),
-                ElementType::I128 => each(from, into, integer::i128(self)),
-                ElementType::F32 => each(from, into, float::f32(self)),
-                ElementType::F64 => each(from, into, float::f64(self)),
-                ElementType::ComplexF32 => each(from, into, complex::f32(self)),
-                ElementType::ComplexF64 => each(from, into, complex::f64(self)),
-                ElementType::LocatedI32 => each(from, into, located::i32(self)),
-                ElementType::LocatedU32 => each(from, into, located::u32(self)),
-                ElementType::LocatedF32 => each(from, into, located::f32(self)),
-                ElementType::LocatedI64 => each(from, into, located::i64(self)),
-                ElementType::LocatedU64 => each(from, into, located::u64(self)),
-                ElementType::LocatedF64 => each(from, into, located::f64(self)),
+                ElementType::U8 => integer::u8(self, from, into),
+                ElementType::I8 => integer::i8(self, from, into),
+                ElementType::U16 => integer::u16(self, from, into),
+                ElementType::I16 => integer::i16(self, from, into),
+                ElementType::U32 => integer::u32(self, from, into),
+                ElementType::I32 => integer::i32(self, from, into),
+                ElementType::U64 => integer::u64(self, from, into),
+                ElementType::I64 => integer::i64(self, from, into),
+                ElementType::U128 => integer::u128(self, from, into),
+                ElementType::I128 => integer::i128(self, from, into),
+                ElementType::F32 => float::f32(self, from, into),
+                ElementType::F64 => float::f64(self, from, into),
+                ElementType::ComplexF32 => complex::f32(self, from, into),
+                ElementType::ComplexF64 => complex::f64(self, from, into),
+                ElementType::LocatedI32 => located::i32(self, from, into),
+                ElementType::LocatedU32 => located::u32(self, from, into),
+                ElementType::LocatedF32 => located::f32(self, from, into),
+                ElementType::LocatedI64 => located::i64(self, from, into),
+                ElementType::LocatedU64 => located::u64(self, from, into),
+                ElementType::LocatedF64 => located::f64(self, from, into),
             },
         }
     }
 }
 
-/// A function of the element and the operand.
-type Combine<T> = fn(T, T) -> T;
-
-/// Applies a function to all elements. Returns false if there is none.
+/// Applies a function of the element and the operand to all elements, and returns true. Each function has its own copy of
+/// the loop, which the compiler can turn into vector instructions.
 fn each<T: FromBytes + IntoBytes + Immutable + Copy>(
     from: &[u8],
     into: &mut [u8],
-    combine: Option<Combine<T>>,
+    combine: impl Fn(T, T) -> T,
 ) -> bool {
-    let Some(combine) = combine else { return false };
     for (from, into) in from.chunks_exact(size_of::<T>()).zip(into.chunks_exact_mut(size_of::<T>())) {
         let (Ok(operand), Ok(element)) = (T::read_from_bytes(from), T::read_from_bytes(into)) else {
             unreachable!("the chunks have the size of an element")
@@ -206,24 +203,24 @@ fn each<T: FromBytes + IntoBytes + Immutable + Copy>(
 }
 
 mod integer {
-    use super::{Combine, Reduction};
+    use super::{Reduction, each};
 
     macro_rules! functions {
         ($($type:ident)*) => {
-            $(pub(super) fn $type(op: Reduction) -> Option<Combine<$type>> {
-                Some(match op {
-                    Reduction::Sum => $type::wrapping_add,
-                    Reduction::Product => $type::wrapping_mul,
-                    Reduction::Min => Ord::min,
-                    Reduction::Max => Ord::max,
-                    Reduction::LogicalAnd => |a, b| $type::from(a != 0 && b != 0),
-                    Reduction::LogicalOr => |a, b| $type::from(a != 0 || b != 0),
-                    Reduction::LogicalXor => |a, b| $type::from((a != 0) != (b != 0)),
-                    Reduction::BitAnd => |a, b| a & b,
-                    Reduction::BitOr => |a, b| a | b,
-                    Reduction::BitXor => |a, b| a ^ b,
-                    _ => return None,
-                })
+            $(pub(super) fn $type(op: Reduction, from: &[u8], into: &mut [u8]) -> bool {
+                match op {
+                    Reduction::Sum => each::<$type>(from, into, $type::wrapping_add),
+                    Reduction::Product => each::<$type>(from, into, $type::wrapping_mul),
+                    Reduction::Min => each::<$type>(from, into, Ord::min),
+                    Reduction::Max => each::<$type>(from, into, Ord::max),
+                    Reduction::LogicalAnd => each::<$type>(from, into, |a, b| $type::from(a != 0 && b != 0)),
+                    Reduction::LogicalOr => each::<$type>(from, into, |a, b| $type::from(a != 0 || b != 0)),
+                    Reduction::LogicalXor => each::<$type>(from, into, |a, b| $type::from((a != 0) != (b != 0))),
+                    Reduction::BitAnd => each::<$type>(from, into, |a, b| a & b),
+                    Reduction::BitOr => each::<$type>(from, into, |a, b| a | b),
+                    Reduction::BitXor => each::<$type>(from, into, |a, b| a ^ b),
+                    _ => false,
+                }
             })*
         };
     }
@@ -233,24 +230,24 @@ mod integer {
 
 /// If an operand is not a number, the result is `NAN`. Of zeros with different signs, -0 is the smaller one.
 mod float {
-    use super::{Combine, Reduction};
+    use super::{Reduction, each};
 
     macro_rules! functions {
         ($($type:ident)*) => {
-            $(pub(super) fn $type(op: Reduction) -> Option<Combine<$type>> {
-                Some(match op {
-                    Reduction::Sum => |a, b| a + b,
-                    Reduction::Product => |a, b| a * b,
-                    Reduction::Min => |a, b| match a.is_nan() || b.is_nan() {
+            $(pub(super) fn $type(op: Reduction, from: &[u8], into: &mut [u8]) -> bool {
+                match op {
+                    Reduction::Sum => each::<$type>(from, into, |a, b| a + b),
+                    Reduction::Product => each::<$type>(from, into, |a, b| a * b),
+                    Reduction::Min => each::<$type>(from, into, |a, b| match a.is_nan() || b.is_nan() {
                         true => $type::NAN,
                         false => if a.total_cmp(&b).is_le() { a } else { b },
-                    },
-                    Reduction::Max => |a, b| match a.is_nan() || b.is_nan() {
+                    }),
+                    Reduction::Max => each::<$type>(from, into, |a, b| match a.is_nan() || b.is_nan() {
                         true => $type::NAN,
                         false => if a.total_cmp(&b).is_ge() { a } else { b },
-                    },
-                    _ => return None,
-                })
+                    }),
+                    _ => false,
+                }
             })*
         };
     }
@@ -259,16 +256,16 @@ mod float {
 }
 
 mod complex {
-    use super::{Combine, Reduction};
+    use super::{Reduction, each};
 
     macro_rules! functions {
         ($($type:ident)*) => {
-            $(pub(super) fn $type(op: Reduction) -> Option<Combine<[$type; 2]>> {
-                Some(match op {
-                    Reduction::Sum => |[a, b], [c, d]| [a + c, b + d],
-                    Reduction::Product => |[a, b], [c, d]| [a * c - b * d, a * d + b * c],
-                    _ => return None,
-                })
+            $(pub(super) fn $type(op: Reduction, from: &[u8], into: &mut [u8]) -> bool {
+                match op {
+                    Reduction::Sum => each::<[$type; 2]>(from, into, |[a, b], [c, d]| [a + c, b + d]),
+                    Reduction::Product => each::<[$type; 2]>(from, into, |[a, b], [c, d]| [a * c - b * d, a * d + b * c]),
+                    _ => false,
+                }
             })*
         };
     }
@@ -281,7 +278,7 @@ mod complex {
 mod located {
     use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-    use super::{Combine, Reduction};
+    use super::{Reduction, each};
 
     /// Returns true if the first of two pairs of a value and a location is chosen. `is_better` compares the values.
     fn is_first_chosen<V: PartialOrd, L: Ord>(a: (V, L), b: (V, L), is_better: fn(&V, &V) -> bool) -> bool {
@@ -312,12 +309,12 @@ mod located {
                     }
                 }
 
-                pub(super) fn $type(op: Reduction) -> Option<Combine<$name>> {
-                    Some(match op {
-                        Reduction::MinLocation => |a, b| a.choose(b, PartialOrd::lt),
-                        Reduction::MaxLocation => |a, b| a.choose(b, PartialOrd::gt),
-                        _ => return None,
-                    })
+                pub(super) fn $type(op: Reduction, from: &[u8], into: &mut [u8]) -> bool {
+                    match op {
+                        Reduction::MinLocation => each::<$name>(from, into, |a, b| a.choose(b, PartialOrd::lt)),
+                        Reduction::MaxLocation => each::<$name>(from, into, |a, b| a.choose(b, PartialOrd::gt)),
+                        _ => false,
+                    }
                 }
             )*
         };

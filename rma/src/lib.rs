@@ -39,7 +39,7 @@
 //!   that waits for an operation of an open epoch of such a window calls [`Windows::urge`] before it polls.
 //!
 //! # Where to look
-//! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
+//! The rules on the activation of epochs are in `activation`, the lock in `locks`, its word in mapped memory in `word`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
 //! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory,
 //! also for `view`, `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter.
@@ -69,6 +69,7 @@ mod view;
 mod window;
 mod windows;
 mod wire;
+mod word;
 
 pub use activation::{LockKind, Reorder};
 pub use counters::Counters;

@@ -13,6 +13,10 @@ pub(crate) struct Lock {
     exclusive: Option<WorldRank>,
     shared: BTreeSet<WorldRank>,
     waiting: VecDeque<(WorldRank, LockKind)>,
+    /// True if the owner has claimed the [word](crate::word) of the lock.
+    pub(crate) is_claimed: bool,
+    /// True if the holder of the exclusive lock has taken it by the word.
+    is_by_word: bool,
 }
 
 /// The effect of [`Lock::release`].
@@ -36,13 +40,19 @@ impl Lock {
         !is_known
     }
 
+    /// Notes that a member holds the lock by the word. Nobody else holds or awaits the lock.
+    pub(crate) fn adopt(&mut self, member: WorldRank) {
+        assert!(self.is_idle(), "the word was not claimed before");
+        (self.exclusive, self.is_by_word) = (Some(member), true);
+    }
+
     /// Gives the lock to the next member in the queue, if the present holders permit that.
     pub(crate) fn grant(&mut self) -> Option<WorldRank> {
         let &(member, kind) = self.waiting.front()?;
         match kind {
             LockKind::Exclusive if self.is_held() => return None,
             LockKind::Shared if self.exclusive.is_some() => return None,
-            LockKind::Exclusive => self.exclusive = Some(member),
+            LockKind::Exclusive => (self.exclusive, self.is_by_word) = (Some(member), false),
             LockKind::Shared => {
                 self.shared.insert(member);
             }
@@ -80,6 +90,16 @@ impl Lock {
     /// Returns true if a member holds the lock.
     pub(crate) fn is_held(&self) -> bool {
         self.exclusive.is_some() || !self.shared.is_empty()
+    }
+
+    /// Returns true if nobody holds or awaits the lock.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_held() && self.waiting.is_empty()
+    }
+
+    /// Returns true if this member holds the lock by the word.
+    pub(crate) fn is_held_by_word(&self, member: WorldRank) -> bool {
+        self.exclusive == Some(member) && self.is_by_word
     }
 
     /// Returns true if this member holds the lock.

@@ -44,17 +44,48 @@ impl Mapped {
         self.0.read(at, into).expect(INSIDE);
     }
 
-    /// Carries out an operation without a result.
+    /// Loads a word.
+    ///
+    /// # Panics
+    /// If the word does not lie in the memory.
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        self.0.load(at).expect(INSIDE)
+    }
+
+    /// Stores a word.
+    ///
+    /// # Panics
+    /// As [`load`](Self::load).
+    pub(crate) fn store(&self, at: usize, word: u64) {
+        self.0.store(at, word).expect(INSIDE);
+    }
+
+    /// Changes a word, and returns its former value.
+    ///
+    /// # Panics
+    /// As [`load`](Self::load).
+    pub(crate) fn change(&self, at: usize, how: Change) -> u64 {
+        self.0.change(at, how).expect(INSIDE)
+    }
+
+    /// Carries out an operation without a result. If it `is_alone`, no other process changes the same elements meanwhile,
+    /// and they are not changed one by one by atomic instructions.
     ///
     /// # Panics
     /// If the bytes do not lie in the part, or if the operation has a result or elements of more than a word.
-    pub(crate) fn write(&self, at: usize, action: Action, data: &[u8]) {
+    pub(crate) fn write(&self, at: usize, action: Action, data: &[u8], is_alone: bool) {
         match action {
             Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => self.put(at, data),
             Action::Accumulate { op: Reduction::NoOp, .. } => {}
+            Action::Accumulate { op, element } if is_alone && data.len() > WORD => {
+                let mut piece = [0; PIECE];
+                for (index, operands) in data.chunks(PIECE).enumerate() {
+                    self.combine_piece((op, element), at + index * PIECE, operands, &mut piece, |_| {});
+                }
+            }
             Action::Accumulate { op, element } => {
                 if let Some(change) = change_of(op, element, data) {
-                    self.0.change(at, change).expect(INSIDE);
+                    self.change(at, change);
                     return;
                 }
                 self.each_word(at, data.len(), |offset, range, word| {
@@ -67,15 +98,25 @@ impl Mapped {
     }
 
     /// Carries out an operation with a result. `bytes` has the operands, and gets the result as [`Action`] says.
+    /// `is_alone` has the meaning of [`write`](Self::write).
     ///
     /// # Panics
     /// If the bytes do not lie in the part, or if the operation has no result or elements of more than a word.
-    pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8]) {
+    pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8], is_alone: bool) {
         match action {
             Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => self.get(at, bytes),
+            Action::GetAccumulate { op, element } if is_alone && bytes.len() > WORD => {
+                let (mut piece, mut before) = ([0; PIECE], [0; PIECE]);
+                for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
+                    let before = &mut before[..bytes.len()];
+                    let keep = |found: &[u8]| before.copy_from_slice(found);
+                    self.combine_piece((op, element), at + index * PIECE, bytes, &mut piece, keep);
+                    bytes.copy_from_slice(before);
+                }
+            }
             Action::GetAccumulate { op, element } => {
                 if let Some(change) = change_of(op, element, bytes) {
-                    let before = self.0.change(at, change).expect(INSIDE);
+                    let before = self.change(at, change);
                     bytes.copy_from_slice(&before.to_ne_bytes());
                     return;
                 }
@@ -90,7 +131,7 @@ impl Mapped {
                 let (expected, new) = bytes.split_at_mut(element.size());
                 if let (Some(old), Some(new)) = (word_of(expected), word_of(new)) {
                     let swap = Change::CompareSwap { expected: old, new };
-                    let before = self.0.change(at, swap).expect(INSIDE);
+                    let before = self.change(at, swap);
                     expected.copy_from_slice(&before.to_ne_bytes());
                     return;
                 }
@@ -113,7 +154,8 @@ impl Mapped {
     /// # Panics
     /// As [`write`](Self::write).
     pub(crate) fn write_runs(&self, base: u64, operation: &Operation, data: &[u8]) {
-        operation.each_run(base, |at, range| self.write(at, operation.action, &data[range]));
+        let Operation { action, is_alone, .. } = *operation;
+        operation.each_run(base, |at, range| self.write(at, action, &data[range], is_alone));
     }
 
     /// Carries out each run of an operation as [`fetch`](Self::fetch) does. `base` is the offset of its displacement.
@@ -125,7 +167,7 @@ impl Mapped {
             // A swap has one run, and twice as many bytes as that.
             let is_whole = range.len() == operation.len;
             let bytes = if is_whole { &mut *bytes } else { &mut bytes[range] };
-            self.fetch(at, operation.action, bytes);
+            self.fetch(at, operation.action, bytes, operation.is_alone);
         });
     }
 
@@ -150,6 +192,22 @@ impl Mapped {
         self.write_runs(base, operation, &bytes);
     }
 
+    /// Copies a piece out, passes it to `keep`, combines it with operands, and copies it in.
+    fn combine_piece(
+        &self,
+        (op, element): (Reduction, ElementType),
+        at: usize,
+        operands: &[u8],
+        piece: &mut [u8; PIECE],
+        keep: impl FnOnce(&[u8]),
+    ) {
+        let piece = &mut piece[..operands.len()];
+        self.get(at, piece);
+        keep(piece);
+        assert!(op.apply(element, operands, piece), "{op:?} is defined for {element:?}");
+        self.put(at, piece);
+    }
+
     /// Changes each word that has some of the `len` bytes from `at` on, atomically. `change` gets the offset of the
     /// first of these bytes in the word, their range among the `len` bytes, and the bytes of the word, which it
     /// changes. If it returns false, the word stays. It is called again if another process has changed the word
@@ -165,7 +223,7 @@ impl Mapped {
             let offset = (at + done) % WORD;
             let range = done..len.min(done + WORD - offset);
             let place = at + done - offset;
-            let mut before = self.0.load(place).expect(INSIDE);
+            let mut before = self.load(place);
             loop {
                 let mut word = before.to_ne_bytes();
                 if !change(offset, range.clone(), &mut word) {
@@ -173,7 +231,7 @@ impl Mapped {
                 }
                 let new = u64::from_ne_bytes(word);
                 let swap = Change::CompareSwap { expected: before, new };
-                let found = self.0.change(place, swap).expect(INSIDE);
+                let found = self.change(place, swap);
                 if found == before {
                     break;
                 }
@@ -207,6 +265,10 @@ fn combine(op: Reduction, element: ElementType, word: &mut [u8; WORD], offset: u
     let is_defined = op.apply(element, operands, &mut word[offset..offset + operands.len()]);
     assert!(is_defined, "{op:?} is defined for {element:?}");
 }
+
+/// Bytes that are combined at a time if no other process changes them: whole elements, and few enough for the
+/// first-level cache.
+const PIECE: usize = 4 << 10;
 
 const INSIDE: &str = "the operation was checked to lie in the part";
 
@@ -253,11 +315,12 @@ mod tests {
             let len = size * (1 + rng.below(((BYTES - at) / size) as u64) as usize);
             let operands: Vec<u8> = (0..len).map(|_| rng.below(4) as u8).collect();
             let before = part.accumulate(at, op, element, &operands).unwrap();
+            let is_alone = rng.below(2) == 0;
             if rng.below(2) == 0 {
-                mapped.write(at, Action::Accumulate { op, element }, &operands);
+                mapped.write(at, Action::Accumulate { op, element }, &operands, is_alone);
             } else {
                 let mut bytes = operands;
-                mapped.fetch(at, Action::GetAccumulate { op, element }, &mut bytes);
+                mapped.fetch(at, Action::GetAccumulate { op, element }, &mut bytes, is_alone);
                 assert_eq!(bytes, before, "{op:?} of {element:?}");
             }
             let (a, b) = both();
@@ -269,18 +332,18 @@ mod tests {
     fn puts_gets_and_swaps_touch_their_bytes_alone() {
         let region = Region::shared(16).unwrap();
         let mapped = mapped(&region);
-        mapped.write(3, Action::Put, &[1, 2, 3, 4, 5, 6, 7]);
+        mapped.write(3, Action::Put, &[1, 2, 3, 4, 5, 6, 7], false);
         let mut bytes = [0xff; 9];
-        mapped.fetch(2, Action::Get, &mut bytes);
+        mapped.fetch(2, Action::Get, &mut bytes, false);
         assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 0]);
         let element = ElementType::U16;
         let mut lost = [9, 9, 8, 8];
-        mapped.fetch(4, Action::CompareSwap { element }, &mut lost);
+        mapped.fetch(4, Action::CompareSwap { element }, &mut lost, false);
         assert_eq!(lost, [2, 3, 8, 8]);
         let mut won = [2, 3, 8, 9];
-        mapped.fetch(4, Action::CompareSwap { element }, &mut won);
+        mapped.fetch(4, Action::CompareSwap { element }, &mut won, false);
         assert_eq!(won, [2, 3, 8, 9]);
-        mapped.fetch(2, Action::Get, &mut bytes);
+        mapped.fetch(2, Action::Get, &mut bytes, false);
         assert_eq!(bytes, [0, 1, 8, 9, 4, 5, 6, 7, 0]);
     }
 
@@ -291,7 +354,8 @@ mod tests {
             for byte in 0..8 {
                 let mapped = mapped(&region);
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U8 };
-                scope.spawn(move || (0..100).for_each(|_| mapped.write(byte / 2 * 2, action, &[1, 2])));
+                scope
+                    .spawn(move || (0..100).for_each(|_| mapped.write(byte / 2 * 2, action, &[1, 2], false)));
             }
         });
         let mut bytes = [0; 8];

@@ -71,7 +71,8 @@ impl View {
         if is_inside && memory.is_open() { Some(memory) } else { None }
     }
 
-    /// Carries out an operation without a result on the bytes from offset `at` on.
+    /// Carries out an operation without a result on the bytes from offset `at` on. If it `is_alone`, no other process
+    /// changes the same elements meanwhile, and an accumulate needs no atomic instructions.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`],
@@ -80,25 +81,26 @@ impl View {
     ///
     /// # Panics
     /// If the operation has a result.
-    pub fn write(&self, at: u64, action: Action, data: &[u8]) -> Result<(), Error> {
+    pub fn write(&self, at: u64, action: Action, data: &[u8], is_alone: bool) -> Result<(), Error> {
         let place = self.place(at, action, data.len())?;
         if let Some((memory, at)) = place {
-            memory.write(at, action, data);
+            memory.write(at, action, data, is_alone);
         }
         Ok(())
     }
 
     /// Carries out an operation with a result. `bytes` has the operands, and gets the result as [`Action`] says.
+    /// `is_alone` has the meaning of [`View::write`].
     ///
     /// # Errors
     /// Returns the errors of [`View::write`].
     ///
     /// # Panics
     /// If the operation has no result.
-    pub fn fetch(&self, at: u64, action: Action, bytes: &mut [u8]) -> Result<(), Error> {
+    pub fn fetch(&self, at: u64, action: Action, bytes: &mut [u8], is_alone: bool) -> Result<(), Error> {
         let place = self.place(at, action, bytes.len())?;
         if let Some((memory, at)) = place {
-            memory.fetch(at, action, bytes);
+            memory.fetch(at, action, bytes, is_alone);
         }
         Ok(())
     }

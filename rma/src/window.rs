@@ -1,6 +1,7 @@
 //! The state of a window at one of its members.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use samite_fabric::layout::Form;
@@ -17,6 +18,7 @@ use crate::path::WORD;
 use crate::regions::Regions;
 use crate::transfers::TransferId;
 use crate::wire::{Entry, PASSES, Place, Traits, Wanted};
+use crate::word::LockWord;
 use crate::{ElementType, Error, LockKind, Reduction, Reorder};
 
 /// The name of a window, which is the same at all members: the name of its communicator, and its number among the
@@ -68,6 +70,9 @@ pub struct Hints {
     /// ([`Windows::take_part`](crate::Windows::take_part)). The part is then neither mapped nor registered, so all
     /// operations on it travel in packets.
     pub takes_part: bool,
+    /// True if no two members change the same element by accumulates at the same time. Those of this process on mapped
+    /// memory then need no atomic instructions.
+    pub unshared_accumulates: bool,
 }
 
 /// The memory of a window at one member: a part of a region.
@@ -81,14 +86,27 @@ pub struct Part {
     pub len: usize,
     /// The number of bytes of a displacement unit.
     pub unit: u32,
+    /// The offset in the region of a word that is 0 and serves no other purpose, or `None`. It lies behind the part, at a
+    /// multiple of 8, and by less than [`GAP_MAX`](Self::GAP_MAX) bytes. If other processes map the region, they take the
+    /// lock of the part by it.
+    pub lock: Option<NonZeroUsize>,
 }
 
 impl Part {
+    /// Bytes from the end of a part to the word of its lock.
+    pub const GAP_MAX: usize = 256;
+
     /// Returns a part that is a whole region.
     #[must_use]
     pub fn whole(region: Region, unit: u32) -> Self {
         let len = region.len();
-        Self { region, start: 0, len, unit }
+        Self { region, start: 0, len, unit, lock: None }
+    }
+
+    /// Returns the distance of the word of the lock from the first byte of the part.
+    pub(crate) fn lock_distance(&self) -> Option<usize> {
+        let distance = self.lock?.get().checked_sub(self.start)?;
+        is_lock_distance(distance as u64, self.len as u64).then_some(distance)
     }
 
     /// Returns true if `len` bytes from `at` on lie in the part.
@@ -139,12 +157,19 @@ impl Part {
     }
 }
 
+/// Returns true if a word at this distance from the first byte of a part can be that of its lock.
+pub(crate) fn is_lock_distance(distance: u64, len: u64) -> bool {
+    let is_behind = distance.checked_sub(len).is_some_and(|gap| gap < Part::GAP_MAX as u64);
+    is_behind && distance.is_multiple_of(WORD as u64)
+}
+
 /// The state of a part that other processes access without packets.
 #[derive(Debug)]
 pub(crate) struct Exposed {
     /// The part in the memory of this process, if other processes may map it.
     pub(crate) mapped: Option<Mapped>,
-    /// The bytes of the region that are registered: the part. If it is mapped, also the rest of its last word.
+    /// The bytes of the region that are registered: the part. If it is mapped, also the rest of its last word, and the
+    /// word of the lock.
     pub(crate) span: Range<usize>,
     /// The registration on each path that a member uses.
     pub(crate) registrations: Vec<(PathId, Registration)>,
@@ -154,6 +179,7 @@ impl Exposed {
     /// Returns the state of a part that other processes may map, or `None` for any other part.
     pub(crate) fn mapped(part: &Part) -> Option<Box<Self>> {
         let len = part.len.checked_next_multiple_of(WORD)?;
+        let len = part.lock_distance().map_or(len, |distance| distance + WORD);
         let span = part.start..part.start.checked_add(len)?;
         let mapped = Mapped::new(part.region.window(span.clone())?)?;
         Some(Box::new(Self { mapped: Some(mapped), span, registrations: Vec::new() }))
@@ -271,6 +297,31 @@ impl Window {
             Kind::Lock { .. } | Kind::LockAll if self.holds_lock() => PASSES,
             _ => 0,
         }
+    }
+
+    /// Returns true if no other member may change elements by the operations that this process changes by those of an
+    /// epoch.
+    pub(crate) fn is_alone_in(&self, kind: &Kind) -> bool {
+        self.hints.unshared_accumulates || matches!(kind, Kind::Lock { kind: LockKind::Exclusive, .. })
+    }
+
+    /// Returns the word of the lock of a member's part, if this process maps it.
+    pub(crate) fn lock_word(&self, rank: WorldRank, own: WorldRank) -> Option<LockWord<'_>> {
+        if rank == own {
+            return self.own_lock_word();
+        }
+        let member = self.members.get(&rank)?;
+        let (Contact::Known(traits), Mapping::Mapped(mapped)) = (member.contact, &member.mapping) else {
+            return None;
+        };
+        let distance = traits.lock_distance().filter(|_| mapped.is_open())?;
+        Some(LockWord::new(mapped, distance))
+    }
+
+    /// Returns the word of the lock of the own part, if other processes may map it.
+    pub(crate) fn own_lock_word(&self) -> Option<LockWord<'_>> {
+        let mapped = self.exposed.as_ref()?.mapped.as_ref()?;
+        Some(LockWord::new(mapped, self.part.lock_distance()?))
     }
 
     /// Returns true if this process holds a lock until the program closes its epoch.
@@ -399,6 +450,8 @@ pub(crate) struct Party {
     /// True if the lock no longer waits for the end of the epoch.
     pub(crate) is_urged: bool,
     pub(crate) attached: Attached,
+    /// True if this process has taken the lock by its [word](crate::word).
+    pub(crate) is_by_word: bool,
 }
 
 impl Party {
@@ -540,6 +593,8 @@ pub(crate) struct Operation {
     pub(crate) len: usize,
     /// The number of bytes whose packets were sent.
     pub(crate) sent: usize,
+    /// True if no other process changes the same elements meanwhile.
+    pub(crate) is_alone: bool,
     /// The data. The data of an operation with a reply is in its request.
     pub(crate) memory: Option<Memory>,
     pub(crate) request: Option<RequestId>,
@@ -550,7 +605,17 @@ pub(crate) struct Operation {
 impl Operation {
     /// Returns an operation of which nothing was sent, without memory and without a request.
     pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
-        Self { action, displacement, form: None, len, sent: 0, memory: None, request: None, transfer: None }
+        Self {
+            action,
+            displacement,
+            form: None,
+            len,
+            sent: 0,
+            is_alone: false,
+            memory: None,
+            request: None,
+            transfer: None,
+        }
     }
 
     /// Returns the place of a byte of the operation at the target, relative to the displacement, and the number of

@@ -25,7 +25,7 @@ use crate::regions::Regions;
 use crate::requests::{Completion, Requests};
 use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
-use crate::{Attached, EpochId, Error, Hints, Name, Part, WindowId};
+use crate::{Attached, EpochId, Error, Hints, Name, Part, Reorder, WindowId};
 
 pub(crate) use self::calls::check_action;
 pub use self::calls::{Assertions, Fenced, Places, Target};
@@ -159,7 +159,7 @@ impl Windows {
         link: &mut Link,
         name: Name,
         members: Group,
-        (part, regions): (Part, Option<Box<Regions>>),
+        (mut part, regions): (Part, Option<Box<Regions>>),
         hints: Hints,
     ) -> Result<WindowId, Error> {
         let own = link.identity().rank;
@@ -176,6 +176,10 @@ impl Windows {
             return Err(Error::exhausted("windows", "free windows that are not used any more"));
         }
         self.generation = self.generation.wrapping_add(1);
+        if hints.reorder.intersects(Reorder::EXPOSURE_AFTER_EXPOSURE | Reorder::EXPOSURE_AFTER_ACCESS) {
+            // An exposure that passes others waits for the lock, so this process must know if a member holds it.
+            part.lock = None;
+        }
         let entry = self.windows.vacant_entry();
         let slot = u32::try_from(entry.key()).expect("windows_max windows have slots of 32 bits");
         let id = WindowId { slot, generation: self.generation };

@@ -38,7 +38,8 @@ pub(crate) mod kind {
     pub(crate) const LOCK: u8 = 10;
     /// Grants lock `number`.
     pub(crate) const LOCKED: u8 = 11;
-    /// Releases lock `number`, or withdraws its request. `token` is the epoch.
+    /// Releases lock `number`, or withdraws its request. If `flag` is 1, the sender has taken the lock by its
+    /// [word](crate::word), and `number` is 0. `token` is the epoch.
     pub(crate) const UNLOCK: u8 = 12;
     /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
     pub(crate) const FINISH: u8 = 13;
@@ -108,9 +109,17 @@ pub(crate) struct Traits {
     pub(crate) key: U64,
     /// The address of the part for the receiver's port.
     pub(crate) address: U64,
+    /// The distance of the [word](crate::word) of the lock from the first byte of the part, or 0. It is mapped with the
+    /// part.
+    pub(crate) lock: U64,
 }
 
 impl Traits {
+    /// Returns the distance of the word of the lock from the first byte of the part.
+    pub(crate) fn lock_distance(&self) -> Option<usize> {
+        usize::try_from(self.lock.get()).ok().filter(|distance| *distance > 0)
+    }
+
     /// Returns true if the member's window is dynamic.
     pub(crate) fn is_dynamic(&self) -> bool {
         self.len.get() == SPACE
@@ -245,6 +254,9 @@ impl Note {
 /// The flag of a request for a shared lock that passes those for exclusive ones: see [`kind::LOCK`].
 pub(crate) const PASSES: u32 = 2;
 
+/// The flag of the release of a lock that was taken by its word: see [`kind::UNLOCK`].
+pub(crate) const BY_WORD: u32 = 1;
+
 /// Bytes of a packet before the bytes of a reply.
 pub(crate) const REPLY_HEAD: usize = samite_fabric::wire::Header::LEN + size_of::<Reply>();
 /// Bytes of an `EPOCH` before its operations, and of an `APPLIED` before the former bytes.
@@ -260,8 +272,8 @@ mod tests {
     /// Checks the layout that the version number identifies: if it must change, so must
     /// [`VERSION`](samite_fabric::wire::VERSION).
     #[test]
-    fn version_5_is_laid_out_like_this() {
-        assert_eq!(samite_fabric::wire::VERSION, 5);
+    fn version_6_is_laid_out_like_this() {
+        assert_eq!(samite_fabric::wire::VERSION, 6);
         let word = |at: u8| u64::from_le_bytes(std::array::from_fn(|index| at + index as u8));
         let half = |at: u8| u32::from_le_bytes(std::array::from_fn(|index| at + index as u8));
         let traits = Traits {
@@ -274,6 +286,7 @@ mod tests {
             reply_max: half(36).into(),
             key: word(40).into(),
             address: word(48).into(),
+            lock: word(56).into(),
         };
         let epoch = [6, 7].into();
         let place = Place { generation: half(0).into(), op: 4, element: 5, epoch, at: word(8).into() };
@@ -305,7 +318,7 @@ mod tests {
             landed.as_bytes(),
             entry.as_bytes(),
         ];
-        for (bytes, len) in laid_out.into_iter().zip([56, 16, 20, 16, 20, 24, 32, 8, 8]) {
+        for (bytes, len) in laid_out.into_iter().zip([64, 16, 20, 16, 20, 24, 32, 8, 8]) {
             assert_eq!(bytes, (0..len).collect::<Vec<u8>>());
         }
     }

@@ -94,6 +94,9 @@ pub struct WindowStats {
     pub aggregated_epochs: u64,
     /// Locks of the rank's parts that were granted by packets.
     pub locks: u64,
+    /// Locks of other ranks' parts, or of its own, that the rank has taken in memory that it shares with them, without a
+    /// packet.
+    pub locks_taken: u64,
     /// Bytes of the operations that wait inside the library for their epoch or its target now.
     pub recorded_bytes: u64,
     /// Requests of other ranks for windows that do not exist yet, and that were refused because too many wait.
@@ -116,6 +119,7 @@ impl WindowStats {
             epochs,
             aggregated,
             locks,
+            taken,
             refused,
             missed,
         } = *windows.counters();
@@ -130,6 +134,7 @@ impl WindowStats {
             epochs,
             aggregated_epochs: aggregated,
             locks,
+            locks_taken: taken,
             recorded_bytes: windows.recorded() as u64,
             refused,
             regions: windows.attached_count(),
@@ -144,7 +149,7 @@ impl WindowStats {
     }
 
     /// Returns the samples of [`Stats::to_prometheus`]: name, type, help and value.
-    fn samples(&self) -> [Sample; 14] {
+    fn samples(&self) -> [Sample; 15] {
         [
             ("windows", "gauge", "Windows that are not freed", self.open as u64),
             ("window_operations_total", "counter", "Operations on windows sent in packets", self.operations),
@@ -186,6 +191,12 @@ impl WindowStats {
                 self.aggregated_epochs,
             ),
             ("window_locks_total", "counter", "Locks of this rank that packets were granted", self.locks),
+            (
+                "window_locks_taken_total",
+                "counter",
+                "Locks of windows in shared memory that this rank has taken without a message",
+                self.locks_taken,
+            ),
             (
                 "window_recorded_bytes",
                 "gauge",

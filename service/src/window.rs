@@ -11,6 +11,7 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use samite_fabric::{Memory, Port as _, Region};
@@ -126,9 +127,9 @@ impl Comm {
     /// Returns the errors of [`window`](Self::window).
     pub fn window_with<T: Element>(&self, data: Vec<T>, hints: WindowHints) -> Result<Window<T>, Error> {
         let len = data.len();
-        let created = self
-            .next_window()
-            .and_then(|name| self.create_window(name, Some(Region::new(Memory::new(data))), len, hints));
+        let created = self.next_window().and_then(|name| {
+            self.create_window(name, Some((Region::new(Memory::new(data)), None)), len, hints)
+        });
         self.handle_result("window", created)
     }
 
@@ -169,8 +170,8 @@ impl Comm {
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
         let created = self.next_window().and_then(|name| {
-            let region = self.allocate_part::<T>(len, hints)?;
-            self.create_window(name, Some(region), len, hints)
+            let part = self.allocate_part::<T>(len, hints)?;
+            self.create_window(name, Some(part), len, hints)
         });
         self.handle_result("allocate_window", created)
     }
@@ -223,18 +224,23 @@ impl Comm {
         Ok(Name { communicator, number })
     }
 
-    /// Allocates zeros for a part of a window.
-    fn allocate_part<T: Element>(&self, len: usize, hints: WindowHints) -> Result<Region, Error> {
+    /// Allocates zeros for a part of a window. If they are in shared memory, returns also the offset of the word of the
+    /// part's lock, which has a cache line of its own.
+    fn allocate_part<T: Element>(
+        &self,
+        len: usize,
+        hints: WindowHints,
+    ) -> Result<(Region, Option<NonZeroUsize>), Error> {
         let exhausted = || Error::Exhausted { what: "memory", hint: "allocate a shorter part".into() };
-        let bytes = size_of::<T>().checked_mul(len).and_then(|bytes| bytes.checked_next_multiple_of(WORD));
-        let bytes = bytes.ok_or_else(exhausted)?;
+        let bytes = size_of::<T>().checked_mul(len).and_then(|bytes| bytes.checked_next_multiple_of(LINE));
+        let lock = bytes.map(|bytes| bytes.max(LINE)).and_then(NonZeroUsize::new).ok_or_else(exhausted)?;
         let maps = self.runtime.on_windows(&self.bounds, |call| Ok(call.out.port.caps().map))?;
         let maps = maps && !hints.of_protocol().takes_part;
         // If the system provides no memory that can be shared, the other ranks use packets.
-        let shared = maps.then(|| Region::shared(bytes).ok()).flatten();
+        let shared = maps.then(|| Region::shared(lock.get().checked_add(LINE)?).ok()).flatten();
         match shared {
-            Some(region) => Ok(region),
-            None => Ok(Region::new(Memory::new(T::new_vec_zeroed(len).map_err(|_| exhausted())?))),
+            Some(region) => Ok((region, Some(lock))),
+            None => Ok((Region::new(Memory::new(T::new_vec_zeroed(len).map_err(|_| exhausted())?)), None)),
         }
     }
 
@@ -242,7 +248,7 @@ impl Comm {
     fn create_window<T: Element>(
         &self,
         name: Name,
-        part: Option<Region>,
+        part: Option<(Region, Option<NonZeroUsize>)>,
         len: usize,
         hints: WindowHints,
     ) -> Result<Window<T>, Error> {
@@ -254,12 +260,12 @@ impl Comm {
         let dynamic = part.is_none();
         let own = match &part {
             Some(_) if hints.takes_part => Own::OfRuntime,
-            Some(region) => Own::Shared(region.clone()),
+            Some((region, _)) => Own::Shared(region.clone()),
             None => Own::Shared(Region::new(Memory::new(Vec::<T>::new()))),
         };
         let id = self.runtime.on_windows(&self.bounds, |WindowCall { windows, out, .. }| match part {
-            Some(region) => {
-                let part = Part { region, start: 0, len: len * size_of::<T>(), unit };
+            Some((region, lock)) => {
+                let part = Part { region, start: 0, len: len * size_of::<T>(), unit, lock };
                 windows.create(out.link, name, members, part, hints)
             }
             None => windows.create_dynamic(out.link, name, members, hints),
@@ -273,8 +279,11 @@ impl Comm {
     }
 }
 
-/// Memory that ranks of a host share consists of words of 8 bytes.
+/// The word of an atomic instruction.
 const WORD: usize = 8;
+
+/// A cache line, or two that processors fetch together.
+const LINE: usize = 128;
 
 /// Returns the part of a window that was freed. A part that other ranks have mapped is copied.
 ///

@@ -2,7 +2,7 @@
 //! that sleep. No thread makes progress between the calls: when it would take the lock depends on the real time, and
 //! the counts would differ from run to run.
 
-use samite::{Comm, Epoch, Lock, Progress, Rank, Settings, WindowOp};
+use samite::{Comm, Epoch, Error, Lock, LockKind, Progress, Rank, Settings, Window, WindowOp};
 
 use super::Scenario;
 use super::comms::{RANKS, alone, receive, send};
@@ -14,6 +14,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "window_get_8_shm", run: |operations| on_shm(|epoch| get(epoch, operations)) },
     Scenario { name: "window_iget_8_shm", run: |operations| on_shm(|epoch| iget(epoch, operations)) },
     Scenario { name: "window_fetch_8_shm", run: |operations| on_shm(|epoch| fetch(epoch, operations)) },
+    Scenario { name: "window_lock_put_8_shm", run: lock },
     Scenario {
         name: "comm_send_8_beside_window",
         run: |operations| beside_a_window(|comm| send(comm, operations)),
@@ -34,19 +35,40 @@ fn settings() -> Settings {
 
 /// Runs operations under locks of windows whose parts all ranks map.
 fn on_shm(run: impl Fn(&Epoch<'_, u64, Lock>) + Sync) {
+    with_window(|window| {
+        let epoch = window.lock_all().expect("no epoch is open");
+        // The first operation waits for the lock.
+        epoch.get(TARGET, 0, &mut [0]).expect("the target answers");
+        run(&epoch);
+        epoch.close().expect("the target answers");
+    });
+}
+
+/// Calls a function in one rank, with a window whose parts all ranks map.
+fn with_window(run: impl Fn(&Window<u64>) + Sync) {
     let mut settings = settings();
     settings.set_transport("samite-shm").expect("there is such a transport");
     settings.local(RANKS, |world| {
         let comm = world.comm();
         let window = comm.allocate_window::<u64>(1).expect("there is memory to share");
-        alone(comm, || {
-            let epoch = window.lock_all().expect("no epoch is open");
-            // The first operation waits for the lock.
-            epoch.get(TARGET, 0, &mut [0]).expect("the target answers");
-            run(&epoch);
-            epoch.close().expect("the target answers");
-        });
+        alone(comm, || run(&window));
         window.free().expect("all ranks free it");
+    });
+}
+
+/// Puts in epochs of a lock that nobody else wants.
+fn lock(operations: u64) {
+    with_window(|window| {
+        let epoch = || -> Result<(), Error> {
+            let epoch = window.lock(TARGET, LockKind::Exclusive)?;
+            epoch.put(TARGET, 0, &[7])?;
+            epoch.close()
+        };
+        // This rank maps the part of the target in the first epoch.
+        epoch().expect("the target answers");
+        for _ in 0..operations {
+            counted(epoch).expect("the lock is free");
+        }
     });
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::process::{Command, ExitCode, Stdio};
 
-use samite::{AccessKind, Epoch, EpochKind, Error, LockKind, Rank, Window, WindowOp};
+use samite::{AccessKind, Epoch, EpochKind, Error, LockKind, Rank, Window, WindowHints, WindowOp};
 
 use super::{Bound, Calls, Job, RmaArgs, Row, since_us};
 use crate::failure::now_ns;
@@ -22,6 +22,10 @@ const BATCHES: usize = 7;
 /// The bytes that the operations of a batch move, unless they are short.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_MAX: usize = 300;
+
+/// From this length on the windows of accumulates have the hint `unshared_accumulates`. The MPI libraries hold a lock for
+/// the whole of an accumulate.
+const UNSHARED_MIN: usize = 64 << 10;
 
 /// The bounds of a case relative to the best peer, of all cases' geometric mean, and of nonblocking calls relative to
 /// blocking ones.
@@ -139,17 +143,22 @@ pub(super) fn measure(job: &Job<'_>) -> Result<bool, Error> {
     let lengths = job.args.lengths(&LENGTHS);
     let most = lengths.iter().copied().max().unwrap_or(0) / size_of::<u64>();
     let window = job.comm.allocate_window::<u64>(most)?;
+    let unshared = WindowHints::NONE.unshared_accumulates();
+    let unshared = job.comm.allocate_window_with::<u64>(most, unshared)?;
     for kind in KINDS {
         for operation in OPERATIONS {
             for &bytes in &lengths {
                 for calls in Calls::ALL {
                     let case = EpochCase { kind, operation, calls, len: bytes / size_of::<u64>() };
-                    case.print(job, bytes, case.measure(job, &window)?);
+                    let is_unshared = operation == "accumulate" && bytes >= UNSHARED_MIN;
+                    let window = if is_unshared { &unshared } else { &window };
+                    case.print(job, bytes, case.measure(job, window)?);
                 }
             }
         }
     }
     window.free()?;
+    unshared.free()?;
     Ok(true)
 }
 

@@ -9,6 +9,7 @@
 mod program;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 use samite_fabric::layout::{Elements, Form};
 use samite_fabric::link::{
@@ -651,12 +652,16 @@ impl Rank {
         let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
         engine.expect_word();
         let region = match engine.port().caps().map && !plan.is_dynamic {
-            true => Region::shared(plan.part() * WORD).expect("memory for a part"),
+            true => {
+                Region::shared((plan.part() + 1) * WORD).expect("memory for a part and the word of its lock")
+            }
             false => Region::new(Memory::new(vec![0_u64; plan.part()])),
         };
         let (out, windows) = engine.parts();
         let members = Group::range(WorldRank(0), plan.size);
-        let part = Part::whole(region.clone(), WORD as u32);
+        let len = plan.part() * WORD;
+        let lock = NonZeroUsize::new(len).filter(|_| region.len() > len);
+        let part = Part { len, lock, ..Part::whole(region.clone(), WORD as u32) };
         let name = Name { communicator: 1, number: 1 };
         let window = match plan.is_dynamic {
             true => windows.create_dynamic(out.link, name, members, plan.hints),

@@ -131,8 +131,8 @@ fn incarnations_are_read_as_they_were_written() {
 
 /// Fixes a part of the meaning of the wire's version: if this test must change, so must the version.
 #[test]
-fn version_5_has_these_words_of_incarnations() {
-    assert_eq!(samite_fabric::wire::VERSION, 5);
+fn version_6_has_these_words_of_incarnations() {
+    assert_eq!(samite_fabric::wire::VERSION, 6);
     let incarnations = Incarnations::from([(WorldRank(9), 2), (WorldRank(3), 7)]);
     assert_eq!(write_incarnations(&incarnations), [2, 3 << 32 | 7, 9 << 32 | 2]);
 }

@@ -4,7 +4,6 @@ use samite_fabric::link::{Fate, Link, WorldRank};
 use samite_fabric::{Port, Remote};
 
 use super::{Core, check_place};
-use crate::Error;
 use crate::activation::Kind;
 use crate::mapped::Mapped;
 use crate::outbox::Item;
@@ -12,6 +11,7 @@ use crate::path::{self, Means, Path, WORD};
 use crate::transfers::TransferId;
 use crate::window::{Attached, Closing, Contact, Mapping, Operation, State, Step, Window};
 use crate::wire::{Note, PASSES, kind};
+use crate::{Error, LockKind};
 
 /// The bytes of an operation that is carried out within a call.
 pub(crate) enum Bytes<'a> {
@@ -80,6 +80,9 @@ impl Core<'_> {
             return self.contact(rank);
         }
         self.note_missing(number);
+        if self.take_by_word(number, rank, &kind) {
+            return;
+        }
         let may_attach = self.may_attach(number, rank);
         let flag = self.window.lock_flag(&kind);
         let member = self.member(rank);
@@ -107,6 +110,36 @@ impl Core<'_> {
         if let Some(party) = self.window.party(number, rank) {
             (party.state, party.ordinal) = asked;
         }
+    }
+
+    /// Takes the lock of an epoch by its word, if it is exclusive and free. Returns false otherwise.
+    fn take_by_word(&mut self, number: u64, rank: WorldRank, kind: &Kind) -> bool {
+        if !matches!(kind, Kind::Lock { kind: LockKind::Exclusive, .. }) || self.window.hints.aggregate {
+            return false;
+        }
+        let own = self.link.identity().rank;
+        // Another epoch may wait for a shared lock.
+        let held = self.window.active.len() == 1 || self.window.holds_lock();
+        let may_take = self.member(rank).failure.is_none();
+        if !may_take || !self.window.lock_word(rank, own).is_some_and(|word| word.take(own)) {
+            return false;
+        }
+        self.counters.taken += 1;
+        if let Some(party) = self.window.party(number, rank) {
+            (party.state, party.is_by_word) = (State::Granted, true);
+        }
+        self.lock_obtained(held);
+        true
+    }
+
+    /// Gives a lock back that was taken by its word, if all operations under it are complete, and the owner has not
+    /// claimed the word. Returns false otherwise.
+    pub(super) fn give_back_by_word(&mut self, number: u64, rank: WorldRank) -> bool {
+        let party = self.window.party(number, rank);
+        let is_complete =
+            party.is_some_and(|party| party.is_by_word && party.is_flushed() && party.is_done());
+        let own = self.link.identity().rank;
+        is_complete && self.window.lock_word(rank, own).is_some_and(|word| word.give_back(own))
     }
 
     /// Tells a target whose shared lock is awaited that this process holds another lock now. The target then grants its
@@ -307,6 +340,7 @@ impl Window {
         if matches!(member.mapping, Mapping::Untried) {
             let at = Remote { key: traits.key.get(), address: traits.address.get() };
             let len = usize::try_from(traits.len.get()).ok()?.checked_next_multiple_of(WORD);
+            let len = traits.lock_distance().map_or(len, |distance| distance.checked_add(WORD));
             let path = link.peer(member.peer).path().filter(|_| at.key != 0);
             let memory = path.zip(len).and_then(|(path, len)| port.map(path, at, len));
             member.mapping = memory.and_then(Mapped::new).map_or(Mapping::Refused, Mapping::Mapped);

@@ -113,6 +113,9 @@ impl Core<'_> {
     }
 
     pub(super) fn queue_close(&mut self, number: u64, rank: WorldRank, is_aborted: bool) {
+        if self.give_back_by_word(number, rank) {
+            return self.end_party(number, rank, None);
+        }
         let Some(party) = self.window.party(number, rank) else {
             return;
         };

@@ -7,7 +7,7 @@ use crate::activation::Kind;
 use crate::locks::Released;
 use crate::ordinals::Over;
 use crate::window::{Attached, Attachment, Closing, Contact, Epoch, Space, State};
-use crate::wire::{Note, PASSES, kind};
+use crate::wire::{BY_WORD, Note, PASSES, kind};
 use crate::{Error, LockKind};
 
 impl Core<'_> {
@@ -43,6 +43,12 @@ impl Core<'_> {
         for number in self.waiting(rank, Kind::has_locks, |party_ordinal| party_ordinal == ordinal) {
             self.grant(number, rank);
         }
+        self.lock_obtained(held);
+        Ok(())
+    }
+
+    /// Passes shared locks that are awaited, if this process holds a lock now. `held` is true if it has held one before.
+    pub(super) fn lock_obtained(&mut self, held: bool) {
         if !held && self.window.holds_lock() {
             let active: Vec<_> = self.window.active.iter().copied().collect();
             for number in active {
@@ -51,7 +57,6 @@ impl Core<'_> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Handles the news of an exposure.
@@ -201,6 +206,7 @@ impl Core<'_> {
         }
         member.lock += 1;
         member.is_applied = false;
+        self.claim_word();
         if !self.window.lock.request(rank, kind) {
             return Err(Violation("second lock"));
         }
@@ -211,12 +217,52 @@ impl Core<'_> {
             self.attach(rank, attached);
         }
         self.grant_locks();
+        self.free_word();
         Ok(())
+    }
+
+    /// Claims the word of this process's lock, and notes who holds the lock by it. A member that has failed holds it no
+    /// more.
+    pub(super) fn claim_word(&mut self) {
+        if self.window.lock.is_claimed {
+            return;
+        }
+        let Some(word) = self.window.own_lock_word() else { return };
+        let holder = word.claim();
+        self.window.lock.is_claimed = true;
+        if let Some(holder) = holder.filter(|holder| self.window.group.contains(*holder))
+            && self.member(holder).failure.is_none()
+        {
+            self.window.lock.adopt(holder);
+        }
+    }
+
+    /// Frees the word of this process's lock if nobody holds or awaits the lock.
+    pub(super) fn free_word(&mut self) {
+        let may_free = self.window.lock.is_claimed && self.window.lock.is_idle();
+        if let Some(word) = self.window.own_lock_word().filter(|_| may_free) {
+            word.free();
+            self.window.lock.is_claimed = false;
+        }
+    }
+
+    /// Returns true if a member holds this process's lock by its word.
+    pub(crate) fn holds_by_word(&mut self, rank: WorldRank) -> bool {
+        self.claim_word();
+        self.free_word();
+        self.window.lock.is_held_by_word(rank)
     }
 
     /// Handles the release of this process's lock, or the withdrawal of a request for it. Returns false if the answer
     /// is queued, because the operations that came with the request were applied, and the answer to them is earlier.
     pub(crate) fn unlocked(&mut self, rank: WorldRank, note: &Note) -> Result<bool, Violation> {
+        if note.flag.get() == BY_WORD {
+            if note.number.get() != 0 || !self.holds_by_word(rank) {
+                return Err(Violation("release of a lock by its word"));
+            }
+            self.release_lock(rank);
+            return Ok(true);
+        }
         let member = self.member(rank);
         let is_known = note.number.get() == member.lock;
         if is_known && std::mem::take(&mut member.is_applied) {
@@ -239,6 +285,7 @@ impl Core<'_> {
         let attached = self.window.members.get_mut(&rank).and_then(|member| member.attached.take());
         self.outbox.attached -= attached.map_or(0, |attached| attached.cost());
         self.grant_locks();
+        self.free_word();
         self.rescan();
         released != Released::Neither
     }

@@ -12,7 +12,7 @@ use crate::outbox::Item;
 use crate::path::{self, Means, Path};
 use crate::regions::region_of;
 use crate::serves::{SERVES_MAX, Serve};
-use crate::window::{Attachment, Contact, MISSES_MAX, Miss, Part, Window};
+use crate::window::{Attachment, Contact, MISSES_MAX, Miss, Part, Window, is_lock_distance};
 use crate::wire::{
     EPOCH_HEAD, Entry, Landed, Landing, Named, Note, Place, Refused, Reply, Traits, Wanted, kind,
 };
@@ -342,6 +342,10 @@ fn traits_of(body: &[u8]) -> Result<Traits, WireError> {
     if traits.reply_max.get() < REPLY_MAX_LEAST {
         return Err(WireError::Value { field: "reply_max" });
     }
+    let lock = traits.lock.get();
+    if lock > 0 && !is_lock_distance(lock, traits.len.get()) {
+        return Err(WireError::Value { field: "lock" });
+    }
     Ok(*traits)
 }
 
@@ -405,6 +409,7 @@ impl Core<'_> {
             || fences.closing > 0
             || self.window.lock.is_held_by(rank)
             || self.member(rank).exposed.is_open()
+            || self.holds_by_word(rank)
     }
 
     /// Applies an operation of a member.
@@ -645,12 +650,12 @@ fn change_elements(
     let mapped = mapped.filter(|_| path::choose(action, len, Means::MAPPED) == Path::Memory);
     match (action, mapped) {
         (Action::Accumulate { .. }, Some(mapped)) => {
-            mapped.write(at, action, data);
+            mapped.write(at, action, data, window.hints.unshared_accumulates);
             Ok(Vec::new())
         }
         (_, Some(mapped)) => {
             let mut bytes = data.to_vec();
-            mapped.fetch(at, action, &mut bytes);
+            mapped.fetch(at, action, &mut bytes, window.hints.unshared_accumulates);
             bytes.truncate(len);
             Ok(bytes)
         }

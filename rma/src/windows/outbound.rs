@@ -13,7 +13,7 @@ use crate::outbox::Item;
 use crate::path::Limits;
 use crate::regions::SPACE;
 use crate::window::{Action, Contact, Exposed, Operation, Step, Window};
-use crate::wire::{Landing, Named, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
+use crate::wire::{BY_WORD, Landing, Named, Note, OPERATION_HEAD, Place, Traits, Wanted, kind};
 use crate::{Reduction, WindowId};
 
 /// The result of an attempt to send an item.
@@ -247,6 +247,7 @@ impl Windows {
         self.window(id).ok()?;
         let window = &mut self.windows[id.slot as usize];
         let place = window.register(out, to, limits).unwrap_or(Remote { key: 0, address: 0 });
+        let lock = window.own_lock_word().and_then(|_| window.part.lock_distance()).unwrap_or(0) as u64;
         Some(Traits {
             communicator: window.name.communicator.into(),
             number: window.name.number.into(),
@@ -257,6 +258,7 @@ impl Windows {
             reply_max: u32::try_from(limits.reply_max()).unwrap_or(u32::MAX).into(),
             key: place.key.into(),
             address: place.address.into(),
+            lock: lock.into(),
         })
     }
 }
@@ -300,8 +302,12 @@ fn closing_note(
     is_aborted: bool,
 ) -> (u8, Note) {
     let Some(epoch) = window.epoch(number) else { unreachable!("an epoch waits for its last packets") };
-    let ordinal = epoch.parties.get(&rank).map_or(0, |party| party.ordinal);
+    let party = epoch.parties.get(&rank);
+    let ordinal = party.map_or(0, |party| party.ordinal);
     match epoch.kind {
+        _ if party.is_some_and(|party| party.is_by_word) => {
+            (kind::UNLOCK, Note::new(0, number).flagged(BY_WORD))
+        }
         Kind::Start(_) => {
             let token = if traits.is_dynamic() { number + 1 } else { 0 };
             (kind::DONE, Note::new(ordinal, token).flagged(is_aborted))

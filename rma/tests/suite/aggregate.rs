@@ -9,8 +9,13 @@ use samite_rma::{Action, Config, ElementType, EpochId, Error, Hints, LockKind, R
 use crate::failures::{arrive, ends_with_failure, kill, violation};
 use crate::world::{NEVER, PART, World, on_loopback, on_sim, place, rank};
 
-const AGGREGATE: Hints =
-    Hints { reorder: Reorder::empty(), overtake: false, aggregate: true, takes_part: false };
+const AGGREGATE: Hints = Hints {
+    reorder: Reorder::empty(),
+    overtake: false,
+    aggregate: true,
+    takes_part: false,
+    unshared_accumulates: false,
+};
 const ADD: Action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
 const SUM: Action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
 

@@ -15,8 +15,13 @@ use samite_rma::{
 use crate::failures::{REFUSED, arrive, forged_of, kill, sender, violation};
 use crate::world::{NEVER, World, on_loopback, on_shm, on_sim, place, rank};
 
-const PLAIN: Hints =
-    Hints { reorder: Reorder::empty(), overtake: false, aggregate: false, takes_part: false };
+const PLAIN: Hints = Hints {
+    reorder: Reorder::empty(),
+    overtake: false,
+    aggregate: false,
+    takes_part: false,
+    unshared_accumulates: false,
+};
 const AGGREGATE: Hints = Hints { aggregate: true, ..PLAIN };
 const ADD: Action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
 const SUM: Action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
@@ -545,7 +550,7 @@ fn forged_packets_disturb_nobody_else() {
             operate(w, own, (1, theirs, 0), Action::Put, &[1]);
             w.close(0, own);
             for _ in 0..1 + rng.below(12) {
-                let ((sequence, number), kind) = (sender(w), rng.below(28) as u8);
+                let ((sequence, number), kind) = (sender(w), rng.below(29) as u8);
                 let mut packet = forged_of(&mut rng, kind, sequence, number, w);
                 let at = Header::LEN;
                 if kind == REFUSED && rng.below(2) == 0 && packet.len() >= at + 8 {

@@ -34,7 +34,7 @@ pub(crate) fn kill<P: Port>(w: &mut World<P>, victim: usize) {
     end(w, victim, &Cause::Died("killed".into()));
 }
 
-fn end<P: Port>(w: &mut World<P>, of: usize, cause: &Cause) {
+pub(crate) fn end<P: Port>(w: &mut World<P>, of: usize, cause: &Cause) {
     w.stopped.insert(of);
     for at in (0..w.engines.len()).filter(|at| *at != of) {
         w.engines[at].peer_failed(rank(of), None, cause.clone()).unwrap();
@@ -608,7 +608,7 @@ fn repeated_questions_do_not_fill_the_memory() {
         assert!(last_sent(w) - before <= 1, "{} packets", last_sent(w) - before);
         assert_eq!(w.engines[0].failure(rank(1)), None);
         // The introduction of a member has one answer too, and a member introduces itself once.
-        let mut traits = [0_u32; 14];
+        let mut traits = [0_u32; 16];
         (traits[1], traits[2], traits[9]) = (1 << 8, 1, 1024);
         arrive(w, &[(MEET, &traits[..]); 2]);
         assert!(violation(w).contains("window"));
@@ -616,7 +616,7 @@ fn repeated_questions_do_not_fill_the_memory() {
 }
 
 fn forged<P: Port>(rng: &mut SplitMix64, sequence: u32, number: u32, w: &World<P>) -> Vec<u8> {
-    let kind = rng.below(28) as u8;
+    let kind = rng.below(29) as u8;
     forged_of(rng, kind, sequence, number, w)
 }
 

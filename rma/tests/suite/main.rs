@@ -10,4 +10,5 @@ mod puts;
 mod rules;
 mod slices;
 mod views;
+mod word;
 mod world;

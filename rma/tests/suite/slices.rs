@@ -8,7 +8,13 @@ use crate::world::{World, on_loopback, on_puts, on_sim};
 const SLICES: Hints = Hints { takes_part: true, aggregate: false, ..plain() };
 
 const fn plain() -> Hints {
-    Hints { reorder: samite_rma::Reorder::empty(), overtake: false, aggregate: false, takes_part: false }
+    Hints {
+        reorder: samite_rma::Reorder::empty(),
+        overtake: false,
+        aggregate: false,
+        takes_part: false,
+        unshared_accumulates: false,
+    }
 }
 
 /// Locks the part of rank 0 for itself, and waits for the lock.

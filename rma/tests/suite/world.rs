@@ -1,6 +1,7 @@
 //! Ranks with windows, driven by one thread.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 use samite_fabric::link::{
     Config as LinkConfig, Engine, Group, Identity, Link, Outcome, RequestId, Time, WorldRank,
@@ -221,10 +222,12 @@ impl<P: Port> World<P> {
     pub(crate) fn create_at(&mut self, at: usize, number: u64, hints: Hints) -> WindowId {
         let members = Group::range(rank(0), self.engines.len() as u32);
         let region = match self.is_shared {
+            true if !hints.takes_part => Region::shared(PART + 8).unwrap(),
             true => Region::shared(PART).unwrap(),
             false => Region::new(Memory::new(vec![0_u64; PART / 8])),
         };
-        let part = Part::whole(region, 8);
+        let lock = NonZeroUsize::new(PART).filter(|_| self.is_shared && !hints.takes_part);
+        let part = Part { len: PART, lock, ..Part::whole(region, 8) };
         let name = Name { communicator: 1 << 40, number };
         self.call(at, |windows, link| windows.create(link, name, members, part, hints)).unwrap()
     }

@@ -38,6 +38,8 @@ pub struct Epoch<'w, T: Element, K: EpochKind> {
     pub(super) id: Option<EpochId>,
     /// The targets whose parts this rank accesses without the runtime.
     pub(super) direct: Direct,
+    /// True if no other rank changes the elements that this epoch accumulates to.
+    is_alone: bool,
     kind: PhantomData<K>,
 }
 
@@ -206,10 +208,14 @@ impl<T: Element> Window<T> {
                 let call = call.strip_prefix("Window::").unwrap_or(call);
                 return Err(samite_rma::Error::WrongState { call, open: "an epoch of a fence" });
             }
-            open(windows, out.link, id)
+            let epoch = open(windows, out.link, id)?;
+            Ok((epoch, windows.is_alone(epoch)?))
         });
         match opened {
-            Ok(id) => Ok(Epoch { window: self, id: Some(id), direct: Direct::default(), kind: PhantomData }),
+            Ok((id, is_alone)) => {
+                let direct = Direct::default();
+                Ok(Epoch { window: self, id: Some(id), direct, is_alone, kind: PhantomData })
+            }
             Err(error) => Err(self.comm().handle_world_error(call, error)),
         }
     }
@@ -304,7 +310,7 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
         self.id = None;
         Ok((
             window.request(request)?,
-            Self { window, id: next, direct: Direct::default(), kind: PhantomData },
+            Self { window, id: next, direct: Direct::default(), is_alone: self.is_alone, kind: PhantomData },
         ))
     }
 }
@@ -618,9 +624,10 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let mut memory = data.into_memory();
         if !memory.is_scattered() {
             let len = memory.len();
+            let is_alone = self.is_alone;
             let access = |part: &samite_rma::View, at| match action.has_reply() {
-                true => part.fetch(at, action, memory.as_bytes_mut()),
-                false => part.write(at, action, memory.as_bytes()),
+                true => part.fetch(at, action, memory.as_bytes_mut(), is_alone),
+                false => part.write(at, action, memory.as_bytes(), is_alone),
             };
             if let Some(done) = self.directly(call, target, layout, (action, len), access) {
                 done?;
@@ -656,7 +663,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         if is_put && self.is_done_directly(target, |part, at| part.put(at, bytes)) {
             return Ok(());
         }
-        let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
+        let write = |part: &samite_rma::View, at| part.write(at, action, bytes, self.is_alone);
         match self.directly(call, target, layout, (action, bytes.len()), write) {
             Some(written) => written,
             None => self.write_by_runtime(call, target, layout, action, data),
@@ -721,7 +728,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
             return Ok(true);
         }
         let len = bytes.len();
-        let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes);
+        let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes, self.is_alone);
         match self.directly(call, target, layout, (action, len), fetch) {
             Some(read) => read.map(|()| true),
             None => self.read_by_runtime(call, target, layout, action, bytes),

@@ -39,6 +39,7 @@ impl WindowHints {
         overtake: false,
         aggregate: false,
         takes_part: false,
+        unshared_accumulates: false,
     });
 
     /// Permits epochs of access beside earlier ones. A lock still waits for the earlier access to the same rank.
@@ -106,6 +107,32 @@ impl WindowHints {
     #[must_use]
     pub const fn slices(mut self) -> Self {
         self.0.takes_part = true;
+        self
+    }
+
+    /// Promises that no two ranks change the same element at the same time by accumulates, fetches or swaps. Between
+    /// ranks of a host this rank then combines whole arrays instead of changing each element by an atomic instruction,
+    /// which takes a fraction of the time. Under an exclusive lock it always does.
+    ///
+    /// ```
+    /// # samite::local(3, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Rank, WindowHints, WindowOp};
+    ///
+    /// // Each rank has its own row of the sums.
+    /// let hints = WindowHints::NONE.unshared_accumulates();
+    /// let sums = comm.allocate_window_with::<f64>(3 * 100, hints)?;
+    /// let epoch = sums.fence()?;
+    /// epoch.accumulate(Rank(0), 100 * comm.rank().index(), &[1.0; 100], WindowOp::Sum)?;
+    /// epoch.close()?;
+    /// let part = sums.free()?;
+    /// assert!(comm.rank() != 0 || part == [1.0; 300]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[must_use]
+    pub const fn unshared_accumulates(mut self) -> Self {
+        self.0.unshared_accumulates = true;
         self
     }
 

@@ -20,7 +20,8 @@ use crate::select::Rank;
 /// flags. A rank that sees a store also sees the earlier stores of the same rank. A load may overtake an earlier store
 /// of its own rank to another place: put [`fence(SeqCst)`](std::sync::atomic::fence) between the two where that matters.
 /// An element whose size is 1, 2, 4 or 8 bytes is read and written whole. Accumulates in epochs and the atomic operations
-/// of views change an element one after another.
+/// of views change an element one after another, except those of an epoch under an exclusive lock, and those of a rank
+/// with the hint [`unshared_accumulates`](crate::WindowHints::unshared_accumulates).
 ///
 /// A view makes no progress for other operations of its rank. So a loop that waits for an element also calls the
 /// library, for example [`Comm::try_probe`](crate::Comm::try_probe).
@@ -178,7 +179,7 @@ impl<T: Element> WindowView<'_, T> {
 
     fn put(&self, call: &'static str, at: usize, from: &[u8]) -> Result<(), Error> {
         self.check_open(call)?;
-        let written = self.part.write(offset::<T>(at), Action::Put, from);
+        let written = self.part.write(offset::<T>(at), Action::Put, from, false);
         self.window.handle_access(call, written)
     }
 
@@ -190,7 +191,7 @@ impl<T: Element> WindowView<'_, T> {
         into: &mut [impl Element],
     ) -> Result<(), Error> {
         self.check_open(call)?;
-        let fetched = self.part.fetch(offset::<T>(at), action, into.as_mut_bytes());
+        let fetched = self.part.fetch(offset::<T>(at), action, into.as_mut_bytes(), false);
         self.window.handle_access(call, fetched)
     }
 

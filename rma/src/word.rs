@@ -1,0 +1,146 @@
+//! The word of a lock, in memory that the neighbours of a part's owner map.
+//!
+//! While nobody else holds or awaits the lock, a neighbour takes it exclusively by one atomic instruction on this word,
+//! and gives it back by another one. No message is sent, and the owner takes no part. When the owner must know the holder,
+//! because a request for the lock has arrived or the holder has failed, it *claims* the word. From then on the owner grants
+//! the lock, and a neighbour that holds it by the word gives it back by a message. When nobody holds or awaits the lock
+//! any more, the owner frees the word again.
+//!
+//! A process that is killed leaves its rank in the word, and the owner then ends its hold. A neighbour may write anything
+//! to the word. That harms only the order of accesses to this part, which a neighbour can write to anyway.
+
+use samite_fabric::Change;
+use samite_fabric::link::WorldRank;
+
+use crate::mapped::Mapped;
+
+/// The word of the lock of one part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockWord<'a> {
+    memory: &'a Mapped,
+    at: usize,
+}
+
+/// Nobody holds the lock, and a neighbour may take it.
+const FREE: u64 = 0;
+
+/// The owner has claimed the word.
+const CLAIMED: u64 = 1 << 63;
+
+impl<'a> LockWord<'a> {
+    /// Returns the word at this offset of mapped memory, which has it.
+    pub(crate) fn new(memory: &'a Mapped, at: usize) -> Self {
+        Self { memory, at }
+    }
+
+    /// Takes the lock for this process, and returns true, if it is free.
+    pub(crate) fn take(self, own: WorldRank) -> bool {
+        self.change(FREE, held_by(own)) == FREE
+    }
+
+    /// Gives the lock back, and returns true, unless the owner has claimed the word.
+    pub(crate) fn give_back(self, own: WorldRank) -> bool {
+        self.change(held_by(own), FREE) == held_by(own)
+    }
+
+    /// Claims the word, at its owner. Returns the process that holds the lock by the word.
+    pub(crate) fn claim(self) -> Option<WorldRank> {
+        let mut found = self.memory.load(self.at);
+        while found & CLAIMED == 0 {
+            let before = self.change(found, found | CLAIMED);
+            if before == found {
+                break;
+            }
+            found = before;
+        }
+        u32::try_from((found & !CLAIMED).checked_sub(1)?).ok().map(WorldRank)
+    }
+
+    /// Frees the word, at its owner, which has claimed it.
+    pub(crate) fn free(self) {
+        self.memory.store(self.at, FREE);
+    }
+
+    fn change(self, expected: u64, new: u64) -> u64 {
+        self.memory.change(self.at, Change::CompareSwap { expected, new })
+    }
+}
+
+fn held_by(rank: WorldRank) -> u64 {
+    u64::from(rank.0) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use samite_fabric::Region;
+
+    use super::*;
+
+    fn mapped() -> Mapped {
+        let region = Region::shared(16).unwrap();
+        Mapped::new(region.window(0..16).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_claimed_word_is_given_back_by_a_message() {
+        let memory = mapped();
+        let word = LockWord::new(&memory, 8);
+        let (a, b) = (WorldRank(0), WorldRank(u32::MAX));
+        assert!(word.take(b) && !word.take(a) && !word.give_back(a));
+        assert!(word.give_back(b) && !word.give_back(b) && word.take(a));
+        assert_eq!((word.claim(), word.claim()), (Some(a), Some(a)));
+        assert!(!word.give_back(a) && !word.take(a) && !word.take(b));
+        word.free();
+        assert_eq!(word.claim(), None);
+        assert!(!word.take(a));
+        word.free();
+        assert!(word.take(a));
+    }
+
+    /// An owner claims the word again and again. Neighbours hold it one at a time.
+    #[test]
+    fn one_neighbour_holds_the_lock() {
+        let memory = mapped();
+        let word = LockWord::new(&memory, 8);
+        // The rank that the owner has to release, plus 1, and the number of neighbours that are done.
+        let (released, done, holders) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for rank in (0..3).map(WorldRank) {
+                let (released, done, holders) = (&released, &done, &holders);
+                scope.spawn(move || {
+                    let mut taken = 0;
+                    while taken < 2000 {
+                        if !word.take(rank) {
+                            std::thread::yield_now();
+                            continue;
+                        }
+                        taken += 1;
+                        assert_eq!(holders.fetch_add(1, Ordering::Relaxed), 0);
+                        holders.fetch_sub(1, Ordering::Relaxed);
+                        if !word.give_back(rank) {
+                            released.store(rank.0 + 1, Ordering::Release);
+                            while released.load(Ordering::Acquire) != 0 {
+                                std::thread::yield_now();
+                            }
+                        }
+                    }
+                    done.fetch_add(1, Ordering::Release);
+                });
+            }
+            while done.load(Ordering::Acquire) < 3 {
+                if let Some(holder) = word.claim() {
+                    while released.load(Ordering::Acquire) != holder.0 + 1 {
+                        std::thread::yield_now();
+                    }
+                    word.free();
+                    released.store(0, Ordering::Release);
+                } else {
+                    word.free();
+                }
+                std::thread::yield_now();
+            }
+        });
+    }
+}
