@@ -2,13 +2,10 @@
 # Builds this clone and runs five example programs on four processes, over libfabric and over the default transports.
 # Each program checks its own result. Prints beside each result the latency and bandwidth between two processes over the
 # same transport. Fails unless every result is verified.
-#   ci/demo.sh             optimized as a release
-#   ci/demo.sh --checked   the build of the simulation, with all checks: nothing more to build after ci/sim.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-profile=${1:---release}
-ci/build.sh "$profile"
-bin=${CARGO_TARGET_DIR:-target}/${profile#--}
+ci/build.sh --release
+bin=${CARGO_TARGET_DIR:-target}/release
 limit=120
 
 # Prints the median of one figure: BENCH BYTES [--transport T].
