@@ -2,8 +2,8 @@
 //!
 //! Rank 0 starts a long message, and exchanges short ones with rank 1 until the long one has ended. Both ranks run on
 //! this machine, so a short message can carry the time at which its send began, and rank 1 subtracts it from the time
-//! at which the receive has ended. The bytes of the long message that pass in that time tell how many of its pieces
-//! were ahead.
+//! at which the receive has ended. The rate of the long message then tells how many of its bytes move while a short one
+//! travels.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -68,7 +68,9 @@ impl BehindArgs {
         }
         if !self.json {
             let (bytes, rounds) = (self.bytes, self.rounds);
-            say!("a message of 8 B, one way, alone and behind one of {bytes} B: medians of {rounds} rounds");
+            say!(
+                "a message of 8 B, one way, alone and behind one of {bytes} B, which is sent {rounds} times"
+            );
             say!(
                 "{:<12} {:>10} {:>12} {:>10} {:>10} {:>14}",
                 "transport",
@@ -94,10 +96,13 @@ impl BehindArgs {
             comm.send(&[content], Rank(1), SHORT)?;
             comm.recv(&mut [0_u8; 0], Rank(1), BACK).map(drop)
         };
-        for _ in 0..ALONE {
-            exchange(now_ns())?;
+        // The first exchanges establish the path.
+        for _ in 0..2 {
+            for _ in 0..ALONE {
+                exchange(now_ns())?;
+            }
+            exchange(LAST)?;
         }
-        exchange(LAST)?;
         let mut buffer = vec![1_u8; self.bytes];
         for _ in 0..WARM_UP + self.rounds {
             let begin_ns = now_ns();
@@ -132,6 +137,7 @@ impl BehindArgs {
                 }
             }
         };
+        round()?;
         let alone = Spread::of(round()?).expect("short messages were sent");
         let (mut buffer, mut behind, mut long) = (vec![0_u8; self.bytes], Vec::new(), Vec::new());
         for number in 0..WARM_UP + self.rounds {
@@ -141,8 +147,9 @@ impl BehindArgs {
             let mut long_ns = [0_u64];
             comm.recv(&mut long_ns, Rank(0), TIME)?;
             if number >= WARM_UP {
-                // The first short message may have been sent before the first bytes of the long one.
-                behind.extend_from_slice(&times[1..]);
+                // The first short message may have been sent before the first bytes of the long one, and the last one
+                // after its last bytes.
+                behind.extend_from_slice(times.get(1..times.len() - 1).unwrap_or_default());
                 long.push(long_ns[0] as f64);
             }
         }
@@ -167,14 +174,15 @@ impl BehindArgs {
             say!("{transport:<12} {alone:>10.1} {median:>12.1} {min:>10.1} {max:>10.1} {kib:>14.0}");
             return;
         }
-        let passed = Spread { median: passed, min: passed, max: passed };
+        let passed = Spread::of(vec![passed]).expect("there is a figure");
         let in_us = |Spread { median, min, max }| Spread { median: us(median), min: us(min), max: us(max) };
         for (bench, metric, spread) in [
             ("behind-alone", ("latency_us", "us"), in_us(alone)),
             ("behind", ("latency_us", "us"), in_us(behind)),
             ("behind-passed", ("bytes", "B"), passed),
         ] {
-            say!("{}", Record::of_job(bench, "samite", transport, metric, spread).to_json());
+            let record = Record::of_job(bench, "samite", transport, metric, spread);
+            say!("{}", Record { bytes: Some(self.bytes), ..record }.to_json());
         }
     }
 }

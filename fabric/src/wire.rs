@@ -1,4 +1,4 @@
-//! The header that every packet begins with, version 5.
+//! The header that every packet begins with, version 6.
 //!
 //! ```text
 //!  byte 0        1         2      3       4…7      8…11          12…15      16…19 20…23   24…25      26…27 28…31

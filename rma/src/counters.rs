@@ -19,10 +19,10 @@ pub struct Counters {
     pub epochs: u64,
     /// The number of these epochs whose operations have travelled with the request for the lock.
     pub aggregated: u64,
-    /// Locks that this process has granted. Others were taken by their words.
+    /// Locks that this process has granted by packets.
     pub locks: u64,
-    /// Locks that this process has taken by their words, without a message.
-    pub taken: u64,
+    /// Locks of mapped parts that this process has taken without a packet.
+    pub mapped_locks: u64,
     /// Requests for windows that do not exist yet, and that were refused because too many wait.
     pub refused: u64,
     /// Packets of operations on memory that is not attached to a dynamic window. They have no effect.

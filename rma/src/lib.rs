@@ -31,7 +31,10 @@
 //! * **An operation may have a form at the target** ([`Target::with_form`]): it then is an operation on each run of
 //!   contiguous bytes, with one request. All runs lie in the part, or nothing is sent.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
-//!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic.
+//!   applies them on arrival, by atomic instructions if others can map its part. So accumulates are atomic, except
+//!   with [`Hints::unshared_accumulates`].
+//! * **An exclusive lock of a part that the origin maps** needs no message while nobody else holds or awaits the lock
+//!   ([`Part::lock`]).
 //! * **Memory is attached to a dynamic window, and detached, at any time** ([`Windows::create_dynamic`]). Its operations
 //!   travel in packets. A target refuses an operation on memory that is not attached: the request of a read ends with
 //!   [`Error::NotAttached`], and so does the epoch of a write, and the next flush of its target.
@@ -39,9 +42,10 @@
 //!   that waits for an operation of an open epoch of such a window calls [`Windows::urge`] before it polls.
 //!
 //! # Where to look
-//! The rules on the activation of epochs are in `activation`, the lock in `locks`, its word in mapped memory in `word`, the numbers by which epochs of two
+//! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
-//! operation to its target in `path`: all of these are pure. `mapped` carries out operations on mapped memory,
+//! operation to its target in `path`: all of these are pure. `lock_word` is the word by which others take the lock in mapped
+//! memory. `mapped` carries out operations on mapped memory,
 //! also for `view`, `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter.
 //! `serves` has the reads that this process answers by puts, and `regions` the memory that is attached to a dynamic
 //! window. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
@@ -56,6 +60,7 @@ mod counters;
 mod element;
 mod epochs;
 mod error;
+mod lock_word;
 mod locks;
 mod mapped;
 mod ordinals;
@@ -69,7 +74,6 @@ mod view;
 mod window;
 mod windows;
 mod wire;
-mod word;
 
 pub use activation::{LockKind, Reorder};
 pub use counters::Counters;

@@ -13,10 +13,10 @@ pub(crate) struct Lock {
     exclusive: Option<WorldRank>,
     shared: BTreeSet<WorldRank>,
     waiting: VecDeque<(WorldRank, LockKind)>,
-    /// True if the owner has claimed the [word](crate::word) of the lock.
-    pub(crate) is_claimed: bool,
-    /// True if the holder of the exclusive lock has taken it by the word.
-    is_by_word: bool,
+    /// True if the owner has suspended the [lock word](crate::lock_word).
+    pub(crate) is_suspended: bool,
+    /// True if the holder of the exclusive lock has taken it by the lock word.
+    is_by_lock_word: bool,
 }
 
 /// The effect of [`Lock::release`].
@@ -42,8 +42,8 @@ impl Lock {
 
     /// Notes that a member holds the lock by the word. Nobody else holds or awaits the lock.
     pub(crate) fn adopt(&mut self, member: WorldRank) {
-        assert!(self.is_idle(), "the word was not claimed before");
-        (self.exclusive, self.is_by_word) = (Some(member), true);
+        assert!(self.is_idle(), "the lock word was not suspended before");
+        (self.exclusive, self.is_by_lock_word) = (Some(member), true);
     }
 
     /// Gives the lock to the next member in the queue, if the present holders permit that.
@@ -52,7 +52,7 @@ impl Lock {
         match kind {
             LockKind::Exclusive if self.is_held() => return None,
             LockKind::Shared if self.exclusive.is_some() => return None,
-            LockKind::Exclusive => (self.exclusive, self.is_by_word) = (Some(member), false),
+            LockKind::Exclusive => (self.exclusive, self.is_by_lock_word) = (Some(member), false),
             LockKind::Shared => {
                 self.shared.insert(member);
             }
@@ -98,8 +98,8 @@ impl Lock {
     }
 
     /// Returns true if this member holds the lock by the word.
-    pub(crate) fn is_held_by_word(&self, member: WorldRank) -> bool {
-        self.exclusive == Some(member) && self.is_by_word
+    pub(crate) fn is_held_by_lock_word(&self, member: WorldRank) -> bool {
+        self.exclusive == Some(member) && self.is_by_lock_word
     }
 
     /// Returns true if this member holds the lock.

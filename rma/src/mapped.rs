@@ -68,16 +68,16 @@ impl Mapped {
         self.0.change(at, how).expect(INSIDE)
     }
 
-    /// Carries out an operation without a result. If it `is_alone`, no other process changes the same elements meanwhile,
+    /// Carries out an operation without a result. If it `is_unshared`, no other process changes the same elements meanwhile,
     /// and they are not changed one by one by atomic instructions.
     ///
     /// # Panics
     /// If the bytes do not lie in the part, or if the operation has a result or elements of more than a word.
-    pub(crate) fn write(&self, at: usize, action: Action, data: &[u8], is_alone: bool) {
+    pub(crate) fn write(&self, at: usize, action: Action, data: &[u8], is_unshared: bool) {
         match action {
             Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => self.put(at, data),
             Action::Accumulate { op: Reduction::NoOp, .. } => {}
-            Action::Accumulate { op, element } if is_alone && data.len() > WORD => {
+            Action::Accumulate { op, element } if is_unshared && data.len() > WORD => {
                 let mut piece = [0; PIECE];
                 for (index, operands) in data.chunks(PIECE).enumerate() {
                     self.combine_piece((op, element), at + index * PIECE, operands, &mut piece, |_| {});
@@ -98,14 +98,14 @@ impl Mapped {
     }
 
     /// Carries out an operation with a result. `bytes` has the operands, and gets the result as [`Action`] says.
-    /// `is_alone` has the meaning of [`write`](Self::write).
+    /// `is_unshared` has the meaning of [`write`](Self::write).
     ///
     /// # Panics
     /// If the bytes do not lie in the part, or if the operation has no result or elements of more than a word.
-    pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8], is_alone: bool) {
+    pub(crate) fn fetch(&self, at: usize, action: Action, bytes: &mut [u8], is_unshared: bool) {
         match action {
             Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => self.get(at, bytes),
-            Action::GetAccumulate { op, element } if is_alone && bytes.len() > WORD => {
+            Action::GetAccumulate { op, element } if is_unshared && bytes.len() > WORD => {
                 let (mut piece, mut before) = ([0; PIECE], [0; PIECE]);
                 for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
                     let before = &mut before[..bytes.len()];
@@ -153,43 +153,48 @@ impl Mapped {
     ///
     /// # Panics
     /// As [`write`](Self::write).
-    pub(crate) fn write_runs(&self, base: u64, operation: &Operation, data: &[u8]) {
-        let Operation { action, is_alone, .. } = *operation;
-        operation.each_run(base, |at, range| self.write(at, action, &data[range], is_alone));
+    pub(crate) fn write_runs(&self, base: u64, operation: &Operation, data: &[u8], is_unshared: bool) {
+        operation.each_run(base, |at, range| self.write(at, operation.action, &data[range], is_unshared));
     }
 
     /// Carries out each run of an operation as [`fetch`](Self::fetch) does. `base` is the offset of its displacement.
     ///
     /// # Panics
     /// As [`fetch`](Self::fetch).
-    pub(crate) fn fetch_runs(&self, base: u64, operation: &Operation, bytes: &mut [u8]) {
+    pub(crate) fn fetch_runs(&self, base: u64, operation: &Operation, bytes: &mut [u8], is_unshared: bool) {
         operation.each_run(base, |at, range| {
             // A swap has one run, and twice as many bytes as that.
             let is_whole = range.len() == operation.len;
             let bytes = if is_whole { &mut *bytes } else { &mut bytes[range] };
-            self.fetch(at, operation.action, bytes, operation.is_alone);
+            self.fetch(at, operation.action, bytes, is_unshared);
         });
     }
 
     /// Carries out an operation as [`fetch_runs`](Self::fetch_runs) does, with memory that may be scattered.
-    pub(crate) fn fetch_into(&self, base: u64, operation: &Operation, memory: &mut Memory) {
+    pub(crate) fn fetch_into(
+        &self,
+        base: u64,
+        operation: &Operation,
+        memory: &mut Memory,
+        is_unshared: bool,
+    ) {
         if !memory.is_scattered() {
-            return self.fetch_runs(base, operation, memory.as_bytes_mut());
+            return self.fetch_runs(base, operation, memory.as_bytes_mut(), is_unshared);
         }
         let mut bytes = vec![0; memory.len()];
         memory.readable().copy_to(&mut bytes);
-        self.fetch_runs(base, operation, &mut bytes);
+        self.fetch_runs(base, operation, &mut bytes, is_unshared);
         memory.writable().put(0, &bytes[..]);
     }
 
     /// Carries out an operation as [`write_runs`](Self::write_runs) does, with memory that may be scattered.
-    pub(crate) fn write_from(&self, base: u64, operation: &Operation, memory: &Memory) {
+    pub(crate) fn write_from(&self, base: u64, operation: &Operation, memory: &Memory, is_unshared: bool) {
         if !memory.is_scattered() {
-            return self.write_runs(base, operation, memory.as_bytes());
+            return self.write_runs(base, operation, memory.as_bytes(), is_unshared);
         }
         let mut bytes = vec![0; memory.len()];
         memory.readable().copy_to(&mut bytes);
-        self.write_runs(base, operation, &bytes);
+        self.write_runs(base, operation, &bytes, is_unshared);
     }
 
     /// Copies a piece out, passes it to `keep`, combines it with operands, and copies it in.
@@ -315,12 +320,12 @@ mod tests {
             let len = size * (1 + rng.below(((BYTES - at) / size) as u64) as usize);
             let operands: Vec<u8> = (0..len).map(|_| rng.below(4) as u8).collect();
             let before = part.accumulate(at, op, element, &operands).unwrap();
-            let is_alone = rng.below(2) == 0;
+            let is_unshared = rng.below(2) == 0;
             if rng.below(2) == 0 {
-                mapped.write(at, Action::Accumulate { op, element }, &operands, is_alone);
+                mapped.write(at, Action::Accumulate { op, element }, &operands, is_unshared);
             } else {
                 let mut bytes = operands;
-                mapped.fetch(at, Action::GetAccumulate { op, element }, &mut bytes, is_alone);
+                mapped.fetch(at, Action::GetAccumulate { op, element }, &mut bytes, is_unshared);
                 assert_eq!(bytes, before, "{op:?} of {element:?}");
             }
             let (a, b) = both();

@@ -44,7 +44,8 @@ impl Means {
 /// The choice for atomic operations depends on the type of the elements and not on their number. So all accumulates of
 /// one origin on elements of one type take the same way, and keep their order (MPI 4.1, section 12.7.2). On a mapped
 /// part, the elements that fit in a word are always changed by atomic instructions, also by the target when it applies
-/// packets. So an operation is atomic with respect to operations that take the other way.
+/// packets. So an operation is atomic with respect to operations that take the other way. An
+/// exception is the hint `unshared_accumulates`.
 pub(crate) fn choose(action: Action, len: usize, means: Means) -> Path {
     match action.element() {
         Some(element) if element.size() > WORD => Path::Packets,

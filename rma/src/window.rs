@@ -10,6 +10,7 @@ use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
 use crate::activation::{self, Kind, Permissions, View};
 use crate::epochs::Epochs;
+use crate::lock_word::LockWord;
 use crate::locks::Lock;
 use crate::mapped::Mapped;
 use crate::ordinals::{Exposures, Ranges};
@@ -18,7 +19,6 @@ use crate::path::WORD;
 use crate::regions::Regions;
 use crate::transfers::TransferId;
 use crate::wire::{Entry, PASSES, Place, Traits, Wanted};
-use crate::word::LockWord;
 use crate::{ElementType, Error, LockKind, Reduction, Reorder};
 
 /// The name of a window, which is the same at all members: the name of its communicator, and its number among the
@@ -70,8 +70,8 @@ pub struct Hints {
     /// ([`Windows::take_part`](crate::Windows::take_part)). The part is then neither mapped nor registered, so all
     /// operations on it travel in packets.
     pub takes_part: bool,
-    /// True if no two members change the same element by accumulates at the same time. Those of this process on mapped
-    /// memory then need no atomic instructions.
+    /// True if no two members change the same element by accumulates at the same time. Then those of this process on mapped
+    /// memory, and those of others that it applies, need no atomic instructions.
     pub unshared_accumulates: bool,
 }
 
@@ -86,14 +86,14 @@ pub struct Part {
     pub len: usize,
     /// The number of bytes of a displacement unit.
     pub unit: u32,
-    /// The offset in the region of a word that is 0 and serves no other purpose, or `None`. It lies behind the part, at a
-    /// multiple of 8, and by less than [`GAP_MAX`](Self::GAP_MAX) bytes. If other processes map the region, they take the
-    /// lock of the part by it.
+    /// The offset in the region of the lock word, or `None`. If other processes map the region, they take the lock of the
+    /// part by this word. It is 0 at first, and serves no other purpose. It begins at a multiple of 8 bytes from the first
+    /// byte of the part, and less than [`GAP_MAX`](Self::GAP_MAX) bytes behind the last one.
     pub lock: Option<NonZeroUsize>,
 }
 
 impl Part {
-    /// Bytes from the end of a part to the word of its lock.
+    /// The lock word begins less than this number of bytes behind the end of its part.
     pub const GAP_MAX: usize = 256;
 
     /// Returns a part that is a whole region.
@@ -103,10 +103,14 @@ impl Part {
         Self { region, start: 0, len, unit, lock: None }
     }
 
-    /// Returns the distance of the word of the lock from the first byte of the part.
+    /// Returns the distance of the lock word from the first byte of the part.
     pub(crate) fn lock_distance(&self) -> Option<usize> {
-        let distance = self.lock?.get().checked_sub(self.start)?;
-        is_lock_distance(distance as u64, self.len as u64).then_some(distance)
+        let distance = self.lock?.get() - self.start;
+        assert!(
+            is_lock_distance(distance as u64, self.len as u64),
+            "the lock word lies shortly behind the part"
+        );
+        Some(distance)
     }
 
     /// Returns true if `len` bytes from `at` on lie in the part.
@@ -299,12 +303,6 @@ impl Window {
         }
     }
 
-    /// Returns true if no other member may change elements by the operations that this process changes by those of an
-    /// epoch.
-    pub(crate) fn is_alone_in(&self, kind: &Kind) -> bool {
-        self.hints.unshared_accumulates || matches!(kind, Kind::Lock { kind: LockKind::Exclusive, .. })
-    }
-
     /// Returns the word of the lock of a member's part, if this process maps it.
     pub(crate) fn lock_word(&self, rank: WorldRank, own: WorldRank) -> Option<LockWord<'_>> {
         if rank == own {
@@ -450,8 +448,8 @@ pub(crate) struct Party {
     /// True if the lock no longer waits for the end of the epoch.
     pub(crate) is_urged: bool,
     pub(crate) attached: Attached,
-    /// True if this process has taken the lock by its [word](crate::word).
-    pub(crate) is_by_word: bool,
+    /// True if this process has taken the lock by its [word](crate::lock_word).
+    pub(crate) is_by_lock_word: bool,
 }
 
 impl Party {
@@ -593,8 +591,6 @@ pub(crate) struct Operation {
     pub(crate) len: usize,
     /// The number of bytes whose packets were sent.
     pub(crate) sent: usize,
-    /// True if no other process changes the same elements meanwhile.
-    pub(crate) is_alone: bool,
     /// The data. The data of an operation with a reply is in its request.
     pub(crate) memory: Option<Memory>,
     pub(crate) request: Option<RequestId>,
@@ -605,17 +601,7 @@ pub(crate) struct Operation {
 impl Operation {
     /// Returns an operation of which nothing was sent, without memory and without a request.
     pub(crate) fn new(action: Action, displacement: u64, len: usize) -> Self {
-        Self {
-            action,
-            displacement,
-            form: None,
-            len,
-            sent: 0,
-            is_alone: false,
-            memory: None,
-            request: None,
-            transfer: None,
-        }
+        Self { action, displacement, form: None, len, sent: 0, memory: None, request: None, transfer: None }
     }
 
     /// Returns the place of a byte of the operation at the target, relative to the displacement, and the number of

@@ -39,7 +39,7 @@ pub(crate) mod kind {
     /// Grants lock `number`.
     pub(crate) const LOCKED: u8 = 11;
     /// Releases lock `number`, or withdraws its request. If `flag` is 1, the sender has taken the lock by its
-    /// [word](crate::word), and `number` is 0. `token` is the epoch.
+    /// [word](crate::lock_word), and `number` is 0. `token` is the epoch.
     pub(crate) const UNLOCK: u8 = 12;
     /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
     pub(crate) const FINISH: u8 = 13;
@@ -109,7 +109,7 @@ pub(crate) struct Traits {
     pub(crate) key: U64,
     /// The address of the part for the receiver's port.
     pub(crate) address: U64,
-    /// The distance of the [word](crate::word) of the lock from the first byte of the part, or 0. It is mapped with the
+    /// The distance of the [word](crate::lock_word) of the lock from the first byte of the part, or 0. It is mapped with the
     /// part.
     pub(crate) lock: U64,
 }

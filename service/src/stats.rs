@@ -94,9 +94,8 @@ pub struct WindowStats {
     pub aggregated_epochs: u64,
     /// Locks of the rank's parts that were granted by packets.
     pub locks: u64,
-    /// Locks of other ranks' parts, or of its own, that the rank has taken in memory that it shares with them, without a
-    /// packet.
-    pub locks_taken: u64,
+    /// Exclusive locks that the rank has taken by an atomic instruction, in memory that it shares with their target.
+    pub mapped_locks: u64,
     /// Bytes of the operations that wait inside the library for their epoch or its target now.
     pub recorded_bytes: u64,
     /// Requests of other ranks for windows that do not exist yet, and that were refused because too many wait.
@@ -119,7 +118,7 @@ impl WindowStats {
             epochs,
             aggregated,
             locks,
-            taken,
+            mapped_locks,
             refused,
             missed,
         } = *windows.counters();
@@ -134,7 +133,7 @@ impl WindowStats {
             epochs,
             aggregated_epochs: aggregated,
             locks,
-            locks_taken: taken,
+            mapped_locks,
             recorded_bytes: windows.recorded() as u64,
             refused,
             regions: windows.attached_count(),
@@ -190,12 +189,12 @@ impl WindowStats {
                 "Epochs that have travelled as one packet",
                 self.aggregated_epochs,
             ),
-            ("window_locks_total", "counter", "Locks of this rank that packets were granted", self.locks),
+            ("window_locks_total", "counter", "Locks of this rank's parts granted by packets", self.locks),
             (
-                "window_locks_taken_total",
+                "window_locks_mapped_total",
                 "counter",
-                "Locks of windows in shared memory that this rank has taken without a message",
-                self.locks_taken,
+                "Locks of windows in shared memory that this rank has taken without a packet",
+                self.mapped_locks,
             ),
             (
                 "window_recorded_bytes",

@@ -78,6 +78,8 @@ pub struct Window<T: Element> {
     /// The operation that lasts as long as other ranks may access this rank's part: see
     /// [`Runtime::admit_accesses`](crate::runtime::Runtime::admit_accesses).
     admits: RequestId,
+    /// See [`WindowHints::unshared_accumulates`].
+    is_unshared: bool,
     /// The parts that epochs access without the runtime.
     views: Views,
     element: PhantomData<T>,
@@ -275,11 +277,12 @@ impl Comm {
         let admits = self.runtime.admit_accesses(self.context)?;
         let comm = self.clone();
         let (views, element) = (Views::default(), PhantomData);
-        Ok(Window { comm, id, name, dynamic, own: Some(own), len, admits, views, element })
+        let is_unshared = hints.unshared_accumulates;
+        Ok(Window { comm, id, name, dynamic, own: Some(own), len, admits, is_unshared, views, element })
     }
 }
 
-/// The word of an atomic instruction.
+/// The bytes that an atomic instruction changes.
 const WORD: usize = 8;
 
 /// A cache line, or two that processors fetch together.

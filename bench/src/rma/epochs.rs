@@ -23,8 +23,9 @@ const BATCHES: usize = 7;
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_MAX: usize = 300;
 
-/// From this length on the windows of accumulates have the hint `unshared_accumulates`. The MPI libraries hold a lock for
-/// the whole of an accumulate.
+/// From this length on the windows of accumulates have the hint `unshared_accumulates`, which MPI does not have. Without
+/// it each element is changed by an atomic instruction. An MPI library can instead hold a lock of its own during a whole
+/// accumulate, but then the death of a rank could leave that lock held.
 const UNSHARED_MIN: usize = 64 << 10;
 
 /// The bounds of a case relative to the best peer, of all cases' geometric mean, and of nonblocking calls relative to

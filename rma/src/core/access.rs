@@ -80,7 +80,7 @@ impl Core<'_> {
             return self.contact(rank);
         }
         self.note_missing(number);
-        if self.take_by_word(number, rank, &kind) {
+        if self.take_by_lock_word(number, rank, &kind) {
             return;
         }
         let may_attach = self.may_attach(number, rank);
@@ -112,32 +112,32 @@ impl Core<'_> {
         }
     }
 
-    /// Takes the lock of an epoch by its word, if it is exclusive and free. Returns false otherwise.
-    fn take_by_word(&mut self, number: u64, rank: WorldRank, kind: &Kind) -> bool {
+    /// Takes the lock of an epoch by the lock word, if it is exclusive and free. Returns false otherwise.
+    fn take_by_lock_word(&mut self, number: u64, rank: WorldRank, kind: &Kind) -> bool {
         if !matches!(kind, Kind::Lock { kind: LockKind::Exclusive, .. }) || self.window.hints.aggregate {
             return false;
         }
         let own = self.link.identity().rank;
-        // Another epoch may wait for a shared lock.
+        // With one active epoch no shared lock is awaited.
         let held = self.window.active.len() == 1 || self.window.holds_lock();
         let may_take = self.member(rank).failure.is_none();
         if !may_take || !self.window.lock_word(rank, own).is_some_and(|word| word.take(own)) {
             return false;
         }
-        self.counters.taken += 1;
+        self.counters.mapped_locks += 1;
         if let Some(party) = self.window.party(number, rank) {
-            (party.state, party.is_by_word) = (State::Granted, true);
+            (party.state, party.is_by_lock_word) = (State::Granted, true);
         }
         self.lock_obtained(held);
         true
     }
 
-    /// Gives a lock back that was taken by its word, if all operations under it are complete, and the owner has not
-    /// claimed the word. Returns false otherwise.
-    pub(super) fn give_back_by_word(&mut self, number: u64, rank: WorldRank) -> bool {
+    /// Gives a lock back that was taken by the lock word, if all operations under it are complete, and the owner has not
+    /// suspended the word. Returns false otherwise.
+    pub(super) fn give_back_by_lock_word(&mut self, number: u64, rank: WorldRank) -> bool {
         let party = self.window.party(number, rank);
         let is_complete =
-            party.is_some_and(|party| party.is_by_word && party.is_flushed() && party.is_done());
+            party.is_some_and(|party| party.is_by_lock_word && party.is_flushed() && party.is_done());
         let own = self.link.identity().rank;
         is_complete && self.window.lock_word(rank, own).is_some_and(|word| word.give_back(own))
     }
@@ -257,17 +257,20 @@ impl Core<'_> {
             return false;
         };
         let base = check_place(rank, traits, operation).expect("it was checked");
+        let is_unshared = self.window.hints.unshared_accumulates;
         let mapped = self.window.mapped(self.link, port, rank);
         // A target that has ended its part without this process may use the memory for something else. Packets to it
         // fail as soon as its end is known here.
         let Some(mapped) = mapped.filter(|mapped| mapped.is_open()) else { return false };
         match (bytes, operation.request) {
-            (Bytes::Data(data), _) => mapped.write_runs(base, operation, data),
-            (Bytes::Room(room), _) => mapped.fetch_runs(base, operation, room),
+            (Bytes::Data(data), _) => mapped.write_runs(base, operation, data, is_unshared),
+            (Bytes::Room(room), _) => mapped.fetch_runs(base, operation, room, is_unshared),
             (Bytes::Own, Some(id)) if action.has_reply() => {
-                mapped.fetch_into(base, operation, self.requests.take_reply_now(id));
+                mapped.fetch_into(base, operation, self.requests.take_reply_now(id), is_unshared);
             }
-            (Bytes::Own, _) => mapped.write_from(base, operation, self.requests.data_of(operation)),
+            (Bytes::Own, _) => {
+                mapped.write_from(base, operation, self.requests.data_of(operation), is_unshared)
+            }
         }
         self.counters.mapped += 1;
         true

@@ -170,7 +170,7 @@ impl Core<'_> {
         for id in self.requests.with_member(self.id, rank) {
             self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
         }
-        self.claim_word();
+        self.suspend_word();
         self.release_lock(rank);
     }
 

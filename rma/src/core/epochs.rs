@@ -113,7 +113,7 @@ impl Core<'_> {
     }
 
     pub(super) fn queue_close(&mut self, number: u64, rank: WorldRank, is_aborted: bool) {
-        if self.give_back_by_word(number, rank) {
+        if self.give_back_by_lock_word(number, rank) {
             return self.end_party(number, rank, None);
         }
         let Some(party) = self.window.party(number, rank) else {
@@ -251,8 +251,8 @@ impl Core<'_> {
     /// Notes a failure if a member has left and will not call the fence that ends an epoch. Then living members may never
     /// call the fence that begins it.
     pub(super) fn note_missing(&mut self, number: u64) {
-        let is_absent = self.window.has_left || self.window.absent.is_some();
-        if !is_absent || self.window.failed.is_some() {
+        let may_be_absent = self.window.has_left || self.window.absent.is_some();
+        if !may_be_absent || self.window.failed.is_some() {
             return;
         }
         let next = self.window.fences.closing + 1;
@@ -266,8 +266,8 @@ impl Core<'_> {
         }
     }
 
-    /// Notes that a member is absent from a fence, and passes that on. Nobody else tells the members that are not its
-    /// partners in the barrier, and their own partners may call no fence any more.
+    /// Notes that a member is absent from a fence, and tells the own partners in the barrier. Only the partners of the
+    /// absent member know of the absence by themselves, and those that know of it may call no fence any more.
     fn note_absent(&mut self, absent: Absent) {
         if self.window.absent.as_deref().is_some_and(|known| known.from <= absent.from) {
             return;

@@ -47,7 +47,8 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// Passes shared locks that are awaited, if this process holds a lock now. `held` is true if it has held one before.
+    /// Passes shared locks that are awaited, if this process holds a lock now. `held` is true if it has held one before, or
+    /// if no other epoch awaits a lock.
     pub(super) fn lock_obtained(&mut self, held: bool) {
         if !held && self.window.holds_lock() {
             let active: Vec<_> = self.window.active.iter().copied().collect();
@@ -206,7 +207,7 @@ impl Core<'_> {
         }
         member.lock += 1;
         member.is_applied = false;
-        self.claim_word();
+        self.suspend_word();
         if !self.window.lock.request(rank, kind) {
             return Err(Violation("second lock"));
         }
@@ -217,19 +218,18 @@ impl Core<'_> {
             self.attach(rank, attached);
         }
         self.grant_locks();
-        self.free_word();
+        self.resume_word();
         Ok(())
     }
 
-    /// Claims the word of this process's lock, and notes who holds the lock by it. A member that has failed holds it no
-    /// more.
-    pub(super) fn claim_word(&mut self) {
-        if self.window.lock.is_claimed {
+    /// Suspends this process's lock word, and notes who holds the lock by it. A member that has failed holds it no more.
+    pub(super) fn suspend_word(&mut self) {
+        if self.window.lock.is_suspended {
             return;
         }
         let Some(word) = self.window.own_lock_word() else { return };
-        let holder = word.claim();
-        self.window.lock.is_claimed = true;
+        let holder = word.suspend();
+        self.window.lock.is_suspended = true;
         if let Some(holder) = holder.filter(|holder| self.window.group.contains(*holder))
             && self.member(holder).failure.is_none()
         {
@@ -237,30 +237,35 @@ impl Core<'_> {
         }
     }
 
-    /// Frees the word of this process's lock if nobody holds or awaits the lock.
-    pub(super) fn free_word(&mut self) {
-        let may_free = self.window.lock.is_claimed && self.window.lock.is_idle();
-        if let Some(word) = self.window.own_lock_word().filter(|_| may_free) {
-            word.free();
-            self.window.lock.is_claimed = false;
+    /// Resumes this process's lock word if nobody holds or awaits the lock.
+    pub(super) fn resume_word(&mut self) {
+        let may_resume = self.window.lock.is_suspended && self.window.lock.is_idle();
+        if let Some(word) = self.window.own_lock_word().filter(|_| may_resume) {
+            word.resume();
+            self.window.lock.is_suspended = false;
         }
     }
 
-    /// Returns true if a member holds this process's lock by its word.
-    pub(crate) fn holds_by_word(&mut self, rank: WorldRank) -> bool {
-        self.claim_word();
-        self.free_word();
-        self.window.lock.is_held_by_word(rank)
+    /// Looks into this process's lock word, and returns true if a member holds the lock by it. If somebody does, the word
+    /// is suspended from now on.
+    pub(crate) fn ask_word_for(&mut self, rank: WorldRank) -> bool {
+        self.suspend_word();
+        self.resume_word();
+        self.window.lock.is_held_by_lock_word(rank)
     }
 
     /// Handles the release of this process's lock, or the withdrawal of a request for it. Returns false if the answer
     /// is queued, because the operations that came with the request were applied, and the answer to them is earlier.
     pub(crate) fn unlocked(&mut self, rank: WorldRank, note: &Note) -> Result<bool, Violation> {
         if note.flag.get() == BY_WORD {
-            if note.number.get() != 0 || !self.holds_by_word(rank) {
+            if note.number.get() != 0 {
                 return Err(Violation("release of a lock by its word"));
             }
-            self.release_lock(rank);
+            match self.ask_word_for(rank) {
+                true => drop(self.release_lock(rank)),
+                // Another member has overwritten the word.
+                false => self.link.note_stale(),
+            }
             return Ok(true);
         }
         let member = self.member(rank);
@@ -285,7 +290,7 @@ impl Core<'_> {
         let attached = self.window.members.get_mut(&rank).and_then(|member| member.attached.take());
         self.outbox.attached -= attached.map_or(0, |attached| attached.cost());
         self.grant_locks();
-        self.free_word();
+        self.resume_word();
         self.rescan();
         released != Released::Neither
     }

@@ -292,17 +292,6 @@ impl Windows {
         Ok(self.window(window)?.fences.precedes)
     }
 
-    /// Returns true if no other member changes the elements that this process changes by operations of an open epoch,
-    /// because the epoch is one under an exclusive lock, or by the hint of the window.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchWindow`], [`Error::NoSuchEpoch`].
-    pub fn is_alone(&self, epoch: EpochId) -> Result<bool, Error> {
-        let window = self.window(epoch.window)?;
-        let of_epoch = window.epochs.get(epoch.number).ok_or(Error::NoSuchEpoch)?;
-        Ok(window.is_alone_in(&of_epoch.kind))
-    }
-
     /// Returns true if the accesses of all origins to an open exposure epoch are over. The epoch then completes when it
     /// is closed (`MPI_Win_test`).
     ///
@@ -370,7 +359,7 @@ impl Windows {
             }
             let len = check_action(action, memory.len())?;
             let mut operation = places.operation(action, len)?;
-            core.check_operation(epoch.number, places, &mut operation)?;
+            core.check_operation(epoch.number, places, &operation)?;
             core.check_budget(&operation)?;
             let kept = if has_reply { Some(memory) } else { operation.memory.replace(memory) };
             if has_reply || deadline.is_some() {
@@ -415,9 +404,9 @@ impl Windows {
         let port = &mut *out.port;
         self.call(out.link, epoch.window, |core| {
             let len = check_action(action, data.len())?;
-            let mut operation = places.operation(action, len)?;
+            let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
-            core.check_operation(number, places, &mut operation)?;
+            core.check_operation(number, places, &operation)?;
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
                 || core.send_at_once(port, number, rank, &operation, Some(data))
@@ -447,9 +436,9 @@ impl Windows {
         let port = &mut *out.port;
         self.call(out.link, epoch.window, |core| {
             let len = check_action(action, bytes.len())?;
-            let mut operation = places.operation(action, len)?;
+            let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
-            core.check_operation(number, places, &mut operation)?;
+            core.check_operation(number, places, &operation)?;
             Ok(len == 0 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Room(bytes)))
         })
     }
@@ -667,15 +656,13 @@ impl Core<'_> {
         &mut self,
         number: u64,
         Places { target: Target { rank, .. }, region, .. }: Places<'_>,
-        operation: &mut Operation,
+        operation: &Operation,
     ) -> Result<(), Error> {
         if region.is_some() != self.window.regions.is_some() {
             return Err(if region.is_some() { Error::NotDynamic } else { Error::NoRegion });
         }
-        let epoch = self.window.epochs.get(number).filter(|epoch| epoch.closed.is_none());
-        let kind = &epoch.ok_or(Error::NoSuchEpoch)?.kind;
-        let has_target = kind.has_target(rank);
-        operation.is_alone = self.window.is_alone_in(kind);
+        let epoch = self.window.epoch(number).filter(|epoch| epoch.closed.is_none());
+        let has_target = epoch.ok_or(Error::NoSuchEpoch)?.kind.has_target(rank);
         if !has_target || !self.window.group.contains(rank) {
             return Err(Error::NotATarget { rank });
         }

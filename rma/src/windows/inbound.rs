@@ -409,7 +409,7 @@ impl Core<'_> {
             || fences.closing > 0
             || self.window.lock.is_held_by(rank)
             || self.member(rank).exposed.is_open()
-            || self.holds_by_word(rank)
+            || self.ask_word_for(rank)
     }
 
     /// Applies an operation of a member.

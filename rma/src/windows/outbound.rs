@@ -305,7 +305,7 @@ fn closing_note(
     let party = epoch.parties.get(&rank);
     let ordinal = party.map_or(0, |party| party.ordinal);
     match epoch.kind {
-        _ if party.is_some_and(|party| party.is_by_word) => {
+        _ if party.is_some_and(|party| party.is_by_lock_word) => {
             (kind::UNLOCK, Note::new(0, number).flagged(BY_WORD))
         }
         Kind::Start(_) => {

@@ -38,8 +38,6 @@ pub struct Epoch<'w, T: Element, K: EpochKind> {
     pub(super) id: Option<EpochId>,
     /// The targets whose parts this rank accesses without the runtime.
     pub(super) direct: Direct,
-    /// True if no other rank changes the elements that this epoch accumulates to.
-    is_alone: bool,
     kind: PhantomData<K>,
 }
 
@@ -208,14 +206,10 @@ impl<T: Element> Window<T> {
                 let call = call.strip_prefix("Window::").unwrap_or(call);
                 return Err(samite_rma::Error::WrongState { call, open: "an epoch of a fence" });
             }
-            let epoch = open(windows, out.link, id)?;
-            Ok((epoch, windows.is_alone(epoch)?))
+            open(windows, out.link, id)
         });
         match opened {
-            Ok((id, is_alone)) => {
-                let direct = Direct::default();
-                Ok(Epoch { window: self, id: Some(id), direct, is_alone, kind: PhantomData })
-            }
+            Ok(id) => Ok(Epoch { window: self, id: Some(id), direct: Direct::default(), kind: PhantomData }),
             Err(error) => Err(self.comm().handle_world_error(call, error)),
         }
     }
@@ -310,7 +304,7 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
         self.id = None;
         Ok((
             window.request(request)?,
-            Self { window, id: next, direct: Direct::default(), is_alone: self.is_alone, kind: PhantomData },
+            Self { window, id: next, direct: Direct::default(), kind: PhantomData },
         ))
     }
 }
@@ -624,10 +618,10 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let mut memory = data.into_memory();
         if !memory.is_scattered() {
             let len = memory.len();
-            let is_alone = self.is_alone;
+            let is_unshared = window.is_unshared;
             let access = |part: &samite_rma::View, at| match action.has_reply() {
-                true => part.fetch(at, action, memory.as_bytes_mut(), is_alone),
-                false => part.write(at, action, memory.as_bytes(), is_alone),
+                true => part.fetch(at, action, memory.as_bytes_mut(), is_unshared),
+                false => part.write(at, action, memory.as_bytes(), is_unshared),
             };
             if let Some(done) = self.directly(call, target, layout, (action, len), access) {
                 done?;
@@ -663,7 +657,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         if is_put && self.is_done_directly(target, |part, at| part.put(at, bytes)) {
             return Ok(());
         }
-        let write = |part: &samite_rma::View, at| part.write(at, action, bytes, self.is_alone);
+        let write = |part: &samite_rma::View, at| part.write(at, action, bytes, self.window.is_unshared);
         match self.directly(call, target, layout, (action, bytes.len()), write) {
             Some(written) => written,
             None => self.write_by_runtime(call, target, layout, action, data),
@@ -728,7 +722,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
             return Ok(true);
         }
         let len = bytes.len();
-        let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes, self.is_alone);
+        let fetch =
+            |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes, self.window.is_unshared);
         match self.directly(call, target, layout, (action, len), fetch) {
             Some(read) => read.map(|()| true),
             None => self.read_by_runtime(call, target, layout, action, bytes),

@@ -81,6 +81,8 @@ impl WindowHints {
     /// packets of their own, if they do not fit in one packet, after a flush, or if the program waits for one of them,
     /// as in [`Epoch::get`](crate::Epoch::get). Otherwise the requests of operations end when the epoch completes.
     ///
+    /// Ranks that share memory gain nothing: without the hint they take an exclusive lock without any packet.
+    ///
     /// ```
     /// # samite::local(2, |world| {
     /// # let comm = world.comm();
@@ -110,9 +112,10 @@ impl WindowHints {
         self
     }
 
-    /// Promises that no two ranks change the same element at the same time by accumulates, fetches or swaps. Between
-    /// ranks of a host this rank then combines whole arrays instead of changing each element by an atomic instruction,
-    /// which takes a fraction of the time. Under an exclusive lock it always does.
+    /// Promises that no two ranks, and no two threads of a rank, change the same element at the same time by accumulates or
+    /// fetches. Otherwise changes can be lost. Between ranks of a host this rank then combines whole pieces of memory, where it would else change each
+    /// element by an atomic instruction. That makes operations of more than 8 bytes faster. It concerns the operations of
+    /// this rank on memory that it shares with their target, and those that arrive here in packets.
     ///
     /// ```
     /// # samite::local(3, |world| {

@@ -20,8 +20,9 @@ use crate::select::Rank;
 /// flags. A rank that sees a store also sees the earlier stores of the same rank. A load may overtake an earlier store
 /// of its own rank to another place: put [`fence(SeqCst)`](std::sync::atomic::fence) between the two where that matters.
 /// An element whose size is 1, 2, 4 or 8 bytes is read and written whole. Accumulates in epochs and the atomic operations
-/// of views change an element one after another, except those of an epoch under an exclusive lock, and those of a rank
-/// with the hint [`unshared_accumulates`](crate::WindowHints::unshared_accumulates).
+/// of views are atomic with respect to each other. But accumulates by a rank with the hint
+/// [`unshared_accumulates`](crate::WindowHints::unshared_accumulates) read elements and write them back: a change that a
+/// view makes meanwhile can be lost.
 ///
 /// A view makes no progress for other operations of its rank. So a loop that waits for an element also calls the
 /// library, for example [`Comm::try_probe`](crate::Comm::try_probe).

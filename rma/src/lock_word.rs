@@ -1,13 +1,14 @@
-//! The word of a lock, in memory that the neighbours of a part's owner map.
+//! The lock word of a part: a word in memory behind the part, which other members map.
 //!
-//! While nobody else holds or awaits the lock, a neighbour takes it exclusively by one atomic instruction on this word,
-//! and gives it back by another one. No message is sent, and the owner takes no part. When the owner must know the holder,
-//! because a request for the lock has arrived or the holder has failed, it *claims* the word. From then on the owner grants
-//! the lock, and a neighbour that holds it by the word gives it back by a message. When nobody holds or awaits the lock
-//! any more, the owner frees the word again.
+//! While nobody else holds or awaits the lock, a member takes it exclusively by one atomic instruction on this word, and
+//! gives it back by another one. No message is sent, and the owner takes no part. When the owner must know the holder,
+//! because a request for the lock or a packet has arrived, or a member has failed, it *suspends* the word. From then on
+//! the owner grants the lock, and a member that holds it by the word gives it back by a message. When nobody holds or
+//! awaits the lock any more, the owner *resumes* the word.
 //!
-//! A process that is killed leaves its rank in the word, and the owner then ends its hold. A neighbour may write anything
-//! to the word. That harms only the order of accesses to this part, which a neighbour can write to anyway.
+//! A process that is killed leaves its rank in the word, and the owner then ends its hold. A member that maps the part
+//! can write anything to the word. That harms the lock and the data of this part alone, to which it can write anyway: the
+//! owner does not blame a member whose rank has vanished from the word.
 
 use samite_fabric::Change;
 use samite_fabric::link::WorldRank;
@@ -21,11 +22,11 @@ pub(crate) struct LockWord<'a> {
     at: usize,
 }
 
-/// Nobody holds the lock, and a neighbour may take it.
+/// Nobody holds the lock, and a member may take it.
 const FREE: u64 = 0;
 
-/// The owner has claimed the word.
-const CLAIMED: u64 = 1 << 63;
+/// The flag of a word that the owner has suspended.
+const SUSPENDED: u64 = 1 << 63;
 
 impl<'a> LockWord<'a> {
     /// Returns the word at this offset of mapped memory, which has it.
@@ -38,26 +39,26 @@ impl<'a> LockWord<'a> {
         self.change(FREE, held_by(own)) == FREE
     }
 
-    /// Gives the lock back, and returns true, unless the owner has claimed the word.
+    /// Gives the lock back, and returns true, unless the owner has suspended the word.
     pub(crate) fn give_back(self, own: WorldRank) -> bool {
         self.change(held_by(own), FREE) == held_by(own)
     }
 
-    /// Claims the word, at its owner. Returns the process that holds the lock by the word.
-    pub(crate) fn claim(self) -> Option<WorldRank> {
+    /// Suspends the word, at its owner. Returns the process that holds the lock by the word.
+    pub(crate) fn suspend(self) -> Option<WorldRank> {
         let mut found = self.memory.load(self.at);
-        while found & CLAIMED == 0 {
-            let before = self.change(found, found | CLAIMED);
+        while found & SUSPENDED == 0 {
+            let before = self.change(found, found | SUSPENDED);
             if before == found {
                 break;
             }
             found = before;
         }
-        u32::try_from((found & !CLAIMED).checked_sub(1)?).ok().map(WorldRank)
+        u32::try_from((found & !SUSPENDED).checked_sub(1)?).ok().map(WorldRank)
     }
 
-    /// Frees the word, at its owner, which has claimed it.
-    pub(crate) fn free(self) {
+    /// Resumes the word, at its owner, which has suspended it. Nobody holds the lock.
+    pub(crate) fn resume(self) {
         self.memory.store(self.at, FREE);
     }
 
@@ -84,27 +85,27 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_word_is_given_back_by_a_message() {
+    fn a_lock_is_given_back_by_a_message_if_its_word_is_suspended() {
         let memory = mapped();
         let word = LockWord::new(&memory, 8);
         let (a, b) = (WorldRank(0), WorldRank(u32::MAX));
         assert!(word.take(b) && !word.take(a) && !word.give_back(a));
         assert!(word.give_back(b) && !word.give_back(b) && word.take(a));
-        assert_eq!((word.claim(), word.claim()), (Some(a), Some(a)));
+        assert_eq!((word.suspend(), word.suspend()), (Some(a), Some(a)));
         assert!(!word.give_back(a) && !word.take(a) && !word.take(b));
-        word.free();
-        assert_eq!(word.claim(), None);
+        word.resume();
+        assert_eq!(word.suspend(), None);
         assert!(!word.take(a));
-        word.free();
+        word.resume();
         assert!(word.take(a));
     }
 
-    /// An owner claims the word again and again. Neighbours hold it one at a time.
+    /// An owner suspends the word again and again. The others hold the lock one at a time.
     #[test]
-    fn one_neighbour_holds_the_lock() {
+    fn one_member_holds_the_lock() {
         let memory = mapped();
         let word = LockWord::new(&memory, 8);
-        // The rank that the owner has to release, plus 1, and the number of neighbours that are done.
+        // The rank that the owner has to release, plus 1, and the number of members that are done.
         let (released, done, holders) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for rank in (0..3).map(WorldRank) {
@@ -130,14 +131,14 @@ mod tests {
                 });
             }
             while done.load(Ordering::Acquire) < 3 {
-                if let Some(holder) = word.claim() {
+                if let Some(holder) = word.suspend() {
                     while released.load(Ordering::Acquire) != holder.0 + 1 {
                         std::thread::yield_now();
                     }
-                    word.free();
+                    word.resume();
                     released.store(0, Ordering::Release);
                 } else {
-                    word.free();
+                    word.resume();
                 }
                 std::thread::yield_now();
             }

@@ -29,7 +29,7 @@ fn meet<P: Port>(w: &mut World<P>, at: usize, target: usize) {
 /// Returns the number of locks that a rank has taken by their words, and that it has granted by messages.
 fn locks<P: Port>(w: &World<P>, at: usize) -> (u64, u64) {
     let counters = w.engines[at].stack().counters();
-    (counters.taken, counters.locks)
+    (counters.mapped_locks, counters.locks)
 }
 
 /// Takes a lock by its word.
@@ -224,9 +224,9 @@ fn a_window_whose_exposures_pass_others_has_no_word() {
 case!(counters_under_exclusive_locks_lose_nothing, 4, counters);
 /// Each rank reads a counter and writes it back under the lock, 200 times, while the others do so too.
 fn counters<P: Port>(w: &mut World<P>) {
-    let mut open: Vec<Option<EpochId>> = vec![None; 4];
-    let mut reads = vec![None; 4];
-    let mut ends = vec![None; 4];
+    let mut open: [Option<EpochId>; 4] = [None; 4];
+    let mut reads = [None; 4];
+    let mut ends = [None; 4];
     let mut left = [200_u32; 4];
     while left.iter().any(|left| *left > 0) || (0..4).any(|at| open[at].is_some() || ends[at].is_some()) {
         for at in 0..4 {
