@@ -78,10 +78,7 @@ impl Mapped {
             Action::Put | Action::Accumulate { op: Reduction::Replace, .. } => self.put(at, data),
             Action::Accumulate { op: Reduction::NoOp, .. } => {}
             Action::Accumulate { op, element } if is_unshared && data.len() > WORD => {
-                let mut piece = [0; PIECE];
-                for (index, operands) in data.chunks(PIECE).enumerate() {
-                    self.combine_piece((op, element), at + index * PIECE, operands, &mut piece, |_| {});
-                }
+                self.write_unshared((op, element), at, data);
             }
             Action::Accumulate { op, element } => {
                 if let Some(change) = change_of(op, element, data) {
@@ -106,13 +103,7 @@ impl Mapped {
         match action {
             Action::Get | Action::GetAccumulate { op: Reduction::NoOp, .. } => self.get(at, bytes),
             Action::GetAccumulate { op, element } if is_unshared && bytes.len() > WORD => {
-                let (mut piece, mut before) = ([0; PIECE], [0; PIECE]);
-                for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
-                    let before = &mut before[..bytes.len()];
-                    let keep = |found: &[u8]| before.copy_from_slice(found);
-                    self.combine_piece((op, element), at + index * PIECE, bytes, &mut piece, keep);
-                    bytes.copy_from_slice(before);
-                }
+                self.fetch_unshared((op, element), at, bytes);
             }
             Action::GetAccumulate { op, element } => {
                 if let Some(change) = change_of(op, element, bytes) {
@@ -195,6 +186,28 @@ impl Mapped {
         let mut bytes = vec![0; memory.len()];
         memory.readable().copy_to(&mut bytes);
         self.write_runs(base, operation, &bytes, is_unshared);
+    }
+
+    /// Combines elements that no other process changes meanwhile. A function of its own, so that short operations need no
+    /// room for a piece on the stack.
+    #[inline(never)]
+    fn write_unshared(&self, by: (Reduction, ElementType), at: usize, data: &[u8]) {
+        let mut piece = [0; PIECE];
+        for (index, operands) in data.chunks(PIECE).enumerate() {
+            self.combine_piece(by, at + index * PIECE, operands, &mut piece, |_| {});
+        }
+    }
+
+    /// Combines elements as [`write_unshared`](Self::write_unshared) does, and returns the former ones in `bytes`.
+    #[inline(never)]
+    fn fetch_unshared(&self, by: (Reduction, ElementType), at: usize, bytes: &mut [u8]) {
+        let (mut piece, mut before) = ([0; PIECE], [0; PIECE]);
+        for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
+            let before = &mut before[..bytes.len()];
+            let keep = |found: &[u8]| before.copy_from_slice(found);
+            self.combine_piece(by, at + index * PIECE, bytes, &mut piece, keep);
+            bytes.copy_from_slice(before);
+        }
     }
 
     /// Copies a piece out, passes it to `keep`, combines it with operands, and copies it in.

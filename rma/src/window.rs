@@ -223,19 +223,19 @@ pub(crate) struct Window {
     /// The members that this process has to do with.
     pub(crate) members: BTreeMap<WorldRank, Member>,
     pub(crate) lock: Lock,
-    /// A member that has failed. The next barriers end with it.
+    /// A member that has died. The next barriers end with it.
     pub(crate) failed: Option<WorldRank>,
     /// True if a member has left.
     pub(crate) has_left: bool,
-    /// The member that is the first to be absent from a fence, because it has left.
-    pub(crate) absent: Option<Box<Absent>>,
+    /// The members that are the first to be absent from barriers of each [`Space`], because they have left.
+    pub(crate) absent: Option<Box<[Option<Absent>; 2]>>,
 }
 
-/// A member that has left without calling a fence.
+/// A member that has left without taking part in a barrier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent {
     pub(crate) rank: WorldRank,
-    /// The first closing fence that it has not called.
+    /// The number of the first barrier in which it takes no part.
     pub(crate) from: u64,
 }
 
@@ -331,16 +331,38 @@ impl Window {
         self.open.locks.values().chain(&self.open.access).any(is_held)
     }
 
-    /// Returns the error that names the member which has failed, if one has.
-    pub(crate) fn failure(&self, fate: Fate) -> Option<Error> {
-        let rank = self.failed?;
+    /// Returns the member that is the first to be absent from barriers of a space.
+    pub(crate) fn absent(&self, space: Space) -> Option<Absent> {
+        self.absent.as_deref()?[space as usize]
+    }
+
+    /// Returns a member that takes no part in a barrier, because it has died or left.
+    pub(crate) fn missing(&self, space: Space, number: u64) -> Option<WorldRank> {
+        let absent = || self.absent(space).filter(|absent| absent.from <= number);
+        self.failed.or_else(|| absent().map(|absent| absent.rank))
+    }
+
+    /// Returns the error that names a member which takes no part in a barrier, if there is one.
+    pub(crate) fn failure(&self, space: Space, number: u64, fate: Fate) -> Option<Error> {
+        let rank = self.missing(space, number)?;
         let known = self.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
-        let has_left = self.absent.as_deref().is_some_and(|absent| absent.rank == rank);
-        let cause = known.unwrap_or_else(|| match has_left {
-            true => Cause::Left,
-            false => Cause::Died("reported by another member".into()),
+        let cause = known.unwrap_or_else(|| match self.failed {
+            Some(_) => Cause::Died("reported by another member".into()),
+            None => Cause::Left,
         });
         Some(Error::peer_failed(rank, cause, fate))
+    }
+
+    /// Returns the number of the closing fence that ends an epoch, if the epoch is one of fences.
+    pub(crate) fn ending_fence(&self, epoch: &Epoch) -> Option<u64> {
+        let is_fence = matches!(epoch.kind, Kind::Fence { .. });
+        is_fence.then(|| epoch.barrier.map_or(self.fences.closing + 1, |barrier| barrier.number))
+    }
+
+    /// Returns the error that names a member which takes no part in the fence that ends an epoch, if there is one.
+    pub(crate) fn fence_failure(&self, number: u64) -> Option<Error> {
+        let ending = self.ending_fence(self.epochs.get(number)?)?;
+        self.failure(Space::Fence, ending, Fate::NotDelivered)
     }
 
     /// Adds an epoch, and returns its number.

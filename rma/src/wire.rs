@@ -52,7 +52,8 @@ pub(crate) mod kind {
     /// waits for `CLOSED`: if the receiver's window is dynamic.
     pub(crate) const DONE: u8 = 16;
     /// The sender has completed a round of barrier `number`. `flag` is 0 for fences, and 1 for the barrier that frees
-    /// the window. `token` is 0, or 1 more than the rank of a member that has failed.
+    /// the window. `token` is 0, or 1 more than the rank of a member that takes no part: it has died or, if `flag` also
+    /// has [`HAS_LEFT`](super::HAS_LEFT), has left before this barrier.
     pub(crate) const FENCED: u8 = 17;
     /// Asks for `OPENED` when the receiver has activated opening fence `number`.
     pub(crate) const ASK: u8 = 18;
@@ -253,6 +254,9 @@ impl Note {
 
 /// The flag of a request for a shared lock that passes those for exclusive ones: see [`kind::LOCK`].
 pub(crate) const PASSES: u32 = 2;
+
+/// The flag of a barrier's message that names a member which has left: see [`kind::FENCED`].
+pub(crate) const HAS_LEFT: u32 = 2;
 
 /// The flag of the release of a lock that was taken by its word: see [`kind::UNLOCK`].
 pub(crate) const BY_WORD: u32 = 1;

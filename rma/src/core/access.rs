@@ -27,7 +27,7 @@ impl Core<'_> {
     /// Adds a step to an access epoch.
     pub(crate) fn record(&mut self, number: u64, rank: WorldRank, step: Step) {
         let failure = self.member(rank).failure.clone();
-        let of_fence = self.window.failure(Fate::NotDelivered);
+        let of_fence = self.window.fence_failure(number);
         let aggregates = self.window.hints.aggregate;
         let Some(epoch) = self.window.epoch(number) else { return };
         let mut is_new = false;
@@ -51,10 +51,10 @@ impl Core<'_> {
         // The target has aborted the access.
         let is_over =
             party.state == State::Over || party.closing != Closing::No && !matches!(step, Step::Close(_));
-        let (is_active, is_fence) = (epoch.is_active, matches!(epoch.kind, Kind::Fence { .. }));
+        let is_active = epoch.is_active;
         if is_over && failure.is_none() {
             let aborted = Error::Aborted { rank, fate: Fate::NotDelivered };
-            let error = of_fence.filter(|_| is_fence).unwrap_or(aborted);
+            let error = of_fence.unwrap_or(aborted);
             return self.drop_step(number, rank, step, &error);
         }
         party.steps.push_back(step);
@@ -80,6 +80,7 @@ impl Core<'_> {
             return self.contact(rank);
         }
         self.note_missing(number);
+        let is_missing = self.window.fence_failure(number).is_some();
         if self.take_by_lock_word(number, rank, &kind) {
             return;
         }
@@ -102,7 +103,7 @@ impl Core<'_> {
             }
             Kind::Fence { opening } if opening > 0 && member.opened >= opening => asked.0 = State::Granted,
             // The barrier before may have ended although the target has not called it.
-            Kind::Fence { .. } if self.window.failed.is_some() => return self.end_fence_access(number, rank),
+            Kind::Fence { .. } if is_missing => return self.end_fence_access(number, rank),
             Kind::Fence { opening: 0 } => asked.0 = State::Granted,
             Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
             Kind::Post(_) | Kind::Free => unreachable!("they have no steps"),

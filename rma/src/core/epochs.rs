@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 use super::{Core, Violation};
 use crate::activation::Kind;
 use crate::outbox::Item;
-use crate::window::{Absent, Barrier, Closing, Contact, Epoch, Member, Space, State, Step};
-use crate::wire::{Named, Note, kind};
+use crate::window::{Absent, Barrier, Closing, Contact, Epoch, Member, Space, State, Step, Window};
+use crate::wire::{HAS_LEFT, Named, Note, kind};
 use crate::{Error, Name, barrier};
 
 impl Core<'_> {
@@ -145,8 +145,8 @@ impl Core<'_> {
 
     pub(super) fn complete(&mut self, number: u64) {
         let Some(epoch) = self.window.epochs.remove(number) else { return };
-        let has_barrier = epoch.barrier.is_some();
-        let error = epoch.error.or_else(|| self.window.failure(Fate::Unknown).filter(|_| has_barrier));
+        let of_barrier = |barrier: Barrier| self.window.failure(barrier.space, barrier.number, Fate::Unknown);
+        let error = epoch.error.or_else(|| epoch.barrier.and_then(of_barrier));
         if let Some(id) = epoch.request {
             self.requests.end(id, error.map_or(Ok(()), Err));
         }
@@ -156,14 +156,15 @@ impl Core<'_> {
     }
 
     /// Takes the next steps of an epoch's barrier. Returns true if it has ended, or if there is none. Once a member has
-    /// failed, fences end with an error and do not wait: the members learn of the failure in different fences, so some
-    /// living members may never call this one.
+    /// died, fences end with an error and do not wait: the members learn of the death in different fences, so some
+    /// living members may never call this one. If a member has left, that holds for the fences that it has not called.
     pub(super) fn pass_barrier(&mut self, number: u64) -> bool {
         loop {
             let Some(barrier) = self.window.epoch(number).and_then(|epoch| epoch.barrier) else {
                 return true;
             };
-            if self.window.failed.is_some() {
+            let is_missing = |window: &Window| window.missing(barrier.space, barrier.number).is_some();
+            if is_missing(self.window) {
                 return match barrier.space {
                     Space::Fence => {
                         self.send_last_rounds(number, barrier, false);
@@ -177,8 +178,8 @@ impl Core<'_> {
                 None => 0,
                 Some(round) => {
                     let has_heard_all = self.has_heard_all(barrier.space, barrier.number, round);
-                    if self.window.failed.is_some() {
-                        // The message of a member that has failed did not arrive.
+                    if is_missing(self.window) {
+                        // The message of a member that has ended did not arrive.
                         continue;
                     }
                     if !has_heard_all {
@@ -240,7 +241,14 @@ impl Core<'_> {
             return;
         }
         self.window.failed = Some(rank);
-        let fences = self.window.epochs.iter().filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
+        self.end_waiting_fences();
+    }
+
+    /// Ends the operations that wait for a member to call a fence, in epochs that end with a fence in which a member takes
+    /// no part.
+    fn end_waiting_fences(&mut self) {
+        let ends = |epoch: &&Epoch| self.window.fence_failure(epoch.number).is_some();
+        let fences = self.window.epochs.iter().filter(ends);
         let parties =
             fences.flat_map(|epoch| epoch.parties.iter().map(|(rank, party)| (epoch.number, *rank, party)));
         let waiting = parties.filter(|(.., party)| party.state == State::Asked);
@@ -248,31 +256,33 @@ impl Core<'_> {
         waiting.into_iter().for_each(|(number, rank)| self.end_fence_access(number, rank));
     }
 
-    /// Notes a failure if a member has left and will not call the fence that ends an epoch. Then living members may never
-    /// call the fence that begins it.
+    /// Looks if a member has left and will not call the fence that ends an epoch. Then living members may never call the
+    /// fence that begins it.
     pub(super) fn note_missing(&mut self, number: u64) {
-        let may_be_absent = self.window.has_left || self.window.absent.is_some();
-        if !may_be_absent || self.window.failed.is_some() {
+        if !self.window.has_left || self.window.failed.is_some() {
             return;
         }
-        let next = self.window.fences.closing + 1;
-        let epoch = self.window.epochs.get(number).filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
-        let Some(ending) = epoch.map(|epoch| epoch.barrier.map_or(next, |barrier| barrier.number)) else {
-            return;
-        };
-        let rounds = barrier::rounds(self.window.group.len());
-        for round in 0..rounds {
-            self.has_heard_all(Space::Fence, ending, round);
+        let epoch = self.window.epochs.get(number);
+        if let Some(ending) = epoch.and_then(|epoch| self.window.ending_fence(epoch)) {
+            for round in 0..barrier::rounds(self.window.group.len()) {
+                self.has_heard_all(Space::Fence, ending, round);
+            }
         }
     }
 
-    /// Notes that a member is absent from a fence, and tells the own partners in the barrier. Only the partners of the
-    /// absent member know of the absence by themselves, and those that know of it may call no fence any more.
-    fn note_absent(&mut self, absent: Absent) {
-        if self.window.absent.as_deref().is_some_and(|known| known.from <= absent.from) {
+    /// Notes that a member is absent from barriers. If they are fences, tells the own partners in the barrier: only the
+    /// partners of the absent member know of the absence by themselves, and those that know of it may call no fence any
+    /// more.
+    pub(super) fn note_absent(&mut self, space: Space, absent: Absent) {
+        if self.window.absent(space).is_some_and(|known| known.from <= absent.from) {
             return;
         }
-        self.window.absent = Some(Box::new(absent));
+        self.window.absent.get_or_insert_default()[space as usize] = Some(absent);
+        self.touch_active();
+        if space == Space::Free {
+            return;
+        }
+        self.end_waiting_fences();
         let rounds = barrier::rounds(self.window.group.len());
         // In one round every member is a partner of every other one.
         for round in (0..rounds).filter(|_| rounds > 1) {
@@ -280,7 +290,6 @@ impl Core<'_> {
                 self.note(partner, kind::ABSENT, Note::new(absent.from, absent.rank.0.into()));
             }
         }
-        self.touch_active();
     }
 
     /// Handles the news of a member that a member is absent from a fence.
@@ -289,13 +298,13 @@ impl Core<'_> {
         if !self.window.group.contains(rank) {
             return Err(Violation("absent member"));
         }
-        self.note_absent(Absent { rank, from: note.number.get() });
+        self.note_absent(Space::Fence, Absent { rank, from: note.number.get() });
         Ok(())
     }
 
-    /// Ends a fence's operations on a member that may never call the fence, because another member has failed.
+    /// Ends a fence's operations on a member that may never call the fence, because another member has ended.
     pub(super) fn end_fence_access(&mut self, number: u64, rank: WorldRank) {
-        let Some(error) = self.window.failure(Fate::NotDelivered) else { return };
+        let Some(error) = self.window.fence_failure(number) else { return };
         self.drop_steps(number, rank, &error);
         self.end_party(number, rank, Some(error));
     }
@@ -358,14 +367,17 @@ impl Core<'_> {
 
     /// Sends the messages of a round.
     fn send_round(&mut self, barrier: Barrier, round: u32) {
-        let token = self.window.failed.map_or(0, |rank| u64::from(rank.0) + 1);
-        let note = Note::new(barrier.number, token).flagged(barrier.space == Space::Free);
+        let missing = self.window.missing(barrier.space, barrier.number);
+        let has_left = missing.is_some() && self.window.failed.is_none();
+        let token = missing.map_or(0, |rank| u64::from(rank.0) + 1);
+        let flag = barrier.space as u32 | if has_left { HAS_LEFT } else { 0 };
+        let note = Note::new(barrier.number, token).flagged(flag);
         for partner in self.partners(barrier::successors, round) {
             self.note(partner, kind::FENCED, note);
         }
     }
 
-    /// Returns true if the messages of a round have arrived. Notes the failure of a member whose message never arrives.
+    /// Returns true if the messages of a round have arrived. Notes the end of a member whose message never arrives.
     pub(super) fn has_heard_all(&mut self, space: Space, number: u64, round: u32) -> bool {
         let is_heard = |member: &Member| member.fenced[space as usize] >= number;
         let partners = self.partners(barrier::predecessors, round);
@@ -374,19 +386,14 @@ impl Core<'_> {
             if is_heard(member) {
                 continue;
             }
-            match member.failure.as_deref() {
-                Some(Cause::Left) if space == Space::Fence => {
-                    let from = member.fenced[space as usize] + 1;
-                    self.note_absent(Absent { rank: *rank, from });
-                }
-                Some(_) => self.note_failed(*rank),
-                None => {}
+            let (peer, from) = (member.peer, member.fenced[space as usize] + 1);
+            let Some(cause) = member.failure.as_deref() else { continue };
+            match matches!(cause, Cause::Left) {
+                // This process leaves itself, and its partners go on.
+                true if self.link.peer(peer).was_told_goodbye() => {}
+                true => self.note_absent(space, Absent { rank: *rank, from }),
+                false => self.note_failed(*rank),
             }
-        }
-        if let Some(absent) = self.window.absent.as_deref().filter(|absent| absent.from <= number)
-            && space == Space::Fence
-        {
-            self.note_failed(absent.rank);
         }
         partners.into_iter().all(|rank| is_heard(self.member(rank)))
     }

@@ -6,14 +6,15 @@ use super::{Core, Violation};
 use crate::activation::Kind;
 use crate::locks::Released;
 use crate::ordinals::Over;
-use crate::window::{Attached, Attachment, Closing, Contact, Epoch, Space, State};
-use crate::wire::{BY_WORD, Note, PASSES, kind};
+use crate::window::{Absent, Attached, Attachment, Closing, Contact, Epoch, Space, State};
+use crate::wire::{BY_WORD, HAS_LEFT, Note, PASSES, kind};
 use crate::{Error, LockKind};
 
 impl Core<'_> {
     /// Handles the message of a member's barrier.
     pub(crate) fn fenced(&mut self, rank: WorldRank, note: &Note) -> Result<(), Violation> {
-        let space = if note.flag.get() == 0 { Space::Fence } else { Space::Free };
+        let has_left = note.flag.get() & HAS_LEFT != 0;
+        let space = if note.flag.get() & !HAS_LEFT == 0 { Space::Fence } else { Space::Free };
         let heard = &mut self.member(rank).fenced[space as usize];
         if note.number.get() != *heard + 1 {
             return Err(Violation("number of a barrier"));
@@ -24,7 +25,10 @@ impl Core<'_> {
             if !self.window.group.contains(failed) {
                 return Err(Violation("failed member"));
             }
-            self.note_failed(failed);
+            match has_left {
+                true => self.note_absent(space, Absent { rank: failed, from: note.number.get() }),
+                false => self.note_failed(failed),
+            }
         }
         self.touch_active();
         Ok(())
@@ -208,6 +212,11 @@ impl Core<'_> {
         member.lock += 1;
         member.is_applied = false;
         self.suspend_word();
+        if self.window.lock.is_held_by_lock_word(rank) {
+            // A member asks after it has given the lock back. Another member has written its rank to the word.
+            self.link.note_stale();
+            self.window.lock.release(rank);
+        }
         if !self.window.lock.request(rank, kind) {
             return Err(Violation("second lock"));
         }

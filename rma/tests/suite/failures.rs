@@ -218,6 +218,37 @@ fn leaver_of_others<P: Port>(w: &mut World<P>) {
     ends_with_failure(w, 9, close, 0);
 }
 
+#[test]
+fn a_fence_that_all_have_called_succeeds_although_a_leaver_misses_the_next_one() {
+    on_sim(50, 10, Hints::default(), leaver_before_next);
+}
+/// The messages of rank 7 for the last fence are late. Rank 9 completes it before rank 5, and leaves, and rank 5 calls
+/// another fence.
+fn leaver_before_next<P: Port>(w: &mut World<P>) {
+    (0..3).for_each(|_| drop(w.fence_all(Assertions::empty())));
+    w.settle();
+    let call = |w: &mut World<P>, at| w.fence(at, Assertions::empty()).completion.unwrap();
+    let first = call(w, 7);
+    (0..300).for_each(|_| _ = w.step());
+    w.stopped.insert(7);
+    let ends: Vec<_> = (0..10).map(|at| if at == 7 { first } else { call(w, at) }).collect();
+    w.wait(9, ends[9]);
+    // A rank that leaves waits until its packets have arrived.
+    w.settle();
+    assert!(w.is_pending(5, ends[5]), "it waits for rank 7");
+    w.stopped.insert(9);
+    for at in (0..9).filter(|at| *at != 7) {
+        w.engines[at].peer_failed(rank(9), None, Cause::Left).unwrap();
+    }
+    let next = call(w, 5);
+    (0..300).for_each(|_| _ = w.step());
+    w.stopped.remove(&7);
+    for at in (0..10).filter(|at| *at != 9) {
+        w.wait(at, ends[at]);
+    }
+    ends_with_failure(w, 5, next, 9);
+}
+
 /// With 17 members, rank 0 hears of rank 8 only by the message of rank 9, which has failed.
 #[test]
 fn no_window_is_freed_while_a_living_member_uses_it() {

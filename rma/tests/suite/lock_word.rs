@@ -5,7 +5,7 @@ use samite_fabric::{Memory, Port};
 use samite_rma::{Action, ElementType, EpochId, Hints, LockKind, Reduction, Reorder};
 
 use super::failures::{end, ends_with_failure, kill};
-use super::world::{NEVER, World, on_mapped_or_put, on_shm};
+use super::world::{NEVER, PART, World, on_mapped_or_put, on_shm};
 
 /// Declares a test over shared memory, and in simulated networks in which the ranks map the memory of others.
 macro_rules! case {
@@ -209,6 +209,39 @@ fn early<P: Port>(w: &mut World<P>) {
         w.settle();
     }
     assert!(locks(w, 2).0 >= 2);
+}
+
+#[test]
+fn a_member_is_not_blamed_for_a_word_that_another_one_has_overwritten() {
+    on_shm(3, Hints::default(), true, |w| {
+        (1..3).for_each(|at| meet(w, at, 0));
+        w.settle();
+        let epoch = w.lock(1, 0, LockKind::Shared);
+        let close = w.close(1, epoch);
+        w.wait(1, close);
+        w.settle();
+        let window = w.window;
+        let overwrite = |w: &mut World<_>, word: u64| {
+            let written =
+                w.call(0, |windows, _| windows.part(window).unwrap().copy_in(PART, &word.to_ne_bytes()));
+            written.unwrap();
+        };
+        // Rank 2 holds nothing, holds the lock, and holds it beside a rank that does not.
+        for word in [3_u64, 3 | 1 << 63] {
+            overwrite(w, word);
+            meet(w, 2, 0);
+            w.settle();
+        }
+        for word in [0, u64::MAX, 9] {
+            let epoch = take(w, 2, 0);
+            overwrite(w, word);
+            let close = w.close(2, epoch);
+            w.wait(2, close);
+            w.settle();
+            meet(w, 1, 0);
+            w.settle();
+        }
+    });
 }
 
 #[test]

@@ -271,6 +271,8 @@ impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
             }
             Ok(())
         });
+        // A loop that drops its epochs makes no other call, and another rank may wait for this one's lock.
+        let _ = self.window.comm().runtime.drive(&mut ());
     }
 }
 
