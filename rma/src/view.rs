@@ -71,8 +71,7 @@ impl View {
         if is_inside && memory.is_open() { Some(memory) } else { None }
     }
 
-    /// Carries out an operation without a result on the bytes from offset `at` on. If it `is_unshared`, no other process
-    /// changes the same elements meanwhile, and an accumulate needs no atomic instructions.
+    /// Carries out an operation without a result on the bytes from offset `at` on.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Misaligned`], [`Error::WrongLength`], [`Error::Undefined`],
@@ -81,26 +80,25 @@ impl View {
     ///
     /// # Panics
     /// If the operation has a result.
-    pub fn write(&self, at: u64, action: Action, data: &[u8], is_unshared: bool) -> Result<(), Error> {
+    pub fn write(&self, at: u64, action: Action, data: &[u8]) -> Result<(), Error> {
         let place = self.place(at, action, data.len())?;
         if let Some((memory, at)) = place {
-            memory.write(at, action, data, is_unshared);
+            memory.write(at, action, data, false);
         }
         Ok(())
     }
 
     /// Carries out an operation with a result. `bytes` has the operands, and gets the result as [`Action`] says.
-    /// `is_unshared` has the meaning of [`View::write`].
     ///
     /// # Errors
     /// Returns the errors of [`View::write`].
     ///
     /// # Panics
     /// If the operation has no result.
-    pub fn fetch(&self, at: u64, action: Action, bytes: &mut [u8], is_unshared: bool) -> Result<(), Error> {
+    pub fn fetch(&self, at: u64, action: Action, bytes: &mut [u8]) -> Result<(), Error> {
         let place = self.place(at, action, bytes.len())?;
         if let Some((memory, at)) = place {
-            memory.fetch(at, action, bytes, is_unshared);
+            memory.fetch(at, action, bytes, false);
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ fn view_of_met<P: Port>(w: &mut World<P>, at: usize, of: usize) -> View {
 
 fn word(view: &View, at: u64) -> u64 {
     let mut bytes = [0; 8];
-    view.fetch(8 * at, GET, &mut bytes, false).unwrap();
+    view.fetch(8 * at, GET, &mut bytes).unwrap();
     u64::from_ne_bytes(bytes)
 }
 
@@ -47,8 +47,8 @@ fn counts<P: Port>(w: &mut World<P>) {
                 let add = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
                 assert_eq!(w.operate(at, epochs[at], (of, 3), add, memory, None), Ok(None));
                 let mut one = 1_u64.to_ne_bytes();
-                view.fetch(3 * 8, ADD, &mut one, false).unwrap();
-                view.write(8 * (4 + at as u64), Action::Put, &(10 * round + at as u64).to_ne_bytes(), false)
+                view.fetch(3 * 8, ADD, &mut one).unwrap();
+                view.write(8 * (4 + at as u64), Action::Put, &(10 * round + at as u64).to_ne_bytes())
                     .unwrap();
             }
         }
@@ -79,23 +79,20 @@ fn a_view_checks_its_bounds() {
             [(len, 1), (len - 7, 8), (u64::MAX, 1), (u64::MAX - 7, 8), (0, PART + 1), (len + 1, 0)]
         {
             let error = Err(Error::OutOfBounds { rank: rank(1), at, len: bytes as u64, size: len });
-            assert_eq!(view.write(at, Action::Put, &vec![1; bytes], false), error);
-            assert_eq!(view.fetch(at, GET, &mut vec![1; bytes], false), error);
+            assert_eq!(view.write(at, Action::Put, &vec![1; bytes]), error);
+            assert_eq!(view.fetch(at, GET, &mut vec![1; bytes]), error);
         }
-        view.write(len, Action::Put, &[], false).unwrap();
-        view.write(len - 1, Action::Put, &[7], false).unwrap();
+        view.write(len, Action::Put, &[]).unwrap();
+        view.write(len - 1, Action::Put, &[7]).unwrap();
         assert_eq!(w.word(1, PART / 8 - 1).to_ne_bytes()[7], 7);
         let element = ElementType::U64;
-        assert_eq!(
-            view.fetch(4, ADD, &mut [0; 8], false),
-            Err(Error::Misaligned { rank: rank(1), at: 4, element })
-        );
-        assert_eq!(view.fetch(0, ADD, &mut [0; 7], false), Err(Error::WrongLength { len: 7, element }));
+        assert_eq!(view.fetch(4, ADD, &mut [0; 8]), Err(Error::Misaligned { rank: rank(1), at: 4, element }));
+        assert_eq!(view.fetch(0, ADD, &mut [0; 7]), Err(Error::WrongLength { len: 7, element }));
         let swap = Action::CompareSwap { element };
-        assert_eq!(view.fetch(0, swap, &mut [0; 8], false), Err(Error::WrongLength { len: 8, element }));
+        assert_eq!(view.fetch(0, swap, &mut [0; 8]), Err(Error::WrongLength { len: 8, element }));
         let element = ElementType::U128;
         let long = Action::GetAccumulate { op: Reduction::Sum, element };
-        assert_eq!(view.fetch(0, long, &mut [0; 16], false), Err(Error::NotAWord { element }));
+        assert_eq!(view.fetch(0, long, &mut [0; 16]), Err(Error::NotAWord { element }));
         assert_eq!(word(&view, 0), 0);
     });
 }
@@ -167,9 +164,9 @@ fn a_view_ends_with_the_window() {
         for (at, free) in frees {
             assert!(matches!(w.complete(at, free).result, Err(Error::Link(_))));
         }
-        assert_eq!(views[0].write(0, Action::Put, &[1], false), Err(Error::NoSuchWindow));
-        assert_eq!(views[0].fetch(0, GET, &mut [1], false), Err(Error::NoSuchWindow));
-        views[1].write(0, Action::Put, &[1], false).unwrap();
+        assert_eq!(views[0].write(0, Action::Put, &[1]), Err(Error::NoSuchWindow));
+        assert_eq!(views[0].fetch(0, GET, &mut [1]), Err(Error::NoSuchWindow));
+        views[1].write(0, Action::Put, &[1]).unwrap();
     }
     on_shm(3, Hints::default(), true, ends);
 }

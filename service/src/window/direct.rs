@@ -110,7 +110,10 @@ impl<T: Element, K: EpochKind> Epoch<'_, T, K> {
         access: impl FnOnce(&View, u64) -> Result<(), samite_rma::Error>,
     ) -> Option<Result<(), Error>> {
         let is_atomic = !matches!(action, Action::Put | Action::Get);
-        let needs_runtime = layout.is_some() || at.region.is_some() || is_atomic && size_of::<T>() > WORD;
+        // A view changes the elements of an accumulate one by one.
+        let is_plain = is_atomic && len > WORD && self.window.is_unshared;
+        let needs_runtime =
+            layout.is_some() || at.region.is_some() || is_atomic && size_of::<T>() > WORD || is_plain;
         let part = if needs_runtime { return None } else { self.direct_part(target)? };
         let done = access(part, offset::<T>(at.index));
         if matches!(done, Err(samite_rma::Error::NoSuchWindow)) {

@@ -620,10 +620,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let mut memory = data.into_memory();
         if !memory.is_scattered() {
             let len = memory.len();
-            let is_unshared = window.is_unshared;
             let access = |part: &samite_rma::View, at| match action.has_reply() {
-                true => part.fetch(at, action, memory.as_bytes_mut(), is_unshared),
-                false => part.write(at, action, memory.as_bytes(), is_unshared),
+                true => part.fetch(at, action, memory.as_bytes_mut()),
+                false => part.write(at, action, memory.as_bytes()),
             };
             if let Some(done) = self.directly(call, target, layout, (action, len), access) {
                 done?;
@@ -659,7 +658,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         if is_put && self.is_done_directly(target, |part, at| part.put(at, bytes)) {
             return Ok(());
         }
-        let write = |part: &samite_rma::View, at| part.write(at, action, bytes, self.window.is_unshared);
+        let write = |part: &samite_rma::View, at| part.write(at, action, bytes);
         match self.directly(call, target, layout, (action, bytes.len()), write) {
             Some(written) => written,
             None => self.write_by_runtime(call, target, layout, action, data),
@@ -724,8 +723,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
             return Ok(true);
         }
         let len = bytes.len();
-        let fetch =
-            |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes, self.window.is_unshared);
+        let fetch = |part: &samite_rma::View, at| part.fetch(at, action, &mut *bytes);
         match self.directly(call, target, layout, (action, len), fetch) {
             Some(read) => read.map(|()| true),
             None => self.read_by_runtime(call, target, layout, action, bytes),

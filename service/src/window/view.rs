@@ -180,7 +180,7 @@ impl<T: Element> WindowView<'_, T> {
 
     fn put(&self, call: &'static str, at: usize, from: &[u8]) -> Result<(), Error> {
         self.check_open(call)?;
-        let written = self.part.write(offset::<T>(at), Action::Put, from, false);
+        let written = self.part.write(offset::<T>(at), Action::Put, from);
         self.window.handle_access(call, written)
     }
 
@@ -192,7 +192,7 @@ impl<T: Element> WindowView<'_, T> {
         into: &mut [impl Element],
     ) -> Result<(), Error> {
         self.check_open(call)?;
-        let fetched = self.part.fetch(offset::<T>(at), action, into.as_mut_bytes(), false);
+        let fetched = self.part.fetch(offset::<T>(at), action, into.as_mut_bytes());
         self.window.handle_access(call, fetched)
     }
 
