@@ -7,8 +7,9 @@
 //! awaits the lock any more, the owner *resumes* the word.
 //!
 //! A process that is killed leaves its rank in the word, and the owner then ends its hold. A member that maps the part
-//! can write anything to the word. That harms the lock and the data of this part alone, to which it can write anyway: the
-//! owner does not blame a member whose rank has vanished from the word.
+//! can write anything to the word, as it can to the part. The owner blames nobody who asks for the lock or gives it back
+//! although the word says otherwise. But packets of a holder whose rank has vanished from the word are refused, and a lock
+//! under the rank of a member that has not taken it is not granted until that member asks for it or ends.
 
 use samite_fabric::Change;
 use samite_fabric::link::WorldRank;

@@ -147,7 +147,10 @@ impl Core<'_> {
     /// Handles the end of a member.
     pub(crate) fn fail_member(&mut self, rank: WorldRank, cause: &Cause) {
         match cause {
-            Cause::Left => self.window.has_left = true,
+            Cause::Left => {
+                self.window.has_left = true;
+                self.note_left(rank);
+            }
             _ => self.note_failed(rank),
         }
         self.touch_active();

@@ -270,6 +270,20 @@ impl Core<'_> {
         }
     }
 
+    /// Notes that a member which has left is absent from the next fences, if it is a partner in the barrier. This process
+    /// may call no fence any more, and is then the only one that can tell others.
+    pub(super) fn note_left(&mut self, rank: WorldRank) {
+        let rounds = barrier::rounds(self.window.group.len());
+        let is_partner = (0..rounds).any(|round| self.partners(barrier::predecessors, round).contains(&rank));
+        let member = self.member(rank);
+        let (peer, from) = (member.peer, member.fenced[Space::Fence as usize] + 1);
+        // A member that frees the window calls no fence either, and all members free it.
+        let is_absent = is_partner && !member.frees();
+        if is_absent && !self.link.peer(peer).was_told_goodbye() {
+            self.note_absent(Space::Fence, Absent { rank, from });
+        }
+    }
+
     /// Notes that a member is absent from barriers. If they are fences, tells the own partners in the barrier: only the
     /// partners of the absent member know of the absence by themselves, and those that know of it may call no fence any
     /// more.

@@ -625,7 +625,8 @@ impl Core<'_> {
         }
         // A fence that has ended with the failure of a member does not show that the accesses of the others are over.
         let has_fences = self.window.fences.closing > 0 || self.window.fences.opening > 0;
-        let failure = self.window.failure(Space::Fence, u64::MAX, Fate::NotDelivered);
+        let last = self.window.fences.closing;
+        let failure = self.window.failure(Space::Fence, last, Fate::NotDelivered);
         if let Some(failure) = failure.filter(|_| has_fences) {
             return Err(failure);
         }

@@ -204,6 +204,35 @@ fn leaver_after_fence<P: Port>(w: &mut World<P>) {
     }
 }
 
+case!(an_absence_reaches_members_although_nobody_else_has_an_epoch, 10, leaver_between);
+/// As in the next test, but ranks 1 to 8 have closed their last epoch when rank 0 leaves.
+fn leaver_between<P: Port>(w: &mut World<P>) {
+    let ends = put_around(w, 10);
+    ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
+    w.settle();
+    end(w, 0, &Cause::Left);
+    w.fence(9, Assertions::empty());
+    let close = w.fence(9, Assertions::NO_SUCCEED).completion.unwrap();
+    ends_with_failure(w, 9, close, 0);
+}
+
+case!(an_absence_ends_a_fence_while_others_free_the_window, 10, leaver_before_free);
+fn leaver_before_free<P: Port>(w: &mut World<P>) {
+    let ends = put_around(w, 10);
+    ends.into_iter().enumerate().for_each(|(at, end)| w.wait(at, end));
+    w.settle();
+    let window = w.window;
+    let free = |w: &mut World<P>, at| w.call(at, |windows, link| windows.free(link, window, NEVER)).unwrap();
+    let mut frees: Vec<_> = (1..9).map(|at| (at, free(w, at))).collect();
+    w.fence(9, Assertions::empty());
+    let close = w.fence(9, Assertions::NO_SUCCEED).completion.unwrap();
+    w.settle();
+    end(w, 0, &Cause::Left);
+    ends_with_failure(w, 9, close, 0);
+    frees.push((9, free(w, 9)));
+    frees.into_iter().for_each(|(at, request)| ends_with_failure(w, at, request, 0));
+}
+
 case!(an_absence_reaches_members_that_hear_of_it_from_nobody_else, 10, leaver_of_others);
 /// Rank 0 leaves, and ranks 1 to 8 call no fence any more. Rank 9 is no partner of rank 0 in the barrier.
 fn leaver_of_others<P: Port>(w: &mut World<P>) {
