@@ -309,7 +309,7 @@ mod tests {
             to: 0x5b5a.into(),
             context: 0x5f5e_5d5c.into(),
         };
-        let mut expected = [5, 1, 0x33, 8].to_vec();
+        let mut expected = [6, 1, 0x33, 8].to_vec();
         expected.extend(0x44..=0x57);
         expected.extend([0, 0]);
         expected.extend(0x5a..=0x5f);

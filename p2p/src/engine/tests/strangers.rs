@@ -497,7 +497,7 @@ fn a_rank_that_speaks_another_version_fails_with_both_versions() {
     hello_of_version_1[12..16].fill(5);
     arrive(&mut receiver, &hello_of_version_1);
     assert_eq!((receiver.counters().rejected.version, receiver.counters().failed_peers), (3, 1));
-    let version = Cause::Version { theirs: 1, ours: 5 };
+    let version = Cause::Version { theirs: 1, ours: 6 };
     let Err(Error::PeerFailed { rank: WorldRank(0), cause, .. }) =
         receiver.collect(recv, &mut ()).unwrap().result
     else {
