@@ -601,17 +601,25 @@ fn a_full_rank_refuses_a_communicator_for_all() {
     });
 }
 
-/// Creations that are under way at the same time share the rest of the budget.
+/// Creations that are under way at the same time share the rest of the budget, and those that are refused take nothing of
+/// it. Two ranks may find room for them in different orders. If one of them then has room for a creation, and the other
+/// one for another, both are refused, so fewer may be made than there is room for.
 #[test]
 fn creations_at_the_same_time_share_the_budget() {
     with_budget(4, 1, |comm| {
         let under_way: Vec<_> = (0..10).map(|_| comm.idup()).collect::<Result<_, _>>()?;
         let (made, refused): (Vec<_>, Vec<_>) =
             under_way.into_iter().map(|creation| creation.wait()).partition(|made| made.is_ok());
-        assert_eq!(made.len(), 4);
-        assert!(refused.iter().all(is_exhausted));
-        let sums: Result<Vec<u32>, Error> = made.into_iter().map(|comm| ring(&comm?)).collect();
-        assert_eq!(sums?, [1; 4]);
+        assert!(made.len() <= 4 && refused.iter().all(is_exhausted), "{} made", made.len());
+        let mut comms: Vec<Comm> = made.into_iter().collect::<Result<_, _>>()?;
+        while comms.len() < 4 {
+            comms.push(comm.dup()?);
+        }
+        assert!(is_exhausted(&comm.dup()));
+        for comm in &comms {
+            assert_eq!(ring(comm)?, 1);
+        }
+        drop(comms);
         assert_eq!(ring(&comm.dup()?)?, 1);
         Ok(())
     });
