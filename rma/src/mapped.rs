@@ -48,6 +48,7 @@ impl Mapped {
     ///
     /// # Panics
     /// If the word does not lie in the memory.
+    #[inline(always)]
     pub(crate) fn load(&self, at: usize) -> u64 {
         self.0.load(at).expect(INSIDE)
     }
@@ -56,6 +57,7 @@ impl Mapped {
     ///
     /// # Panics
     /// As [`load`](Self::load).
+    #[inline(always)]
     pub(crate) fn store(&self, at: usize, word: u64) {
         self.0.store(at, word).expect(INSIDE);
     }
@@ -64,6 +66,7 @@ impl Mapped {
     ///
     /// # Panics
     /// As [`load`](Self::load).
+    #[inline(always)]
     pub(crate) fn change(&self, at: usize, how: Change) -> u64 {
         self.0.change(at, how).expect(INSIDE)
     }
