@@ -152,6 +152,7 @@ impl Reduction {
     /// # Panics
     /// If the slices do not have the same length, or do not consist of whole elements.
     #[must_use]
+    #[inline(never)]
     pub(crate) fn apply(self, element: ElementType, from: &[u8], into: &mut [u8]) -> bool {
         assert!(from.len() == into.len() && from.len().is_multiple_of(element.size()), "whole elements");
         match self {

@@ -48,7 +48,7 @@ impl Mapped {
     ///
     /// # Panics
     /// If the word does not lie in the memory.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn load(&self, at: usize) -> u64 {
         self.0.load(at).expect(INSIDE)
     }
@@ -57,7 +57,7 @@ impl Mapped {
     ///
     /// # Panics
     /// As [`load`](Self::load).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn store(&self, at: usize, word: u64) {
         self.0.store(at, word).expect(INSIDE);
     }
@@ -66,7 +66,7 @@ impl Mapped {
     ///
     /// # Panics
     /// As [`load`](Self::load).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn change(&self, at: usize, how: Change) -> u64 {
         self.0.change(at, how).expect(INSIDE)
     }
@@ -114,12 +114,7 @@ impl Mapped {
                     bytes.copy_from_slice(&before.to_ne_bytes());
                     return;
                 }
-                let operands = SmallVec::<[u8; 8 * WORD]>::from_slice(bytes);
-                self.each_word(at, operands.len(), |offset, range, word| {
-                    bytes[range.clone()].copy_from_slice(&word[offset..offset + range.len()]);
-                    combine(op, element, word, offset, &operands[range]);
-                    true
-                });
+                self.fetch_elements((op, element), at, bytes);
             }
             Action::CompareSwap { element } => {
                 let (expected, new) = bytes.split_at_mut(element.size());
@@ -129,15 +124,7 @@ impl Mapped {
                     expected.copy_from_slice(&before.to_ne_bytes());
                     return;
                 }
-                let mut before = [0; WORD];
-                self.each_word(at, element.size(), |offset, _, word| {
-                    let place = &mut word[offset..offset + expected.len()];
-                    before[..expected.len()].copy_from_slice(place);
-                    let is_equal = place == expected;
-                    place.copy_from_slice(new);
-                    is_equal
-                });
-                expected.copy_from_slice(&before[..expected.len()]);
+                self.swap_element(element, at, expected, new);
             }
             _ => unreachable!("{action:?} has no result"),
         }
@@ -211,6 +198,32 @@ impl Mapped {
             self.combine_piece(by, at + index * PIECE, bytes, &mut piece, keep);
             bytes.copy_from_slice(before);
         }
+    }
+
+    /// Changes elements one by one, and returns the former ones in `bytes`. A function of its own, as the next one, so that
+    /// operations on one word stay short.
+    #[inline(never)]
+    fn fetch_elements(&self, (op, element): (Reduction, ElementType), at: usize, bytes: &mut [u8]) {
+        let operands = SmallVec::<[u8; 8 * WORD]>::from_slice(bytes);
+        self.each_word(at, operands.len(), |offset, range, word| {
+            bytes[range.clone()].copy_from_slice(&word[offset..offset + range.len()]);
+            combine(op, element, word, offset, &operands[range]);
+            true
+        });
+    }
+
+    /// Swaps an element that is shorter than a word, if it is equal to `expected`, and returns the former one there.
+    #[inline(never)]
+    fn swap_element(&self, element: ElementType, at: usize, expected: &mut [u8], new: &[u8]) {
+        let mut before = [0; WORD];
+        self.each_word(at, element.size(), |offset, _, word| {
+            let place = &mut word[offset..offset + expected.len()];
+            before[..expected.len()].copy_from_slice(place);
+            let is_equal = place == expected;
+            place.copy_from_slice(new);
+            is_equal
+        });
+        expected.copy_from_slice(&before[..expected.len()]);
     }
 
     /// Copies a piece out, passes it to `keep`, combines it with operands, and copies it in.
