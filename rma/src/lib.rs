@@ -44,12 +44,12 @@
 //! # Where to look
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
-//! operation to its target in `path`: all of these are pure. `lock_word` is the word by which others take the lock in mapped
-//! memory. `mapped` carries out operations on mapped memory,
-//! also for `view`, `windows/direct` those by puts and gets of the port, and `transfers` has the memory of the latter.
-//! `serves` has the reads that this process answers by puts, and `regions` the memory that is attached to a dynamic
-//! window. `window` is the state of a window, `core` its state machine, `wire` the packets, and `windows` the calls and
-//! the packets of all windows. `core/aggregate` has the epochs that travel as one packet.
+//! operation to its target in `path`: all of these are pure. `lock_word` is the word by which others take the lock in
+//! mapped memory. `mapped` carries out operations on mapped memory, also for `view`, `windows/direct` those by puts and
+//! gets of the port, and `transfers` has the memory of the latter. `serves` has the reads that this process answers by
+//! puts, and `regions` the memory that is attached to a dynamic window. `window` is the state of a window, `core` its state
+//! machine, `wire` the packets, and `windows` the calls and the packets of all windows. `core/aggregate` has the epochs
+//! that travel as one packet.
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,7 @@ use samite_fabric::link::WorldRank;
 
 use crate::mapped::Mapped;
 
-/// The word of the lock of one part.
+/// The lock word of one part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWord<'a> {
     memory: &'a Mapped,
@@ -30,7 +30,10 @@ const FREE: u64 = 0;
 const SUSPENDED: u64 = 1 << 63;
 
 impl<'a> LockWord<'a> {
-    /// Returns the word at this offset of mapped memory, which has it.
+    /// Returns the word at this offset of mapped memory.
+    ///
+    /// # Panics
+    /// The calls panic if the memory ends before the word.
     pub(crate) fn new(memory: &'a Mapped, at: usize) -> Self {
         Self { memory, at }
     }

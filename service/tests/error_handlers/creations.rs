@@ -183,11 +183,11 @@ fn a_wrong_leader_is_reported_at_each_rank_once() {
 fn a_creation_that_a_rank_does_not_survive_is_reported_once() {
     samite::local(3, |world| {
         let (comm, log) = Log::of(world.comm());
-        let is_unshared = comm.rank() == 2;
-        let mine = comm.split(Some(u32::from(is_unshared)), 0).unwrap().unwrap();
-        let remote = if is_unshared { Rank(0) } else { Rank(2) };
+        let is_alone = comm.rank() == 2;
+        let mine = comm.split(Some(u32::from(is_alone)), 0).unwrap().unwrap();
+        let remote = if is_alone { Rank(0) } else { Rank(2) };
         let both = mine.create_intercomm(Rank(0), &comm, remote, 7).unwrap();
-        if is_unshared {
+        if is_alone {
             for rank in 0..2 {
                 both.recv(&mut [0u8; 0], Rank(rank), 1).unwrap();
             }
