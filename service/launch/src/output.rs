@@ -89,7 +89,7 @@ fn forward_until_end<W: Write + AsFd>(
         if sink.open.is_some_and(|open| open.contended.is_some_and(|since| since + OPEN_MAX <= now)) {
             sink.open = None;
         }
-        let is_unshared = readers.len() == 1 && !sink.is_shared;
+        let is_alone = readers.len() == 1 && !sink.is_shared;
         readers.retain_mut(|reader| {
             if reader.held.is_some_and(|since| since + HOLD <= now) {
                 reader.pass_part(&mut sink);
@@ -102,7 +102,7 @@ fn forward_until_end<W: Write + AsFd>(
                 open.contended.get_or_insert(now);
                 return true;
             }
-            reader.forward(&mut turn, &mut sink, is_unshared, now)
+            reader.forward(&mut turn, &mut sink, is_alone, now)
         });
     }
     Ok(!sink.has_failed)
@@ -131,7 +131,7 @@ impl Reader {
         &mut self,
         turn: &mut [u8],
         sink: &mut Sink<W>,
-        is_unshared: bool,
+        is_alone: bool,
         now: Instant,
     ) -> bool {
         let count = match self.pipe.read(turn) {
@@ -150,7 +150,7 @@ impl Reader {
             }
         }
         let is_over = count == 0;
-        if is_over || (is_unshared && self.label.is_none()) {
+        if is_over || (is_alone && self.label.is_none()) {
             self.pass_part(sink);
         }
         if self.partial.is_empty() {

@@ -92,7 +92,7 @@ pub(super) struct Creation {
     group: Group,
     rank: WorldRank,
     /// True if the call that has begun the creation has ended.
-    is_unshared: bool,
+    is_alone: bool,
 }
 
 enum Stage {
@@ -152,7 +152,7 @@ impl Creation {
             reduce: no_reduction(),
             layouts: None,
         };
-        let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_unshared: false };
+        let creation = Self { stage: Stage::Exchanging(slot), group, rank, is_alone: false };
         let call = creation.call(&plan, context, 0, ADDRESS_BYTES);
         let exchange = Collective::begin(engine, now, call, rank, buffers);
         (creation, exchange)
@@ -175,7 +175,7 @@ impl Creation {
         let stage = std::mem::replace(&mut self.stage, Stage::Exchanging(None));
         match (stage, result) {
             (Stage::Exchanging(slot), Ok(())) => {
-                let sharing = slot.filter(|_| !self.is_unshared).and_then(|slot| self.open(slot, output));
+                let sharing = slot.filter(|_| !self.is_alone).and_then(|slot| self.open(slot, output));
                 let operation = self.agree(engine, context, sharing.is_some());
                 self.stage = Stage::Agreeing(sharing);
                 Next::Operation(Box::new(operation))
@@ -266,7 +266,7 @@ impl Creation {
     /// Continues without the call that waits for the creation. Returns true if there will be no board, because this
     /// member has not agreed yet, and will not.
     pub(super) fn leave_alone(&mut self) -> bool {
-        self.is_unshared = true;
+        self.is_alone = true;
         matches!(self.stage, Stage::Exchanging(_) | Stage::Agreeing(None))
     }
 }

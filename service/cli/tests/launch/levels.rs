@@ -96,8 +96,8 @@ fn ranks_of_a_host_share_a_board_and_leaders_exchange_messages() {
         }
         let some = comm.create_from_group(&group, 0).unwrap().with_timeout(PATIENCE);
         check(&some).unwrap();
-        let is_unshared = order.len() == 3 && comm.rank().0 == 5;
-        assert_eq!(comm.stats().boards, if is_unshared { 1 } else { 2 });
+        let is_alone = order.len() == 3 && comm.rank().0 == 5;
+        assert_eq!(comm.stats().boards, if is_alone { 1 } else { 2 });
     }
 }
 
