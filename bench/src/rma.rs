@@ -117,18 +117,18 @@ impl RmaArgs {
     /// # Errors
     /// An error to print.
     pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-        let is_unshared = Launch::detect(&|name| std::env::var_os(name))? == Launch::Alone;
+        let is_alone = Launch::detect(&|name| std::env::var_os(name))? == Launch::Alone;
         if self.is_virtual {
-            if self.measurement != Measurement::Transactions || !is_unshared {
+            if self.measurement != Measurement::Transactions || !is_alone {
                 return Err("--virtual is for `rma transactions`, without a launcher".into());
             }
             let are_kept = transactions::simulate(self);
             return Ok(if are_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        if is_unshared && self.measurement == Measurement::Epochs && !self.once {
+        if is_alone && self.measurement == Measurement::Epochs && !self.once {
             return epochs::compare(self);
         }
-        if is_unshared {
+        if is_alone {
             return self.start();
         }
         let world = samite::init()?;
