@@ -92,6 +92,29 @@ impl ElementType {
     }
 }
 
+/// The types for which the same operations are defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Integer,
+    Float,
+    Complex,
+    Located,
+}
+
+impl ElementType {
+    #[inline]
+    fn class(self) -> Class {
+        match self {
+            Self::U8 | Self::I8 | Self::U16 | Self::I16 | Self::U32 | Self::I32 => Class::Integer,
+            Self::U64 | Self::I64 | Self::U128 | Self::I128 => Class::Integer,
+            Self::F32 | Self::F64 => Class::Float,
+            Self::ComplexF32 | Self::ComplexF64 => Class::Complex,
+            Self::LocatedI32 | Self::LocatedU32 | Self::LocatedF32 => Class::Located,
+            Self::LocatedI64 | Self::LocatedU64 | Self::LocatedF64 => Class::Located,
+        }
+    }
+}
+
 /// An operation of an accumulate: the predefined operations of MPI (MPI 4.1, sections 6.9.2, 6.9.4 and 12.3.4).
 /// Arithmetic on integers wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,8 +165,21 @@ impl Reduction {
 
     /// Returns true if the operation is defined for elements of this type.
     #[must_use]
+    #[inline]
     pub fn accepts(self, element: ElementType) -> bool {
-        self.apply(element, &[], &mut [])
+        let class = element.class();
+        match self {
+            Self::Replace | Self::NoOp => true,
+            Self::Sum | Self::Product => class != Class::Located,
+            Self::Min | Self::Max => matches!(class, Class::Integer | Class::Float),
+            Self::MinLocation | Self::MaxLocation => class == Class::Located,
+            Self::LogicalAnd
+            | Self::LogicalOr
+            | Self::LogicalXor
+            | Self::BitAnd
+            | Self::BitOr
+            | Self::BitXor => class == Class::Integer,
+        }
     }
 
     /// Applies the operation to each element of `into`, with the element of `from` as its operand. Returns false, and
@@ -358,6 +394,11 @@ mod tests {
             |op: Reduction| ElementType::ALL.iter().filter(|element| op.accepts(**element)).count();
         let counts = Reduction::ALL.map(accepted);
         assert_eq!(counts, [14, 14, 12, 12, 10, 10, 10, 10, 10, 10, 6, 6, 20, 20]);
+        for (op, element) in
+            Reduction::ALL.into_iter().flat_map(|op| ElementType::ALL.map(|element| (op, element)))
+        {
+            assert_eq!(op.accepts(element), op.apply(element, &[], &mut []), "{op:?} {element:?}");
+        }
         let mut bytes = [7; 8];
         assert!(!Reduction::BitAnd.apply(ElementType::F64, &[0; 8], &mut bytes));
         assert_eq!(bytes, [7; 8], "nothing changed");
