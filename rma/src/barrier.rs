@@ -4,6 +4,9 @@
 /// The number of members whose state a round multiplies the known ones by.
 const RADIX: u64 = 8;
 
+/// The largest number of partners in a round.
+pub(crate) const PARTNERS: usize = RADIX as usize - 1;
+
 /// Returns the number of rounds for `size` members.
 pub(crate) fn rounds(size: u32) -> u32 {
     (0..).find(|&round| RADIX.pow(round) >= u64::from(size)).expect("8^11 is more than 2^32")

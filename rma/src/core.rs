@@ -9,14 +9,17 @@ mod synchronization;
 pub(crate) use self::access::Bytes;
 pub(crate) use self::epochs::answer_freed;
 
+use std::collections::VecDeque;
+
 use samite_fabric::link::{Link, WorldRank};
+use smallvec::SmallVec;
 
 use crate::counters::Counters;
 use crate::outbox::{Item, Outbox};
 use crate::requests::Requests;
 use crate::window::{Contact, Member, Operation, Step, Window};
 use crate::wire::{Note, Traits};
-use crate::{Config, ElementType, EpochId, Error, WindowId};
+use crate::{Config, ElementType, EpochId, Error, WindowId, barrier};
 
 /// One window, and the state that all windows share. Its methods leave work in `touched` and `rescan`, which
 /// [`Core::settle`] does.
@@ -29,10 +32,16 @@ pub(crate) struct Core<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) link: &'a mut Link,
     /// Epochs that may have completed.
-    touched: Vec<u64>,
+    touched: Numbers,
     /// True if deferred epochs may be activated.
     rescan: bool,
 }
+
+/// Ranks of a small group, or of the partners in a round of a barrier.
+pub(crate) type Ranks = SmallVec<[WorldRank; barrier::PARTNERS]>;
+
+/// Numbers of epochs.
+pub(crate) type Numbers = SmallVec<[u64; 4]>;
 
 /// A packet that no member may send in the present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +57,7 @@ impl<'a> Core<'a> {
         counters: &'a mut Counters,
         link: &'a mut Link,
     ) -> Self {
-        Self { id, config, window, outbox, requests, counters, link, touched: Vec::new(), rescan: false }
+        Self { id, config, window, outbox, requests, counters, link, touched: Numbers::new(), rescan: false }
     }
 
     /// Completes and activates epochs until nothing changes.
@@ -110,6 +119,16 @@ impl<'a> Core<'a> {
             Contact::Known(traits) => self.push(rank, traits, item),
             _ => member.held.push_back(item),
         }
+    }
+
+    /// Takes the items that wait until a member has answered the introduction.
+    fn take_held(&mut self, rank: WorldRank) -> VecDeque<Item> {
+        let member = self.member(rank);
+        let (peer, held) = (member.peer, std::mem::take(&mut member.held));
+        if std::mem::take(&mut member.owes) {
+            self.outbox.of(peer).owed -= 1;
+        }
+        held
     }
 
     fn note(&mut self, to: WorldRank, kind: u8, note: Note) {
@@ -181,7 +200,7 @@ impl<'a> Core<'a> {
             return;
         }
         member.contact = Contact::Known(traits);
-        let held = std::mem::take(&mut member.held);
+        let held = self.take_held(rank);
         self.requests.end_meetings(self.id, rank, &Ok(()));
         for item in held {
             self.push(rank, traits, item);

@@ -19,10 +19,29 @@ pub(crate) struct Epochs {
 impl Epochs {
     /// Adds an epoch that was opened at this time, and returns its number.
     pub(crate) fn open(&mut self, kind: Kind, opened: u64) -> u64 {
+        self.reserve();
+        self.open_reserved(kind, opened).number
+    }
+
+    /// Takes the number of an epoch that is added later, if at all: by [`open_reserved`](Self::open_reserved), and before
+    /// any other one.
+    pub(crate) fn reserve(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.all.push_back(Box::new(Epoch::new(number, kind, opened)));
         number
+    }
+
+    /// Adds the epoch with the number that was taken last.
+    pub(crate) fn open_reserved(&mut self, kind: Kind, opened: u64) -> &mut Epoch {
+        let number = self.next - 1;
+        assert!(self.all.back().is_none_or(|last| last.number < number), "the number was not used");
+        self.all.push_back(Box::new(Epoch::new(number, kind, opened)));
+        self.all.back_mut().expect("it was added")
+    }
+
+    /// Returns true if this number was taken last.
+    pub(crate) fn is_latest(&self, number: u64) -> bool {
+        number + 1 == self.next
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Epoch> {

@@ -4,7 +4,7 @@
 //! gives it back by another one. No message is sent, and the owner takes no part. When the owner must know the holder,
 //! because a request for the lock or a packet has arrived, or a member has failed, it *suspends* the word. From then on
 //! the owner grants the lock, and a member that holds it by the word gives it back by a message. When nobody holds or
-//! awaits the lock any more, the owner *resumes* the word.
+//! awaits the lock any more, the owner *resumes* the word, unless it has given up a member whose process may live.
 //!
 //! A process that is killed leaves its rank in the word, and the owner then ends its hold. A member that maps the part
 //! can write anything to the word, as it can to the part. The owner blames nobody who asks for the lock or gives it back

@@ -15,6 +15,8 @@ pub(crate) struct Lock {
     waiting: VecDeque<(WorldRank, LockKind)>,
     /// True if the owner has suspended the [lock word](crate::lock_word).
     pub(crate) is_suspended: bool,
+    /// True if the owner must not resume the word: it has given up a member that may be alive, and may take the lock.
+    pub(crate) stays_suspended: bool,
     /// True if the holder of the exclusive lock has taken it by the lock word.
     is_by_lock_word: bool,
 }

@@ -82,6 +82,9 @@ pub(crate) struct PeerState {
     /// The number of slabs that operations to the peer use.
     pub(crate) slabs: usize,
     pub(crate) queue: VecDeque<Item>,
+    /// The number of windows with messages to the peer of fences that have completed, if these messages wait until the
+    /// peer has answered an introduction: see [`Member::owes`](crate::window::Member::owes).
+    pub(crate) owed: usize,
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.
     pub(crate) unanswered: u32,
@@ -137,6 +140,16 @@ impl Outbox {
     pub(crate) fn has_work(&self, peer: Peer) -> bool {
         let has_work = |state: &PeerState| !state.queue.is_empty() || !state.serves.is_empty();
         self.peers.get(peer.index()).is_some_and(has_work)
+    }
+
+    /// Returns the number of members to which messages of completed fences wait.
+    pub(crate) fn owed(&self) -> usize {
+        self.peers.iter().map(|state| state.owed).sum()
+    }
+
+    /// Returns true if messages of completed fences wait until the peer has answered an introduction.
+    pub(crate) fn owes(&self, peer: Peer) -> bool {
+        self.peers.get(peer.index()).is_some_and(|state| state.owed > 0)
     }
 
     /// Returns true if there was once no room to note a request of the peer.

@@ -9,6 +9,7 @@ use samite_fabric::link::{Cause, Fate, Group, Peer, RequestId, WorldRank};
 use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
 use crate::activation::{self, Kind, Permissions, View};
+use crate::barrier;
 use crate::epochs::Epochs;
 use crate::lock_word::LockWord;
 use crate::locks::Lock;
@@ -215,6 +216,8 @@ pub(crate) struct Window {
     /// The number of calls so far that opened or closed an epoch.
     pub(crate) calls: u64,
     pub(crate) epochs: Epochs,
+    /// The target of the epoch with the latest number, if this epoch is [bare](crate::Windows::is_bare).
+    pub(crate) bare: Option<WorldRank>,
     pub(crate) active: BTreeSet<u64>,
     /// All epochs before this number were activated, or were ended without that.
     pub(crate) deferred: u64,
@@ -272,6 +275,14 @@ impl Window {
         self.epoch(number)?.parties.get_mut(&rank)
     }
 
+    /// Returns true if the operations of an epoch to a member that were carried out are complete there, and the member need
+    /// not know of the end of the epoch: that of an epoch of fences is told by its barrier.
+    pub(crate) fn ends_silently(&self, number: u64, rank: WorldRank) -> bool {
+        let epoch = self.epochs.get(number).filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
+        let party = epoch.and_then(|epoch| epoch.parties.get(&rank));
+        party.is_some_and(|party| party.are_packets_applied() && party.transfers == 0)
+    }
+
     /// Returns the memory of `len` bytes of this process from `at` on, and their offset in it. Returns `None` if they are
     /// not in the part, or not in memory that is attached to a dynamic window.
     pub(crate) fn find(&self, at: u64, len: usize) -> Option<(&Part, usize)> {
@@ -320,6 +331,12 @@ impl Window {
     pub(crate) fn own_lock_word(&self) -> Option<LockWord<'_>> {
         let mapped = self.exposed.as_ref()?.mapped.as_ref()?;
         Some(LockWord::new(mapped, self.part.lock_distance()?))
+    }
+
+    /// Returns true if each member tells all others when it calls an opening fence: if it also sends them its messages of
+    /// the barrier, in the only round.
+    pub(crate) fn tells_all(&self) -> bool {
+        barrier::rounds(self.group.len()) <= 1
     }
 
     /// Returns true if this process holds a lock until the program closes its epoch.
@@ -456,8 +473,13 @@ pub(crate) struct Party {
     pub(crate) queued: usize,
     /// The number of operations whose reply is awaited.
     pub(crate) unanswered: usize,
-    /// True if packets of operations were sent. A flush then asks the target if they are applied.
+    /// True if packets of operations were sent since the last packet of a flush. A flush then asks the target if they are
+    /// applied.
     pub(crate) has_packets: bool,
+    /// The number of packets of flushes whose answer is awaited.
+    pub(crate) flushes: u32,
+    /// True if the latest step was a flush. The program then probably flushes the next operation too.
+    pub(crate) is_after_flush: bool,
     /// The number of operations of which a put or a get by the port was posted, and that have not ended.
     pub(crate) transfers: usize,
     /// The number of these operations that read. They do not count as `unanswered`.
@@ -496,9 +518,14 @@ impl Party {
         self.unanswered == 0 && self.queued == 0 && self.transfers == 0
     }
 
+    /// Returns true if all packets of operations that were sent are known to be applied.
+    pub(crate) fn are_packets_applied(&self) -> bool {
+        !self.has_packets && self.flushes == 0
+    }
+
     /// Returns true if all operations so far are complete at the target.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.state == State::Over || self.is_ready() && !self.has_packets && self.transfers == 0
+        self.state == State::Over || self.is_ready() && self.are_packets_applied() && self.transfers == 0
     }
 }
 
@@ -702,6 +729,9 @@ pub(crate) struct Member {
     pub(crate) mapping: Mapping,
     /// Packets that wait until the member's traits are known.
     pub(crate) held: VecDeque<Item>,
+    /// True if these are also messages of a fence that has completed here. The member waits for them, and this process
+    /// does not say goodbye to it before.
+    pub(crate) owes: bool,
     /// True while the answer to the member's introduction waits to be sent. The member can use no other packet of this
     /// process before it.
     pub(crate) is_unanswered: bool,
@@ -777,6 +807,7 @@ impl Member {
             contact: Contact::None,
             mapping: Mapping::Untried,
             held: VecDeque::new(),
+            owes: false,
             is_unanswered: false,
             failure: None,
             accesses: 0,

@@ -1,5 +1,6 @@
 //! All windows of a process: creation, calls, and the protocol on the link.
 
+mod bare;
 mod calls;
 mod direct;
 mod ending;
@@ -194,6 +195,7 @@ impl Windows {
             hints,
             calls: 0,
             epochs: Default::default(),
+            bare: None,
             active: Default::default(),
             deferred: 0,
             open: Open::default(),
@@ -492,6 +494,9 @@ impl Windows {
         assert_eq!(self.outbox.attached, attached, "bytes of operations that came with requests for locks");
         assert_eq!(self.active, active, "windows with active epochs");
         assert_eq!(self.attached, regions, "attached regions");
+        let members = self.windows.iter().flat_map(|(_, window)| window.members.values());
+        let owing = members.filter(|member| member.owes).count();
+        assert_eq!(self.outbox.owed(), owing, "members to which messages of completed fences wait");
     }
 
     fn window(&self, id: WindowId) -> Result<&Window, Error> {
@@ -513,6 +518,7 @@ impl Windows {
             link,
         );
         let was_active = !core.window.active.is_empty();
+        core.record_bare();
         let result = body(&mut core);
         core.settle();
         self.active += usize::from(!window.active.is_empty());
@@ -558,6 +564,7 @@ impl Window {
                 "epochs before {number} are activated"
             );
         }
+        assert!(self.bare.is_none() || self.epochs.is_empty(), "a bare epoch is alone");
         let are_active = self.epochs.before(self.deferred).all(|epoch| epoch.is_active);
         assert!(are_active, "epochs before {} are activated", self.deferred);
         for (rank, member) in &self.members {
@@ -640,7 +647,7 @@ impl Stack for Windows {
     }
 
     fn has_data_for(&self, peer: Peer) -> bool {
-        self.outbox.has_work(peer) || self.outbox.has_pieces(peer)
+        self.outbox.has_work(peer) || self.outbox.has_pieces(peer) || self.outbox.owes(peer)
     }
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {

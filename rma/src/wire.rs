@@ -41,7 +41,8 @@ pub(crate) mod kind {
     /// Releases lock `number`, or withdraws its request. If `flag` is 1, the sender has taken the lock by its
     /// [word](crate::lock_word), and `number` is 0. `token` is the epoch.
     pub(crate) const UNLOCK: u8 = 12;
-    /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch.
+    /// Asks for an answer when all operations of a fence's epoch are applied. `token` is the epoch. It is not sent if no
+    /// operation was sent as a packet, and the puts and gets of the port have ended.
     pub(crate) const FINISH: u8 = 13;
     /// Answers `UNLOCK`, `FINISH` and `DONE`. `token` is the epoch, and `flag` the slot of the window at the receiver.
     /// `number` is 0, or 1 more than the place of the first write of the epoch on memory that is not attached.
@@ -55,7 +56,8 @@ pub(crate) mod kind {
     /// the window. `token` is 0, or 1 more than the rank of a member that takes no part: it has died or, if `flag` also
     /// has [`HAS_LEFT`](super::HAS_LEFT), has left before this barrier.
     pub(crate) const FENCED: u8 = 17;
-    /// Asks for `OPENED` when the receiver has activated opening fence `number`.
+    /// Asks for `OPENED` when the receiver has activated opening fence `number`. Members of a window with one round of a
+    /// barrier send `OPENED` to all others without this question.
     pub(crate) const ASK: u8 = 18;
     /// The sender has activated opening fence `number`.
     pub(crate) const OPENED: u8 = 19;

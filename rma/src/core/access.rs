@@ -36,6 +36,7 @@ impl Core<'_> {
             Default::default()
         });
         epoch.left += usize::from(is_new);
+        party.is_after_flush = matches!(step, Step::Flush(_));
         match &step {
             Step::Operation(operation) => {
                 party.unanswered += usize::from(operation.action.has_reply());
@@ -85,6 +86,7 @@ impl Core<'_> {
             return;
         }
         let may_attach = self.may_attach(number, rank);
+        let own = self.link.identity().rank;
         let flag = self.window.lock_flag(&kind);
         let member = self.member(rank);
         let mut asked = (State::Asked, ordinal);
@@ -105,6 +107,7 @@ impl Core<'_> {
             // The barrier before may have ended although the target has not called it.
             Kind::Fence { .. } if is_missing => return self.end_fence_access(number, rank),
             Kind::Fence { opening: 0 } => asked.0 = State::Granted,
+            Kind::Fence { .. } if rank != own && self.window.tells_all() => self.contact(rank),
             Kind::Fence { opening } => self.note(rank, kind::ASK, Note::new(opening, 0)),
             Kind::Post(_) | Kind::Free => unreachable!("they have no steps"),
         }
@@ -179,14 +182,20 @@ impl Core<'_> {
 
     /// Notes that all packets of a step were sent.
     pub(crate) fn sent(&mut self, number: u64, rank: WorldRank, step: Step) {
+        let is_silent = self.window.ends_silently(number, rank);
         if let Some(party) = self.window.party(number, rank) {
             party.queued -= 1;
             match step {
                 Step::Lock(true) => party.attached = Attached::Sent,
                 Step::Lock(false) => {}
+                Step::Close(_) if is_silent => party.closing = Closing::Answered,
                 Step::Close(_) => party.closing = Closing::Sent,
                 Step::Operation(ref operation) => party.has_packets |= operation.transfer.is_none(),
-                Step::Flush(_) => {}
+                Step::Flush(_) if party.are_packets_applied() => {}
+                Step::Flush(_) => {
+                    party.has_packets = false;
+                    party.flushes += 1;
+                }
             }
         }
         match step {

@@ -161,8 +161,7 @@ impl Core<'_> {
         member.failure = Some(Box::new(cause.clone()));
         member.is_unanswered = false;
         member.misses = Vec::new();
-        let held = std::mem::take(&mut member.held);
-        for item in held {
+        for item in self.take_held(rank) {
             self.drop_item(rank, item, cause);
         }
         for number in self.epochs_with(rank) {
@@ -174,6 +173,7 @@ impl Core<'_> {
             self.requests.end(id, Err(Error::peer_failed(rank, cause.clone(), Fate::Unknown)));
         }
         self.suspend_word();
+        self.window.lock.stays_suspended |= !matches!(cause, Cause::Died(_) | Cause::Left | Cause::Restarted);
         self.release_lock(rank);
     }
 
@@ -197,18 +197,17 @@ impl Core<'_> {
 
     /// Drops the operations to a member that are not sent. Synchronization with the member stays queued.
     pub(crate) fn drop_operations(&mut self, rank: WorldRank, error: &Error) {
-        let Some(member) = self.window.members.get_mut(&rank) else { return };
-        let held = std::mem::take(&mut member.held);
-        let mut kept = std::collections::VecDeque::new();
-        for item in held {
+        if !self.window.members.contains_key(&rank) {
+            return;
+        }
+        for item in self.take_held(rank) {
             match item {
                 Item::Step { epoch, step: Step::Operation(operation), .. } => {
                     self.refuse(epoch, rank, *operation, error.clone());
                 }
-                item => kept.push_back(item),
+                item => self.send(rank, item),
             }
         }
-        self.member(rank).held = kept;
         for number in self.epochs_with(rank) {
             // Steps that were sent with the request for the lock have ended when its answer arrives.
             let Some(party) =

@@ -6,7 +6,7 @@ use samite_fabric::link::{Cause, Fate, Link, Peer, RequestId, WorldRank};
 use samite_fabric::wire::Protocol;
 use zerocopy::IntoBytes;
 
-use super::{Core, Violation};
+use super::{Core, Ranks, Violation};
 use crate::activation::Kind;
 use crate::outbox::Item;
 use crate::window::{Absent, Barrier, Closing, Contact, Epoch, Member, Space, State, Step, Window};
@@ -40,7 +40,7 @@ impl Core<'_> {
         epoch.is_active = true;
         let is_exposure = matches!(epoch.kind, Kind::Post(_));
         let opening = if let Kind::Fence { opening } = epoch.kind { opening } else { 0 };
-        let ranks: Vec<_> = epoch.parties.keys().copied().collect();
+        let ranks: Ranks = epoch.parties.keys().copied().collect();
         if opening > 0 {
             self.open_fence(opening);
         }
@@ -55,10 +55,14 @@ impl Core<'_> {
         self.touch(number);
     }
 
-    /// Notes that an opening fence is activated, and answers the members that wait for it.
+    /// Notes that an opening fence is activated, and tells the members that wait for it. In a small window these are all
+    /// members: they need no question then.
     pub(crate) fn open_fence(&mut self, opening: u64) {
         self.window.fences.opened = self.window.fences.opened.max(opening);
         let opening = self.window.fences.opened;
+        if self.window.tells_all() {
+            return self.others().for_each(|rank| self.note(rank, kind::OPENED, Note::new(opening, 0)));
+        }
         let is_waiting = |member: &Member| member.asked > 0 && member.asked <= opening;
         let waiting = self.window.members.iter_mut().filter(|(_, member)| is_waiting(member));
         let waiting: Vec<_> =
@@ -106,14 +110,18 @@ impl Core<'_> {
         self.rescan();
     }
 
-    pub(super) fn living_parties(&mut self, number: u64) -> Vec<WorldRank> {
-        let Some(epoch) = self.window.epoch(number) else { return Vec::new() };
+    pub(super) fn living_parties(&self, number: u64) -> Ranks {
+        let Some(epoch) = self.window.epochs.get(number) else { return Ranks::new() };
         let living = epoch.parties.iter().filter(|(_, party)| party.state != State::Over);
         living.map(|(rank, _)| *rank).collect()
     }
 
     pub(super) fn queue_close(&mut self, number: u64, rank: WorldRank, is_aborted: bool) {
-        if self.give_back_by_lock_word(number, rank) {
+        let is_silent = self.window.ends_silently(number, rank);
+        let Some(party) = self.window.party(number, rank) else {
+            return;
+        };
+        if is_silent && party.is_ready() && party.is_done() || self.give_back_by_lock_word(number, rank) {
             return self.end_party(number, rank, None);
         }
         let Some(party) = self.window.party(number, rank) else {
@@ -146,13 +154,29 @@ impl Core<'_> {
     pub(super) fn complete(&mut self, number: u64) {
         let Some(epoch) = self.window.epochs.remove(number) else { return };
         let of_barrier = |barrier: Barrier| self.window.failure(barrier.space, barrier.number, Fate::Unknown);
-        let error = epoch.error.or_else(|| epoch.barrier.and_then(of_barrier));
+        let failure = epoch.barrier.and_then(of_barrier);
+        if failure.is_none() && epoch.barrier.is_some_and(|barrier| barrier.space == Space::Fence) {
+            self.note_owed();
+        }
         if let Some(id) = epoch.request {
-            self.requests.end(id, error.map_or(Ok(()), Err));
+            self.requests.end(id, epoch.error.or(failure).map_or(Ok(()), Err));
         }
         self.counters.epochs += 1;
         self.window.active.remove(&number);
         self.rescan();
+    }
+
+    /// Notes the members that wait for messages of a fence which has completed here.
+    fn note_owed(&mut self) {
+        for round in 0..barrier::rounds(self.window.group.len()) {
+            for partner in self.partners(barrier::successors, round) {
+                let waiting = self.window.members.get_mut(&partner);
+                if let Some(member) = waiting.filter(|member| !member.held.is_empty() && !member.owes) {
+                    member.owes = true;
+                    self.outbox.of(member.peer).owed += 1;
+                }
+            }
+        }
     }
 
     /// Takes the next steps of an epoch's barrier. Returns true if it has ended, or if there is none. Once a member has
@@ -372,7 +396,7 @@ impl Core<'_> {
         if is_gone && matches!(member.contact, Contact::Asked) {
             // The packets that wait for the traits have no receiver. They are messages of the barrier, unless the
             // member violates the protocol.
-            for item in std::mem::take(&mut member.held) {
+            for item in self.take_held(rank) {
                 self.drop_item(rank, item, &Cause::Left);
             }
         }
@@ -412,11 +436,7 @@ impl Core<'_> {
         partners.into_iter().all(|rank| is_heard(self.member(rank)))
     }
 
-    pub(super) fn partners<I: Iterator<Item = u32>>(
-        &self,
-        of: fn(u32, u32, u32) -> I,
-        round: u32,
-    ) -> Vec<WorldRank> {
+    pub(super) fn partners<I: Iterator<Item = u32>>(&self, of: fn(u32, u32, u32) -> I, round: u32) -> Ranks {
         let group = &self.window.group;
         let own = group.index(self.link.identity().rank).expect("this process is a member");
         of(own, group.len(), round).filter_map(|index| group.rank(index)).collect()

@@ -2,9 +2,9 @@
 
 use samite_fabric::link::{Fate, WorldRank};
 
-use super::{Core, Violation};
+use super::{Core, Numbers, Violation};
 use crate::activation::Kind;
-use crate::locks::Released;
+use crate::locks::{Lock, Released};
 use crate::ordinals::Over;
 use crate::window::{Absent, Attached, Attachment, Closing, Contact, Epoch, Space, State};
 use crate::wire::{BY_WORD, HAS_LEFT, Note, PASSES, kind};
@@ -35,7 +35,7 @@ impl Core<'_> {
     }
 
     pub(crate) fn touch_active(&mut self) {
-        self.touched.extend(&self.window.active);
+        self.touched.extend(self.window.active.iter().copied());
     }
 
     /// Handles a lock that was granted.
@@ -55,7 +55,7 @@ impl Core<'_> {
     /// if no other epoch awaits a lock.
     pub(super) fn lock_obtained(&mut self, held: bool) {
         if !held && self.window.holds_lock() {
-            let active: Vec<_> = self.window.active.iter().copied().collect();
+            let active: Numbers = self.window.active.iter().copied().collect();
             for number in active {
                 for rank in self.living_parties(number) {
                     self.pass_lock(number, rank);
@@ -122,20 +122,19 @@ impl Core<'_> {
 
     /// Returns the active epochs that wait for the permission of a member.
     pub(super) fn waiting(
-        &mut self,
+        &self,
         rank: WorldRank,
         is_of: impl Fn(&Kind) -> bool,
         has_ordinal: impl Fn(u64) -> bool,
-    ) -> Vec<u64> {
-        let numbers: Vec<_> = self.window.active.iter().copied().collect();
+    ) -> Numbers {
         let is_waiting = |number: &u64| {
-            self.window.epoch(*number).is_some_and(|epoch| {
+            self.window.epochs.get(*number).is_some_and(|epoch| {
                 let party = epoch.parties.get(&rank);
                 is_of(&epoch.kind)
                     && party.is_some_and(|party| party.state == State::Asked && has_ordinal(party.ordinal))
             })
         };
-        numbers.into_iter().filter(is_waiting).collect()
+        self.window.active.iter().copied().filter(is_waiting).collect()
     }
 
     pub(super) fn grant(&mut self, number: u64, rank: WorldRank) {
@@ -248,7 +247,8 @@ impl Core<'_> {
 
     /// Resumes this process's lock word if nobody holds or awaits the lock.
     pub(super) fn resume_word(&mut self) {
-        let may_resume = self.window.lock.is_suspended && self.window.lock.is_idle();
+        let Lock { is_suspended, stays_suspended, .. } = self.window.lock;
+        let may_resume = is_suspended && !stays_suspended && self.window.lock.is_idle();
         if let Some(word) = self.window.own_lock_word().filter(|_| may_resume) {
             word.resume();
             self.window.lock.is_suspended = false;

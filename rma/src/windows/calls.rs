@@ -168,6 +168,11 @@ impl Windows {
         target: WorldRank,
         kind: LockKind,
     ) -> Result<EpochId, Error> {
+        if kind == LockKind::Exclusive
+            && let Some(epoch) = self.open_bare(link, window, target)
+        {
+            return Ok(epoch);
+        }
         self.check_epochs(window)?;
         self.call(link, window, |core| {
             core.check_member(target)?;
@@ -266,8 +271,10 @@ impl Windows {
     /// # Errors
     /// [`Error::NoSuchWindow`].
     pub fn close_all(&mut self, link: &mut Link, window: WindowId) -> Result<(), Error> {
-        let Open { access, exposure, ref locks, .. } = self.window(window)?.open;
-        let numbers: Vec<_> = access.into_iter().chain(exposure).chain(locks.values().copied()).collect();
+        let numbers: Vec<_> = self.call(link, window, |core| {
+            let Open { access, exposure, ref locks, .. } = core.window.open;
+            Ok(access.into_iter().chain(exposure).chain(locks.values().copied()).collect())
+        })?;
         for number in numbers {
             match self.close(link, EpochId { window, number }, Time::NEVER) {
                 Ok(request) => self.detach(request),
@@ -409,7 +416,8 @@ impl Windows {
             core.check_operation(number, places, &operation)?;
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
-                || core.send_at_once(port, number, rank, &operation, Some(data))
+                || !core.puts_short(number, rank, &operation)
+                    && core.send_at_once(port, number, rank, &operation, Some(data))
                 || core.put_from_slabs(port, number, rank, operation, data))
         })
     }

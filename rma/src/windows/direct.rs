@@ -15,6 +15,8 @@
 //! The part stays registered until all members have freed the window or have failed, and a member frees the window when
 //! its epochs are over. The path of a failed member is cut off before the registration ends.
 
+use std::sync::atomic::{Ordering, fence};
+
 use samite_fabric::link::{Cause, Done, Fate, Fault, Link, Out, Peer, Slab, Turn, WorldRank};
 use samite_fabric::wire::{Protocol, WireError};
 use samite_fabric::{Access, Failure, Memory, PeerId, Port, PortError, Post, Region, Remote};
@@ -29,7 +31,7 @@ use crate::serves::{SERVES_MAX, ServeId};
 use crate::transfers::{Buffer, LandingSlab, SLABS_MAX, Transfer, TransferId};
 use crate::window::{Contact, Operation, State, Step};
 use crate::wire::{Landed, Landing, Traits, kind};
-use crate::{Error, WindowId};
+use crate::{Action, Error, WindowId};
 
 /// A target that an operation reaches by puts or gets of the port.
 #[derive(Clone, Copy)]
@@ -54,17 +56,23 @@ impl Windows {
             return self.post_next(out, to, (*window, *epoch, *rank), operation);
         }
         let follows_puts = self.outbox.of(to).limits.send_after_put;
-        let open = self.windows.get_mut(window.slot as usize);
-        let Some(party) = open.and_then(|open| open.party(*epoch, *rank)) else { return Ok(None) };
+        let Some(open) = self.windows.get_mut(window.slot as usize) else { return Ok(None) };
+        let is_silent = open.ends_silently(*epoch, *rank);
+        let Some(party) = open.party(*epoch, *rank) else { return Ok(None) };
         let are_under_way = party.transfers > 0;
         let may_follow = follows_puts && party.reads == 0;
         Ok(match step {
             Step::Flush(_) if are_under_way => Some(Progress::Waits(Turn::NoAnswer)),
-            Step::Flush(request) if !party.has_packets => {
+            Step::Flush(request) if party.are_packets_applied() => {
                 self.requests.flushed(*request, *rank, None);
                 Some(Progress::Over)
             }
             Step::Close(_) if are_under_way && !may_follow => Some(Progress::Waits(Turn::NoAnswer)),
+            Step::Close(_) if is_silent => {
+                // The messages of the barrier, to any rank on any path, must not overtake stores to mapped memory.
+                fence(Ordering::SeqCst);
+                Some(Progress::Over)
+            }
             _ => None,
         })
     }
@@ -281,7 +289,10 @@ impl Windows {
         if operation.sent > 0 && operation.transfer.is_none() {
             return None;
         }
-        let way = self.outbox.way(peer, traits, operation);
+        let way = match operation.transfer {
+            Some(id) => self.outbox.transfers.of(id).way,
+            None => self.outbox.way(peer, traits, operation),
+        };
         let memory = operation.memory.as_ref();
         let is_possible = match way {
             Path::Get | Path::PutBack => true,
@@ -481,6 +492,20 @@ fn register_own<P: Port>(
 }
 
 impl Core<'_> {
+    /// Returns true if a write that fits in a packet is put by the port instead: if nothing else is under way to the
+    /// target, and the program probably flushes it. The end of a put then is the end of the flush. That of a packet takes
+    /// a question and its answer more.
+    pub(super) fn puts_short(&mut self, number: u64, rank: WorldRank, operation: &Operation) -> bool {
+        let party = self.window.party(number, rank);
+        let is_alone = party.is_some_and(|party| party.is_after_flush && party.is_flushed());
+        let is_put = operation.action == Action::Put && operation.form.is_none();
+        let member = self.window.members.get(&rank).filter(|_| is_alone && is_put);
+        member.is_some_and(|member| {
+            let is_registered = matches!(member.contact, Contact::Known(traits) if traits.key.get() != 0);
+            is_registered && self.outbox.of(member.peer).limits.put_max > 0
+        })
+    }
+
     /// Copies the bytes of a put to slabs, and passes it on to be sent. Returns false if the target has not granted the
     /// access, if the operation does not travel by puts, or if there are not enough slabs.
     pub(super) fn put_from_slabs<P: Port>(
@@ -497,7 +522,9 @@ impl Core<'_> {
         }
         let Some(member) = self.window.members.get(&rank) else { return false };
         let (Contact::Known(traits), peer) = (member.contact, member.peer) else { return false };
-        if self.outbox.way(peer, traits, &operation) != Path::Put || self.check_budget(&operation).is_err() {
+        let is_put = self.outbox.way(peer, traits, &operation) == Path::Put
+            || self.puts_short(number, rank, &operation);
+        if !is_put || self.check_budget(&operation).is_err() {
             return false;
         }
         let part = self.outbox.of(peer).limits.put_max;

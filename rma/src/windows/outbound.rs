@@ -361,6 +361,7 @@ impl Core<'_> {
         let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");
         party.unanswered += usize::from(has_reply);
         party.has_packets = true;
+        party.is_after_flush = false;
         true
     }
 

@@ -247,6 +247,24 @@ fn leaver_of_others<P: Port>(w: &mut World<P>) {
     ends_with_failure(w, 9, close, 0);
 }
 
+case!(a_leaver_tells_a_member_that_it_does_not_know_of_its_fence, 10, leaver_unmet);
+/// In the barrier of 10 ranks, rank 0 sends to rank 1, and rank 1 sends nothing to rank 0. Rank 0 leaves before rank 1 has
+/// answered its introduction.
+fn leaver_unmet<P: Port>(w: &mut World<P>) {
+    (0..10).for_each(|at| _ = w.fence(at, Assertions::empty()));
+    let close = |w: &mut World<P>, at| w.fence(at, Assertions::NO_SUCCEED).completion.unwrap();
+    let ends: Vec<_> = (1..10).map(|at| (at, close(w, at))).collect();
+    w.settle();
+    w.stopped.insert(1);
+    let end = close(w, 0);
+    w.wait(0, end);
+    let now = w.now;
+    w.engines[0].close(now);
+    (0..300).for_each(|_| _ = w.step());
+    w.stopped.remove(&1);
+    ends.into_iter().for_each(|(at, end)| w.wait(at, end));
+}
+
 #[test]
 fn a_fence_that_all_have_called_succeeds_although_a_leaver_misses_the_next_one() {
     on_sim(50, 10, Hints::default(), leaver_before_next);

@@ -56,6 +56,95 @@ fn alone<P: Port>(w: &mut World<P>) {
     assert_eq!(locks(w, 1).1, granted);
 }
 
+/// Closes an epoch as a program does: within the call if it is bare.
+fn close_bare<P: Port>(w: &mut World<P>, at: usize, epoch: EpochId) -> bool {
+    w.call(at, |windows, link| windows.close_bare(link, epoch))
+}
+
+case!(a_bare_lock_is_given_back_within_the_call, 3, bare);
+fn bare<P: Port>(w: &mut World<P>) {
+    (1..3).for_each(|at| meet(w, at, 0));
+    w.settle();
+    let epochs = |w: &World<P>| w.engines[1].stack().counters().epochs;
+    for _ in 0..3 {
+        let (epoch, before) = (take(w, 1, 0), epochs(w));
+        assert!(w.engines[1].stack().is_bare(epoch));
+        assert!(close_bare(w, 1, epoch) && !close_bare(w, 1, epoch));
+        assert_eq!(epochs(w), before + 1);
+        let again = w.call(1, |windows, link| windows.close(link, epoch, NEVER));
+        assert_eq!(again, Err(samite_rma::Error::NoSuchEpoch));
+        // The other rank can take the lock. This rank then asks for it, and the word is suspended.
+        let held = take(w, 2, 0);
+        let waiting = w.lock(1, 0, LockKind::Exclusive);
+        assert!(!w.engines[1].stack().is_bare(waiting) && !close_bare(w, 1, waiting));
+        w.settle();
+        assert!(w.engines[2].stack().is_bare(held) && !close_bare(w, 2, held));
+        let close = w.close(2, held);
+        w.wait(2, close);
+        let close = w.close(1, waiting);
+        w.wait(1, close);
+        w.settle();
+    }
+}
+
+case!(a_bare_epoch_is_recorded_when_another_one_begins, 3, recorded);
+fn recorded<P: Port>(w: &mut World<P>) {
+    [0, 2].into_iter().for_each(|target| meet(w, 1, target));
+    w.settle();
+    let first = take(w, 1, 0);
+    let again = w.call(1, |windows, link| {
+        windows.lock(link, first.window(), super::world::rank(0), LockKind::Exclusive)
+    });
+    assert!(matches!(again, Err(samite_rma::Error::WrongState { .. })), "{again:?}");
+    assert!(!w.engines[1].stack().is_bare(first) && !close_bare(w, 1, first));
+    let second = take(w, 1, 2);
+    w.put(1, second, (2, 0), &[2]);
+    w.put(1, first, (0, 0), &[1]);
+    for epoch in [first, second] {
+        let close = w.close(1, epoch);
+        w.wait(1, close);
+    }
+    assert_eq!([w.word(0, 0), w.word(2, 0)], [1, 2]);
+    // The program may lose the name of an epoch.
+    take(w, 1, 0);
+    let window = w.window;
+    w.call(1, |windows, link| windows.close_all(link, window)).unwrap();
+    w.settle();
+    let epoch = take(w, 1, 0);
+    assert!(close_bare(w, 1, epoch));
+}
+
+case!(a_bare_epoch_ends_with_its_target, 2, bare_at_end);
+fn bare_at_end<P: Port>(w: &mut World<P>) {
+    meet(w, 1, 0);
+    w.settle();
+    let epoch = take(w, 1, 0);
+    kill(w, 0);
+    assert!(!close_bare(w, 1, epoch));
+    let close = w.close(1, epoch);
+    ends_with_failure(w, 1, close, 0);
+}
+
+case!(a_word_stays_suspended_if_a_member_that_was_given_up_may_live, 3, given_up);
+fn given_up<P: Port>(w: &mut World<P>) {
+    (1..3).for_each(|at| meet(w, at, 0));
+    w.settle();
+    w.engines[0].peer_failed(super::world::rank(1), None, Cause::Lost).unwrap();
+    let before = locks(w, 2).0;
+    for value in 1..4 {
+        let epoch = w.lock(2, 0, LockKind::Exclusive);
+        w.put(2, epoch, (0, 0), &[value]);
+        let close = w.close(2, epoch);
+        w.wait(2, close);
+        assert_eq!(w.word(0, 0), value);
+    }
+    assert_eq!(locks(w, 2).0, before);
+    // The member asks in vain: the owner takes no packet of it any more.
+    let before = locks(w, 1).0;
+    w.lock(1, 0, LockKind::Exclusive);
+    assert_eq!(locks(w, 1).0, before);
+}
+
 case!(the_owner_locks_its_own_part_without_a_message, 2, own);
 fn own<P: Port>(w: &mut World<P>) {
     meet(w, 1, 1);

@@ -101,6 +101,35 @@ fn a_put_does_not_overtake_packets_before_a_flush() {
 }
 
 #[test]
+fn a_short_write_after_a_flush_needs_no_answer() {
+    on_puts(300, 2, |w| {
+        let lock = w.lock(0, 1, LockKind::Shared);
+        w.put(0, lock, (1, 0), &[1]);
+        let flush = w.flush(0, lock, Some(1));
+        w.wait(0, flush);
+        let puts = |w: &World<SimPort>| w.engines[0].stack().counters().put;
+        for value in 2..12 {
+            let before = puts(w);
+            assert!(write(w, 0, lock, 1, &[value]), "there is a slab");
+            // The second one is under way beside the first one, and travels in a packet.
+            let is_second = value % 3 == 0;
+            if is_second && !write(w, 0, lock, 1, &[value, value + 1]) {
+                w.put(0, lock, (1, 0), &[value, value + 1]);
+            }
+            let flush = w.flush(0, lock, Some(1));
+            w.wait(0, flush);
+            assert_eq!((w.word(1, 0), puts(w)), (value, before + 1));
+            assert!(!is_second || w.word(1, 1) == value + 1);
+        }
+        assert!(write(w, 0, lock, 1, &[50]));
+        let close = w.close(0, lock);
+        w.wait(0, close);
+        assert_eq!(w.word(1, 0), 50);
+        free_all(w, &[0, 1]);
+    });
+}
+
+#[test]
 fn memory_comes_back_when_its_puts_have_ended() {
     on_puts(200, 2, |w| {
         let lock = w.lock(0, 1, LockKind::Shared);
