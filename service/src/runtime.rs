@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use background::{Background, Call, StartThread};
+use background::{Background, CallKind, StartThread};
 use clock::Clock;
 use samite_coll::Table;
 use samite_control::{Checks, Place, Progress, Secret, Settings};
@@ -63,7 +63,7 @@ use tasks::Tasks;
 pub(crate) use tasks::{Entry, Sought, contain};
 use waiting::deadline_after;
 use windows::WindowRequests;
-pub(crate) use windows::{Freed, WindowCall};
+pub(crate) use windows::{Freed, Then, WindowCall};
 
 /// Drives an engine on behalf of all threads that use it.
 pub(crate) struct Runtime<P> {
@@ -240,7 +240,7 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         match core.engine.send_from(now, to, context, tag, data, deadline) {
             Ok(Sent::Now) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 Ok(())
             }
             sent => self.end_send(core, sent, data, bounds),
@@ -277,18 +277,18 @@ impl<P: Port> Runtime<P> {
             Err(error) => {
                 // Send messages that wait in the buffer. A program that only repeats this send would otherwise never
                 // find room in a full buffer.
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
             Ok(Sent::Now) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 Ok(())
             }
             Ok(Sent::Copied) => {
                 // If the rank begins to leave meanwhile, it sends the message while it leaves.
                 if let Ok(mut core) = self.await_contact(core, bounds) {
-                    self.hand_over(&mut core);
+                    self.hand_over(&mut core, CallKind::Waiting);
                 }
                 Ok(())
             }
@@ -311,12 +311,12 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         match core.engine.recv_into(now, pattern, buffer, 0, deadline, &mut ()) {
             Ok(Received::Now(status)) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 Ok(status.public())
             }
             Ok(Received::Pending(id)) => self.await_recv(core, id, buffer, bounds),
             Err(error) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
@@ -337,12 +337,12 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         match core.engine.recv_typed(typed, now, pattern, buffer, 0, deadline) {
             Ok(Received::Now(status)) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 Ok(status.public())
             }
             Ok(Received::Pending(id)) => self.await_recv(core, id, buffer, bounds),
             Err(error) => {
-                self.hand_over(&mut core);
+                self.hand_over(&mut core, CallKind::Waiting);
                 drop(core);
                 Err(self.explain(error.public(), bounds))
             }
@@ -358,7 +358,7 @@ impl<P: Port> Runtime<P> {
         buffer: &mut (impl Room + ?Sized),
         bounds: &Bounds,
     ) -> Result<Status, Error> {
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Waiting);
         let mut lent = Writing::of(id, buffer);
         let end = self.wait(core, id, &mut lent, bounds);
         match lent.received() {
@@ -470,7 +470,7 @@ impl<P: Port> Runtime<P> {
             core.now = self.clock.now();
             let now = core.now;
             act(&mut core.engine, now);
-            self.hand_over(&mut core);
+            self.hand_over(&mut core, CallKind::Nonblocking);
         }
     }
 
@@ -488,7 +488,7 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         let result = act(&mut core.engine, now);
         self.rouse(&mut core);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
         Ok(result)
     }
 
@@ -517,7 +517,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), lent).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        self.leave_if_needed(&mut core, Call::Nonblocking);
+        self.leave_if_needed(&mut core, CallKind::Nonblocking);
         match core.outcome_within(id, bounds) {
             Outcome::Pending => Ok(Poll::Pending),
             Outcome::FailurePending => {
@@ -533,7 +533,7 @@ impl<P: Port> Runtime<P> {
         if core.step(self.clock.now(), &mut ()).map_err(Public::public)? > 0 {
             self.rouse(&mut core);
         }
-        self.leave_if_needed(&mut core, Call::Nonblocking);
+        self.leave_if_needed(&mut core, CallKind::Nonblocking);
         Ok(core.outcome_within(id, bounds) != Outcome::Pending)
     }
 
@@ -553,7 +553,7 @@ impl<P: Port> Runtime<P> {
     pub(crate) fn cancel_all(&self, ids: impl IntoIterator<Item = RequestId>) {
         let Ok(mut core) = self.lock() else { return };
         ids.into_iter().for_each(|id| core.cancel(id));
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
     }
 
     /// Drives once.
@@ -746,7 +746,7 @@ impl<P: Port> CallGuard<'_, P> {
 impl<P: Port> Drop for CallGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.runtime.hand_over(&mut self.core);
+        self.runtime.hand_over(&mut self.core, CallKind::Nonblocking);
     }
 }
 

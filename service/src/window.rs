@@ -25,7 +25,7 @@ use crate::comm::Comm;
 use crate::element::Element;
 use crate::error::{Error, Public};
 use crate::request::Request;
-use crate::runtime::{Bounds, Freed, WindowCall};
+use crate::runtime::{Bounds, Freed, Then, WindowCall};
 use crate::select::Rank;
 use crate::transport::Transport;
 
@@ -489,6 +489,7 @@ impl<T: Element> Window<T> {
             comm.context,
             bounds,
             freed,
+            Then::Returns,
             |WindowCall { windows, out, deadline }| {
                 // No handle of an epoch exists any more. An epoch whose handle was leaked would never be closed, and
                 // the other ranks would wait for it.
@@ -509,11 +510,11 @@ impl<T: Element> Window<T> {
     /// Carries out a call that may begin a request.
     fn begin<R>(
         &self,
-        freed: Option<Freed>,
+        then: Then,
         call: impl FnOnce(WindowCall<'_, Transport>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let Comm { runtime, context, bounds, .. } = &self.comm;
-        let begun = runtime.begin_on_windows(*context, bounds, freed, call);
+        let begun = runtime.begin_on_windows(*context, bounds, None, then, call);
         begun.map_err(|error| self.comm.local_error(error))
     }
 

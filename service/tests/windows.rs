@@ -747,6 +747,43 @@ fn on_a_host(ranks: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
     }
 }
 
+/// Each rank reads counters and writes them back under their locks, and closes the epochs in every way.
+#[test]
+fn locks_that_take_no_message_exclude() {
+    const ROUNDS: u64 = 400;
+    on_a_host(4, |comm| {
+        let window = comm.allocate_window::<u64>(2)?;
+        let mut ends = Vec::new();
+        for round in 0..ROUNDS {
+            let target = Rank((round % 2) as u32);
+            let epoch = window.lock(target, LockKind::Exclusive)?;
+            let mut count = [0];
+            epoch.get(target, 0, &mut count)?;
+            if round % 7 == 0 {
+                let other = Rank(target.0 + 2);
+                let beside = window.lock(other, LockKind::Exclusive)?;
+                beside.accumulate(other, 1, &[1], WindowOp::Sum)?;
+                beside.close()?;
+            }
+            epoch.put(target, 0, &[count[0] + 1])?;
+            match round % 4 {
+                0 => epoch.close()?,
+                1 => epoch.iclose()?.wait().map(drop)?,
+                2 => ends.push(epoch.iclose()?),
+                _ => drop(epoch),
+            }
+        }
+        for end in ends {
+            end.wait()?;
+        }
+        comm.barrier()?;
+        let part = window.free()?;
+        let beside = ROUNDS.div_ceil(14);
+        assert_eq!(part, if comm.rank().0 < 2 { [ROUNDS / 2 * 4, 0] } else { [0, beside * 4] });
+        Ok(())
+    });
+}
+
 #[test]
 fn ranks_of_a_host_view_the_parts_of_others() {
     on_a_host(3, |comm| {

@@ -72,21 +72,29 @@ pub(super) struct Background {
     covered: Option<u64>,
     /// For each kind of call, the time of the latest call that has left operations to the driver, if no call has waited
     /// since then.
-    left: [Option<Time>; 2],
+    left: [Option<Time>; CallKind::KINDS],
     /// For each kind of call, the number of the latest calls after which the program has waited within [`WAITED_SOON`],
     /// at most [`WAITED_MAX`].
-    waited_soon: [u32; 2],
+    waited_soon: [u32; CallKind::KINDS],
     /// The number of times that no thread could be started.
     pub(super) threads_refused: u64,
 }
 
-/// A call that leaves operations to the driver. A program that waits soon after calls of one kind need not do so after
-/// those of the other kind: it may synchronize by calls that wait, one after another, and compute after nonblocking
-/// ones.
+/// The kind of a call that leaves operations to the driver. A program that waits soon after calls of one kind need not do so after
+/// those of another kind: it may synchronize by calls that wait, one after another, and compute after nonblocking ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CallKind {
+    /// A call that begins a request.
     Nonblocking,
+    /// A call that waits, or would, if its operation had not ended.
     Waiting,
+    /// A call that opens an epoch of a window, or begins an operation in it. It has no request.
+    Window,
+}
+
+impl CallKind {
+    /// The number of kinds.
+    const KINDS: usize = 3;
 }
 
 /// A sleep of a driver thread, which its timer ends.
@@ -140,8 +148,8 @@ impl Background {
             operations: 0,
             recordings: 0,
             covered: None,
-            left: [None; 2],
-            waited_soon: [0; 2],
+            left: [None; CallKind::KINDS],
+            waited_soon: [0; CallKind::KINDS],
             threads_refused: 0,
         }
     }
@@ -177,7 +185,7 @@ impl Background {
     /// program has waited soon after the latest calls of this kind, it probably does so after this one, and the step is
     /// later: then most operations leave the timer as it is. To set it takes 1 µs, and 4 µs on a virtual machine.
     /// `at_most` is the longest time to the step.
-    fn call_for_operation(&mut self, now: Time, call: Call, at_most: Duration) {
+    fn call_for_operation(&mut self, now: Time, call: CallKind, at_most: Duration) {
         self.left[call as usize] = Some(now);
         if let Some(sleep) = &mut self.sleep {
             let after = FIRST_STEP_AFTER * (1 << self.waited_soon[call as usize]);
@@ -256,12 +264,12 @@ impl<P: Port> Runtime<P> {
         if is_counted {
             core.background.waiting -= 1;
         }
-        self.leave_if_needed(&mut core, Call::Waiting);
+        self.leave_if_needed(&mut core, CallKind::Waiting);
     }
 
     /// Leaves the operations that need progress to the driver, because a call returns.
     #[inline]
-    pub(super) fn leave_if_needed(&self, core: &mut Core<P>, call: Call) {
+    pub(super) fn leave_if_needed(&self, core: &mut Core<P>, call: CallKind) {
         let needs_progress = core.engine.needs_progress() && !core.is_covered();
         // Every call evaluates this. `|` instead of `||` avoids branches.
         if needs_progress | core.engine.has_new_gathering() | core.background.is_always() {
@@ -296,7 +304,7 @@ impl<P: Port> Runtime<P> {
     /// driver.
     #[cold]
     #[inline(never)]
-    fn leave_to_background(&self, core: &mut Core<P>, call: Call) {
+    fn leave_to_background(&self, core: &mut Core<P>, call: CallKind) {
         let Some(start) = self.background.get() else { return };
         let has_gathered = core.engine.take_new_gathering();
         if !core.must_progress() || core.has_sleeping_thread() {
@@ -606,12 +614,17 @@ mod tests {
     }
 
     /// Lets a call leave operations to a driver that is idle. Returns the time to the driver's first step.
-    fn first_step_after(background: &mut Background, now: Time, call: Call) -> Duration {
+    fn first_step_after(background: &mut Background, now: Time, call: CallKind) -> Duration {
         first_step_within(background, now, call, Duration::MAX)
     }
 
     /// As [`first_step_after`], if a gathered message waits for at most `delay`.
-    fn first_step_within(background: &mut Background, now: Time, call: Call, delay: Duration) -> Duration {
+    fn first_step_within(
+        background: &mut Background,
+        now: Time,
+        call: CallKind,
+        delay: Duration,
+    ) -> Duration {
         let timer = Arc::new(Timer::new().unwrap());
         background.sleep = Some(Asleep { timer, until: Time::NEVER });
         background.call_for_operation(now, call, delay);
@@ -621,7 +634,8 @@ mod tests {
 
     #[test]
     fn the_first_step_is_later_if_the_program_waits_soon_after_calls_of_the_same_kind() {
-        for [call, other] in [[Call::Waiting, Call::Nonblocking], [Call::Nonblocking, Call::Waiting]] {
+        let kinds = [CallKind::Waiting, CallKind::Nonblocking, CallKind::Window];
+        for (call, other) in kinds.into_iter().zip([1, 2, 0].map(|next| kinds[next])) {
             let mut background = Background::new(Progress::Needed);
             let mut now = Time::from_nanos(1);
             for soon in [0, 1, 2, 3, 4, 5, 5, 5] {
@@ -643,12 +657,12 @@ mod tests {
     #[test]
     fn a_gathered_message_is_not_late_because_a_long_message_travels_too() {
         let (mut background, now) = (Background::new(Progress::Needed), Time::from_nanos(1));
-        background.waited_soon = [WAITED_MAX; 2];
+        background.waited_soon = [WAITED_MAX; CallKind::KINDS];
         let delay = Duration::from_micros(100);
-        assert!(first_step_after(&mut background, now, Call::Nonblocking) > delay);
-        assert_eq!(first_step_within(&mut background, now, Call::Nonblocking, delay), delay);
-        background.waited_soon = [0; 2];
-        assert_eq!(first_step_within(&mut background, now, Call::Nonblocking, delay), FIRST_STEP_AFTER);
+        assert!(first_step_after(&mut background, now, CallKind::Nonblocking) > delay);
+        assert_eq!(first_step_within(&mut background, now, CallKind::Nonblocking, delay), delay);
+        background.waited_soon = [0; CallKind::KINDS];
+        assert_eq!(first_step_within(&mut background, now, CallKind::Nonblocking, delay), FIRST_STEP_AFTER);
     }
 
     /// While a window exists, operations need progress all the time. A call that records an operation still calls the

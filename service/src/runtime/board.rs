@@ -36,6 +36,7 @@ use samite_fabric::shm::board::{self, ADDRESS_BYTES, Board, RANKS_MAX, Slot};
 use samite_fabric::{Memory, Port};
 use samite_p2p::{Awaited, Error, Fate, Group, Operation, Outcome, Pattern, Report, Source, Time, WorldRank};
 
+use super::background::CallKind;
 use super::collective::{Counter, Reserved, cancelled, no_reduction};
 use super::state::Core;
 use super::waiting::deadline_after;
@@ -326,7 +327,7 @@ impl<P: Port> Runtime<P> {
         if counter.board.0.load(Ordering::Relaxed) == State::UNKNOWN {
             counter.board.set(State::AWAITED);
             core.begin_board(group, self.rank, context);
-            self.hand_over(&mut core);
+            self.hand_over(&mut core, CallKind::Waiting);
         }
         let deadline = deadline_after(begun, bounds.timeout.unwrap_or(Duration::MAX));
         let number = reserved.map(Reserved::number);
@@ -356,7 +357,7 @@ impl<P: Port> Runtime<P> {
         }
         let is_declined = core.collectives.leave_board_alone(context);
         counter.board.set(if is_declined { State::NONE } else { State::AWAITED });
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Waiting);
     }
 }
 

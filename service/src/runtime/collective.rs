@@ -16,6 +16,7 @@ use samite_fabric::{Memory, Port};
 use samite_os::Refused;
 use samite_p2p::{Fate, Group, Lent, RequestId, Status};
 
+use super::background::CallKind;
 use super::board::{Created, Creation, Next, State, again};
 use super::state::Core;
 use super::sync::BiasedGuard;
@@ -394,7 +395,7 @@ impl<P: Port> Runtime<P> {
         // The polls of a wait move the nonblocking operations, so none of them may wait for this one.
         let looks = if self.crowded || !core.collectives.is_empty() { 0 } else { LOOKS };
         let begun = self.begun(&mut core, derived, operation, bounds, looks);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Waiting);
         let mut collective = match begun {
             Begun::UnderWay(collective) => collective,
             Begun::Ended { leaves_messages, .. } => {
@@ -498,7 +499,7 @@ impl<P: Port> Runtime<P> {
         let now = core.now;
         Collective::give_up(&mut core.engine, now, call, self.rank, buffers, cancelled());
         core.collectives.failed.insert(context);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
         error
     }
 
@@ -520,7 +521,7 @@ impl<P: Port> Runtime<P> {
         let collective = Collective::begin(&mut core.engine, now, call, self.rank, buffers);
         self.counter(derived).note_ends(&collective);
         let request = core.follow(collective, None);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
         Ok(request)
     }
 
@@ -560,7 +561,7 @@ impl<P: Port> Runtime<P> {
                 Nonblocking::Ended(buffers)
             }
         };
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
         Ok(started)
     }
 
@@ -617,7 +618,7 @@ impl<P: Port> Runtime<P> {
         }
         collectives.failed.remove(&control);
         collectives.created.retain(|(of, _)| *of != control);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Nonblocking);
     }
 
     /// Gives up an operation whose wait has ended with an error of the runtime.

@@ -36,7 +36,7 @@ use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::Time;
 
-use super::background::Call;
+use super::background::CallKind;
 use super::state::{Core, Sleeper, Who};
 use super::sync::{self, BiasedGuard};
 use super::tasks::wake;
@@ -335,7 +335,7 @@ where
         if !core.has_sleeping_thread() {
             core.disarm();
         }
-        self.leave_if_needed(&mut core, Call::Nonblocking);
+        self.leave_if_needed(&mut core, CallKind::Nonblocking);
         if !core.tasks.is_empty() && self.start_driver(&mut core).is_err() {
             // Each future is polled again, and tries to start the driver in its own call. It receives the error if that
             // fails too.

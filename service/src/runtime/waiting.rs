@@ -7,7 +7,7 @@ use samite_fabric::Port;
 use samite_os::Refused;
 use samite_p2p::{Awaited, Outcome, Pattern, Report, RequestId, Time, WorldRank};
 
-use super::background::Call;
+use super::background::CallKind;
 use super::state::{Core, Sleeper, Who};
 use super::sync::{self, BiasedGuard};
 use super::{Bounds, Completion, Runtime, error_of, unfinished};
@@ -405,14 +405,14 @@ impl<P: Port> Runtime<P> {
     /// Ends a call that did not wait: drives the engine if messages wait in the outbox, and wakes the sleeping thread
     /// if the call has left work that is due before the end of its sleep.
     #[inline]
-    pub(super) fn hand_over(&self, core: &mut Core<P>) {
+    pub(super) fn hand_over(&self, core: &mut Core<P>, call: CallKind) {
         if core.engine.keeps_messages() {
             self.move_kept(core);
         }
         if core.sleeper.is_some() {
             core.wake_if_due();
         }
-        self.leave_if_needed(core, Call::Nonblocking);
+        self.leave_if_needed(core, call);
     }
 
     /// Drives once for the messages in the outbox, because the address or the credit of a receiver may have arrived. A

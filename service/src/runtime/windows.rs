@@ -5,6 +5,7 @@
 //! they treat any other request.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use samite_fabric::link::Out;
 use samite_fabric::{Memory, Port};
@@ -12,6 +13,7 @@ use samite_p2p::{Fate, RequestId, Time};
 use samite_rma::{Completion, Windows};
 use slab::Slab;
 
+use super::background::CallKind;
 use super::state::Core;
 use super::{Bounds, Runtime};
 use crate::comm::Derived;
@@ -150,6 +152,15 @@ impl WindowRequests {
     }
 }
 
+/// What the program does after a call that begins a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It goes on, so the driver may have to make progress.
+    Returns,
+    /// It waits for the request at once, in the same call, and then makes progress itself.
+    Waits,
+}
+
 /// A call on the windows of a lane.
 pub(crate) struct WindowCall<'a, P> {
     pub(crate) windows: &'a mut Windows,
@@ -170,7 +181,7 @@ impl<P: Port> Runtime<P> {
         let mut core = self.lock()?;
         let called = core.call_windows(self.clock.now(), bounds, call);
         self.rouse(&mut core);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Window);
         called
     }
 
@@ -191,12 +202,38 @@ impl<P: Port> Runtime<P> {
             called = core.step(now, &mut ()).map(|_| true).map_err(Public::public);
         }
         self.rouse(&mut core);
-        self.hand_over(&mut core);
+        self.hand_over(&mut core, CallKind::Window);
         called
     }
 
+    /// Repeats a call until it returns true, and makes progress in between, at most for this time.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Runtime::on_windows`].
+    pub(crate) fn retry_on_windows(
+        &self,
+        bounds: &Bounds,
+        at_most: Duration,
+        mut call: impl FnMut(WindowCall<'_, P>) -> Result<bool, samite_rma::Error>,
+    ) -> Result<bool, Error> {
+        let mut until = None;
+        loop {
+            let mut core = self.lock()?;
+            let now = self.clock.now();
+            let until = *until.get_or_insert_with(|| now.after(at_most.as_nanos() as u64));
+            core.step(now, &mut ()).map_err(Public::public)?;
+            let called = core.call_windows(now, bounds, &mut call);
+            self.rouse(&mut core);
+            if !matches!(called, Ok(false)) || now >= until {
+                self.hand_over(&mut core, CallKind::Window);
+                return called;
+            }
+        }
+    }
+
     /// Carries out a call that begins a request of the windows, if it begins one. Returns the engine's request, and the
-    /// other result of the call. `freed` takes the memory of a window that the call frees.
+    /// other result of the call. `freed` takes the memory of a window that the call frees. `then` tells if the program
+    /// goes on, or waits for the request.
     ///
     /// # Errors
     /// Returns the errors of [`Runtime::on_windows`].
@@ -205,6 +242,7 @@ impl<P: Port> Runtime<P> {
         context: u32,
         bounds: &Bounds,
         freed: Option<Freed>,
+        then: Then,
         call: impl FnOnce(WindowCall<'_, P>) -> Result<(Option<RequestId>, R), samite_rma::Error>,
     ) -> Result<(Option<RequestId>, R), Error> {
         let mut core = self.lock()?;
@@ -220,7 +258,9 @@ impl<P: Port> Runtime<P> {
             (request, result)
         });
         self.rouse(&mut core);
-        self.hand_over(&mut core);
+        if then == Then::Returns {
+            self.hand_over(&mut core, CallKind::Nonblocking);
+        }
         begun
     }
 

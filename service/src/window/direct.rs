@@ -42,6 +42,8 @@ pub(super) struct Direct {
     calls: AtomicU32,
     /// The number of these calls that have carried out an operation.
     operations: AtomicU32,
+    /// True if the epoch was [bare](Windows::is_bare) when it was opened.
+    was_bare: bool,
 }
 
 /// The number of ranks with direct access: a bit of [`Direct::slots`] for each.
@@ -68,6 +70,18 @@ impl Views {
             Some((of, _)) => *of == rank,
             None => make().is_some_and(|view| slot.set((rank, view)).is_ok()),
         }
+    }
+}
+
+impl Direct {
+    /// Returns the targets of an epoch that is bare. Operations are direct if an earlier epoch has kept the target's part.
+    pub(super) fn bare(views: &Views, target: Rank) -> Self {
+        let slots = views.get(target).map_or(0, |_| 1 << Views::slot_of(target));
+        Self { slots: AtomicU64::new(slots), was_bare: true, ..Self::default() }
+    }
+
+    pub(super) fn was_bare(&self) -> bool {
+        self.was_bare
     }
 }
 

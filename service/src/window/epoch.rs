@@ -1,6 +1,7 @@
 //! Epochs: the spans in which a rank accesses other parts of a window, or exposes its own.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use samite_fabric::layout::Room;
 use samite_fabric::link::{Link, Time};
@@ -17,7 +18,7 @@ use crate::element::Element;
 use crate::error::Error;
 use crate::layout::{IntoView, IntoViewMut, Layout, View};
 use crate::request::Request;
-use crate::runtime::WindowCall;
+use crate::runtime::{Then, WindowCall};
 use crate::select::Rank;
 
 /// An open epoch of a [`Window`]. Its kind `K` decides which calls it has: [`Fence`], [`Access`], [`Exposure`] or
@@ -181,7 +182,16 @@ impl<T: Element> Window<T> {
             LockKind::Shared => samite_rma::LockKind::Shared,
             LockKind::Exclusive => samite_rma::LockKind::Exclusive,
         };
-        self.open("Window::lock", |windows, link, id| windows.lock(link, id, target, kind))
+        let mut is_bare = false;
+        let mut epoch = self.open("Window::lock", |windows, link, id| {
+            let epoch = windows.lock(link, id, target, kind)?;
+            is_bare = windows.is_bare(epoch);
+            Ok(epoch)
+        })?;
+        if is_bare {
+            epoch.direct = Direct::bare(&self.views, rank);
+        }
+        Ok(epoch)
     }
 
     /// Opens an epoch of access under shared locks at all ranks (`MPI_Win_lock_all`; closing it is
@@ -235,8 +245,11 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     /// which the epoch waits;
     /// [`WindowError::TimedOut`](super::WindowError::TimedOut), which names the awaited ranks; [`Error::Cancelled`],
     /// [`Error::Closed`], [`Error::Forked`].
-    pub fn close(self) -> Result<(), Error> {
-        Ok(self.iclose()?.wait_as("Epoch::close").map(|_| ())?)
+    pub fn close(mut self) -> Result<(), Error> {
+        if self.close_bare() {
+            return Ok(());
+        }
+        Ok(self.begin_close("Epoch::close", Then::Waits)?.wait_as("Epoch::close").map(|_| ())?)
     }
 
     /// Closes the epoch. The request ends when the epoch has completed, with the errors of [`close`](Self::close).
@@ -245,18 +258,49 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn iclose(mut self) -> Result<Request<()>, Error> {
         let window = self.window;
+        if self.close_bare() {
+            let ended = window.comm().runtime.begin_ended(window.comm().context, Memory::zeroed(0));
+            return window.request(Some(window.comm().handle_result("Epoch::iclose", ended)?));
+        }
+        self.begin_close("Epoch::iclose", Then::Returns)
+    }
+
+    /// Begins to close the epoch.
+    fn begin_close(&mut self, call: &'static str, then: Then) -> Result<Request<()>, Error> {
+        let window = self.window;
         let Some(id) = self.id.take() else { return Err(Error::NoSuchRequest) };
-        let closed = window.begin(None, |WindowCall { windows, out, deadline }| {
+        let closed = window.begin(then, |WindowCall { windows, out, deadline }| {
             self.report_direct(windows);
             Ok((K::close(windows, out.link, id, deadline)?, ()))
         });
-        let (request, ()) = window.comm().handle_result("Epoch::iclose", closed)?;
+        let (request, ()) = window.comm().handle_result(call, closed)?;
         window.request(request)
+    }
+
+    /// Closes the epoch, and returns true, if it is still bare and can give its lock back within the call. Makes progress
+    /// then: a loop of such epochs makes no other call, and another rank may wait for this one.
+    fn close_bare(&mut self) -> bool {
+        let Some(id) = self.id.filter(|_| self.direct.was_bare()) else { return false };
+        let window = self.window;
+        let closed =
+            window.comm().runtime.try_on_windows(window.bounds(), |WindowCall { windows, out, .. }| {
+                self.report_direct(windows);
+                Ok(windows.close_bare(out.link, id))
+            });
+        // The call that follows an error returns it too.
+        let is_closed = closed.is_ok_and(|is_closed| is_closed);
+        if is_closed {
+            self.id = None;
+        }
+        is_closed
     }
 }
 
 impl<T: Element, K: EpochKind> Drop for Epoch<'_, T, K> {
     fn drop(&mut self) {
+        if self.id.is_none() || self.close_bare() {
+            return;
+        }
         let Some(id) = self.id.take() else { return };
         let bounds = self.window.bounds();
         let is_cancelled = bounds.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
@@ -284,7 +328,7 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
     /// # Errors
     /// Returns the errors of [`close`](Self::close); [`Error::Exhausted`].
     pub fn next(self) -> Result<Self, Error> {
-        let (request, next) = self.inext()?;
+        let (request, next) = self.begin_next("Epoch::next", Then::Waits)?;
         request.wait_as("Epoch::next")?;
         Ok(next)
     }
@@ -294,15 +338,19 @@ impl<'w, T: Element> Epoch<'w, T, Fence> {
     ///
     /// # Errors
     /// Returns the errors of [`iclose`](Self::iclose); [`Error::Exhausted`].
-    pub fn inext(mut self) -> Result<(Request<()>, Self), Error> {
+    pub fn inext(self) -> Result<(Request<()>, Self), Error> {
+        self.begin_next("Epoch::inext", Then::Returns)
+    }
+
+    fn begin_next(mut self, call: &'static str, then: Then) -> Result<(Request<()>, Self), Error> {
         let window = self.window;
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
-        let fenced = window.begin(None, |WindowCall { windows, out, deadline }| {
+        let fenced = window.begin(then, |WindowCall { windows, out, deadline }| {
             let fenced = windows.fence(out.link, id.window(), Assertions::empty(), deadline)?;
             Ok((fenced.completion, fenced.epoch))
         });
         // After an error the epoch is still open, and dropping its handle closes it.
-        let (request, next) = window.comm().handle_result("Epoch::inext", fenced)?;
+        let (request, next) = window.comm().handle_result(call, fenced)?;
         self.id = None;
         Ok((
             window.request(request)?,
@@ -338,7 +386,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
         if self.flush_directly(target) || self.is_flushed("Epoch::flush", Some(target))? {
             return Ok(());
         }
-        Ok(self.iflush(target)?.wait_as("Epoch::flush").map(|_| ())?)
+        const CALL: &str = "Epoch::flush";
+        Ok(self.begin_flush(CALL, Then::Waits, Some(target))?.wait_as(CALL).map(|_| ())?)
     }
 
     /// Begins a [`flush`](Self::flush), and returns its request.
@@ -347,7 +396,7 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// [`Error::InvalidRank`], [`WindowError::NotATarget`](super::WindowError::NotATarget), [`Error::Closed`],
     /// [`Error::Forked`].
     pub fn iflush(&self, target: Rank) -> Result<Request<()>, Error> {
-        self.begin_flush("Epoch::iflush", Some(target), Windows::flush)
+        self.begin_flush("Epoch::iflush", Then::Returns, Some(target))
     }
 
     /// Waits until all operations of the epoch are done at their targets (`MPI_Win_flush_all`).
@@ -358,7 +407,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
         if self.is_flushed("Epoch::flush_all", None)? {
             return Ok(());
         }
-        Ok(self.iflush_all()?.wait_as("Epoch::flush_all").map(|_| ())?)
+        const CALL: &str = "Epoch::flush_all";
+        Ok(self.begin_flush(CALL, Then::Waits, None)?.wait_as(CALL).map(|_| ())?)
     }
 
     /// Begins a [`flush_all`](Self::flush_all), and returns its request.
@@ -366,7 +416,7 @@ impl<T: Element> Epoch<'_, T, Lock> {
     /// # Errors
     /// Returns the errors of [`iflush`](Self::iflush).
     pub fn iflush_all(&self) -> Result<Request<()>, Error> {
-        self.begin_flush("Epoch::iflush_all", None, Windows::flush)
+        self.begin_flush("Epoch::iflush_all", Then::Returns, None)
     }
 
     /// Returns true if a flush need not wait.
@@ -387,20 +437,14 @@ impl<T: Element> Epoch<'_, T, Lock> {
     fn begin_flush(
         &self,
         call: &'static str,
+        then: Then,
         target: Option<Rank>,
-        flush: impl FnOnce(
-            &mut Windows,
-            &mut Link,
-            EpochId,
-            Option<samite_p2p::WorldRank>,
-            Time,
-        ) -> Result<RequestId, samite_rma::Error>,
     ) -> Result<Request<()>, Error> {
         let window = self.window;
         let Some(id) = self.id else { return Err(Error::NoSuchRequest) };
         let begun = target.map(|rank| window.world_rank(rank)).transpose().and_then(|target| {
-            window.begin(None, |WindowCall { windows, out, deadline }| {
-                Ok((Some(flush(windows, out.link, id, target, deadline)?), ()))
+            window.begin(then, |WindowCall { windows, out, deadline }| {
+                Ok((Some(windows.flush(out.link, id, target, deadline)?), ()))
             })
         });
         let (request, ()) = window.comm().handle_result(call, begun)?;
@@ -436,7 +480,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`put`](Self::put).
     pub fn iput(&self, to: Rank, at: impl Into<WindowPlace>, data: Vec<T>) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iput", (to, at.into()), None, Action::Put, data)
+        self.start("Epoch::iput", Then::Returns, (to, at.into()), None, Action::Put, data)
     }
 
     /// Writes elements to the places of a layout in a part, as [`put`](Self::put) does (`MPI_Put` with datatypes).
@@ -504,7 +548,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         layout: &Layout<T>,
         data: B,
     ) -> Result<Request<B>, Error> {
-        self.start("Epoch::iput_view", (to, at.into()), Some(layout), Action::Put, data)
+        self.start("Epoch::iput_view", Then::Returns, (to, at.into()), Some(layout), Action::Put, data)
     }
 
     /// Reads elements of a part, and waits for them.
@@ -516,8 +560,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         if self.read("Epoch::get", (from, at), None, Action::Get, into.as_mut_bytes())? {
             return Ok(());
         }
-        let got = self.iget(from, at, into.to_vec())?.wait_as("Epoch::get")?;
-        into.copy_from_slice(&got.buffer);
+        let into_vec = into.to_vec();
+        let got = self.start("Epoch::get", Then::Waits, (from, at), None, Action::Get, into_vec)?;
+        into.copy_from_slice(&got.wait_as("Epoch::get")?.buffer);
         Ok(())
     }
 
@@ -531,7 +576,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         at: impl Into<WindowPlace>,
         into: Vec<T>,
     ) -> Result<Request<Vec<T>>, Error> {
-        self.start("Epoch::iget", (from, at.into()), None, Action::Get, into)
+        self.start("Epoch::iget", Then::Returns, (from, at.into()), None, Action::Get, into)
     }
 
     /// Reads the elements at the places of a layout in a part into a slice or a view, and waits for them. The layout
@@ -568,7 +613,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         let (call, target, mut into) = ("Epoch::get_view", (from, at.into()), into.bound());
         let mut packed = vec![0; into.size()];
         if !self.read(call, target, Some(layout), Action::Get, &mut packed)? {
-            packed = self.start(call, target, Some(layout), Action::Get, packed)?.wait_as(call)?.buffer;
+            let got = self.start(call, Then::Waits, target, Some(layout), Action::Get, packed)?;
+            packed = got.wait_as(call)?.buffer;
         }
         into.bytes.put(0, &packed[..]);
         Ok(())
@@ -604,13 +650,14 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         layout: &Layout<T>,
         into: B,
     ) -> Result<Request<B>, Error> {
-        self.start("Epoch::iget_view", (from, at.into()), Some(layout), Action::Get, into)
+        self.start("Epoch::iget_view", Then::Returns, (from, at.into()), Some(layout), Action::Get, into)
     }
 
     /// Starts an operation with a request.
     fn start<B: Held>(
         &self,
         call: &'static str,
+        then: Then,
         target: (Rank, WindowPlace),
         layout: Option<&Layout<T>>,
         action: Action,
@@ -631,7 +678,7 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
             }
         }
         let begun = self.places(target, layout).and_then(|(id, places)| {
-            window.begin(None, |mut call| {
+            window.begin(then, |mut call| {
                 let before = self.begin_by_runtime(call.windows, target.0);
                 let WindowCall { windows, out, deadline } = &mut call;
                 let started = windows.operate(out, id, places, action, memory, Some(*deadline))?;
@@ -675,6 +722,9 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         data: impl AsRef<[u8]> + Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let comm = self.window.comm();
+        if data.as_ref().len() >= LONG && self.writes_soon(target, layout, action, data.as_ref()) {
+            return Ok(());
+        }
         let done = self.places(target, layout).and_then(|(id, places)| {
             let bounds = self.window.bounds();
             let done = comm.runtime.on_windows(bounds, |mut call| {
@@ -690,6 +740,29 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
             done.map_err(|error| comm.local_error(error))
         });
         comm.handle_result(call, done)
+    }
+
+    /// Carries out a write, and returns true, if that is possible within the call, or within a fraction of the time that a
+    /// copy of the data takes: the target's permission may arrive, or the end of an earlier write. If there is an error,
+    /// the call that follows finds it too.
+    fn writes_soon(
+        &self,
+        target: (Rank, WindowPlace),
+        layout: Option<&Layout<T>>,
+        action: Action,
+        data: &[u8],
+    ) -> bool {
+        let Ok((id, places)) = self.places(target, layout) else { return false };
+        let at_most = WAIT_MAX.min(Duration::from_nanos(data.len() as u64 / WAITED_BYTES));
+        let runtime = &self.window.comm().runtime;
+        let written = runtime.retry_on_windows(self.window.bounds(), at_most, |mut call| {
+            let before = self.begin_by_runtime(call.windows, target.0);
+            let WindowCall { windows, out, .. } = &mut call;
+            let is_written = windows.try_write(out, id, places, action, data)?;
+            self.note_direct(&mut call, id, target.0, before);
+            Ok(is_written)
+        });
+        written.is_ok_and(|is_written| is_written)
     }
 
     /// Starts an operation on the places of a layout, without a result and without a request.
@@ -841,7 +914,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         op: WindowOp,
     ) -> Result<Request<Vec<T>>, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        self.start("Epoch::iget_accumulate", (to, at.into()), None, action, data)
+        self.start("Epoch::iget_accumulate", Then::Returns, (to, at.into()), None, action, data)
     }
 
     /// Combines the elements at the places of a layout in a part with the elements of `data`: a vector, or another
@@ -875,7 +948,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         op: WindowOp,
     ) -> Result<Request<B>, Error> {
         let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
-        self.start("Epoch::iget_accumulate_view", (to, at.into()), Some(layout), action, data)
+        self.start("Epoch::iget_accumulate_view", Then::Returns, (to, at.into()), Some(layout), action, data)
     }
 
     /// Combines an element of a part with `operand`, and waits for the former element (`MPI_Fetch_and_op`).
@@ -888,8 +961,8 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         if self.read("Epoch::fetch", (to, at), None, action, element.as_mut_bytes())? {
             return Ok(element[0]);
         }
-        let before = self.iget_accumulate(to, at, vec![operand], op)?.wait_as("Epoch::fetch")?;
-        Ok(before.buffer[0])
+        let before = self.start("Epoch::fetch", Then::Waits, (to, at), None, action, vec![operand])?;
+        Ok(before.wait_as("Epoch::fetch")?.buffer[0])
     }
 
     /// Replaces an element of a part by `new` if it is equal to `expected`, and waits for the former element
@@ -910,8 +983,9 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         if self.read("Epoch::compare_swap", (to, at), None, action, elements.as_mut_bytes())? {
             return Ok(elements[0]);
         }
-        let before = self.icompare_swap(to, at, expected, new)?.wait_as("Epoch::compare_swap")?;
-        Ok(before.buffer[0])
+        const CALL: &str = "Epoch::compare_swap";
+        let before = self.start(CALL, Then::Waits, (to, at), None, action, vec![expected, new])?;
+        Ok(before.wait_as(CALL)?.buffer[0])
     }
 
     /// Begins a [`compare_swap`](Self::compare_swap). The request returns a vector whose first element is the former
@@ -927,9 +1001,18 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         new: T,
     ) -> Result<Request<Vec<T>>, Error> {
         let action = Action::CompareSwap { element: T::element_type().0 };
-        self.start("Epoch::icompare_swap", (to, at.into()), None, action, vec![expected, new])
+        self.start("Epoch::icompare_swap", Then::Returns, (to, at.into()), None, action, vec![expected, new])
     }
 }
+
+/// A write of this length is copied only after a short wait: see [`Epoch::writes_soon`].
+const LONG: usize = 32 << 10;
+
+/// The number of bytes for which a write waits a nanosecond. A processor copies about half as many.
+const WAITED_BYTES: u64 = 16;
+
+/// The longest such wait. A late target must not delay the caller.
+const WAIT_MAX: Duration = Duration::from_micros(20);
 
 /// Returns the bytes of a view for an operation on the places of a layout. A view may select an element several times,
 /// so it can have far more bytes than its slice, and its length is checked before memory is allocated.

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes as _;
 use super::{Window, WindowError, WindowNumber, WindowOp};
 use crate::element::Element;
 use crate::error::{Error, Public as _};
-use crate::runtime::WindowCall;
+use crate::runtime::{Then, WindowCall};
 use crate::select::Rank;
 
 /// A rank's part of a window in the memory of this rank: see [`Window::view`]. Other ranks may change its elements at
@@ -70,7 +70,7 @@ impl<T: Element> Window<T> {
             return Ok(view);
         }
         let begun = self.world_rank(rank).and_then(|target| {
-            self.begin(None, |WindowCall { windows, out, deadline }| {
+            self.begin(Then::Waits, |WindowCall { windows, out, deadline }| {
                 Ok((Some(windows.meet_member(out.link, self.id, target, deadline)?), ()))
             })
         });
