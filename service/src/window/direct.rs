@@ -5,7 +5,8 @@
 //! says after each operation that it carries out if the next ones to this target may be *direct*: the operation was one
 //! on mapped memory, and no earlier one to the target is under way. After [`CALLS_MAX`] direct calls the next one is a
 //! call of the runtime: it makes progress for the program's other operations, notices the failure of the target, and
-//! counts the operations. A direct operation with a request gets one that has ended.
+//! counts the operations. A direct operation with a request gets one that has ended. The operations of an epoch that is
+//! [bare](Windows::is_bare) are direct from the start, if an earlier epoch has kept the target's part.
 //!
 //! Only a lock permits that. It is held until this rank closes the epoch or the target fails. An exposure may end
 //! before, by a cancel or a deadline of the target.
