@@ -14,7 +14,8 @@
 //! error of that message.
 //!
 //! At the deadline the rank asks the other members if they have begun the operation ([`Engine::call_roll`]), and its
-//! error contains the answers. It waits for them for a tenth of the time until the deadline at most.
+//! error contains the answers. It waits for them for a tenth of the time that the operation has taken, but at least 10 ms
+//! and at most 1 s.
 
 mod board;
 mod buffers;
@@ -51,7 +52,7 @@ pub struct Call<'a> {
     pub group: Group,
     /// The control context of the communicator.
     pub context: u32,
-    /// The operations among which `number` is a number.
+    /// The series in which `number` counts.
     pub series: Series,
     /// The number of the operation: all ranks count the operations of the series on the communicator, from 0.
     pub number: u32,
@@ -67,7 +68,7 @@ pub struct Call<'a> {
     pub checked_ends: Option<u64>,
 }
 
-/// The operations of a communicator that have numbers of their own.
+/// A sequence of operations of a communicator, which is numbered apart from the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     /// The operations of the program.

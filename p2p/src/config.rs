@@ -112,8 +112,8 @@ parameters! {
     pull_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Gets of one message that are outstanding at a time.
     pull_depth: usize = 4, "", 1, 256;
-    /// Shortest message that the sender puts into the receiver's memory, if the port has puts and the receiver cannot
-    /// get the bytes itself.
+    /// Shortest message that the sender puts into the receiver's memory, if it is longer than `eager_max`, the port has
+    /// puts, and the receiver cannot get the bytes itself.
     put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
     /// Longest piece that one put writes. The bytes of borrowed buffers are put in pieces of at most 256 KiB.
     put_chunk: usize = 512 << 10, "bytes", 4 << 10, 1 << 30;

@@ -92,7 +92,7 @@ impl ElementType {
     }
 }
 
-/// The types for which the same operations are defined.
+/// A class of element types: the same operations are defined for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Integer,

@@ -82,8 +82,7 @@ pub(crate) struct PeerState {
     /// The number of slabs that operations to the peer use.
     pub(crate) slabs: usize,
     pub(crate) queue: VecDeque<Item>,
-    /// The number of windows with messages to the peer of fences that have completed, if these messages wait until the
-    /// peer has answered an introduction: see [`Member::owes`](crate::window::Member::owes).
+    /// The number of windows whose [`Member::owes`](crate::window::Member::owes) is true for this peer.
     pub(crate) owed: usize,
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.

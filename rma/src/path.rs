@@ -25,7 +25,7 @@ pub(crate) enum Path {
 pub(crate) struct Means {
     /// True if the origin can map the part.
     pub(crate) is_mapped: bool,
-    /// The length of the shortest operation that is put, or `None` if the port cannot put into the part.
+    /// The length from which an operation is put, or `None` if the port cannot put into the part.
     pub(crate) put_min: Option<usize>,
     /// The length of the shortest read that is a get of the port, or `None` if the port cannot get from the part.
     pub(crate) get_min: Option<usize>,

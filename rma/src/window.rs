@@ -275,8 +275,8 @@ impl Window {
         self.epoch(number)?.parties.get_mut(&rank)
     }
 
-    /// Returns true if the operations of an epoch to a member that were carried out are complete there, and the member need
-    /// not know of the end of the epoch: that of an epoch of fences is told by its barrier.
+    /// Returns true if an epoch of fences needs no `FINISH` to a member: all operations so far that were sent or carried out
+    /// are complete there. The barrier tells of the end of the epoch.
     pub(crate) fn ends_silently(&self, number: u64, rank: WorldRank) -> bool {
         let epoch = self.epochs.get(number).filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
         let party = epoch.and_then(|epoch| epoch.parties.get(&rank));
@@ -333,8 +333,8 @@ impl Window {
         Some(LockWord::new(mapped, self.part.lock_distance()?))
     }
 
-    /// Returns true if each member tells all others when it calls an opening fence: if it also sends them its messages of
-    /// the barrier, in the only round.
+    /// Returns true if each member sends `OPENED` to all others when it activates an opening fence: in a window of at most 8
+    /// members, whose barrier has one round and reaches all of them anyway.
     pub(crate) fn tells_all(&self) -> bool {
         barrier::rounds(self.group.len()) <= 1
     }
@@ -729,8 +729,8 @@ pub(crate) struct Member {
     pub(crate) mapping: Mapping,
     /// Packets that wait until the member's traits are known.
     pub(crate) held: VecDeque<Item>,
-    /// True if these are also messages of a fence that has completed here. The member waits for them, and this process
-    /// does not say goodbye to it before.
+    /// True if `held` has messages of a fence that has completed here. The member waits for them, and this process does not
+    /// say goodbye to it before.
     pub(crate) owes: bool,
     /// True while the answer to the member's introduction waits to be sent. The member can use no other packet of this
     /// process before it.

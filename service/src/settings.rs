@@ -216,7 +216,7 @@ pub enum Progress {
     /// ([`set_bundle_max`](Settings::set_bundle_max)). Long messages have at least
     /// [`overlap_min`](Settings::set_overlap_min) bytes. Persistent operations and the operations of a scope count as
     /// nonblocking operations. Nonblocking collective operations count with any length. Partitioned operations do not
-    /// count. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
+    /// count. A rank that has a window also makes progress in this way, because other ranks may access it at any time. The thread starts when a call first returns and leaves such an operation, and then stays: it sleeps while
     /// it is not needed. This is the default.
     #[default]
     Needed,

@@ -12,7 +12,7 @@ pub enum Algorithm {
     /// Source: Hensgen, Finkel and Manber: *Two Algorithms for Barrier Synchronization*. International Journal of
     /// Parallel Programming 17(1), 1988.
     Dissemination,
-    /// Each rank publishes nothing on the board, and waits for the publications of all other ranks. Cost: 1 round.
+    /// Each rank publishes an empty piece on the board, and waits for the pieces of all other ranks. Cost: 1 round.
     Board,
 }
 

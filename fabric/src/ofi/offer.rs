@@ -189,13 +189,13 @@ impl Offer {
     /// Returns true if the provider has a defect that crashes the process when a connection is closed, by a fence or at
     /// the end of the connection, while the answer to a read, or a write with immediate data, is arriving over it.
     ///
-    /// The tcp provider has this defect (seen at 1.17.0, same code at 2.4). Its function tcpx_ep_flush_all_queues
+    /// The tcp and net providers have this defect (seen at 1.17.0, same code at 2.4). Its function tcpx_ep_flush_all_queues
     /// completes the read twice, since the read is both in the queue of reads and the current transfer. The function
     /// also completes the write, although the write has no context, and rxm_handle_comp_error then follows a null
     /// pointer. A peer that stops at the wrong moment must not crash others. So the port offers no gets on this
     /// provider, and puts the data of a put with an immediate in a separate write before the immediate. The write with
-    /// the immediate then has no data, so it cannot be interrupted in the middle. This is the only decision by the
-    /// provider's name, because no attribute reveals the defect.
+    /// the immediate then has no data, so it cannot be interrupted in the middle. The provider's name decides, because no
+    /// attribute reveals the defect. It also decides on the longest packet, and on the cost of packets.
     ///
     /// A plain write is safe, at either end:
     ///

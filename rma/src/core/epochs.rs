@@ -55,8 +55,8 @@ impl Core<'_> {
         self.touch(number);
     }
 
-    /// Notes that an opening fence is activated, and tells the members that wait for it. In a small window these are all
-    /// members: they need no question then.
+    /// Notes that an opening fence is activated, and tells the members that have asked. In a window of at most 8 members
+    /// tells all members, and none of them asks.
     pub(crate) fn open_fence(&mut self, opening: u64) {
         self.window.fences.opened = self.window.fences.opened.max(opening);
         let opening = self.window.fences.opened;

@@ -1,10 +1,10 @@
 //! Bare locks: epochs of which a window keeps only the target.
 //!
-//! Many epochs take a free lock of a neighbour for one operation, while their window has no other epoch. Opening such an
-//! epoch takes the lock by its [word](crate::lock_word), an operation is a store to mapped memory, and closing the epoch
-//! gives the lock back. No other part of the window need know of it. So the epoch is *bare* at first: it has a number, and
-//! the window has its target. Every other call and every event of the window [records](Core::record_bare) the epoch
-//! before anything else. From then on it is as any other epoch whose lock was taken by the word.
+//! Many epochs take a free lock in mapped memory for one operation, while their window has no other epoch. Opening such
+//! an epoch takes the lock by its [word](crate::lock_word), its operations are loads, stores and atomic instructions, and
+//! closing it gives the lock back. No other part of the window need know of it. So the epoch is *bare* at first: it has a
+//! number, and the window has its target. Every other call and every event of the window first adds it to the window's
+//! epochs ([`Core::record_bare`]). From then on it is as any other epoch whose lock was taken by the word.
 
 use samite_fabric::link::{Link, WorldRank};
 
@@ -34,7 +34,8 @@ impl Windows {
         Some(EpochId { window: id, number: window.epochs.reserve() })
     }
 
-    /// Returns true if an epoch has a lock and was used only by views of its target so far.
+    /// Returns true if an epoch has taken its lock without a message, and its window has not recorded it: only a
+    /// [`View`](crate::View) of its target was used.
     #[must_use]
     pub fn is_bare(&self, epoch: EpochId) -> bool {
         let window = self.window(epoch.window);
@@ -60,7 +61,7 @@ impl Windows {
 }
 
 impl Core<'_> {
-    /// Records a bare epoch as one that is active and has its lock.
+    /// Adds a bare epoch to the epochs of the window, as one that is active and has its lock.
     #[inline]
     pub(super) fn record_bare(&mut self) {
         if let Some(target) = self.window.bare.take() {

@@ -492,9 +492,9 @@ fn register_own<P: Port>(
 }
 
 impl Core<'_> {
-    /// Returns true if a write that fits in a packet is put by the port instead: if nothing else is under way to the
-    /// target, and the program probably flushes it. The end of a put then is the end of the flush. That of a packet takes
-    /// a question and its answer more.
+    /// Returns true if a put is carried out by the port although it fits in a packet: nothing else is under way to the
+    /// target, and the program will probably flush. The flush then ends with the put. After a packet it would need a
+    /// question and an answer.
     pub(super) fn puts_short(&mut self, number: u64, rank: WorldRank, operation: &Operation) -> bool {
         let party = self.window.party(number, rank);
         let is_alone = party.is_some_and(|party| party.is_after_flush && party.is_flushed());

@@ -139,7 +139,7 @@ fn given_up<P: Port>(w: &mut World<P>) {
         assert_eq!(w.word(0, 0), value);
     }
     assert_eq!(locks(w, 2).0, before);
-    // The member asks in vain: the owner takes no packet of it any more.
+    // The owner takes no packet of this member any more.
     let before = locks(w, 1).0;
     w.lock(1, 0, LockKind::Exclusive);
     assert_eq!(locks(w, 1).0, before);

@@ -546,9 +546,9 @@ const OTHERS: &[Parameter] = &[
         name: "progress",
         meaning: "When a thread of the library makes progress while the program computes. `needed`: while a \
                   nonblocking operation is under way whose message has, or may have, at least `overlap_min` bytes; \
-                  while a nonblocking collective operation is under way; while the rank has a window; and when \
-                  gathered short messages wait (`bundle_max`). Partitioned operations do not count. `always`: \
-                  whenever no thread of the program waits in a call. `off`: never. While the program has a `Driver`, \
+                  while a nonblocking collective operation is under way; while the rank has a window; while \
+                  messages wait for the first contact with their receivers; and when gathered short messages wait \
+                  (`bundle_max`). Partitioned operations do not count. `always`: whenever no thread of the program waits in a call. `off`: never. While the program has a `Driver`, \
                   no such thread is started.",
         unit: "",
         reader: Reader::Rank,

@@ -11,24 +11,26 @@
 //!                 ▲                       port cannot wake it, it sleeps for 10 µs, later for a sixteenth of the time
 //!                 │                       since the latest event or new operation
 //!                 │                                 │ a call waits, or no operation needs progress
-//!                 └── 20 µs after a call ────────── ▼
-//!                     returns, and operations    Idle: asleep until it is called
-//!                     need progress
+//!                 └── 20 to 640 µs after a ──────── ▼
+//!                     call returns, and          Idle: asleep until it is called
+//!                     operations need progress
 //! ```
 //! The program's calls and the driver disturb each other as little as possible. A call that returns does not wake the
 //! driver. It sets the driver's timer, by a system call that wakes no thread. A caller that begins to wait sets the
 //! timer to a later time ([`STAND_DOWN`]), and does so again while it waits. A driver that is awake meanwhile takes no
 //! step, because it would keep the lock from the caller. So an operation that is waited for within 20 µs of its start
-//! costs two such calls, and the driver does not run. A call that finds its request ended does not wait, and sets no
-//! timer. The driver keeps the lock's bias during short pauses, because
-//! each return of the bias costs a system call that interrupts all processors.
+//! costs two such calls, and the driver does not run. The program will probably wait as soon after its next call of this
+//! kind ([`CallKind`]). So each such wait doubles the time to the driver's next first step, up to 640 µs, and then most
+//! operations set no timer. A call that finds its request ended does not wait, and sets no timer. The driver keeps the
+//! lock's bias during short pauses, because each return of the bias costs a system call that interrupts all processors.
 //!
 //! Messages that wait for the first contact with their receivers are such operations too, although their sends may have
 //! returned: the address of a receiver comes from the launcher, and its answer from the port. A send that waits makes
 //! this progress itself for a short time, so that a program of such calls usually needs no driver.
 //!
 //! The driver also sends messages that are gathered for a packet (a bundle), if the program makes no call within
-//! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first gathered message of a packet sets the timer.
+//! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first message that is gathered since the latest poll, for
+//! any peer, sets the timer.
 //!
 //! A program whose operations need no help has no second thread. The thread starts when operations need progress for
 //! the first time, and then stays until the runtime is closed. This is the *helper thread* of Zounmevo's thesis (2014,
@@ -80,15 +82,17 @@ pub(super) struct Background {
     pub(super) threads_refused: u64,
 }
 
-/// The kind of a call that leaves operations to the driver. A program that waits soon after calls of one kind need not do so after
-/// those of another kind: it may synchronize by calls that wait, one after another, and compute after nonblocking ones.
+/// The kind of a call that leaves operations to the driver. A program that waits soon after calls of one kind need not do
+/// so after those of another kind: it may synchronize by calls that wait, one after another, and compute after
+/// nonblocking ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// A call that begins a request.
+    /// A call that begins, tests or cancels requests, and every call of no other kind.
     Nonblocking,
-    /// A call that waits, or would, if its operation had not ended.
+    /// A blocking send, receive or collective call. It may have returned before its message has left.
     Waiting,
-    /// A call that opens an epoch of a window, or begins an operation in it. It has no request.
+    /// A call on a window that begins no request: it opens an epoch, makes an operation, looks if a flush must wait, or
+    /// closes a bare epoch.
     Window,
 }
 
@@ -500,7 +504,7 @@ fn contact_until(begun: Time, bounds: &Bounds) -> Time {
 /// The value of [`Asleep::until`] if the sleep must end at once.
 const CALLED: Time = Time::ZERO;
 
-/// The time from a call's return to the driver's first step. A program that does nothing else between the start of an
+/// The shortest time from a call's return to the driver's first step; see also [`WAITED_MAX`]. A program that does nothing else between the start of an
 /// operation and the wait for it takes less than this time. A long message takes several times as long.
 const FIRST_STEP_AFTER: Duration = Duration::from_micros(20);
 

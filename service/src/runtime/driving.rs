@@ -1,12 +1,12 @@
 //! The driver, which makes progress for the futures that wait, and calls their wakers.
 //!
-//! The driver is either a thread of the runtime, which starts when a future waits or long messages travel
-//! ([`background`](super::background)), or the program
-//! ([`Driver`](crate::Driver)). The thread drives the engine as any waiting thread does, and sleeps on the same
-//! descriptors. The program has a descriptor of its own: its executor waits until that is readable, and then drives.
+//! The driver is either a thread of the runtime, which starts when a future waits or an operation needs progress between
+//! calls ([`background`](super::background)), or the program ([`Driver`](crate::Driver)). The thread drives the engine as
+//! any waiting thread does, and sleeps on the same descriptors. The program has a descriptor of its own: its executor
+//! waits until that is readable, and then drives.
 //!
-//! Once a long message has needed progress, the thread keeps the state `Thread`. While no message and no future needs
-//! it, it sleeps until it is called. If no long message has needed progress yet, the states are:
+//! Once an operation has needed progress between calls, the thread keeps the state `Thread`. While no operation and no
+//! future needs it, it sleeps until it is called. If no operation has needed progress yet, the states are:
 //!
 //! ```text
 //!              a future waits                  none waits                  none has waited for 20 ms

@@ -152,12 +152,12 @@ impl WindowRequests {
     }
 }
 
-/// What the program does after a call that begins a request.
+/// How a call goes on after it has begun a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It goes on, so the driver may have to make progress.
+    /// It returns, so the driver may have to make progress.
     Returns,
-    /// It waits for the request at once, in the same call, and then makes progress itself.
+    /// It waits for the request, and makes progress itself.
     Waits,
 }
 
@@ -206,7 +206,7 @@ impl<P: Port> Runtime<P> {
         called
     }
 
-    /// Repeats a call until it returns true, and makes progress in between, at most for this time.
+    /// Repeats a call until it returns true or this time has passed. Makes progress before each call.
     ///
     /// # Errors
     /// Returns the errors of [`Runtime::on_windows`].
@@ -232,8 +232,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Carries out a call that begins a request of the windows, if it begins one. Returns the engine's request, and the
-    /// other result of the call. `freed` takes the memory of a window that the call frees. `then` tells if the program
-    /// goes on, or waits for the request.
+    /// other result of the call. `freed` takes the memory of a window that the call frees.
     ///
     /// # Errors
     /// Returns the errors of [`Runtime::on_windows`].

@@ -75,12 +75,14 @@ impl Views {
 }
 
 impl Direct {
-    /// Returns the targets of an epoch that is bare. Operations are direct if an earlier epoch has kept the target's part.
+    /// Returns the state of a bare epoch. Its operations are direct from the start if an earlier epoch has kept the target's
+    /// part.
     pub(super) fn bare(views: &Views, target: Rank) -> Self {
         let slots = views.get(target).map_or(0, |_| 1 << Views::slot_of(target));
         Self { slots: AtomicU64::new(slots), was_bare: true, ..Self::default() }
     }
 
+    /// Returns true if the epoch was bare when it was opened.
     pub(super) fn was_bare(&self) -> bool {
         self.was_bare
     }

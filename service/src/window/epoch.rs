@@ -277,8 +277,8 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
         window.request(request)
     }
 
-    /// Closes the epoch, and returns true, if it is still bare and can give its lock back within the call. Makes progress
-    /// then: a loop of such epochs makes no other call, and another rank may wait for this one.
+    /// Closes the epoch, and returns true, if it is still bare and can give its lock back within the call. Then also makes
+    /// progress if there is work: a loop of such epochs makes no other call, and another rank may wait for this one.
     fn close_bare(&mut self) -> bool {
         let Some(id) = self.id.filter(|_| self.direct.was_bare()) else { return false };
         let window = self.window;
@@ -464,7 +464,8 @@ impl<T: Element> Epoch<'_, T, Lock> {
 /// Operations of one epoch on the same elements have no order, except accumulates, fetches and swaps of one rank (MPI
 /// 4.1, section 12.7.2). Put them into different epochs, or call [`Epoch::flush`] between them.
 impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
-    /// Writes elements to a part (`MPI_Put`). They are there when the epoch has completed, or after a flush.
+    /// Writes elements to a part (`MPI_Put`). They are there when the epoch has completed, or after a flush. A slice of 32
+    /// KiB or more that cannot be written at once waits for that, at most 20 µs, before it is copied.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::PeerFailed`], [`Error::Exhausted`];
@@ -742,9 +743,8 @@ impl<T: Element, K: AccessKind> Epoch<'_, T, K> {
         comm.handle_result(call, done)
     }
 
-    /// Carries out a write, and returns true, if that is possible within the call, or within a fraction of the time that a
-    /// copy of the data takes: the target's permission may arrive, or the end of an earlier write. If there is an error,
-    /// the call that follows finds it too.
+    /// Carries out a write, and returns true, if that is possible within a short time: the target's permission may arrive,
+    /// or the end of an earlier write. If there is an error, the call that follows finds it too.
     fn writes_soon(
         &self,
         target: (Rank, WindowPlace),
@@ -1008,7 +1008,8 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
 /// A write of this length is copied only after a short wait: see [`Epoch::writes_soon`].
 const LONG: usize = 32 << 10;
 
-/// The number of bytes for which a write waits a nanosecond. A processor copies about half as many.
+/// The number of bytes for which a write waits a nanosecond: about as many as a processor copies (the bandwidth of puts in
+/// the guide's benchmarks), so the call takes at most twice as long.
 const WAITED_BYTES: u64 = 16;
 
 /// The longest such wait. A late target must not delay the caller.
