@@ -121,9 +121,10 @@ parameters! {
     /// bytes of that many puts.
     put_depth: usize = 3, "", 1, 256;
     /// Budget for memory that stays registered for later messages: pieces of up to 256 KiB, through which the bytes of
-    /// borrowed buffers are copied, and blocks of `Heap` that were sent or received before. At the limit the memory
-    /// that was not used for the longest time is freed. If messages use all of it for borrowed buffers, others travel
-    /// in packets, which need no registered memory.
+    /// borrowed buffers are copied, and, on networks where a registration takes time, blocks of `Heap` that were sent
+    /// or received before. Over tcp a registration takes none, and blocks of `Heap` are registered for each message. At
+    /// the limit the memory that was not used for the longest time is freed. If messages use all of it for borrowed
+    /// buffers, others travel in packets, which need no registered memory.
     registered_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Bytes of one message that the receiver requests at a time if it cannot get them itself and the sender cannot put
     /// them.

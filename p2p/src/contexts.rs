@@ -238,6 +238,11 @@ impl Contexts {
         self.revoked.iter().copied().collect()
     }
 
+    /// Returns the number of the first one of the two contexts with a name.
+    pub(crate) fn number_of(&self, name: u64) -> u32 {
+        self.closed.number(name)
+    }
+
     /// Returns the state of the contexts with a name that a peer has used in a packet about all of them.
     ///
     /// # Errors

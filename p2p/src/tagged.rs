@@ -98,6 +98,8 @@ pub struct Tagged {
     /// Envelopes that exceed the budget and that their senders want confirmed, in the order of arrival: the sender, and
     /// the sender's name for the message.
     unconfirmed: VecDeque<(Peer, u64)>,
+    /// Peers that await LEAVE, and the names of the contexts: see [`Tagged::leave_behind_messages`].
+    awaiting_leave: Vec<(Peer, u64)>,
     /// True once this rank has begun to leave.
     pub(crate) is_leaving: bool,
     /// Unexpected messages of incarnations that left in good order. They are added here when the next incarnation of
@@ -270,6 +272,7 @@ impl Tagged {
             envelopes: HashMap::new(),
             synchronous: HashMap::new(),
             unconfirmed: VecDeque::new(),
+            awaiting_leave: Vec::new(),
             is_leaving: false,
             inherited: HashSet::new(),
             streams: BTreeMap::new(),
@@ -513,6 +516,9 @@ impl Tagged {
                 Err(error) => request.fail(error),
             }
             self.note_end(id);
+        }
+        if !self.awaiting_leave.is_empty() {
+            self.send_late_leaves(link);
         }
     }
 

@@ -26,6 +26,8 @@ const SECRET: [u8; 16] = [5; 16];
 const ELEMENT: usize = size_of::<u64>();
 /// The longest time from a death until a rank gets the launcher's report, in nanoseconds.
 const REPORT_NS: u64 = 200_000;
+/// The longest time that a step of all ranks takes if it has events, in nanoseconds.
+const STEP_NS: u64 = 100_000;
 /// The flag that a rank has succeeded.
 const WELL: u64 = 1;
 /// Virtual time within which a run must end.
@@ -145,7 +147,7 @@ impl Run {
                 self.kill();
             }
             let events = self.step()?;
-            let moved = self.pass_time();
+            let moved = self.pass_time(events > 0);
             idle = if events == 0 && !moved { idle + 1 } else { 0 };
             require(self.net.now_ns() < END_NS, || format!("it does not end: {}", self.state()))?;
             require(idle < 100_000, || format!("it hangs: {}", self.state()))?;
@@ -297,8 +299,9 @@ impl Run {
         }
     }
 
-    /// Moves the clock to the next event. Returns false if there is none.
-    fn pass_time(&mut self) -> bool {
+    /// Moves the clock to the next event, or by a step if the ranks have just had events: polls may have left others in
+    /// the ports, which must not wait for a timer. Returns false if there is no next event.
+    fn pass_time(&mut self, had_events: bool) -> bool {
         let now = self.net.now_ns();
         let due = |member: &Member| {
             let due = member.engine.due().as_nanos();
@@ -307,7 +310,8 @@ impl Run {
         let due = if self.is_over() { None } else { self.living().filter_map(due).min() };
         let notice = self.notices.first().map(|notice| notice.0.max(now));
         let next = [self.net.next_ns(), due, notice].into_iter().flatten().min();
-        next.inspect(|&next| self.net.advance_to(next)).is_some()
+        let latest = if had_events { now + STEP_NS } else { u64::MAX };
+        next.inspect(|&next| self.net.advance_to(next.min(latest))).is_some()
     }
 
     /// Checks that the living ranks are together, and that nothing is left.

@@ -327,6 +327,7 @@ impl Tagged {
         queues.has_no_room = false;
         queues.unacknowledged.clear();
         self.unconfirmed.retain(|(sender, _)| *sender != peer);
+        self.awaiting_leave.retain(|(awaiting, _)| *awaiting != peer);
     }
 
     /// Drops the envelopes without data of a peer that has ended: their bytes cannot be fetched any more.

@@ -65,10 +65,42 @@ impl Tagged {
         let rank = link.peer(peer).rank();
         match self.contexts.of_member(name, rank)? {
             Opened::Now(context) => self.revoke_contexts(link, context),
-            Opened::Before => self.answer(link, peer, kind::LEAVE, &Leave { name: void.name }),
+            Opened::Before => self.leave_behind_messages(link, peer, name),
             Opened::Never => self.contexts.revoke_early(name, rank),
         }
         Ok(())
+    }
+
+    /// Informs a peer that this rank has left contexts, after which the peer takes no message of this rank there. An answer
+    /// overtakes messages that wait to be sent. So it waits until the messages of agreements of survivors have been sent:
+    /// this rank has closed the contexts with their result, and the peer needs them for the same result.
+    fn leave_behind_messages(&mut self, link: &mut Link, peer: Peer, name: u64) {
+        if self.sends_to_survivor(link.peer(peer).rank(), name) {
+            self.awaiting_leave.push((peer, name));
+        } else {
+            self.answer(link, peer, kind::LEAVE, &Leave { name: name.into() });
+        }
+    }
+
+    /// Sends each LEAVE that waits for no message any more.
+    #[cold]
+    pub(super) fn send_late_leaves(&mut self, link: &mut Link) {
+        for (peer, name) in std::mem::take(&mut self.awaiting_leave) {
+            self.leave_behind_messages(link, peer, name);
+        }
+    }
+
+    /// Returns true if a message of an agreement of survivors to a rank, in contexts with a name, is under way.
+    fn sends_to_survivor(&self, rank: WorldRank, name: u64) -> bool {
+        let context = self.contexts.number_of(name);
+        let under_way = self.requests.select(|request| {
+            request.rank() == Some(rank)
+                && request.is_send()
+                && request.context & !1 == context
+                && is_of_survivors(request.tag)
+                && (request.result.is_none() || request.collected)
+        });
+        !under_way.is_empty()
     }
 
     /// Informs the other members of two contexts that this rank takes part in no agreement of survivors there any more.
