@@ -87,9 +87,9 @@ pub(crate) struct PeerState {
     /// The number of packets whose answer is awaited. Answers wait in the peer's memory while its port has no room, so
     /// this number is limited.
     pub(crate) unanswered: u32,
-    /// The number of flushes whose answer is awaited. A put or a get of the port could overtake the packets before
-    /// them, so it waits.
-    pub(crate) flushes: u32,
+    /// The epochs of the flushes whose answers are awaited, in the order of their packets, which is that of the answers.
+    /// A put or a get of the port could overtake the packets before them, so it waits.
+    pub(crate) flushes: VecDeque<(WindowId, u64)>,
     /// The number of the peer's requests for windows that do not exist yet.
     pub(crate) early: usize,
     /// True if there was once no room to note such a request.

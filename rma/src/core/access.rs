@@ -308,7 +308,8 @@ impl Core<'_> {
 
     /// Notes that all replies to an operation have arrived.
     pub(crate) fn answered(&mut self, number: u64, rank: WorldRank) {
-        if let Some(party) = self.window.party(number, rank) {
+        // After the goodbye to a peer, its last answers concern parties that have ended.
+        if let Some(party) = self.window.party(number, rank).filter(|party| party.state != State::Over) {
             party.unanswered -= 1;
         }
         self.check_party(number, rank);

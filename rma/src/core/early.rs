@@ -197,15 +197,13 @@ impl Core<'_> {
 
     /// Drops the operations to a member that are not sent. Synchronization with the member stays queued.
     pub(crate) fn drop_operations(&mut self, rank: WorldRank, error: &Error) {
-        if !self.window.members.contains_key(&rank) {
-            return;
-        }
-        for item in self.take_held(rank) {
+        let Some(member) = self.window.members.get_mut(&rank) else { return };
+        for item in std::mem::take(&mut member.held) {
             match item {
                 Item::Step { epoch, step: Step::Operation(operation), .. } => {
                     self.refuse(epoch, rank, *operation, error.clone());
                 }
-                item => self.send(rank, item),
+                item => self.member(rank).held.push_back(item),
             }
         }
         for number in self.epochs_with(rank) {

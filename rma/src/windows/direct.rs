@@ -98,7 +98,7 @@ impl Windows {
         }
         let state = self.outbox.of(to);
         let limits = state.limits;
-        if state.pieces >= self.config.puts_max || state.flushes > 0 {
+        if state.pieces >= self.config.puts_max || !state.flushes.is_empty() {
             return Ok(Some(Progress::Waits(Turn::NoAnswer)));
         }
         let traits = reached.traits;

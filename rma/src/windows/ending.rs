@@ -133,7 +133,7 @@ impl Windows {
         }
         self.outbox.of(peer).was_refused = false;
         self.outbox.of(peer).unanswered = 0;
-        self.outbox.of(peer).flushes = 0;
+        self.outbox.of(peer).flushes.clear();
         for item in std::mem::take(&mut self.outbox.of(peer).queue) {
             match &item {
                 Item::Step { window, .. } => {

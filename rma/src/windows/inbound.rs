@@ -16,7 +16,7 @@ use crate::window::{Attachment, Contact, MISSES_MAX, Miss, Part, Window, is_lock
 use crate::wire::{
     EPOCH_HEAD, Entry, Landed, Landing, Named, Note, Place, Refused, Reply, Traits, Wanted, kind,
 };
-use crate::{Action, ElementType, EpochId, Error, Name, Reduction, WindowId};
+use crate::{Action, ElementType, Error, Name, Reduction, WindowId};
 
 impl From<Violation> for WireError {
     fn from(violation: Violation) -> Self {
@@ -114,19 +114,16 @@ impl Windows {
             // The arrival is all that counts: after an event the program polls more often.
             kind::UNDER_WAY => exact::<()>(body).copied(),
             kind::FLUSHED => {
-                let flushes = &mut self.outbox.of(from).flushes;
-                *flushes = flushes.saturating_sub(1);
                 let note = exact::<Note>(body)?;
-                let rank = link.peer(from).rank();
-                let (id, error) = (RequestId::from_wire(note.token.get()), miss_of(rank, note));
-                let epoch = self.requests.get(id).and_then(|request| request.epoch);
-                if !self.requests.flushed(id, rank, error) {
-                    link.note_stale();
-                } else if let Some(EpochId { window, number }) = epoch
-                    && self.window(window).is_ok()
+                let (id, rank) = (RequestId::from_wire(note.token.get()), link.peer(from).rank());
+                let flushed = self.outbox.of(from).flushes.pop_front();
+                if let Some((window, number)) = flushed.filter(|(window, _)| self.window(*window).is_ok())
                     && let Some(party) = self.windows[window.slot as usize].party(number, rank)
                 {
                     party.flushes = party.flushes.saturating_sub(1);
+                }
+                if !self.requests.flushed(id, rank, miss_of(rank, note)) {
+                    link.note_stale();
                 }
                 Ok(())
             }

@@ -150,10 +150,11 @@ impl Windows {
         }
         let progress = self.send_item(out, to, item)?;
         if asks && !matches!(progress, Progress::Waits(_)) {
-            let is_flush = matches!(item, Item::Step { step: Step::Flush(_), .. });
             let state = self.outbox.of(to);
             state.unanswered += 1;
-            state.flushes += u32::from(is_flush);
+            if let Item::Step { window, epoch, step: Step::Flush(_), .. } = item {
+                state.flushes.push_back((*window, *epoch));
+            }
         }
         Ok(progress)
     }

@@ -281,14 +281,14 @@ impl<'w, T: Element, K: EpochKind> Epoch<'w, T, K> {
     /// progress if there is work: a loop of such epochs makes no other call, and another rank may wait for this one.
     fn close_bare(&mut self) -> bool {
         let Some(id) = self.id.filter(|_| self.direct.was_bare()) else { return false };
-        let window = self.window;
-        let closed =
+        let (window, mut is_closed) = (self.window, false);
+        // An error of the progress is that of the next call too.
+        let _ =
             window.comm().runtime.try_on_windows(window.bounds(), |WindowCall { windows, out, .. }| {
                 self.report_direct(windows);
-                Ok(windows.close_bare(out.link, id))
+                is_closed = windows.close_bare(out.link, id);
+                Ok(is_closed)
             });
-        // The call that follows an error returns it too.
-        let is_closed = closed.is_ok_and(|is_closed| is_closed);
         if is_closed {
             self.id = None;
         }
