@@ -364,10 +364,11 @@ impl Machine {
             self.transport
         );
         if worst > RATIO_NOISY {
-            eprintln!(
-                "samite-bench: the times over {} vary too much: measure again when the machine is idle",
+            return Err(format!(
+                "the times over {} vary too much, so no file was written: measure again when the machine is idle",
                 self.transport
-            );
+            )
+            .into());
         }
         let mut values = found.values(self.direct);
         let config = Config::default();

@@ -223,7 +223,7 @@ type Sample = (&'static str, &'static str, &'static str, u64);
 pub struct PeerStats {
     /// The other rank.
     pub rank: Rank,
-    /// Messages sent in one packet.
+    /// Messages sent together with their envelope, alone in a packet or with others.
     pub eager_sent: u64,
     /// Messages sent by rendezvous.
     pub rendezvous_sent: u64,

@@ -11,7 +11,7 @@ use samite::bootstrap::Launch;
 use samite::{Comm, Rank};
 use samite_control::variable::{OF_JOINING, OF_THE_LAUNCHER};
 use samite_control::{Parameter, Reader, Settings, environment};
-use samite_fabric::shm::{Shm, board};
+use samite_fabric::shm::{self, Shm, board};
 use samite_fabric::{Caps, Port, Reach};
 use samite_launch::Topology;
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ pub(crate) struct Info {
     /// Print only the steps of each rank in a collective call, such as `allreduce`
     #[arg(long, value_name = "CALL")]
     schedule: Option<String>,
-    /// For --collectives and --schedule: the ranks do not share a board, because they run on several hosts, use a
-    /// network, or have no room for it
+    /// For --collectives and --schedule: the ranks do not share a board, because they run on several hosts or have no
+    /// room for it. That is the default if SAMITE_TRANSPORT selects a network
     #[arg(long)]
     no_board: bool,
     /// For --collectives and --schedule: the ranks are on several hosts, with this number of consecutive ranks on each
@@ -69,7 +69,11 @@ impl Info {
     fn job(&self, settings: &Settings) -> Job {
         let per_host = self.ranks_per_host.map_or(self.n, |ranks| ranks.min(self.n));
         let fits = (2..=board::RANKS_MAX).contains(&per_host);
-        let has_board = fits && settings.engine.board_max >= board::SLOT_BYTES && !self.no_board;
+        // Without a selected transport the ranks of a host use shared memory. A delayed one has no boards.
+        let has_shm =
+            |name: &str| !name.starts_with("delay(") && name.split('+').any(|part| part == shm::NAME);
+        let may_have = fits && settings.transport().is_none_or(has_shm) && !self.no_board;
+        let has_board = may_have && settings.engine.board_max >= board::SLOT_BYTES;
         Job { n: self.n, bytes: self.bytes, per_host, has_board }
     }
 }
