@@ -9,7 +9,7 @@ use crate::mapped::Mapped;
 use crate::outbox::Item;
 use crate::path::{self, Means, Path, WORD};
 use crate::transfers::TransferId;
-use crate::window::{Attached, Closing, Contact, Mapping, Operation, State, Step, Window};
+use crate::window::{Attached, Closing, Contact, Mapping, Operation, Party, State, Step, Window};
 use crate::wire::{Note, PASSES, kind};
 use crate::{Error, LockKind};
 
@@ -64,6 +64,17 @@ impl Core<'_> {
         } else if is_active {
             self.ask(number, rank);
             self.release(number, rank);
+        }
+    }
+
+    /// Asks a target for its permission at the first operation of an epoch that names no targets when it is opened. The
+    /// operation can then be carried out within the call, if the permission is there.
+    pub(crate) fn seek_access(&mut self, number: u64, rank: WorldRank) {
+        let Some(epoch) = self.window.epoch(number).filter(|epoch| epoch.is_active) else { return };
+        if !epoch.parties.contains_key(&rank) {
+            epoch.parties.insert(rank, Party::default());
+            epoch.left += 1;
+            self.ask(number, rank);
         }
     }
 

@@ -414,6 +414,7 @@ impl Windows {
             let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
             core.check_operation(number, places, &operation)?;
+            core.seek_access(number, rank);
             Ok(len == 0
                 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Data(data))
                 || !core.puts_short(number, rank, &operation)
@@ -447,6 +448,7 @@ impl Windows {
             let operation = places.operation(action, len)?;
             let (number, rank) = (epoch.number, places.target.rank);
             core.check_operation(number, places, &operation)?;
+            core.seek_access(number, rank);
             Ok(len == 0 || core.carry_out_at_once(port, number, rank, &operation, Bytes::Room(bytes)))
         })
     }

@@ -274,8 +274,9 @@ impl Window {
         let of_peer = out.link.peer(peer).path()?;
         let is_mapped = self.exposed.as_ref().is_some_and(|exposed| exposed.mapped.is_some())
             && out.port.caps_for(of_peer).map;
-        let mut shortest = [limits.put_min(), limits.get_min()].into_iter().flatten();
-        let is_direct = shortest.any(|min| self.part.len >= min);
+        // Short puts after a flush are puts of the port too.
+        let may_put = limits.put_max > 0 && self.part.len > 0;
+        let is_direct = may_put || limits.get_min().is_some_and(|min| self.part.len >= min);
         if !is_mapped && !is_direct {
             return None;
         }
