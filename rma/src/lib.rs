@@ -22,12 +22,12 @@
 //!   the origin's loads, stores and atomic instructions, once the target has granted the access. The target takes no
 //!   part. That concerns parts in memory made by [`Region::shared`](samite_fabric::Region::shared).
 //! * **A process reads and writes such a part without an epoch** by a [`View`] of it. The members agree on the order.
-//! * **Long puts and gets on memory that the origin cannot map**, and short puts after a flush if nothing else is under way
-//!   to the target, are puts and gets of the port ([`Caps::put`](samite_fabric::Caps::put), [`Caps::get`](samite_fabric::Caps::get)), if the port can fence off a
-//!   peer. The target has registered its part, and takes no part in the operation. If the port has puts and no gets,
-//!   the target answers a long get by puts into registered memory of the origin. Several puts and gets have no order
-//!   among each other, nor with packets. A flush, also one whose end is not awaited, separates them, and so does the
-//!   end of an epoch.
+//! * **Long puts and gets on memory that the origin cannot map**, and short puts after a flush if nothing else is under
+//!   way to the target, are puts and gets of the port ([`Caps::put`](samite_fabric::Caps::put),
+//!   [`Caps::get`](samite_fabric::Caps::get)), if the port can fence off a peer. The target has registered its part,
+//!   and takes no part in the operation. If the port has puts and no gets, the target answers a long get by puts into
+//!   registered memory of the origin. Several puts and gets have no order among each other, nor with packets. A flush,
+//!   also one whose end is not awaited, separates them, and so does the end of an epoch.
 //! * **An operation may have a form at the target** ([`Target::with_form`]): it then is an operation on each run of
 //!   contiguous bytes, with one request. All runs lie in the part, or nothing is sent.
 //! * **Other operations travel in packets**, make no entry in a queue of messages, and need no credit: the target
@@ -45,11 +45,11 @@
 //! The rules on the activation of epochs are in `activation`, the lock in `locks`, the numbers by which epochs of two
 //! processes match in `ordinals`, the barrier of fences in `barrier`, the element types in `element`, the way of an
 //! operation to its target in `path`: all of these are pure. `lock_word` is the word by which others take the lock in
-//! mapped memory, and `windows/bare` has the epochs of such locks while they are alone. `mapped` carries out operations on mapped memory, also for `view`, `windows/direct` those by puts and
-//! gets of the port, and `transfers` has the memory of the latter. `serves` has the reads that this process answers by
-//! puts, and `regions` the memory that is attached to a dynamic window. `window` is the state of a window, `core` its state
-//! machine, `wire` the packets, and `windows` the calls and the packets of all windows. `core/aggregate` has the epochs
-//! that travel as one packet.
+//! mapped memory, and `windows/bare` has the epochs of such locks while they are alone. `mapped` carries out operations
+//! on mapped memory, also for `view`, `windows/direct` those by puts and gets of the port, and `transfers` has the
+//! memory of the latter. `serves` has the reads that this process answers by puts, and `regions` the memory that is
+//! attached to a dynamic window. `window` is the state of a window, `core` its state machine, `wire` the packets, and
+//! `windows` the calls and the packets of all windows. `core/aggregate` has the epochs that travel as one packet.
 
 #![forbid(unsafe_code)]
 

@@ -34,9 +34,9 @@ pub(crate) use self::peer::PeerHeap;
 /// Allocations of 16 KiB and more come from one file in memory, which peers map for reading (peers of the same user,
 /// who could read any memory of the process). Smaller allocations come from [`System`], and so do large ones when the
 /// file is full. On networks where the registration of memory takes time, a block that was sent or received also stays
-/// registered for later messages. All allocations come from [`System`] if the kernel offers no such file, if it commits memory at
-/// allocation (vm.overcommit_memory = 2), or if a limit (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB. The lack of
-/// a file makes no allocation fail.
+/// registered for later messages. All allocations come from [`System`] if the kernel offers no such file, if it commits
+/// memory at allocation (vm.overcommit_memory = 2), or if a limit (`ulimit -v`, `ulimit -f`) leaves less than 1 GiB.
+/// The lack of a file makes no allocation fail.
 ///
 /// # Costs
 /// A large allocation takes 20 ns more than malloc if a free block with pages can be reused. It takes up to twice as
