@@ -1,5 +1,7 @@
 //! The steps of access epochs: recorded, passed on when the target permits, and sent.
 
+use std::collections::btree_map::Entry;
+
 use samite_fabric::link::{Fate, Link, WorldRank};
 use samite_fabric::{Port, Remote};
 
@@ -71,8 +73,8 @@ impl Core<'_> {
     /// operation can then be carried out within the call, if the permission is there.
     pub(crate) fn seek_access(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number).filter(|epoch| epoch.is_active) else { return };
-        if !epoch.parties.contains_key(&rank) {
-            epoch.parties.insert(rank, Party::default());
+        if let Entry::Vacant(party) = epoch.parties.entry(rank) {
+            party.insert(Party::default());
             epoch.left += 1;
             self.ask(number, rank);
         }
