@@ -93,7 +93,7 @@ impl<'a> Core<'a> {
             let peer = link.find_or_meet(rank).expect("members of a window are ranks of the job");
             let mut member = Member::new(peer);
             member.failure = link.peer(peer).failure().map(Box::new);
-            member
+            Box::new(member)
         })
     }
 

@@ -8,7 +8,7 @@ use samite_fabric::layout::Form;
 use samite_fabric::link::{Cause, Fate, Group, Peer, RequestId, WorldRank};
 use samite_fabric::{Memory, PathId, PortError, Region, Registration};
 
-use crate::activation::{self, Kind, Permissions, View};
+use crate::activation::{self, Kind, Permissions, Tally, View};
 use crate::barrier;
 use crate::epochs::Epochs;
 use crate::lock_word::LockWord;
@@ -219,12 +219,15 @@ pub(crate) struct Window {
     /// The target of the epoch with the latest number, if this epoch is [bare](crate::Windows::is_bare).
     pub(crate) bare: Option<WorldRank>,
     pub(crate) active: BTreeSet<u64>,
+    /// The counts of these epochs.
+    pub(crate) tally: Tally,
     /// All epochs before this number were activated, or were ended without that.
     pub(crate) deferred: u64,
     pub(crate) open: Open,
     pub(crate) fences: Fences,
-    /// The members that this process has to do with.
-    pub(crate) members: BTreeMap<WorldRank, Member>,
+    /// The members that this process has to do with. They are boxed, because a node of the tree has room for eleven, and
+    /// most windows know few.
+    pub(crate) members: BTreeMap<WorldRank, Box<Member>>,
     pub(crate) lock: Lock,
     /// A member that has died. The next barriers end with it.
     pub(crate) failed: Option<WorldRank>,
@@ -388,14 +391,18 @@ impl Window {
         self.epochs.open(kind, self.calls)
     }
 
-    /// Returns true if the rules permit to activate an epoch now.
-    pub(crate) fn may_activate(&self, epoch: &Epoch) -> bool {
+    /// Returns true if the rules permit to activate an epoch now. `is_next` is true if all earlier ones were activated.
+    pub(crate) fn may_activate(&self, epoch: &Epoch, is_next: bool) -> bool {
         if self.is_taken && matches!(epoch.kind, Kind::Post(_) | Kind::Fence { .. }) {
             return false;
         }
+        let is_locked = self.lock.is_held();
+        if is_next && self.tally.permits(&epoch.kind, is_locked, self.hints.reorder) {
+            return true;
+        }
         let earlier = self.epochs.before(epoch.number).map(Epoch::view);
         let permissions = Permissions { reorder: self.hints.reorder, overtake: self.hints.overtake };
-        activation::may_activate(epoch.view(), earlier, self.lock.is_held(), permissions)
+        activation::may_activate(epoch.view(), earlier, is_locked, permissions)
     }
 }
 
@@ -451,7 +458,7 @@ impl Epoch {
         }
     }
 
-    fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         View { kind: &self.kind, is_active: self.is_active, opened: self.opened, closed: self.closed }
     }
 

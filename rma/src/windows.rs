@@ -17,6 +17,7 @@ use samite_fabric::wire::{Header, Protocol};
 use samite_fabric::{Body, Caps, Memory, Port, PortError, Region};
 use slab::Slab;
 
+use crate::activation::Tally;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::ordinals::Ranges;
@@ -24,7 +25,7 @@ use crate::outbox::Outbox;
 use crate::path::Limits;
 use crate::regions::Regions;
 use crate::requests::{Completion, Requests};
-use crate::window::{Attachment, Contact, Exposed, Fences, Open, Window};
+use crate::window::{Attachment, Contact, Epoch, Exposed, Fences, Open, Window};
 use crate::wire::Traits;
 use crate::{Attached, EpochId, Error, Hints, Name, Part, Reorder, WindowId};
 
@@ -197,6 +198,7 @@ impl Windows {
             epochs: Default::default(),
             bare: None,
             active: Default::default(),
+            tally: Tally::default(),
             deferred: 0,
             open: Open::default(),
             fences: Fences::default(),
@@ -564,6 +566,8 @@ impl Window {
                 "epochs before {number} are activated"
             );
         }
+        let active = self.epochs.iter().filter(|epoch| epoch.is_active);
+        assert_eq!(self.tally, Tally::of(active.map(Epoch::view)), "the counts of active epochs");
         assert!(self.bare.is_none() || self.epochs.is_empty(), "a bare epoch is alone");
         let are_active = self.epochs.before(self.deferred).all(|epoch| epoch.is_active);
         assert!(are_active, "epochs before {} are activated", self.deferred);

@@ -20,7 +20,7 @@ impl Core<'_> {
         let mut are_active = true;
         while let Some(epoch) = self.window.epochs.from(from) {
             let (number, mut is_active) = (epoch.number, epoch.is_active);
-            if !is_active && self.window.may_activate(epoch) {
+            if !is_active && self.window.may_activate(epoch, are_active) {
                 self.activate(number);
                 is_active = true;
             }
@@ -36,8 +36,9 @@ impl Core<'_> {
 
     pub(super) fn activate(&mut self, number: u64) {
         self.window.active.insert(number);
-        let Some(epoch) = self.window.epoch(number) else { return };
+        let Some(epoch) = self.window.epochs.get_mut(number) else { return };
         epoch.is_active = true;
+        self.window.tally.add(epoch.view());
         let is_exposure = matches!(epoch.kind, Kind::Post(_));
         let opening = if let Kind::Fence { opening } = epoch.kind { opening } else { 0 };
         let ranks: Ranks = epoch.parties.keys().copied().collect();
@@ -95,8 +96,10 @@ impl Core<'_> {
     pub(crate) fn close(&mut self, number: u64, request: Option<RequestId>) {
         self.window.calls += 1;
         let calls = self.window.calls;
-        let Some(epoch) = self.window.epoch(number) else { return };
+        let Some(epoch) = self.window.epochs.get_mut(number) else { return };
+        self.window.tally.remove(epoch.view());
         epoch.closed = Some(calls);
+        self.window.tally.add(epoch.view());
         epoch.request = request;
         let has_steps = !matches!(epoch.kind, Kind::Post(_));
         if has_steps {
@@ -143,8 +146,10 @@ impl Core<'_> {
         }
         // A member frees the window after its reads have ended, so only those of others can be under way, which have
         // failed or break the protocol.
-        let is_used =
-            || self.window.members.values().any(Member::needs_window) || self.outbox.serves.concern(self.id);
+        let is_used = || {
+            self.window.members.values().any(|member| member.needs_window())
+                || self.outbox.serves.concern(self.id)
+        };
         if is_last && is_used() {
             return;
         }
@@ -153,6 +158,7 @@ impl Core<'_> {
 
     pub(super) fn complete(&mut self, number: u64) {
         let Some(epoch) = self.window.epochs.remove(number) else { return };
+        self.window.tally.remove(epoch.view());
         let of_barrier = |barrier: Barrier| self.window.failure(barrier.space, barrier.number, Fate::Unknown);
         let failure = epoch.barrier.and_then(of_barrier);
         if failure.is_none() && epoch.barrier.is_some_and(|barrier| barrier.space == Space::Fence) {

@@ -243,7 +243,7 @@ impl Window {
                     true => member.frees() || member.failure.is_some(),
                     false => heard(member, barrier.space) >= barrier.number,
                 };
-                !self.members.get(rank).is_some_and(is_heard)
+                !self.members.get(rank).is_some_and(|member| is_heard(member))
             };
             let partners = partners.into_iter().filter_map(|index| self.group.rank(index));
             let missing = partners.filter(is_missing);
