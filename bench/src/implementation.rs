@@ -93,7 +93,7 @@ impl Implementation {
                 ..ours(&format!("samite={name}"), transport)
             }));
         }
-        if benchmark.is_of_transfers() {
+        if benchmark.is_of_transfers() || benchmark == Benchmark::PutBandwidth {
             all.push(ours("samite-owned", transport));
         }
         let is_plain = matches!(benchmark, Benchmark::Latency | Benchmark::Bandwidth | Benchmark::Rate)

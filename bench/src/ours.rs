@@ -289,4 +289,29 @@ impl Messages for Owned {
     fn exchange(&mut self, _: u64, _: &mut Vec<u8>, _: &mut [Vec<u8>]) -> Result<(), EndError> {
         Err("exchanges are measured with borrowed buffers: one buffer is sent to several ranks".into())
     }
+
+    fn expose(&mut self, bytes: usize, window: usize) -> Result<(), EndError> {
+        self.samite.expose(bytes, window)
+    }
+
+    fn one_sided(&mut self, benchmark: Benchmark, iterations: u64) -> Result<(), EndError> {
+        let Some(Exposed { window, buffers, .. }) = &mut self.samite.exposed else {
+            return Err("no memory is exposed".into());
+        };
+        if benchmark != Benchmark::PutBandwidth {
+            return Err(format!("{} is measured with borrowed buffers", benchmark.name()).into());
+        }
+        let (target, bytes) = (Rank(1), window.lock_all()?);
+        for _ in 0..iterations {
+            for (number, buffer) in buffers.iter_mut().enumerate() {
+                let at = number * buffer.len();
+                self.requests.push(bytes.iput(target, at, take(buffer))?);
+            }
+            bytes.flush(target)?;
+            for (request, buffer) in self.requests.drain(..).zip(&mut *buffers) {
+                *buffer = request.wait()?.buffer;
+            }
+        }
+        Ok(bytes.close()?)
+    }
 }
