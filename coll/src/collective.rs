@@ -425,6 +425,7 @@ impl<B: Buffers> Collective<B> {
             Ok(()) => true,
             Err(failed @ Failed::Error(Error::CallsDiffer { .. })) => {
                 // All members get the same result, so none of them needs a notice.
+                self.leave_board(engine);
                 self.result = Some(Err(failed));
                 false
             }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use samite::reduction::Sum;
-use samite::{Comm, Error, Progress, Rank, Settings};
+use samite::{CancelToken, Check, Comm, Error, Mode, Progress, Rank, Settings};
 
 /// Runs ranks that may share boards, and must all succeed. No thread of the library makes progress for them.
 fn all(n: u32, body: impl Fn(&Comm) -> Result<(), Error> + Sync) {
@@ -146,4 +146,103 @@ fn a_nonblocking_call_that_does_not_learn_of_the_board_counts_as_an_operation() 
         assert_eq!(sum, [2]);
         Ok(())
     });
+}
+
+/// The ranks learn at different times of the board, because some calls end by a time-out while it is being created. Calls
+/// that match do so also under the check.
+#[test]
+fn calls_match_although_some_ranks_know_of_the_board() {
+    let mut settings = Settings::default();
+    settings.set_check(&[Check::Collectives]).unwrap();
+    settings.set_transport("samite-shm").unwrap();
+    settings.set_progress(Progress::Off).unwrap();
+    let ends = settings.local(3, |world| {
+        let comm = world.comm();
+        let mut state = u64::from(comm.rank().0) + 1;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for round in 0..60 {
+            let fresh = comm.dup()?;
+            for _ in 0..=round % 3 {
+                let bound = Duration::from_micros([0, 50, 200, 1000, 5_000_000][random(5) as usize]);
+                let _ = fresh.with_timeout(bound).allreduce_in_place(&mut [1], Sum);
+            }
+            comm.barrier()?;
+            let fresh = fresh.with_timeout(Duration::from_secs(30));
+            for _ in 0..2 {
+                let mut sum = [1];
+                fresh.allreduce_in_place(&mut sum, Sum)?;
+                assert_eq!(sum, [3]);
+            }
+        }
+        Ok::<_, Error>(())
+    });
+    ends.into_iter().for_each(Result::unwrap);
+}
+
+/// Rank 0 broadcasts behind a reduction for which rank 2 is late. Rank 1 has done its part in both, and leaves.
+#[test]
+fn an_operation_behind_another_one_does_not_wait_for_a_rank_that_has_left() {
+    /// After some polls an operation at the board watches a rank.
+    const POLLS: usize = 1000;
+    all(4, |comm| {
+        let comm = &comm.with_timeout(Duration::from_secs(30));
+        comm.barrier()?;
+        let mine = [1_u64];
+        let mut data = [u64::from(comm.rank().0)];
+        match comm.rank().0 {
+            0 => {
+                let seen = (0..POLLS).map(|_| comm.irecv(vec![0_u8], Rank(2), 1));
+                let seen = seen.collect::<Result<Vec<_>, _>>()?;
+                let sum = comm.ireduce(vec![1_u64], vec![0], Sum, Rank(0))?;
+                comm.bcast(&mut data, Rank(3))?;
+                assert_eq!((data, sum.wait()?.buffer.1), ([3], vec![4]));
+                seen.into_iter().try_for_each(|receive| receive.wait().map(drop).map_err(Error::from))
+            }
+            2 => {
+                let left = comm.recv(&mut [0_u8], Rank(1), 2);
+                assert!(matches!(left, Err(Error::PeerFailed { rank: Rank(1), .. })), "{left:?}");
+                // Rank 0 polls in its broadcast, and learns of the end of rank 1 too.
+                let certain = comm.with_mode(Mode::Synchronous);
+                (0..POLLS).try_for_each(|_| certain.send(&[0_u8], Rank(0), 1))?;
+                comm.reduce(&mine, &mut [], Sum, Rank(0))?;
+                comm.bcast(&mut data, Rank(3))
+            }
+            _ => {
+                comm.reduce(&mine, &mut [], Sum, Rank(0))?;
+                comm.bcast(&mut data, Rank(3))
+            }
+        }
+    });
+}
+
+/// Rank 1 gives up each broadcast. Rank 0 needs nothing from it, so it does not look for the notice.
+#[test]
+fn notices_that_arrive_after_the_end_are_discarded() {
+    let mut settings = Settings::default();
+    settings.set_transport("samite-shm").unwrap();
+    settings.set_board_max(0).unwrap();
+    let waiting = settings.local(2, |world| {
+        let comm = world.comm();
+        let cancelled = CancelToken::new();
+        cancelled.cancel();
+        let mut most = 0;
+        for _ in 0..5000 {
+            // Rank 1 gives up before rank 0 begins.
+            if comm.rank() == 1 {
+                assert!(comm.with_cancel(&cancelled).bcast(&mut [0_u64], Rank(0)).is_err());
+            }
+            let other = Rank(1 - comm.rank().0);
+            comm.sendrecv(&[1_u8], other, 5, &mut [0_u8], other, 5)?;
+            if comm.rank() == 0 {
+                comm.bcast(&mut [1_u64], Rank(0))?;
+            }
+            most = most.max(comm.stats().unexpected_messages);
+        }
+        Ok::<_, Error>(most)
+    });
+    let waiting: Vec<_> = waiting.into_iter().map(Result::unwrap).collect();
+    assert!(waiting[0] <= 2 * 1024, "{waiting:?} messages");
 }

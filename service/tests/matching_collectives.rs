@@ -10,17 +10,39 @@ fn checked<R: Send>(call: impl Fn(&Comm) -> R + Sync) -> Vec<R> {
     settings.local(3, |world| call(world.comm()))
 }
 
+/// Runs `call` in the same way as ranks that share a board.
+fn checked_on_board<R: Send>(call: impl Fn(&Comm) -> R + Sync) -> Vec<R> {
+    let mut settings = Settings::default();
+    settings.set_check(&[Check::Collectives]).unwrap();
+    settings.set_transport("samite-shm").unwrap();
+    settings.local(3, |world| {
+        let comm = world.comm();
+        // The board is there when the first barrier has ended.
+        comm.barrier().unwrap();
+        call(comm)
+    })
+}
+
 /// Returns the text of the error with which a call ends at every rank, without the numbers of lines.
 #[track_caller]
 fn mismatch(call: impl Fn(&Comm) -> Result<(), Error> + Sync) -> String {
-    let ends = checked(|comm| {
+    let call = |comm: &Comm| {
         let end = call(comm);
         // The communicator can be used afterwards.
         let mut sum = [0];
         comm.allreduce(&[1], &mut sum, Sum).unwrap();
         assert_eq!(sum, [3]);
         end
-    });
+    };
+    let text = difference(checked(call));
+    // A board may offer other algorithms.
+    let on_board = difference(checked_on_board(call));
+    assert!(on_board == text || text.contains("algorithm"), "{on_board}");
+    text
+}
+
+/// Returns the difference that all ranks report, without the numbers of lines.
+fn difference(ends: Vec<Result<(), Error>>) -> String {
     let texts: Vec<String> = ends
         .into_iter()
         .map(|end| match end {
@@ -214,4 +236,23 @@ fn mismatches_without_the_check_end_at_the_time_out_at_the_latest() {
             world.comm().barrier().unwrap();
         }
     });
+}
+
+/// The ranks choose an algorithm on the board, and rank 0 one by messages.
+#[test]
+fn different_algorithms_of_barriers_and_reductions_are_a_mismatch() {
+    type Case = (&'static str, [&'static str; 2], fn(&Comm) -> Result<(), Error>);
+    let cases: [Case; 2] = [
+        ("barrier=dissemination", ["Dissemination", "Board"], |comm| comm.barrier()),
+        ("reduce=binomial", ["Binomial", "Board"], |comm| comm.reduce(&[1], &mut [0], Sum, Rank(0))),
+    ];
+    for (selection, names, call) in cases {
+        let ends = checked_on_board(|comm| {
+            let selection = if is_first(comm) { selection } else { "none" };
+            call(&comm.with_coll_algorithms(selection)?)
+        });
+        let text = difference(ends);
+        let are_named = names.iter().all(|name| text.contains(&format!("algorithm `{name}")));
+        assert!(are_named, "{text}");
+    }
 }

@@ -10,7 +10,7 @@
 
 use samite_fabric::shm::board::{Awaited, Board, Event, Fetched, Tick};
 use samite_fabric::{Memory, Port};
-use samite_p2p::{Engine, Error, Fate, Group, HasTagged, Outcome, RequestId, Time, WorldRank};
+use samite_p2p::{Cause, Engine, Error, Fate, Group, HasTagged, Outcome, RequestId, Time, WorldRank};
 
 use super::notice::Notice;
 use super::{Buffers, Call, Collective, Failed, NUMBERS, Series, buffers, check_lens, copy, reduce};
@@ -308,10 +308,13 @@ impl<B: Buffers> Collective<B> {
     /// Returns the error with which a wait at the board ends; `None` while it lasts. Call it after an attempt to take
     /// the step: a rank that has left may have published before.
     pub(super) fn end_of_vigil<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>) -> Option<Error> {
-        let vigil = &mut self.on_board.as_mut()?.vigil;
+        let OnBoard { operation, vigil, .. } = self.on_board.as_mut()?;
         let Vigil { request, partner } =
             vigil.take_if(|vigil| engine.outcome(vigil.request) != Outcome::Pending)?;
-        Notice::end(engine, request, partner, &self.group)
+        let is_first = board_of(engine, self.context).is_first(*operation);
+        let error = Notice::end(engine, request, partner, &self.group);
+        // An operation behind another one does not wait for this partner. The next vigil is for another rank.
+        error.filter(|error| is_first || !matches!(error, Error::PeerFailed { cause: Cause::Left, .. }))
     }
 
     /// Gives up if a notice has arrived. Otherwise posts a receive for a notice of the rank for which this rank waits.
@@ -322,12 +325,21 @@ impl<B: Buffers> Collective<B> {
         }
         let Some(OnBoard { operation, vigil: None, has_news }) = self.on_board else { return };
         let board = board_of(engine, context);
-        // An operation that waits for an earlier one of this rank needs the deadline.
-        let awaited = board
-            .awaited()
-            .filter(|_| board.is_first(operation))
-            .map(|awaited| board.rank_of(awaited.member));
-        let partner = self.world_rank(awaited.unwrap_or_else(|| self.at.up(1)));
+        let partner = match board.awaited().filter(|_| board.is_first(operation)) {
+            Some(awaited) => {
+                let rank = board.rank_of(awaited.member);
+                self.world_rank(rank)
+            }
+            // An operation that waits for an earlier one of this rank needs the deadline. If all other ranks have ended,
+            // the earlier one ends soon.
+            None => {
+                let others = (1..self.at.size()).map(|distance| self.world_rank(self.at.up(distance)));
+                let Some(present) = { others }.find(|rank| engine.latest_failure(*rank).is_none()) else {
+                    return;
+                };
+                present
+            }
+        };
         match Notice::post(engine, context, partner, tag, deadline) {
             Ok(request) => {
                 self.on_board =

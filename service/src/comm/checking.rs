@@ -47,17 +47,31 @@ impl Comm {
     /// Returns the check of a collective call, if such calls are checked.
     #[inline]
     pub(crate) fn check_of(&self, called: Called, plan: &Plan) -> Option<Check> {
-        if self.runtime.checks.collectives { Some(self.new_check(called, plan)) } else { None }
+        if self.runtime.checks.collectives { Some(self.new_check(called, plan, true)) } else { None }
+    }
+
+    /// Returns the check of a collective call before this rank knows if the members share a board. While a board is being
+    /// created, other members may know it already, and then choose other algorithms.
+    pub(super) fn check_before_settling(&self, called: Called, plan: &Plan) -> Option<Check> {
+        let knows_algorithm = !self.runtime.awaits_board(self.derived.as_deref());
+        if self.runtime.checks.collectives {
+            Some(self.new_check(called, plan, knows_algorithm))
+        } else {
+            None
+        }
     }
 
     #[cold]
-    fn new_check(&self, called: Called, plan: &Plan) -> Check {
+    fn new_check(&self, called: Called, plan: &Plan, knows_algorithm: bool) -> Check {
         // The ranks of an intercommunicator are numbered in their group. The groups have different arguments.
         let rank = match self.remote_size() {
             None => self.rank().to_string(),
             Some(_) => format!("{} of its group", self.rank()),
         };
-        let description = Description::new(rank, called, plan);
+        let mut description = Description::new(rank, called, plan);
+        if !knows_algorithm {
+            description.properties[ALGORITHM].clear();
+        }
         let mut record = vec![0; 2 * HALF];
         description.write(&mut record[..HALF]);
         Check { record, merge, difference }
@@ -81,6 +95,9 @@ const PROPERTIES: [&str; 8] = [
     "form",
     "algorithm",
 ];
+
+/// The index of the algorithm in [`PROPERTIES`].
+const ALGORITHM: usize = PROPERTIES.len() - 1;
 
 /// A call at one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +196,8 @@ fn arguments_of(plan: &Plan) -> Arguments {
     let root_of = |root: &u32| format!("rank {root}");
     let none = Arguments::default();
     match plan {
-        Plan::Barrier(_) | Plan::Exchange { .. } | Plan::Stages(_) => none,
+        Plan::Barrier(algorithm) => Arguments { algorithm: format!("{algorithm:?}"), ..none },
+        Plan::Exchange { .. } | Plan::Stages(_) => none,
         Plan::TwoLevels(levels) => {
             let arguments = arguments_of(&levels.operation);
             Arguments { algorithm: format!("TwoLevels, {}", arguments.algorithm), ..arguments }
@@ -210,7 +228,12 @@ fn arguments_of(plan: &Plan) -> Arguments {
             let [len, _] = lens(into);
             Arguments { len, algorithm: format!("{algorithm:?}"), in_place: *in_place, ..none }
         }
-        Plan::Reduce { root, len, .. } => Arguments { root: root_of(root), len: len.to_string(), ..none },
+        Plan::Reduce { algorithm, root, len, .. } => Arguments {
+            root: root_of(root),
+            len: len.to_string(),
+            algorithm: format!("{algorithm:?}"),
+            ..none
+        },
         Plan::Allreduce { algorithm, len, in_place, .. } => {
             let (len, algorithm) = (len.to_string(), format!("{algorithm:?}"));
             Arguments { len, algorithm, in_place: *in_place, ..none }

@@ -845,12 +845,11 @@ impl Comm {
         let (lens, at) = ([input.len(), output.len()], self.place());
         let has_board = self.has_board();
         let mut plan = checked_plan(called.call, &choose, lens, at)?;
-        let mut check = self.check_of(called, &plan);
-        let (mut reserved, mut settled) = (None, Ok(()));
+        let (mut reserved, mut settled, mut is_checked) = (None, Ok(()), false);
         if self.must_settle(plan.synchronizes()) {
             let number = self.runtime.reserve(self.derived.as_deref(), self.control())?;
-            settled = self.settle(&number, check.take());
-            reserved = Some(number);
+            settled = self.settle(&number, self.check_before_settling(called, &plan));
+            (reserved, is_checked) = (Some(number), true);
             // The board may permit another algorithm.
             plan = checked_plan(called.call, &choose, lens, at)?;
         } else if has_board != self.has_board() {
@@ -858,6 +857,7 @@ impl Comm {
             // and all of them must choose alike.
             plan = checked_plan(called.call, &choose, lens, at)?;
         }
+        let check = if is_checked { None } else { self.check_of(called, &plan) };
         let mut short = [0_u128; SHORT];
         let elements = plan.scratch(at);
         let mut long;

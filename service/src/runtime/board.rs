@@ -307,6 +307,11 @@ impl<P: Port> Runtime<P> {
             && (2..=MEMBERS_MAX).contains(&size)
     }
 
+    /// Returns true if the creation of a communicator's board has begun, and its result is not known here.
+    pub(crate) fn awaits_board(&self, derived: Option<&Derived>) -> bool {
+        self.counter(derived).board.is_awaited(false)
+    }
+
     /// Waits until the creation of a communicator's board has ended, and begins it before if there was none. With
     /// `reserved`, the wait is the start of the operation with that number, and at its deadline the other members are
     /// asked. Returns an error if the bounds end the wait or the creation has failed. Then the caller must end its

@@ -663,7 +663,8 @@ impl<P: Port> Core<P> {
     /// Returns the number of the operation that begins next.
     fn take_number(&mut self, counter: &Counter, context: u32) -> u32 {
         let number = counter.next.fetch_add(1, Ordering::Relaxed);
-        if self.collectives.failed.contains(&context) && counter.waiting.load(Ordering::Relaxed) == 0 {
+        let is_due = number.is_multiple_of(DISCARD_EVERY) || self.collectives.failed.contains(&context);
+        if is_due && counter.waiting.load(Ordering::Relaxed) == 0 {
             self.collectives.discard(&mut self.engine, context, number);
         }
         number
@@ -680,6 +681,10 @@ impl<P: Port> Core<P> {
 pub(crate) fn no_reduction() -> Reduction {
     Arc::new(|_: &[u8], _: &mut [u8]| unreachable!("the operation has no reduction"))
 }
+
+/// How often messages are discarded although no operation has failed here: a rank that gives up an operation sends
+/// notices also to ranks that have ended it before.
+const DISCARD_EVERY: u32 = 1024;
 
 /// The number of bursts of polls after which an operation that waits at the board posts a receive for the wait.
 const VIGIL_AFTER: u32 = 8;
