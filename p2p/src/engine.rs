@@ -1424,8 +1424,8 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         self.inner.link().gathered() > 0
     }
 
-    /// Returns true if, since the latest call of [`Engine::take_new_gathering`], a peer was put in the list of peers
-    /// with gathered messages while that list was empty. Then polls are needed even if the program makes no call.
+    /// Returns true if, since the latest call of [`Engine::take_new_gathering`], a message was gathered while no other one
+    /// was. Then polls are needed even if the program makes no call.
     #[inline(always)]
     pub fn has_new_gathering(&self) -> bool {
         self.inner.link().has_new_gathering()

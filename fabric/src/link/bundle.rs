@@ -107,8 +107,9 @@ impl<P: Port> Out<'_, P> {
             return Gathered::No;
         }
         let item = Item { kind, reserved: 0, len: (len as u16).into(), context: context.into() };
+        let is_first = self.link.gathered == 0;
         self.link.bundle(to, protocol, item, head, body);
-        self.link.list_gatherer(to);
+        self.link.list_gatherer(to, is_first);
         if self.link.peers[to].bundle.len() + with_item > bundle_max {
             // Probably the next message has no room. If the port has no room now, the next poll sends the bundle.
             let _ = self.send_gathered(to);
@@ -175,10 +176,9 @@ impl Link {
         std::mem::replace(&mut self.gathers, gathers)
     }
 
-    /// Returns true if, since the latest call of [`take_new_gathering`](Self::take_new_gathering), a peer was put in
-    /// the list of peers with gathered messages while that list was empty. The time
-    /// [`Config::gathered_ns`](super::Config::gathered_ns) for the messages of that list begins then. The next poll or
-    /// drive of the engine empties the list.
+    /// Returns true if, since the latest call of [`take_new_gathering`](Self::take_new_gathering), a message was gathered
+    /// while no other one was. The time [`Config::gathered_ns`](super::Config::gathered_ns) for it, and for those that are
+    /// gathered after it, begins then. The next poll or drive of the engine sends them.
     #[inline(always)]
     #[must_use]
     pub fn has_new_gathering(&self) -> bool {
@@ -248,13 +248,14 @@ impl Link {
     }
 
     /// Adds a peer to the list of peers with gathered messages, unless it is in the list. The next poll sends the
-    /// messages.
-    fn list_gatherer(&mut self, peer: Peer) {
+    /// messages. `is_first` is true if no other message is gathered. The list may contain peers all the same: a full
+    /// bundle leaves at once, and its peer stays in the list.
+    fn list_gatherer(&mut self, peer: Peer, is_first: bool) {
+        if is_first || self.gatherers.is_empty() {
+            self.gathered_due = self.now.after(self.config.gathered_ns);
+            self.has_new_gathering = true;
+        }
         if !std::mem::replace(&mut self.peers[peer].is_gatherer, true) {
-            if self.gatherers.is_empty() {
-                self.gathered_due = self.now.after(self.config.gathered_ns);
-                self.has_new_gathering = true;
-            }
             self.gatherers.push(peer);
             self.has_work = true;
         }

@@ -123,6 +123,29 @@ fn a_message_that_waited_without_company_is_followed_by_packets() {
     at_rest(&engines);
 }
 
+/// A bundle that is full leaves in the call. A message that is gathered after it needs a poll again, in its own time.
+#[test]
+fn a_message_behind_a_full_bundle_calls_for_a_poll_too() {
+    let mut engines = dear(&Config::default());
+    let (data, delay) = ([7; 900], Config::default().bundle_delay_us * 1000);
+    for round in 1..4 {
+        let now = Time::from_nanos(round * 1_000_000);
+        send(&mut engines[0], 5, &data);
+        let mut gathered = 0;
+        while engines[0].usage().gathered >= gathered {
+            gathered = engines[0].usage().gathered;
+            assert_eq!(engines[0].send(now, TO, 1, 5, data.as_slice(), NEVER), Ok(Sent::Now));
+        }
+        assert_eq!(engines[0].usage().gathered, 0, "a full bundle leaves");
+        engines[0].take_new_gathering();
+        assert_eq!(engines[0].send(now, TO, 1, 5, data.as_slice(), NEVER), Ok(Sent::Now));
+        assert!(engines[0].usage().gathered > 0 && engines[0].take_new_gathering());
+        assert_eq!(engines[0].due(), now.after(delay));
+        engines[0].check_invariants();
+        acknowledge(&mut engines);
+    }
+}
+
 /// A program sends a long message, and a short one behind it, and then polls. The short message is gathered each time,
 /// and nothing joins it. So it is gathered less and less often.
 #[test]
