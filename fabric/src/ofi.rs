@@ -641,6 +641,10 @@ impl Port for OfiPort {
         self.domain.wait_fd().into_iter().collect()
     }
 
+    fn has_unsent(&self) -> bool {
+        !self.caps.passive && self.slots.has_sends()
+    }
+
     fn arm(&mut self) -> Sleep {
         if !self.backlog.is_empty() {
             return Sleep::NotNow;

@@ -291,6 +291,11 @@ pub trait Port {
         false
     }
 
+    /// Returns true if the port has taken packets whose bytes may leave only in later polls.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
     /// Returns the descriptors to sleep on while the port is armed. They never change. The list is empty if the port
     /// cannot wake a sleeper.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

@@ -494,6 +494,15 @@ impl Port for Route {
         of_host && self.loopback.as_ref().is_none_or(|loopback| loopback.port.seems_idle())
     }
 
+    fn has_unsent(&self) -> bool {
+        #[cfg(feature = "ofi")]
+        if self.ofi.as_ref().is_some_and(|ofi| ofi.port.has_unsent()) {
+            return true;
+        }
+        // Shared memory takes whole packets. The delay port keeps packets, and sets a timer for them.
+        false
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = Vec::new();
         all.extend(self.shm.iter().flat_map(|branch| branch.port.descriptors()));

@@ -99,6 +99,11 @@ impl Slots {
         Some((slot, slot - self.receives))
     }
 
+    /// Returns true if a packet is in flight.
+    pub(super) fn has_sends(&self) -> bool {
+        self.sends.len() < self.first_operation as usize - self.receives()
+    }
+
     /// Takes a free slot for a one-sided operation with a peer that has `taken` slots for such operations.
     pub(super) fn operation(&mut self, taken: u32) -> Option<u32> {
         take(&mut self.operations, taken)

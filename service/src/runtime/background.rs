@@ -356,7 +356,7 @@ impl<P: Port> Runtime<P> {
         if came {
             core.background.since = Some(now);
         }
-        match core.must_progress() {
+        match core.must_stay() {
             true if came => {
                 drop(core);
                 sync::yield_now();
@@ -437,6 +437,13 @@ impl<P: Port> Core<P> {
             Progress::Off => false,
         };
         needs && self.background.waiting == 0
+    }
+
+    /// Returns true if the driver must go on: it must make progress, or the port has packets that leave only in later
+    /// polls. These may be the last ones of a long message, whose operation has ended.
+    pub(super) fn must_stay(&self) -> bool {
+        let has_unsent = || self.background.waiting == 0 && self.engine.port().has_unsent();
+        self.must_progress() || self.background.progress != Progress::Off && has_unsent()
     }
 
     /// Returns true if messages wait for the first contact with their receivers, and there is no driver thread yet.

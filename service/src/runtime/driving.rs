@@ -197,7 +197,7 @@ where
         {
             // A thread that has begun to wait makes the progress now. A step here would only keep the lock from it.
             if core.tasks.is_empty()
-                && !core.must_progress()
+                && !core.must_stay()
                 && let Some(timer) = core.background.timer(&mut timer)
             {
                 next = self.idle(core, timer);
