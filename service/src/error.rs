@@ -256,11 +256,12 @@ pub enum Error {
     /// Misuse: no round of the persistent operation was started.
     #[error("the persistent operation is not active: call start before wait or test")]
     Inactive,
-    /// A peer or a port may still access the buffer of a persistent operation, whose latest round failed. The buffer is
-    /// freed when no access is possible any more.
+    /// A peer or a port may still access the buffer of an operation that has ended: of a persistent operation whose
+    /// latest round failed, or of a message that was delivered before its receiver ended. The buffer is freed when no
+    /// access is possible any more.
     #[error(
-        "the last round of the persistent operation failed while the network could access its buffer: give it another \
-         one with replace_buffer"
+        "the operation has ended, and the network may still access its buffer: give a persistent operation another one \
+         with replace_buffer"
     )]
     BufferKept,
     /// The caller cancelled the operation. A receive with this error has taken no message, and its buffer is unchanged.

@@ -317,7 +317,7 @@ pub(crate) fn result_of<B: Held>(
                 return Err(failed(error, completion.memory, report));
             }
             let Some(memory) = completion.memory else {
-                return Err(failed(Error::NoSuchRequest, None, report));
+                return Err(failed(Error::BufferKept, None, report));
             };
             match B::of_memory(memory) {
                 Ok(buffer) => Ok(Done { buffer, status }),
