@@ -325,27 +325,23 @@ impl<B: Buffers> Collective<B> {
         }
         let Some(OnBoard { operation, vigil: None, has_news }) = self.on_board else { return };
         let board = board_of(engine, context);
-        let partner = match board.awaited().filter(|_| board.is_first(operation)) {
-            Some(awaited) => {
-                let rank = board.rank_of(awaited.member);
-                self.world_rank(rank)
-            }
-            // An operation that waits for an earlier one of this rank needs the deadline. If all other ranks have ended,
-            // the earlier one ends soon.
-            None => {
-                let others = (1..self.at.size()).map(|distance| self.world_rank(self.at.up(distance)));
-                let Some(present) = { others }.find(|rank| engine.latest_failure(*rank).is_none()) else {
+        let awaited = board.awaited().filter(|_| board.is_first(operation));
+        let awaited = awaited.map(|awaited| board.rank_of(awaited.member));
+        // An operation that waits for an earlier one of this rank needs the deadline. It does not wait for a rank that has
+        // left. If all other ranks have left, the earlier one ends soon.
+        let others = if awaited.is_none() { 1..self.at.size() } else { 0..0 };
+        let others = others.map(|distance| self.at.up(distance));
+        for rank in awaited.into_iter().chain(others) {
+            let partner = self.world_rank(rank);
+            match Notice::post(engine, context, partner, tag, deadline) {
+                Ok(request) => {
+                    let vigil = Some(Vigil { request, partner });
+                    self.on_board = Some(OnBoard { operation, vigil, has_news });
                     return;
-                };
-                present
+                }
+                Err(Error::PeerFailed { cause: Cause::Left, .. }) if awaited.is_none() => {}
+                Err(error) => return self.fail(engine, error.into()),
             }
-        };
-        match Notice::post(engine, context, partner, tag, deadline) {
-            Ok(request) => {
-                self.on_board =
-                    Some(OnBoard { operation, vigil: Some(Vigil { request, partner }), has_news });
-            }
-            Err(error) => self.fail(engine, error.into()),
         }
     }
 
