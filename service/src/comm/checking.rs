@@ -54,11 +54,7 @@ impl Comm {
     /// created, other members may know it already, and then choose other algorithms.
     pub(super) fn check_before_settling(&self, called: Called, plan: &Plan) -> Option<Check> {
         let knows_algorithm = !self.runtime.awaits_board(self.derived.as_deref());
-        if self.runtime.checks.collectives {
-            Some(self.new_check(called, plan, knows_algorithm))
-        } else {
-            None
-        }
+        self.runtime.checks.collectives.then(|| self.new_check(called, plan, knows_algorithm))
     }
 
     #[cold]

@@ -845,11 +845,11 @@ impl Comm {
         let (lens, at) = ([input.len(), output.len()], self.place());
         let has_board = self.has_board();
         let mut plan = checked_plan(called.call, &choose, lens, at)?;
-        let (mut reserved, mut settled, mut is_checked) = (None, Ok(()), false);
+        let (mut reserved, mut settled) = (None, Ok(()));
         if self.must_settle(plan.synchronizes()) {
             let number = self.runtime.reserve(self.derived.as_deref(), self.control())?;
             settled = self.settle(&number, self.check_before_settling(called, &plan));
-            (reserved, is_checked) = (Some(number), true);
+            reserved = Some(number);
             // The board may permit another algorithm.
             plan = checked_plan(called.call, &choose, lens, at)?;
         } else if has_board != self.has_board() {
@@ -857,7 +857,8 @@ impl Comm {
             // and all of them must choose alike.
             plan = checked_plan(called.call, &choose, lens, at)?;
         }
-        let check = if is_checked { None } else { self.check_of(called, &plan) };
+        // The calls were compared before, if the number was reserved.
+        let check = if reserved.is_some() { None } else { self.check_of(called, &plan) };
         let mut short = [0_u128; SHORT];
         let elements = plan.scratch(at);
         let mut long;
